@@ -34,7 +34,7 @@ from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
 CHUNK = 32
-"""Samples held at a time, so that a set of any size fits into memory."""
+"""Samples held at a time, so that a dataset of any size fits into memory."""
 
 IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
 _CLASSIFIES = ("image-classification", "text-classification", "table", "none")
@@ -47,7 +47,7 @@ class Subject(NamedTuple):
     """One model on one dataset.
     steps: declared or lent, by input.
     notes: for the reader of the results.
-    label: of the dataset, where its name does not identify it.
+    label: of the dataset, if its name does not identify it.
     """
 
     config: RunConfig
@@ -72,7 +72,7 @@ class Runner:
         self._backend = backend
         self._name = subject.config.backend
         self.fixed = batch_in_file(backend, self.inputs)
-        """The batch that the file fixes; None where it takes any number of samples."""
+        """The batch that the file fixes; None if it takes any number of samples."""
         hook = load_hook(model, subject.config.hook)
         name = model.output.name if model.output else None
         self._check = partial(check, model.postprocess, name, hook)
@@ -103,7 +103,7 @@ class Runner:
 
 
 def open_runner(subject: Subject, stack: ExitStack) -> Runner:
-    """`stack` closes it. Raises HarnessError with the reason where it cannot be opened."""
+    """Opens the model; `stack` closes it. Raises HarnessError if it cannot be opened."""
     config, model = subject.config, subject.model
     refuse(list(remote_problems(config, "pitfalls")))
     entry = registry.BACKENDS.get(config.backend)
@@ -127,7 +127,7 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
 
 class Baseline:
     """The declared inputs and their answers. indices: the chosen samples, evenly spread.
-    announce: called with their number before the first one is computed.
+    announce: called with the number of samples before the first answer.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Baseline:
         self.score, self.no_score = self._first_score()
 
     def open_dataset(self, steps: Mapping[str, tuple[Step, ...]] | None) -> Dataset:
-        """steps: in place of the baseline's; None: the baseline's."""
+        """Opens the dataset. steps: replace the baseline's; None: the baseline's."""
         subject = self.subject
         if steps is None and subject.steps != subject.model.steps:
             steps = subject.steps
@@ -195,7 +195,7 @@ class Baseline:
 
     @property
     def decoded_by(self) -> tuple[Step, ...]:
-        """The steps that decode image files into the target; none where the dataset decodes
+        """The steps that decode image files into the target; none if the dataset decodes
         nothing.
         """
         with plugin(f"dataset {self.subject.dataset!r}: describe()"):
@@ -206,14 +206,14 @@ class Baseline:
         return steps
 
     def agreement(self, rows: Rows) -> float:
-        """Share of the answers equal to the baseline's, in [0, 1]; for large answers, of their
-        parts.
+        """Returns the share of the answers equal to the baseline's, in [0, 1]; for large answers, of
+        their parts.
         """
         return float(np.mean([self._same(a, b) for a, b in zip(self.rows, rows, strict=True)]))
 
     def scored(self, rows: Rows) -> float | None:
-        """In the metric's unit; None where the baseline has no score or these answers allow
-        none.
+        """Returns the score in the metric's unit; None if the baseline has no score or the metric
+        refuses these answers.
         """
         if self.score is None:
             return None
@@ -271,7 +271,7 @@ class Baseline:
         return float((ours == theirs).mean())
 
     def _top1(self, row: Array) -> Array:
-        """The label where a row ranks or scores several; else the row."""
+        """Returns the label if a row ranks or scores several; else the row."""
         row = np.asarray(row)
         model = self.subject.model
         if model.postprocess and model.postprocess[-1].name == "topk":

@@ -1,4 +1,4 @@
-"""Declares the options that the verbs of this room share: numbers, paths, a model's data, results."""
+"""Declares the options that the verbs of this package share: numbers, paths, a model's data, results."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ MOST_THREADS = 1024
 
 
 def number(help_text: str, group: str, default: int | None = None, most: int = 1_000_000) -> Any:
-    """A whole number from 1 to `most`; the help names the default where there is one."""
+    """Declares a whole number from 1 to `most`; the help names the default, if there is one."""
     shown = help_text if default is None else f"{help_text} (default {default})"
     return option(shown, parse=positive(most), default=default, metavar="N", group=group)
 
@@ -25,7 +25,7 @@ def path(
 
 def dataset(group: str) -> Any:
     return option(
-        "a name of `list` (default: the manifest's, else synthetic)", metavar="NAME", group=group
+        "a dataset of `list` (default: the manifest's, else synthetic)", metavar="NAME", group=group
     )
 
 
@@ -44,7 +44,7 @@ def input_shape(group: str) -> Any:
 
 def input_range(group: str) -> Any:
     return option(
-        "synthetic data: range of an input's numbers, as for a run (repeatable)",
+        "synthetic data: range of an input's values, as for a run (repeatable)",
         metavar="NAME=LOW:HIGH",
         many=True,
         group=group,
@@ -53,7 +53,7 @@ def input_range(group: str) -> Any:
 
 def skip(parts: tuple[str, ...], group: str) -> Any:
     return option(
-        f"part to leave out: {', '.join(parts)} (repeatable)",
+        f"part to skip: {', '.join(parts)} (repeatable)",
         choices=parts,
         metavar="PART",
         many=True,

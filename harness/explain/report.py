@@ -1,4 +1,4 @@
-"""Keeps what a verb measures in a folder, and shows it from the folder's JSON file alone."""
+"""Stores a verb's measurements in a folder, and shows them from the folder's JSON file alone."""
 
 import errno
 import shutil
@@ -21,7 +21,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 class Report(NamedTuple):
-    """The JSON file of a verb, and what is shown of it."""
+    """The JSON file of a verb, and the functions that show it."""
 
     verb: str
     file: str
@@ -41,7 +41,7 @@ class Report(NamedTuple):
     def measuring(self, out: Path | None, backend: str, subject: str) -> Iterator[ResultFolder]:
         """Makes the folder, and gives it its final name after the last measurement.
 
-        After an error it stays where measurements were saved, or where a log may show the cause.
+        After an error the folder stays if measurements were saved, or if a log may show the cause.
         """
         new = run_folder.new_folder(out, self.verb, backend, subject)
         try:
@@ -63,7 +63,7 @@ class Report(NamedTuple):
         files.write_json(folder / self.file, content)
 
     def read(self, path: Path) -> Content:
-        """path: a folder, or the file. Raises ConfigError where this version did not write it."""
+        """path: a folder, or the file. Raises ConfigError if this version did not write it."""
         file = path if path.is_file() else path / self.file
         content = files.read_json(file, self.verb)
         if any(content.get(key) != version for key, version in self.schema.items()):
@@ -81,7 +81,7 @@ class Report(NamedTuple):
             return self.show(content, folder, as_json=as_json)
 
     def show(self, content: Content, folder: Path, *, as_json: bool) -> Content:
-        """Draws the page, and prints the tables, or the JSON, and where page and folder lie.
+        """Draws the page, and prints the tables, or the JSON, and the paths of page and folder.
 
         Returns what `derive` computed.
         """
@@ -97,7 +97,7 @@ class Report(NamedTuple):
         return shown
 
     def draw(self, shown: Content, folder: Path) -> Path | None:
-        """shown: the result of `derive`. None if no page could be made, after a line that says why."""
+        """Draws the page; returns None, after a line that says why, if it cannot. shown: the result of `derive`."""
         try:
             return self.write_page(shown, folder)
         except (HarnessError, OSError) as e:

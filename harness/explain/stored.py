@@ -1,4 +1,4 @@
-"""Writes an ONNX model again in other ways to store it, for whoever times how they load."""
+"""Writes an ONNX model in other storage formats, so that their loading can be timed."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from harness.models.opened.ort_session import SessionSetup, open_session
 
 MOST_BYTES = 1 << 30
-"""Largest model that is written again, several times, for a comparison."""
+"""Largest model that is written in several formats for a comparison."""
 
 EXTERNAL_FROM_BYTES = 1024
 """Smaller tensors stay in the ONNX file: they are shapes and scalars."""
@@ -15,7 +15,7 @@ _WEIGHTS = "weights"
 
 
 def inline(path: Path, folder: Path, **how: Any) -> Path:
-    """One file with graph and weights. how: as onnx.save takes it."""
+    """Writes one file with graph and weights. how: arguments of onnx.save."""
     import onnx
 
     onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf", **how)
@@ -23,7 +23,7 @@ def inline(path: Path, folder: Path, **how: Any) -> Path:
 
 
 def external(path: Path, folder: Path) -> Path:
-    """The weights in a second file beside the graph."""
+    """Writes the weights to a second file next to the graph."""
     return inline(
         path,
         folder,
@@ -34,15 +34,15 @@ def external(path: Path, folder: Path) -> Path:
 
 
 def ort_format(path: Path, folder: Path, setup: SessionSetup) -> Path:
-    """ONNX Runtime's own format, optimised for this machine's settings."""
+    """Writes ONNX Runtime's own format, optimised for this machine's settings."""
     file = folder / "model.ort"
     open_session(path, setup, optimised=file, config={"session.save_model_format": "ORT"})
     return file
 
 
 def mapped(path: Path, folder: Path, setup: SessionSetup) -> Path:
-    """The optimised graph, with the weights in a second file in the layout that it reads: a session that
-    neither optimises nor prepacks uses that file's pages as they are, and shares them with every process.
+    """Writes the optimised graph, with the weights in a second file in the layout that it reads. A session that
+    neither optimises nor prepacks uses that file's pages directly, and shares them with every process.
     """
     file = folder / "model.onnx"
     config = {

@@ -22,16 +22,16 @@ from harness.models.opened.loading import missing_data, unknown_names
 from harness.types import Step
 
 LENDER = "mobilenet"
-"""Its steps are lent to models of the same input that declare none, as light/* do."""
+"""Model whose steps are used for models of the same input without steps, e.g. light/*."""
 
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
-"""Tried in this order where no model is named; the last one is made here, of random weights."""
+"""Tried in this order if no model is named; the last one is made here, with random weights."""
 
 _OF_IMAGE_FILES = ("folder", "imagenet", "coco")
 
 
 def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
-    """values: parsed options. `stack` removes what was created for them."""
+    """values: parsed options. `stack` removes the files made for them."""
     if "model" in values or "dataset" in values:
         yield _named(values)
     elif "data_dir" in values:
@@ -54,7 +54,7 @@ def _named(values: Mapping[str, Any]) -> Subject:
 
 
 def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
-    """The digits, and the photographs where scikit-learn has them. values: backend alone."""
+    """Yields the digits, and the photographs if scikit-learn has them. values: only the backend."""
     yield _named({**values, "dataset": "digits"})
     photographs = _photographs()
     if not photographs:
@@ -69,7 +69,7 @@ def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 
 
 def _photographs() -> list[Path]:
-    """scikit-learn's JPEG files, found without importing it."""
+    """Returns scikit-learn's JPEG files, without importing it."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
         return []
@@ -77,7 +77,7 @@ def _photographs() -> list[Path]:
 
 
 def _at_hand(backend: str) -> tuple[str, str]:
-    """A model of images whose file is here, and the backend for it: null where there is none."""
+    """Returns an image model whose file is here, and its backend; the backend null if there is none."""
     for name in _AT_HAND if backend != "null" else ():
         try:
             formats = getattr(registry.load("backend", backend), "formats", ())
@@ -92,10 +92,10 @@ def _at_hand(backend: str) -> tuple[str, str]:
 
 
 def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...]]:
-    """Steps by input, with notes where they, or the weights, are not the model's own."""
+    """Returns the steps by input, with notes if they, or the weights, are not the model's own."""
     if not model.has_random_weights:
         return model.steps, ()
-    notes = ["random weights: answers that change or not say nothing about a trained model"]
+    notes = ["random weights: changed answers say nothing about a trained model"]
     lender = load_model(LENDER)
     (lent,) = lender.inputs
     bare = [spec for spec in model.inputs if not model.steps[spec.name]]

@@ -28,10 +28,10 @@ DEFAULT_PAIRS = 6
 """Pairs of runs of `overhead`: ABBA three times."""
 
 OVERHEAD_DURATION_NS = 2_000_000_000
-"""Duration of each run of `overhead` where --duration is not given."""
+"""Duration of each run of `overhead` if --duration is not given."""
 
 TUNE_DURATION_NS = 1_500_000_000
-"""Duration of each run of `tune` where --duration is not given."""
+"""Duration of each run of `tune` if --duration is not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Rates(NamedTuple):
 
 
 def parse_rates(text: str) -> Rates:
-    """'10%..110%' (eleven points), '100..2000', '10%..110%/21', '50%,80%,95%', '100,200,400'."""
+    """Parses '10%..110%' (eleven points), '100..2000', '10%..110%/21', '50%,80%,95%', '100,200,400'."""
     begin, dots, rest = text.strip().partition("..")
     if dots:
         end, slash, count = rest.partition("/")
@@ -119,7 +119,7 @@ class SweepOptions:
         group="sweep over rates",
     )
     peak: float | None = option(
-        "rate that is 100 %, in queries/s (default, with percentages: found as `peak` finds it)",
+        "rate that is 100 %, in queries/s (default, for percentages: search for it as `peak` does)",
         parse=parse_rate,
         metavar="QPS",
         group="sweep over rates",
@@ -137,7 +137,7 @@ def parse_workers(text: str) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersOptions:
     workers: tuple[int, ...] = option(
-        "with --models: numbers of workers, each measured with as many queries in flight (default 1,2,3,4)",
+        "with --models: numbers of workers, each measured with the same number of queries in flight (default 1,2,3,4)",
         parse=parse_workers,
         default=(1, 2, 3, 4),
         metavar="NUMBERS",
@@ -156,15 +156,15 @@ class WorkersOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
     rounds: int = option(
-        f"largest number of rounds of LoadGen runs, 3 to {MOST_RUNS:,}, one run of each finalist per round; the search "
-        "ends earlier once they decide (default 10)",
+        f"maximum number of rounds, 3 to {MOST_RUNS:,}, each with one LoadGen run per finalist; the search "
+        "ends earlier if more rounds cannot change the result (default 10)",
         parse=bounded(3, MOST_RUNS),
         default=10,
         metavar="N",
         group="search",
     )
     finalists: int = option(
-        f"candidates that LoadGen runs judge, 2 to {MOST_RUNS:,}, the default one among them (default 3)",
+        f"number of candidates that LoadGen runs judge, 2 to {MOST_RUNS:,}, including the default (default 3)",
         parse=bounded(2, MOST_RUNS),
         default=3,
         metavar="N",
@@ -175,7 +175,7 @@ class TuneOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadOptions:
     pairs: int = option(
-        f"pairs of a run in process and one served, {LEAST_PAIRS} to {MOST_RUNS:,} (default {DEFAULT_PAIRS}: "
+        f"pairs of a run in process and a served run, {LEAST_PAIRS} to {MOST_RUNS:,} (default {DEFAULT_PAIRS}: "
         "ABBA three times)",
         parse=bounded(LEAST_PAIRS, MOST_RUNS),
         default=DEFAULT_PAIRS,
@@ -183,7 +183,7 @@ class OverheadOptions:
         group="overhead",
     )
     no_throughput: bool = option(
-        "do not measure what is kept of the throughput, which takes a run each", flag=True
+        "do not compare the throughput, which takes one run per side", flag=True
     )
     local_backend: str = option(
         "framework that runs the model in process (default ort)",
@@ -197,7 +197,7 @@ class OverheadOptions:
         metavar="N",
     )
     local_option: tuple[tuple[str, str], ...] = option(
-        "option of the backend in process, as --backend-option is of the server's (repeatable)",
+        "option of the backend in process; --backend-option is for the server (repeatable)",
         parse=parse_key_value,
         many=True,
         metavar="KEY=VALUE",

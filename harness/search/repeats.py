@@ -1,8 +1,8 @@
 """Repeats a run (--repeats), each time in a fresh process, and reports the spread of the numbers.
 
 Run i has the schedule seed s + i, because the effect of one seed's arrivals is not a property of the
-system. Everything else is the same, the order of samples included. Each run is a result folder of
-its own, which `compare` takes together as one side; repeats.json and the table summarise them.
+system. Everything else is the same, including the order of samples. Each run has a separate result
+folder. `compare` takes them together as one side; repeats.json and the table summarise them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,16 +28,16 @@ _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
 
 WIDEST = 100
-"""Highest ratio of an interval's ends that is printed: a wider one, of few runs that lie far apart, says nothing."""
+"""Highest ratio of an interval's ends that is printed: a wider one, of few distant runs, says nothing."""
 
 
 def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
-    reason = "--repeats takes other seeds each time: drop --mlperf, whose round sets them"
+    reason = "--repeats changes the seeds: drop --mlperf, which fixes them"
     yield from unfit_options(config, "--repeats", reason)
 
 
 class Repeats(Study[int]):
-    """N runs that differ in the schedule seed alone."""
+    """N runs that differ only in the schedule seed."""
 
     file = run_folder.REPEATS
 
@@ -49,7 +49,7 @@ class Repeats(Study[int]):
         self._results = self._new_folder(name, config.backend, self._model.name)
 
     def run(self) -> int:
-        """Returns 0 where every run was VALID, else the largest exit status of a run."""
+        """Returns 0 if every run was VALID, else the largest exit status of a run."""
         config = self._config
         for number in range(1, self._options + 1):
             seed = (self._first_seed + number - 1) & MAX_SEED
@@ -96,7 +96,7 @@ repeat = Repeats.execute
 
 
 def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
-    """The configuration with the rate and the count that the first run has calibrated."""
+    """Returns the configuration with the rate and the query count that the first run calibrated."""
     sizes = {
         "queries": (result["queries"] or {}).get("planned"),
         "target_qps": (result["throughput_per_s"] or {}).get("asked"),
@@ -105,7 +105,7 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
 
 
 def _failure(result: Mapping[str, Any]) -> str | None:
-    """Why a run is left out of the numbers, None where it is VALID or only missed its SLO.
+    """Returns why a run is left out of the numbers; None if it is VALID or only missed its SLO.
 
     A run that was stopped measured only its beginning, and failed samples are answered at once.
     """
@@ -114,8 +114,8 @@ def _failure(result: Mapping[str, Any]) -> str | None:
 
 
 def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """name -> unit, values by run (None where a run is left out), their geometric mean and its
-    interval. Offline has the rate alone.
+    """Yields name -> unit, values by run (None if a run is left out), their geometric mean and its
+    interval. Offline has only the rate.
     """
     offline = scenario_named(results[0]["scenario"]).all_at_once
     runs = [numbers(result) if _failure(result) is None else {} for result in results]

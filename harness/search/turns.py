@@ -20,9 +20,9 @@ from harness.run.progress import Progress
 def run_in_turns(
     configs: Sequence[RunConfig], rounds: int, folder: Path, measure: Measure, *, quiet: bool
 ) -> tuple[int, list[list[Path]]]:
-    """The exit status, and the folders of each configuration's runs: a-1, a-2, ...; b-1, ... in `folder`.
+    """Returns the exit status, and the folders of each configuration's runs: a-1, a-2, ...; b-1, ... in `folder`.
 
-    Runs of one round have one schedule seed. A run that is stopped or dies is the last one.
+    The runs of a round share a schedule seed. A run that is stopped or dies is the last one.
     """
     progress = Progress(quiet=quiet)
     made: list[list[Path]] = [[] for _ in configs]

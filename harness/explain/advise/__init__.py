@@ -1,1 +1,1 @@
-"""The verb `advise`: what would make the model faster, measured."""
+"""The verb `advise`: measured ways to make the model faster."""

@@ -19,14 +19,14 @@ from harness.models.precision import onnx
 from harness.results.agreement import distance
 
 LEAST_AGREEMENT = 0.5
-"""A file of another precision is doubted where a smaller share of its answers is equal."""
+"""A file of another precision is doubtful if a smaller share of its answers is equal."""
 
 MOST_DISTANCE = 0.1
-"""The file is not doubted up to this relative distance between the answers."""
+"""The file is not doubtful up to this relative distance between the answers."""
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
-    """Makes the int8 file as `sweep` makes it.
+    """Makes the int8 file as `sweep` does.
     Returns (its accuracy cost as `_cost` describes it, the file), or the reason (`failed`) and no
     file.
     """
@@ -59,10 +59,10 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
 def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
     """Compares a file in another precision with the model's own file.
     score, own_score: in `unit`, by `metric`; None with the reason in `no_score`.
-    drop: own_score - score, or the reverse where a lower score is better.
+    drop: own_score - score, or the reverse if a lower score is better.
     agreement: share of the samples with the same answer, in [0, 1].
     relative_l2: mean distance of float answers over their mean length.
-    broken: why the file no longer answers like the model; "" where it may.
+    broken: why the file no longer answers like the model; "" if it may.
     """
     rows: Rows = []
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
 
 
 def broken(agreement: float, apart: float | None, samples: int) -> str:
-    """Agreement and distance together distinguish a lossy file from a wrong one, even without labels."""
+    """Returns why the file is wrong and not only lossy, by agreement and distance, even without labels; else ''."""
     if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_DISTANCE):
         return ""
     at = "" if apart is None else f", at a relative distance of {apart:.2g}"

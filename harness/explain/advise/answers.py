@@ -1,7 +1,7 @@
 """Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. Pure.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D. Graph levels, layouts, threads, executors and
-precisions take the place of its GPU libraries.
+precisions replace its GPU libraries.
 """
 
 from collections import Counter, defaultdict
@@ -72,7 +72,7 @@ def _measured(record: Record) -> dict[str, Any]:
 
 
 def _lower_bound(record: Record) -> dict[str, Any]:
-    """By CPU time where all have one thread, else by wall time.
+    """Computes the bound by CPU time if all settings have one thread, else by wall time.
     ratio: lower bound / measured time, as Benanza defines it.
     """
     first = record.clock()
@@ -117,7 +117,7 @@ def _cost(node: Mapping[str, Any]) -> Cost:
 
 
 def _coverage(record: Record) -> dict[str, Any]:
-    """Two shares: operators with a rule for their work (by nodes and by kernel time), and layers
+    """Computes two shares: operators with a rule for their work (by nodes and by kernel time), and layers
     measured alone (by their time in the model).
     """
     kernels = [k for k in record.kernels(record.now.graph) if k["nodes"]]
@@ -177,7 +177,7 @@ def _layers(record: Record) -> list[dict[str, Any]]:
 
 
 def _levels(record: Record) -> list[dict[str, Any]]:
-    """The whole model at each graph level, everything else as now: the gain from fusion and
+    """Returns the whole model at each graph level, everything else as now: the gain from fusion and
     layout.
     """
     rows = []
@@ -203,7 +203,7 @@ def _levels(record: Record) -> list[dict[str, Any]]:
 
 
 def _kernels(record: Record) -> dict[str, Any]:
-    """Kernels beside the layers' own work, and the time between kernels."""
+    """Describes kernels that do no layer's work, and the time between kernels."""
     kernels = record.kernels(record.now.graph)
     profile = record.content["profiles"][record.now.graph]
     runs = range(len(profile["run_ns"]))
@@ -219,7 +219,7 @@ def _kernels(record: Record) -> dict[str, Any]:
 
 
 def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Kernels that compute nothing: inserted by the runtime, or of nodes that only move numbers."""
+    """Yields the kernels that compute nothing: inserted by the runtime, or of nodes that only move numbers."""
     for kernel in kernels:
         ops = [record.nodes[i]["op"] for i in kernel["nodes"]]
         is_moving = bool(ops) and all(flops.only_moves(op) for op in ops)
@@ -233,7 +233,7 @@ def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterato
 
 
 def _in_file(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Nodes that the model's author could remove."""
+    """Yields the nodes that the model's author could remove."""
     for node in nodes:
         if node["op"] in _DOES_NOTHING:
             yield f"{node['op']} {node['name']!r} does nothing at inference"

@@ -10,14 +10,14 @@ from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
 SHORT_NS = 10_000
-"""A kernel's mean time up to which a profiler that counts whole microseconds decides the sum."""
+"""Mean time of a kernel up to which a profiler's rounding to whole microseconds dominates the sum."""
 
 _LARGE = 0.1
 """Least share of the layers' time for which a cause is named."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
-    """The most likely cause as a sentence. times_ns: (units,) least time of each unit alone."""
+    """States the most likely cause. times_ns: (units,) least time of each unit alone."""
     total = sum(times_ns) or 1.0
     inside = [{record.nodes[i]["op"] for i in one["nodes"]} & CONTROL_FLOW for one in record.units]
     flow_ns = sum(ns for ns, ops in zip(times_ns, inside, strict=True) if ops)
@@ -31,7 +31,7 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
     if changed_ns > _LARGE * total:
         most = ", ".join(name for name, _ in changed.most_common(2))
         return (
-            f"{show_percent(changed_ns / total)} of the layers' time is in layers that run other "
+            f"{show_percent(changed_ns / total)} of the layers' time is in layers that run different "
             f"kernels alone than inside the model ({most}): cut out, they lose quantisation or fusion"
         )
     signed_ns = sum(
@@ -63,7 +63,7 @@ def _is_signed(unit: Sequence[int], record: Record) -> bool:
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
-    """Returns (kernel alone, kernel in the model, number of layers) and the time of those
+    """Returns the number of layers by changed kernels (`A instead of B`), and the time of these
     layers.
     """
     executed: dict[int, set[str]] = {}

@@ -33,7 +33,7 @@ PARTS: Mapping[str, Callable[[Job, Path], Any]] = {
 
 
 def _document(content: Content) -> dict[str, Any]:
-    """The content of advise.json. content: of measured.json."""
+    """Returns the content of advise.json. content: of measured.json."""
     return {**answers(content), "parts": content.get("parts", {})}
 
 
@@ -70,7 +70,7 @@ def _measure_into_folder(options: AdviseOptions, values: Mapping[str, Any]) -> P
 
 
 def _measure(job: Job, folder: Path) -> None:
-    """Writes measured.json; after Ctrl-C with the measurements so far, and what follows from them."""
+    """Writes measured.json; after Ctrl-C, with the measurements so far, and the answers from them."""
     content: dict[str, Any] = {}
     try:
         int8 = measure(job, job.options.database or cache_dir() / "layers.sqlite", content)

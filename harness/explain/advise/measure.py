@@ -35,7 +35,7 @@ _PROFILED = 10
 
 def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
     """Fills in the content of measured.json, without the independent parts. After Ctrl-C the
-    content holds the measurements so far. Returns the int8 model, where one was made.
+    content holds the measurements so far. Returns the int8 model if one was made.
     """
     import onnxruntime as ort
 
@@ -120,7 +120,7 @@ def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
 def _nodes(
     job: Job, profile: LayerProfile, in_graph: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """One row for each node of the graph: its operator, work and traffic."""
+    """Returns a row per node of the graph: its operator, work and traffic."""
     eliminated = {one: why for i, why in profile.eliminated.items() for one in in_graph[i]}
     makers = job.graph.producer
     return [
@@ -160,7 +160,7 @@ def _layers(
     content: dict[str, Any],
     settings: Sequence[Setting],
 ) -> None:
-    """Adds the layers' times to `content`, and the whole model's between the passes."""
+    """Adds the layers' times to `content`, and the whole model's times between the passes."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
     job.report(
         f"layers: {counted(len({unit.key for unit in parts}), 'different layer')}, "

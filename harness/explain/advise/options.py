@@ -14,7 +14,7 @@ PARTS = ("weights", "storage", "operators", "checks")
 """The names of job.PARTS, a module that is too slow to import for `--help`."""
 
 _MODEL = "model and data"
-_TODAY = "settings of today"
+_TODAY = "present settings"
 _MEASURED = "measurement"
 _RESULTS = "results"
 
@@ -56,11 +56,11 @@ class AdviseOptions:
     )
     samples: int = number("samples for the accuracy of int8", _MEASURED, 200)
     pairs: int = number(
-        "pairs of timings per setting, today's and the new one in turns", _MEASURED, 7
+        "pairs of timings per setting, of the present and the new setting in turns", _MEASURED, 7
     )
     passes: int = number("passes over the layers", _MEASURED, 3)
     database: Path | None = path(
-        "database of the layers that were timed before (default: in the cache folder)",
+        "database of the layers timed so far (default: in the cache folder)",
         "FILE",
         _MEASURED,
     )

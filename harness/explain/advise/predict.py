@@ -17,12 +17,12 @@ WITHIN = 0.25
 """Greatest distance of a realised gain from its prediction, as a share of the prediction."""
 
 MOST_DROP = 0.5
-"""In the metric's unit, e.g. percentage points: int8 that costs more is not recommended."""
+"""Highest accuracy cost of recommended int8, in the metric's unit, e.g. percentage points."""
 
 
 class Advice(NamedTuple):
     """One candidate setting.
-    question: Q2, Q3, Q5 or Q6; several where the setting changes several things.
+    question: Q2, Q3, Q5 or Q6; several if the setting changes several things.
     now_ns, predicted_ns: the whole model on `clock`.
     needs: what a person must decide first; "" for nothing.
     accuracy: cost of another precision, from accuracy.int8.
@@ -75,12 +75,12 @@ class Advice(NamedTuple):
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:
-    """The present time less the savings of each layer alone; None where no layer was measured
-    under this setting.
+    """Predicts the time: the present time minus the savings of each layer alone; None if no layer was
+    measured under this setting.
     The rest of the model's time (layout changes between layers, the runtime's own time) is assumed
-    unchanged. In parallel execution, layers go to workers as they become ready. Where the layers
+    unchanged. In parallel execution, layers go to workers as they become ready. If the layers
     alone take longer than the model (kernels of a few microseconds under a profiler that counts
-    whole ones), the savings are scaled down alike.
+    whole microseconds), all savings are scaled down by the same factor.
     """
     clock = record.clock(setting)
     own = (record.own_ns(s, clock) for s in (record.now, setting))
@@ -97,7 +97,7 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
 
 
 def advice(record: Record) -> list[Advice]:
-    """Every candidate with a prediction, largest gain first; candidates that need a decision come
+    """Returns every candidate with a prediction, largest gain first; candidates that need a decision come
     last.
     """
     candidates = [one for s in record.candidates if (one := _advice(record, s)) is not None]
@@ -105,7 +105,7 @@ def advice(record: Record) -> list[Advice]:
 
 
 def unpredicted(record: Record) -> list[dict[str, Any]]:
-    """The settings that were measured with the whole model only. gain: the realised one."""
+    """Returns the settings that were measured only with the whole model. gain: the realised gain."""
     return [
         {
             "question": question_of(record.now, setting),
@@ -137,8 +137,8 @@ def _advice(record: Record, setting: Setting) -> Advice | None:
 
 
 def top(ranked: list[Advice]) -> Advice | None:
-    """The largest predicted gain that needs no decision and was not measured to be a loss; None
-    where none is worth it.
+    """Returns the advice with the largest predicted gain that needs no decision and was not measured to
+    be a loss; None if none is worth it.
     """
     credible = (a for a in ranked if not a.needs and (a.realised is None or a.realised.gain > 0))
     best = next(credible, None)
@@ -146,7 +146,7 @@ def top(ranked: list[Advice]) -> Advice | None:
 
 
 def question_of(now: Setting, setting: Setting) -> str:
-    """The question that the setting answers; several where it changes several things."""
+    """Returns the question that the setting answers; several if it changes several things."""
     questions = []
     if setting.execution != now.execution:
         questions.append("Q2")
@@ -165,7 +165,7 @@ _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
 
 
 def combination(record: Record) -> Setting | None:
-    """The best of each choice combined, where more than one is predicted to gain; else None."""
+    """Returns the best of each choice combined, if more than one is predicted to gain; else None."""
     chosen, choices = record.now, 0
     for one in advice(record):
         changed = {n for n in Setting._fields if getattr(one.setting, n) != getattr(record.now, n)}

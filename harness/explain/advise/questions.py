@@ -8,11 +8,11 @@ from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
-"""Least gain of a layer under another setting that is reported, as a share of its time."""
+"""Least gain of a layer under another setting to report, as a share of the layer's time."""
 
 
 def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
-    """One entry for each of the six, even where there is no data. advice: advise.json without its
+    """Returns an entry for each of the six, even if there is no data. advice: advise.json without its
     questions.
     """
     return [
@@ -50,10 +50,10 @@ def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     ]
     gain = sum(row["gain_ns"] for row in slow)
     text = (
-        f"Another graph level makes {len(slow)} of {counted(len(advice['layers']), 'different layer')} "
-        f"{show_percent(FASTER)} faster or more"
+        f"Another graph level makes {len(slow)} of {counted(len(advice['layers']), 'distinct layer')} at least "
+        f"{show_percent(FASTER)} faster"
     )
-    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
+    return f"{text}{f', {show_ns(gain)} in total' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
 
 
 def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
@@ -61,8 +61,8 @@ def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     moving = sum(k["ns"] for k in kernels["unexpected"])
     text = (
         f"{counted(kernels['executed'], 'kernel')} for {counted(kernels['nodes'], 'node')}; "
-        f"{len(kernels['unexpected'])} of them without computation ({show_ns(moving)}); "
-        f"{show_ns(kernels['between_ns'])} of {show_ns(kernels['run_ns'])} lie between kernels."
+        f"{len(kernels['unexpected'])} of them compute nothing ({show_ns(moving)}); "
+        f"{show_ns(kernels['between_ns'])} of {show_ns(kernels['run_ns'])} is between kernels."
     )
     spare = len(kernels["in_file"])
     return f"{text} {counted(spare, 'node')} of the file could be removed." if spare else text
@@ -92,7 +92,7 @@ def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
 
 
 def _int8_here(peaks: Mapping[str, float]) -> str:
-    """Says what the machine promises for int8, if `machine` has stored its peaks."""
+    """States the machine's int8 rate, if `machine` has stored its peaks."""
     if not {"int8_per_s", "flops_per_s"} <= peaks.keys():
         return ""
     ratio = peaks["int8_per_s"] / peaks["flops_per_s"]
@@ -100,7 +100,7 @@ def _int8_here(peaks: Mapping[str, float]) -> str:
 
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:
-    """E.g. `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
+    """Formats e.g. `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
     same = f"{show_percent(accuracy['agreement'], 1)} of {accuracy['samples']:,} answers the same"
     if accuracy["score"] is None:
         return f"Accuracy: not known ({accuracy['no_score']}); {same}."
@@ -110,7 +110,7 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
 
 
 def _best_setting(question: str, advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
-    """The best setting of a question, with predicted and realised gain."""
+    """States the best setting of a question, with predicted and realised gain."""
     mine = [a for a in ranked if a.question == question]
     if not mine:
         return _without_prediction(question, advice)

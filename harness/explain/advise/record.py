@@ -1,4 +1,4 @@
-"""Reads measured.json and computes what several answers need. Pure."""
+"""Reads measured.json and computes numbers that several answers need. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -19,7 +19,7 @@ class RealisedGain(NamedTuple):
     """Speed-up of a setting against the present one.
     ratio: median over the pairs of now / other.
     low, high: 95 % interval from order statistics; None with too few pairs.
-    clock: cpu where both have one thread, else wall.
+    clock: cpu if both have one thread, else wall.
     """
 
     ratio: float
@@ -30,12 +30,12 @@ class RealisedGain(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Share of the time that is saved; negative where it is slower."""
+        """Share of the time that is saved; negative if the setting is slower."""
         return 1 - 1 / self.ratio
 
 
 class Record:
-    """content: the content of measured.json. Raises ConfigError where it has another shape."""
+    """content: the content of measured.json. Raises ConfigError if it has a different shape."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.content = content
@@ -50,13 +50,13 @@ class Record:
             self.nodes: Sequence[Mapping[str, Any]] = content["nodes"]
 
     def clock(self, *settings: Setting) -> Clock:
-        """CPU time is compared where all settings have one thread."""
+        """Returns cpu if all settings have one thread, else wall."""
         settings = (self.now, *settings)
         is_single = all(s.threads == 1 and s.execution != PARALLEL for s in settings)
         return "cpu" if is_single else "wall"
 
     def now_ns(self, clock: Clock) -> float:
-        """The least of all measurements of the whole model under the present setting."""
+        """Returns the least of all measurements of the whole model under the present setting."""
         timings = [self.content["now_runs"]]
         timings += [pair["now"] for pair in self.content["pairs"].values() if "now" in pair]
         return float(min(ns for timing in timings for ns in timing[f"{clock}_ns"]))
@@ -65,16 +65,16 @@ class Record:
         return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
     def alone(self, setting: Setting) -> list[LayerTimes | None]:
-        """(units,)"""
+        """Returns the times of each unit alone, (units,); None where not measured."""
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
     def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
-        """(units,) least time of each unit alone; None where not measured."""
+        """Returns (units,) least time of each unit alone; None where not measured."""
         return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
-        """(units,) least time of each unit alone; else its time under the present setting; else
-        the time of its kernels in the whole model.
+        """Returns (units,) least time of each unit alone; else its time under the present setting;
+        else the time of its kernels in the whole model.
         """
         rows = [self.own_ns(s, clock) for s in (setting, self.now)]
         return [
@@ -96,7 +96,7 @@ class Record:
         return total_ns
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
-        """Kernels executed at that graph level; none where it could not be profiled."""
+        """Returns the kernels executed at that graph level; none if it could not be profiled."""
         return list(self.content["profiles"].get(level, {}).get("kernels", ()))
 
     @property
@@ -104,12 +104,12 @@ class Record:
         return [unit["needs"] for unit in self.units]
 
     def about(self, unit: int) -> str:
-        """The unit's operators, e.g. Conv+BatchNormalization+Relu."""
+        """Returns the unit's operators, e.g. Conv+BatchNormalization+Relu."""
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
     def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:
-        """(units,) least time over the graph levels, with the present threads and precision; and
-        that level.
+        """Returns (units,) least time over the graph levels, with the present threads and precision,
+        and (units,) its level.
         """
         by_level = {
             level: self.own_ns(self.now._replace(graph=level), clock) for level in GRAPH_LEVELS
@@ -121,7 +121,7 @@ class Record:
         return [ns for ns, _ in best], [level for _, level in best]
 
     def realised(self, setting: Setting) -> RealisedGain | None:
-        """None where it was not measured."""
+        """Returns the measured gain; None if it was not measured."""
         pair = self.content["pairs"].get(str(setting))
         if pair is None or "now" not in pair:
             return None

@@ -26,8 +26,8 @@ class Job(NamedTuple):
     now: the present setting.
     feeds: the first samples of its dataset as one call's inputs.
     folder: for temporary files.
-    report: prints one line for each step.
-    progress: shows how far a step has come.
+    report: prints a line per step.
+    progress: shows the progress of a step.
     """
 
     options: AdviseOptions
@@ -72,7 +72,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
 
 
 def _first(baseline: Baseline, count: int) -> dict[str, Array]:
-    """The first `count` samples as one batch, repeated where there are fewer."""
+    """Returns the first `count` samples as one batch, repeated if there are fewer."""
     _, inputs = next(baseline.chunks())
     try:
         rows = np.arange(count) % min(map(len, inputs.values()))

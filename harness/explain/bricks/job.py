@@ -1,4 +1,4 @@
-"""Runs the verb `bricks`: cuts models into bricks, runs each different brick once, sums up the models."""
+"""Runs the verb `bricks`: cuts models into bricks, runs each distinct brick once, adds up the models."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -67,17 +67,17 @@ def bricks(models: Sequence[str], options: BrickOptions) -> int:
 
 
 def setting(threads: int) -> str:
-    """The setting under which the database stores times."""
+    """Returns the setting under which the database stores times."""
     return f"threads={threads} recipe={RECIPE}"
 
 
 def _show_beside(options: BrickOptions, line: str) -> None:
-    """Prints beside the tables; with --json, on stderr."""
+    """Prints a line with the tables; with --json, on stderr."""
     (say if options.json else show)(line)
 
 
 def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
-    """Cut models and published bricks. Raises one ConfigError with all problems of all of them."""
+    """Returns cut models and published bricks. Raises one ConfigError with the problems of all of them."""
     problems: list[str] = []
     subjects: list[Subject] = []
     for name in dict.fromkeys(models):
@@ -97,7 +97,7 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
 
 
 def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subject:
-    """Named as a run names the model; by its path where `other_names` has that name."""
+    """Cuts a model. Its name is the same as in a run, or its path if `other_names` has that name."""
     own = format_of(Path(name)) if is_path(name) else None
     if own is not None and own.name != "onnx":
         raise ConfigError(f"{name} is {own.about}: only ONNX files can be cut: convert it")
@@ -115,7 +115,7 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
 
 
 def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:
-    """Options that have no effect on these models."""
+    """Yields options that have no effect on these models."""
     if not graphs:
         has_effect = {
             "--most-layers": options.most_layers != LAYERS,

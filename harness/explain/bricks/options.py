@@ -12,7 +12,7 @@ LAYERS, DATABASE = 8, Path("results/bricks.sqlite")
 
 
 def parse_size(text: str) -> tuple[str, int]:
-    """'sequence=128' -> ('sequence', 128)."""
+    """Parses 'sequence=128' -> ('sequence', 128)."""
     name, equals, number = text.rpartition("=")
     if not equals or not name or not number.isdecimal() or int(number) < 1:
         raise ValueError(f"{text!r}: write NAME=N, e.g. sequence=128")
@@ -24,7 +24,7 @@ class BrickOptions:
     most_layers: int = number("largest number of layers in a brick", CUTTING, LAYERS)
     batch: int = number("samples in a run", CUTTING, 1)
     size: tuple[tuple[str, int], ...] = option(
-        "size of another open dimension of the inputs by its name, e.g. sequence=128, or place, e.g. ids[1]=128 (repeatable)",
+        "size of a further open dimension of the inputs, by name, e.g. sequence=128, or position, e.g. ids[1]=128 (repeatable)",
         parse=parse_size,
         metavar="NAME=N",
         many=True,
@@ -38,7 +38,7 @@ class BrickOptions:
         "cut the models and run nothing", flag=True, default=False, group=_RUNNING
     )
     database: Path = path(
-        f"database of the bricks that were timed before (default {DATABASE})",
+        f"database of the bricks timed so far (default {DATABASE})",
         "FILE",
         _RUNNING,
         default=DATABASE,

@@ -1,8 +1,8 @@
 """Publishes bricks as ONNX files without names, order or weights of their model, and reads them.
 
-Files of others are data. Only the structure of a brick is read; the brick that runs is built here,
-from the digest of that structure, under which its result is stored. A file that is not what the
-index says is refused, and can neither run nor be stored under another brick's name.
+Published files are only data. Only the structure of a brick is read. The brick that runs is built here, from
+the digest of that structure, and its result is stored under that digest. A file that differs from the index is
+refused: it can neither run nor be stored under another brick's name.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ SCHEMA = 1
 
 
 def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> tuple[int, int]:
-    """Returns (bricks, bytes written). folder: must not exist yet. with_order: publish how the
-    bricks form each model, too.
-    The index is sorted by digest, which reveals nothing about the model. A ConfigError names all
-    layers that cannot be published; then nothing is written.
+    """Returns (bricks, bytes written). folder: must not exist yet. with_order: whether to
+    publish how the bricks form each model, too.
+    The index is sorted by digest, which reveals nothing about the model. Raises ConfigError
+    with all layers that cannot be published; then nothing is written.
     """
     cuts = {digest: cut for one in subjects for digest, cut in one.by_digest.items()}
     reasons = {
@@ -56,7 +56,7 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
 
 
 def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
-    """A user of published bricks checks output shapes, so all must be known."""
+    """Returns unknown output shapes as problems, because a user of published bricks checks output shapes."""
     return {
         f"{cut.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
         for cut in cuts
@@ -66,7 +66,7 @@ def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
 
 
 def _order(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors between the pieces get numbers instead of the model's names."""
+    """Returns the pieces in order; tensors between them get numbers instead of the model's names."""
     numbers: dict[str, int] = {}
 
     def numbered(names: Sequence[str]) -> list[int]:
@@ -84,14 +84,14 @@ def _order(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def file_name(digest: str) -> str:
-    """Raises ValueError for a text that is not a brick's digest."""
+    """Returns a brick's file name. Raises ValueError for a text that is not a brick's digest."""
     if not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{digest:.80} is not a brick's digest")
     return f"{digest[:16]}.onnx"
 
 
 def _write(cut: Cut, folder: Path) -> dict[str, Any]:
-    """kept_values: how many of the model's own numbers the file holds: shapes, axes, limits."""
+    """Writes a brick. kept_values: count of the model's own numbers in the file: shapes, axes, limits."""
     brick, model = cut.brick, cut.model()
     content = model.SerializeToString(deterministic=True)
     path = folder / file_name(brick.digest)
@@ -116,7 +116,7 @@ def is_published(folder: Path) -> bool:
 
 
 def read_published(folder: Path) -> list[Subject]:
-    """One subject for each published model; one with all bricks where no order was published.
+    """Returns a subject per published model, or one with all bricks if no order was published.
     Raises one ConfigError with all problems of the folder.
     """
     index = read_json(folder / INDEX, "bricks --publish")
@@ -174,7 +174,7 @@ def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
 
 
 class _PublishedModel:
-    """A model as pieces and the tensors between them; ValueError where they do not fit.
+    """A model as pieces and the tensors between them. Raises ValueError if they do not fit.
     model: an entry of the index; its tensors are numbers.
     """
 
@@ -207,7 +207,7 @@ class _PublishedModel:
             raise ValueError("published_lengths do not add up to the layers of the pieces")
 
     def _add(self, cut: Cut, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, Any]:
-        """Adds a piece, after those whose output it reads; returns it as in bricks.json."""
+        """Adds a piece, after the pieces whose output it reads; returns it as in bricks.json."""
         first = len(self._layers)
         inputs, outputs = [int(n) for n in inputs], [int(n) for n in outputs]
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
@@ -235,5 +235,5 @@ class _PublishedModel:
 
 
 def _readers(cut: Cut, name: str) -> list[int]:
-    """Positions in the piece of the layers that read a tensor."""
+    """Returns the positions in the piece of the layers that read a tensor."""
     return [i for i, node in enumerate(cut.nodes) if name and name in node.inputs]

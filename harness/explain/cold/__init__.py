@@ -1,1 +1,1 @@
-"""The verb `cold`: what the first answer of a fresh process costs, and where that time goes."""
+"""The verb `cold`: the time of a fresh process's first answer, by phase."""

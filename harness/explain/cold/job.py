@@ -21,11 +21,11 @@ LOG = "frameworks.log"
 REPORT = Report("cold", "cold.json", {"schema": 1}, tables.text, page.write)
 
 BUSY = 1.5
-"""Load average per core before the first trial above which others used the machine."""
+"""Load average per core before the first trial above which other processes used the machine."""
 
 
 def cold(options: ColdOptions, values: Mapping[str, Any]) -> int:
-    """Returns the exit status. values: the options that a run has, too, as fields of RunConfig."""
+    """Returns the exit status. values: the options shared with a run, as fields of RunConfig."""
     if options.source is not None:
         REPORT.show_again(options.source, as_json=options.json)
         return 0
@@ -60,7 +60,7 @@ def _doubts(subject: Subject) -> Iterator[str]:
     if load > BUSY * cores:
         yield (
             f"busy: {load:.1f} processes wanted a core before the first trial: other work slows these numbers down; "
-            "the ways were measured in turns, so their ratios hold better"
+            "the ways were measured in turns, so their ratios are more reliable"
         )
 
 

@@ -20,14 +20,14 @@ from harness.explain.cold.trials.turns import Start, Trials
 from harness.run.progress import Pace, Progress
 
 AS_IT_IS = "as it is"
-"""Name of the start of the model's own file on the backend that was asked for."""
+"""Name of the start of the model's own file on the requested backend."""
 
 _SHARING_ROUNDS = 3
 """Memory hardly differs between rounds, and each takes two starts."""
 
 
 class Job(NamedTuple):
-    """made: a folder for files in other formats, on the file system of the results. save: keeps the content."""
+    """made: a folder for files in other formats, on the file system of the results. save: stores the content."""
 
     options: ColdOptions
     subject: Subject
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
 
 class Counter:
-    """Shows how many steps of a part have ended, and the time left for the others."""
+    """Shows how many steps of a part have ended, and the time left for the rest."""
 
     def __init__(self, name: str, count: int, *, quiet: bool) -> None:
         self.progress = Progress(quiet=quiet)
@@ -92,7 +92,7 @@ def _measure_starts(job: Job, starts: Sequence[Start], trials: Trials) -> None:
 
 
 def _measure_benefit(job: Job) -> None:
-    """Adds what sharing would save beside a read from the disk, at the rate of the cold trials."""
+    """Adds the benefit of sharing, also over a read from the disk at the rate of the cold trials."""
     content = job.content
     try:
         found = benefit.benefit(job.subject.path, job.made)
@@ -108,7 +108,7 @@ def _measure_benefit(job: Job) -> None:
 
 
 def _measure_sharing(job: Job, starts: Sequence[Start], trials: Trials) -> None:
-    """Every way on every backend that has a file of the model."""
+    """Measures every way on every backend that has a file of the model."""
     by_backend: dict[str, Start] = {}
     for start, row in zip(starts, job.content["starts"], strict=True):
         if row["failed"] is None:

@@ -19,7 +19,7 @@ RUN_OPTIONS = (
 
 
 PARTS = ("formats", "sharing", "benefit")
-"""What is measured beside the model's own file."""
+"""Parts that are measured in addition to the model's own file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ColdOptions:
     runs: int = number("steady runs after the first one, in each trial", _MEASURED, 10, most=10_000)
     skip: tuple[str, ...] = kinds.skip(PARTS, _MEASURED)
     fetch: bool = option(
-        "fetch the model's file once more from its manifest's address, to time that",
+        "fetch the model's file once more from its manifest's address, to time it",
         flag=True,
         default=False,
         group=_MEASURED,

@@ -46,7 +46,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Memory of the first worker, and what the second one adds, for each way."""
+    """Draws the memory of the first worker, and what the second one adds, for each way."""
     shown = [row for row in rows if row["rounds"]]
     keys = {"first worker": "alone_bytes", "second worker": "growth_bytes"}
     return bars_in_rows(

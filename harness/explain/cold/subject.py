@@ -1,4 +1,4 @@
-"""Opens the model that `cold` starts: its file, and what fetching that file took."""
+"""Opens the model that `cold` starts: its file, and the time to fetch that file."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ class Subject(NamedTuple):
 
 
 def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
-    """values: the options that a run has, too, as fields of RunConfig. Raises one ConfigError with all problems."""
+    """values: the options shared with a run, as fields of RunConfig. Raises one ConfigError with all problems."""
     problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
     config = make_config({"scenario": "offline", **values}, problems)
     model = load_model(config.model)
@@ -60,11 +60,11 @@ def _problems(config: RunConfig, model: Model) -> Iterator[str]:
     elif config.backend == "null":
         yield "--backend null loads no model: name a framework, e.g. ort"
     if model.generation is not None:
-        yield f"model {model.name!r} generates its answers token by token: cold measures models of one answer a sample"
+        yield f"model {model.name!r} generates its answers token by token: cold measures models with one answer per sample"
 
 
 def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any]:
-    """Fetches or makes the file where it is missing. again: fetches it once more, and throws that away."""
+    """Fetches or makes the file if it is missing. again: whether to fetch it once more, and drop the copy."""
     formats = declared(config).formats
     chosen = dict(config.backend_option).get(FORMAT_OPTION)
     formats = (chosen,) if chosen in formats else formats
@@ -88,7 +88,7 @@ def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any
 
 
 def _addresses(model: Model, formats: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """(address, SHA-256) of each part of the file that a run reads."""
+    """Yields (address, SHA-256) of each part of the file that a run reads."""
     files = model.manifest.files if model.manifest else {}
     name = next((name for name in formats if name in files), None)
     if name is None:

@@ -50,7 +50,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def phase_times(trials: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Phase, Estimate]]:
-    """The phases of the first answer that were told apart."""
+    """Yields the phases of the first answer that were measured separately."""
     for phase in PHASES:
         values = [trial[f"{phase.key}_ns"] for trial in trials]
         if any(value is not None for value in values):
@@ -58,24 +58,24 @@ def phase_times(trials: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Phase, Es
 
 
 def total(trials: Sequence[Mapping[str, Any]]) -> Estimate:
-    """The time of the first answer, in ns."""
+    """Estimates the time of the first answer, in ns."""
     return estimate([sum(trial[f"{p.key}_ns"] or 0 for p in PHASES) for trial in trials])
 
 
 def loading(trials: Sequence[Mapping[str, Any]]) -> Estimate:
-    """The loading part of the first answer, in ns."""
+    """Estimates the loading part of the first answer, in ns."""
     return estimate(
         [sum(t[f"{p.key}_ns"] or 0 for p in PHASES if p.share == "loading") for t in trials]
     )
 
 
 def one(trials: Sequence[Mapping[str, Any]], key: str) -> Estimate:
-    """key: of a phase, or `steady`; in ns."""
+    """Estimates one time in ns. key: of a phase, or `steady`."""
     return estimate([trial[f"{key}_ns"] for trial in trials])
 
 
 def shares(trials: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
-    """Parts of the first answer that SHARES names, by the trials' sums; they add up to 1."""
+    """Returns the parts of the first answer in SHARES, by the trials' sums; they add up to 1."""
     spent = dict.fromkeys(SHARES, 0)
     for trial in trials:
         for phase in PHASES:

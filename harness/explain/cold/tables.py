@@ -1,4 +1,4 @@
-"""The tables of `cold`, from the content of cold.json alone."""
+"""Makes the tables of `cold`, from the content of cold.json alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
@@ -16,7 +16,7 @@ Content = Mapping[str, Any]
 
 
 def text(content: Content) -> Iterator[str]:
-    """For people."""
+    """Yields the tables as text for people."""
     yield f"COLD  {content['model']}  {framework(content)}  {counted(content['threads'], 'thread')}"
     yield from (f"  {'doubt':<11} {doubt}" for doubt in content["doubts"])
     yield ""
@@ -35,7 +35,7 @@ def framework(content: Content) -> str:
 
 
 def headlines(content: Content) -> Iterator[str]:
-    """A sentence for each temperature, with shares that add up to 100 %."""
+    """Yields a sentence per temperature, with shares that add up to 100 %."""
     row = content["starts"][0]
     for temperature in (COLD, WARM):
         trials = row[temperature]
@@ -56,13 +56,13 @@ def headlines(content: Content) -> Iterator[str]:
     fetch = content["fetch"]
     if "ns" in fetch:
         rate = fetch["bytes"] / fetch["ns"]
-        yield f"fetch  {show_ns(fetch['ns'])} for {show_bytes(fetch['bytes'])}, {rate:.3g} GB/s, before all that"
+        yield f"fetch  {show_ns(fetch['ns'])} for {show_bytes(fetch['bytes'])}, {rate:.3g} GB/s, before the first answer"
     else:
         yield f"fetch  not measured: {fetch['absent']}"
 
 
 def rounded(shares: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Shares with three digits that still add up to 1: the largest takes what rounding leaves."""
+    """Yields shares with three digits that still add up to 1: the largest takes the rounding error."""
     three = {name: round(share, 3) for name, share in shares.items()}
     largest = max(three, key=lambda name: three[name])
     three[largest] += 1 - sum(three.values())
@@ -81,7 +81,7 @@ def tables(content: Content) -> Iterator[Table]:
 
 
 def benefit(found: Mapping[str, Any]) -> Table:
-    """Whether sharing the weights pays: estimated, and measured where they are in the page cache."""
+    """Tabulates whether sharing the weights pays: estimated, and measured with the weights in the page cache."""
     constants = Constants(found["read_bytes_per_s"], found["given_ns"], found["touched_ns"])
     rows: list[list[Cell]] = [
         _benefit_cells(
@@ -96,11 +96,11 @@ def benefit(found: Mapping[str, Any]) -> Table:
         "instead of reading from | at [B/s] | objects [count] | weights [bytes] | saves, estimate [ns] | measured [ns] | "
         "saves, memory [bytes] | share"
     )
-    about = "what a worker saves that is given its weights by a process that holds them; negative: sharing costs more"
+    about = "savings of a worker that gets its weights from a process that holds them; negative: sharing costs more"
     note = (
-        f"an object, here a {found['granularity']}, is given in {show_ns(found['given_ns'])} and touched in "
-        f"{show_ns(found['touched_ns'])}: sharing saves time from {show_bytes(constants.even_bytes)} "
-        f"each; it saves memory where the weights are larger than their owner, {show_bytes(found['owner_bytes'])}"
+        f"an object, here a {found['granularity']}, takes {show_ns(found['given_ns'])} to get and "
+        f"{show_ns(found['touched_ns'])} to touch: sharing saves time from {show_bytes(constants.even_bytes)} "
+        f"each; it saves memory if the weights are larger than their owner, {show_bytes(found['owner_bytes'])}"
     )
     return Table("benefit", "Benefit", about, heads, rows, [note])
 
@@ -119,15 +119,15 @@ def _benefit_cells(
 
 
 def sharing(content: Content) -> Table:
-    """Each way to share on each framework: what the second worker takes, and what it answers."""
+    """Tabulates each way to share on each framework: the second worker's memory, times and answer."""
     rows = [_sharing_cells(row) for row in content["sharing"] if row["rounds"]]
     heads = columns(
         "way | backend | alone [bytes] | second [bytes] | its model [bytes] | of the file [share] | shares | "
         "load 1st [ns] | load 2nd [ns] | first run 2nd [ns] | steady 2nd [ns] | answer"
     )
     about = (
-        "two workers; alone: memory (PSS) of the first one; second: how much more with both, and how much of that "
-        "came with its model, not with its process; load: until the worker can answer, its framework imported"
+        "two workers; alone: memory (PSS) of the first one; second: memory that the second one adds, then the part of "
+        "its model without its process; load: time until a worker with an imported framework can answer"
     )
     named = {way.name: way.about for way in WAYS.values()}
     used = [row["way"] for row in content["sharing"]]
@@ -138,7 +138,7 @@ def sharing(content: Content) -> Table:
         if row["rounds"] and row["about"] != named[row["way"]]
     ]
     notes += [
-        f"{row['way']} on {row['backend']} cannot: {row['failed']}"
+        f"{row['way']} on {row['backend']} is not possible: {row['failed']}"
         for row in content["sharing"]
         if row["failed"]
     ]
@@ -165,7 +165,7 @@ def _sharing_cells(row: Mapping[str, Any]) -> list[Cell]:
 
 
 def _answers(row: Mapping[str, Any]) -> str:
-    """Says whether the second worker's answer equals the first worker's and a plain load's."""
+    """States whether the second worker's answer equals the first worker's and a plain load's."""
     alike = all(one["first"]["sha256"] == one["second"]["sha256"] for one in row["rounds"])
     if not alike:
         return "second differs from first"
@@ -176,7 +176,7 @@ def _answers(row: Mapping[str, Any]) -> str:
 
 
 def formats(content: Content) -> Table:
-    """Each storage format with its cold and its warm start."""
+    """Tabulates each storage format with its cold and its warm start."""
     rows: list[list[Cell]] = []
     for row in content["starts"]:
         cells: list[Cell] = [row["name"], row["backend"], row["size_bytes"]]
@@ -224,7 +224,7 @@ def phases(content: Content) -> Table:
     heads = columns(
         "phase | cold [ns] | ± cold [ns] | share cold [share] | warm [ns] | ± warm [ns] | share warm [share]"
     )
-    made = max(len(row[COLD]), len(row[WARM]))  # fewer than asked for after Ctrl-C
+    made = max(len(row[COLD]), len(row[WARM]))  # fewer than requested after Ctrl-C
     about = (
         f"mean of {counted(made, 'trial')} in turns, each in a fresh process, ± half of the 95 % "
         "interval; cold: the file was not in the page cache"

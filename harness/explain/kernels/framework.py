@@ -1,7 +1,7 @@
 """Profiles a model with the profiler of its backend's framework: kernels, times, nodes in the file.
 
-As ort.py does it for ONNX Runtime: the same calls without the profiler take turns with the
-profiled ones.
+As in ort.py for ONNX Runtime, the same calls without the profiler take turns with the
+profiled calls.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ class FrameworkProfile(NamedTuple):
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
 ) -> FrameworkProfile:
-    """`runs` plain and `runs` profiled calls, in turns (ABBA). path: the model's file."""
+    """Makes `runs` plain and `runs` profiled calls, in turns (ABBA). path: the model's file."""
     calls = [partial(backend.infer, batch), partial(profiler.infer, batch)]
     around = [nullcontext, profiler.recording]
     with profiler:

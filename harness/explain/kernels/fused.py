@@ -1,9 +1,9 @@
 """Maps each kernel to the nodes of the model's own file that it computes after fusion.
 
-The runtime saves the graph that it executes. Most of its tensors keep the names they have in the
-file, or a kernel is called after the tensor that it makes; then the kernel stands for the nodes
+The runtime saves the graph that it executes. Most of its tensors keep their names from the
+file, or a kernel is named after the tensor that it makes. Such a kernel stands for the nodes
 between its inputs and its output: a cut of the file's graph. A kernel whose output is not a tensor
-of the file shares the cut of the kernels that take it. So each kernel stands for at least one node.
+of the file shares the cut of the kernels that read it. So each kernel stands for at least one node.
 """
 
 import re
@@ -20,12 +20,12 @@ from harness.explain.kernels.fused_integers import (
 )
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
-# ONNX Runtime names the kernels of its blocked layout after the tensor that they make; those it
-# turns into a convolution say what they were.
+# ONNX Runtime names the kernels of its blocked layout after the tensor that they make. Suffixes
+# show what it turned into a convolution.
 _BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
 _BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
-# What its fusions add to the name of the last node that they replace.
+# Suffix that its fusions add to the name of the last node that they replace.
 _FUSION = re.compile(r"(.+)/\w+Fusion/")
 _CHANGED = "Transpose"
 
@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelMap:
-    """Each node of the file is in exactly one of the two.
+    """Each node of the file is in either `origins` or `eliminated`.
     origins: one for each executed node, in order.
     eliminated: node of the file -> why it has no kernel.
     """
@@ -57,7 +57,7 @@ def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
     cuts = _Cuts(file, executed, same)
     origins = []
     for i, node in enumerate(executed.nodes):
-        # The last resort are names of outputs alone: a kernel that passes on an input of the model.
+        # The last resort is the outputs' names, for a kernel that passes on an input of the model.
         named = {file.producers[t] for t in node.outputs if t in file.producers}
         nodes = cuts.own[i] or cuts.nearest(i) or tuple(sorted(named))
         computing = tuple(n for n in nodes if file.nodes[n].op_type not in NO_OPS)
@@ -101,7 +101,7 @@ class _Tensors:
                 self.same[tensor] = file.originals.get(theirs, theirs)
 
     def _before_layout(self) -> dict[str, str]:
-        """The input of a layout change stands for the file's tensor that the change outputs."""
+        """Returns input of a layout change -> the file's tensor that the change outputs."""
         before: dict[str, str] = {}
         for node in reversed(self._executed.nodes):
             if node.op_type in _LAYOUT:
@@ -116,7 +116,7 @@ class _Tensors:
         return {0: self.same[node.inputs[0]]} if node.inputs[0] in self.same else {}
 
     def _by_name(self, node: WiredNode) -> dict[int, str]:
-        """Output position -> tensor of the file."""
+        """Returns output position -> tensor of the file."""
         file = self._file
         tensors = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
         fusion = _FUSION.fullmatch(node.name)
@@ -129,7 +129,7 @@ class _Tensors:
         return tensors
 
     def _beyond(self, tensor: str, node: WiredNode, output: str) -> str:
-        """A kernel that absorbed the sum and the activation after it kept its original name."""
+        """Returns the last tensor of a kernel that absorbed the sum and the activation after it, and kept its name."""
         file, executed = self._file, self._executed
         came_in = {self.same.get(t, t) for t in node.inputs}
         later = {executed.nodes[i].op_type for i in executed.consumers.get(output, ())}
@@ -147,7 +147,7 @@ class _Tensors:
             tensor = taker.outputs[0]
 
     def _by_structure(self, node: WiredNode) -> dict[int, str]:
-        """The file's node with the same operator and tensors; of several, the one of the same name."""
+        """Returns the outputs of the file's node with the same operator and tensors (of several, the same name)."""
         data = known_data(node, self.same, self._executed)
         nodes: Sequence[WiredNode] = self._alike.get(key(node.op_type, data), ()) if data else ()
         if len(nodes) > 1:
@@ -172,16 +172,16 @@ class _Cuts:
             for maker in makers:
                 self._takers[maker].add(taker)
         self.own = self._not_before(self._common([self._cut(node) for node in executed.nodes]))
-        """The cut of each executed node; empty where it has none."""
+        """The cut of each executed node; empty if it has none."""
 
     def _cut(self, node: WiredNode) -> tuple[int, ...]:
-        """Empty where no output is known, or all outputs are inputs."""
+        """Returns a node's cut; empty if no output is known, or all outputs are inputs."""
         came_in = {self._same[t] for t in node.inputs if t in self._same}
         outputs = {self._same[t] for t in node.outputs if t in self._same} - came_in
         return tuple(sorted({i for tensor in outputs for i in self._behind(tensor)}))
 
     def _behind(self, tensor: str) -> Iterator[int]:
-        """The nodes that compute `tensor` from known ones."""
+        """Yields the nodes that compute `tensor` from known tensors."""
         file = self._file
         waiting, seen = [tensor], {tensor}
         while waiting:
@@ -198,7 +198,7 @@ class _Cuts:
                     waiting.append(needed)
 
     def _common(self, cuts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """The cut of a nameless kernel: the nodes that several kernels need of its output."""
+        """Adds the cuts of nameless kernels: the nodes that all readers of a kernel's output need."""
         for i in reversed(range(len(cuts))):
             if cuts[i] or any(t in self._same for t in self._executed.nodes[i].outputs):
                 continue
@@ -208,7 +208,7 @@ class _Cuts:
         return cuts
 
     def _not_before(self, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Each cut without the nodes that earlier kernels compute; whole where nothing would remain."""
+        """Returns each cut without the nodes that earlier kernels compute; the whole cut if nothing would remain."""
         done: list[
             int
         ] = []  # by executed node, a bit for each of the file's: there may be thousands
@@ -224,8 +224,8 @@ class _Cuts:
         return left
 
     def nearest(self, index: int) -> tuple[int, ...]:
-        """The cut of the nearest kernels that read this one's output; else of those it reads from.
-        A layout change of a result belongs to the kernel that computed it.
+        """Returns the cut of the nearest kernels that read this kernel's output, else of the nearest
+        kernels that it reads from. A layout change of a result belongs to the kernel that computed it.
         """
         ways = [self._takers, self._makers]
         if self._executed.nodes[index].op_type == "ReorderOutput":
@@ -246,12 +246,12 @@ class _Cuts:
 
 
 def _makers(node: WiredNode, wiring: Wiring) -> set[int]:
-    """The nodes from which a node reads."""
+    """Returns the nodes from which a node reads."""
     return {wiring.producers[t] for t in node.inputs if t in wiring.producers}
 
 
 def _used(file: Wiring) -> set[int]:
-    """Nodes on which an output of the model depends."""
+    """Returns the nodes on which an output of the model depends."""
     used: set[int] = set()
     waiting = [file.producers[t] for t in file.outputs if t in file.producers]
     while waiting:

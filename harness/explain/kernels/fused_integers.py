@@ -1,11 +1,11 @@
-"""Finds the nodes of a quantised file (QDQ) that a runtime's integer kernels stand for."""
+"""Finds the nodes of a quantised file (QDQ) that a runtime's integer kernels compute."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.profiler import WiredNode, Wiring
 
-# What ONNX Runtime's changes of layout add to the name of a node they replace.
+# Suffix that ONNX Runtime's layout changes add to the name of a node that they replace.
 _TOKEN = re.compile(r"(.+?)(?:_token_\d+)+")
 _TO_UNSIGNED = "qdq_s8_to_u8_quant"
 _INTEGER = re.compile(r"(?:QLinear|Nhwc|Q(?=Gemm))(.+)")
@@ -14,31 +14,31 @@ _QUANTISE, _DEQUANTISE = QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 
 
 def key(op_type: str, data: Iterable[str]) -> tuple[str, ...]:
-    """Equal for nodes of one operator on the same tensors."""
+    """Returns a key that is equal for nodes of the same operator on the same tensors."""
     return (op_type, *data)
 
 
 def activations(node: WiredNode, file: Wiring) -> Iterator[str]:
-    """The tensors that a node reads, without constants."""
+    """Returns the tensors that a node reads, without constants."""
     return (file.originals.get(t, t) for t in node.inputs if t and t not in file.constants)
 
 
 def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> list[str]:
-    """The file's tensors that an executed node reads, without constants; [] where one is unknown."""
+    """Returns the file's tensors that an executed node reads, without constants; [] if one is unknown."""
     data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
     return [] if "" in data else data
 
 
 def _file_name(node: WiredNode) -> str:
-    """The name of the file's node that an executed one kept."""
+    """Returns the name of the file's node that an executed node kept."""
     token = _TOKEN.fullmatch(node.name)
     return token[1] if token else node.name
 
 
 class IntegerKernels:
-    """Integer kernels, each of which stands for an operator and the quantisation around it (QDQ).
-    ONNX Runtime renames their outputs: after a node where it changes the layout, and to
-    _TO_UNSIGNED where it turns signed integers into unsigned ones.
+    """Integer kernels, each of which computes an operator and the quantisation around it (QDQ).
+    ONNX Runtime renames their outputs: after a node if it changes the layout, and to
+    _TO_UNSIGNED if it makes signed integers unsigned.
     """
 
     def __init__(self, file: Wiring) -> None:
@@ -51,7 +51,7 @@ class IntegerKernels:
             self._named.setdefault((node.op_type, node.name), []).append(node)
 
     def made_by(self, node: WiredNode, same: Mapping[str, str], executed: Wiring) -> dict[int, str]:
-        """Output position -> quantised tensor of the file."""
+        """Returns output position -> quantised tensor of the file."""
         data = known_data(node, same, executed)
         op_type = self._operator(node, data)
         if not op_type:
@@ -63,7 +63,7 @@ class IntegerKernels:
         return {0: self._after(nodes[0].outputs[0])} if len(nodes) == 1 else {}
 
     def _operator(self, node: WiredNode, data: Sequence[str]) -> str:
-        """The file's operator that an integer kernel computes; "" for other kernels."""
+        """Returns the file's operator that an integer kernel computes; "" for other kernels."""
         if op := _INTEGER.fullmatch(node.op_type):
             return op[1]
         producers = self._file.producers
@@ -75,7 +75,7 @@ class IntegerKernels:
         return node.op_type if is_integer else ""
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """By the weights, where these kept their names, else by the node's own name."""
+        """Selects nodes by the weights, if these kept their names, else by the node's own name."""
         weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
@@ -85,7 +85,7 @@ class IntegerKernels:
         return [other for other in nodes if name and other.name == name]
 
     def _before(self, tensor: str) -> str:
-        """The quantised tensor from which a dequantised one is computed; else the tensor itself."""
+        """Returns the quantised tensor from which a dequantised one is computed; else the tensor itself."""
         file = self._file
         index = file.producers.get(tensor)
         if index is None or file.nodes[index].op_type != _DEQUANTISE:
@@ -94,7 +94,7 @@ class IntegerKernels:
         return file.originals.get(quantised, quantised)
 
     def _after(self, tensor: str) -> str:
-        """The quantised tensor computed from this one and its activation; without one, the last tensor."""
+        """Returns the quantised tensor computed from this one and its activation; without one, the last tensor."""
         file = self._file
         while True:
             takers = [file.nodes[i] for i in file.consumers.get(tensor, ())]

@@ -26,9 +26,9 @@ class Kernel:
     parameter_bytes: int
     output_bytes: int
     allocated_bytes: int | None
-    """Allocated less returned in the first run (later runs get one block); None if not reported."""
+    """Allocated minus returned bytes in the first run (later runs get one block); None if not reported."""
     start_ns: tuple[int, ...]
-    """One entry per run, counted from its start; empty where the framework does not report it."""
+    """One entry per run, counted from its start; empty if the framework does not report it."""
     duration_ns: tuple[int, ...]
     """One entry per run, or a single entry: the mean of all runs."""
     implementation: str = ""
@@ -37,12 +37,12 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The runtime's own spans, one entry a run; None or empty where it has no such span."""
+    """The runtime's own spans, one entry per run; None or empty if it has no such span."""
 
     load_ns: int | None
-    """Once a session."""
+    """Once per session."""
     initialise_ns: int | None
-    """Once a session."""
+    """Once per session."""
     run_start_ns: tuple[int, ...]
     """On the profiler's clock."""
     run_ns: tuple[int, ...]
@@ -53,7 +53,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Calls from Python, one entry a call. start_ns: monotonic clock. cpu_ns: all threads."""
+    """Calls from Python, one entry per call. start_ns: monotonic clock. cpu_ns: all threads."""
 
     start_ns: tuple[int, ...]
     wall_ns: tuple[int, ...]
@@ -66,7 +66,7 @@ class LayerProfile:
     eliminated: node of the file -> why it has no kernel.
     plain, profiled: the same calls without and with the profiler, in turns.
     setup: ONNX Runtime's session; None for other frameworks.
-    peak_bytes: most bytes in use by the allocator; None where it is not reported.
+    peak_bytes: most bytes in use by the allocator; None if it is not reported.
     absent: `spread`, `start` or `allocated` -> why it is not reported.
     """
 

@@ -1,8 +1,8 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
-Every mean is over the same runs: all but the fastest and the slowest fifth, by the time of the whole
-call; so parts add up to the whole exactly. A framework that reports only the mean of all runs has
-that mean. Pure.
+Every mean is over the same runs, so that parts add up to the whole exactly: all runs but the fastest and
+the slowest fifth, by the time of the whole call. If a framework reports only the mean of all runs, that
+mean is used. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ THIRDS = ("beginning", "middle", "end")
 
 
 class NodeCost(NamedTuple):
-    """A node of the file. flops: None where its operator has no rule (flops.py)."""
+    """A node of the file. flops: None if its operator has no rule (flops.py)."""
 
     name: str
     op_type: str
@@ -46,16 +46,16 @@ class Layer:
     latency_ns: float
     """Trimmed mean."""
     spread_ns: float | None
-    """Standard deviation over all runs; None where only the mean is known."""
+    """Standard deviation over all runs; None if only the mean is known."""
     allocated_bytes: int | None
     macs: int | None
-    """Work of the file's nodes without folded normalisation; None where a node has no rule. The work of a
+    """Work of the file's nodes without folded normalisation; None if a node has no rule. The work of a
     node that several kernels compute is divided among them by time.
     """
     flops: int | None
     """FLOPs, counted like `macs`."""
     read_bytes: int
-    """Each operand once."""
+    """Each operand counts once."""
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool
@@ -89,7 +89,7 @@ class Peaks(NamedTuple):
     """Operations of fp32 products."""
     bytes_per_s: float
     int8_per_s: float | None = None
-    """Operations of int8 products; None where they were not measured."""
+    """Operations of int8 products; None if they were not measured."""
 
     def of(self, layer: Layer) -> "Peaks | None":
         """The peaks that hold for a kernel; None if the peaks of its precision are unknown."""
@@ -109,13 +109,13 @@ class Peaks(NamedTuple):
 
 
 def bound_of(layer: Layer, peaks: Peaks) -> str | None:
-    """The resource that bounds a kernel; None where the peak of its precision is unknown."""
+    """Returns the resource that limits a kernel; None if the peak of its precision is unknown."""
     own = peaks.of(layer)
     return own.bound(layer.intensity) if own is not None else None
 
 
 def utilisation(layer: Layer, peaks: Peaks) -> float | None:
-    """The kernel's rate over the peak of its precision; None where it multiplies nothing or that is unknown."""
+    """Returns the kernel's rate over the peak of its precision; None if it multiplies nothing or has no known peak."""
     own, rate = peaks.of(layer), layer.flops_per_s
     return rate / own.flops_per_s if own is not None and rate else None
 
@@ -136,7 +136,7 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_share(self) -> float:
-        """Time that the profiler adds to a call; negative where noise is larger."""
+        """Time that the profiler adds to a call; negative if noise is larger."""
         return self.call_ns / self.plain_ns - 1
 
     @property
@@ -146,12 +146,12 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_least_share(self) -> float:
-        """Time that the profiler adds, from the fastest call of each kind, the least disturbed one."""
+        """Time that the profiler adds, from the fastest call of each kind, which is disturbed least."""
         return self.least_call_ns / self.least_plain_ns - 1
 
 
 def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
-    """Indices of the runs whose whole call is neither among the fastest nor the slowest."""
+    """Returns the indices of the runs whose whole call is neither among the fastest nor the slowest."""
     drop = int(len(call_ns) * trimmed)
     order = np.argsort(call_ns, kind="stable")
     chosen: Array = np.sort(order[drop : len(order) - drop])
@@ -160,7 +160,7 @@ def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
 
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
     """nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant).
-    No layer has work where `misplaced_work` finds that the map is wrong.
+    No layer has work if `misplaced_work` finds that the map is wrong.
     """
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
@@ -171,12 +171,12 @@ def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[L
 
 
 def misplaced_work(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> Kernel | None:
-    """The kernel to which a wrong map assigns most of the MACs, although it cannot multiply."""
+    """Returns the kernel to which a wrong map assigns most of the MACs, although it cannot multiply."""
     return misplaced(profile.kernels, _products(nodes))
 
 
 def _products(nodes: Sequence[NodeCost | None]) -> dict[int, int]:
-    """MACs by node, of the nodes that have any."""
+    """Returns the MACs by node, for the nodes that have any."""
     return {i: cost.macs for i, cost in enumerate(nodes) if cost is not None and cost.macs}
 
 
@@ -185,7 +185,7 @@ def _trimmed(profile: LayerProfile) -> float:
 
 
 def _mean(values: Sequence[int], chosen: Array) -> float:
-    """The mean over the chosen runs; a single value is already the mean of all."""
+    """Returns the mean over the chosen runs; a single value is already the mean of all."""
     array = np.asarray(values, float)
     return float(array[0] if len(array) == 1 else array[chosen].mean())
 
@@ -222,8 +222,9 @@ def _layer(
 
 
 def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
-    """ONNX Runtime does not report weights that it converted to another layout: the nodes know
-    them. For an embedding it reports the whole table, however few rows a call reads.
+    """Counts the bytes that a kernel reads. ONNX Runtime does not report weights that it converted to
+    another layout, so the nodes' weights count. For an embedding it reports the whole table, even if a
+    call reads few rows.
     """
     sizes = [Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
@@ -237,7 +238,7 @@ def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
 
 
 def _part(cost: NodeCost, share: Share | None) -> NodeCost:
-    """Whole numbers that add up to the node's work over all its kernels."""
+    """Returns whole numbers that add up to the node's work over all its kernels."""
     if share is None:
         return cost
 
@@ -249,13 +250,13 @@ def _part(cost: NodeCost, share: Share | None) -> NodeCost:
 
 
 def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
-    """Without normalisation that was folded into the weights before it."""
+    """Drops normalisation that was folded into the weights before it."""
     heavy = any(cost.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") for cost in costs)
     return [c for c in costs if not (heavy and c.op_type == "BatchNormalization")]
 
 
 def summed(values: Iterable[int | None]) -> int | None:
-    """None where one is unknown."""
+    """Adds up the values; None if one is unknown."""
     known = list(values)
     return None if None in known else sum(value or 0 for value in known)
 
@@ -278,11 +279,11 @@ def overhead(profile: LayerProfile) -> Overhead:
 
 
 def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -> dict[str, float]:
-    """Time outside kernels, by name. Only ONNX Runtime separates its executor from the rest."""
+    """Returns the time outside kernels, by name. Only ONNX Runtime separates its executor from the rest."""
     run = _mean(session.run_ns, chosen)
     if not session.execute_ns:
         return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
-    execute = _mean(session.execute_ns, chosen) or run  # of an executor that writes no such span
+    execute = _mean(session.execute_ns, chosen) or run  # if the executor writes no such span
     return {
         "executor, between kernels": execute - kernels_ns,
         "session, around the executor": run - execute,
@@ -318,7 +319,7 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
 
 
 def thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Shares of the beginning, middle and end of the layers, by index; 0 where all are 0."""
+    """Returns the shares of the beginning, middle and end of the layers, by index; 0 if all are 0."""
     total = float(sum(values)) or 1.0
     cuts = [round(len(values) * i / 3) for i in range(4)]
     first, middle, last = (sum(values[a:b]) / total for a, b in pairwise(cuts))
@@ -326,13 +327,13 @@ def thirds(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def dominant(values: Sequence[float]) -> str:
-    """The third with the largest share: beginning, middle or end."""
+    """Returns the third with the largest share: beginning, middle or end."""
     shares = thirds(values)
     return THIRDS[shares.index(max(shares))]
 
 
 def uncertainty(values: Sequence[float]) -> float:
-    """Standard error of a series' middle as a share of it, without stalls; 0 for one value."""
+    """Returns the standard error of a series' median as a share of it, without stalls; 0 for one value."""
     middle = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(np.asarray(values) - middle)))
     return spread / middle / len(values) ** 0.5 if middle else 0.0

@@ -1,7 +1,7 @@
 """Profiles a model with ONNX Runtime's own profiler: kernels, times, nodes in the file.
 
-The same calls are measured without the profiler, in turn with the profiled ones, so that what the
-profiler adds is known and no latency is ever quoted from a profiled run.
+The same calls are measured without the profiler, in turns with the profiled calls. So the profiler's cost
+is known, and no latency is ever quoted from a profiled run.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
 }
-"""Keeps weights out of the executed graph's file, of which only the wiring is read."""
+"""Keeps weights out of the executed graph's file, because only its wiring is read."""
 
 
 def profile(
@@ -40,11 +40,11 @@ def profile(
     setup: SessionSetup | None = None,
     keep_events: Path | None = None,
 ) -> LayerProfile:
-    """Runs the model `runs` times without and `runs` times with the profiler, in turn (ABBA).
+    """Runs the model `runs` times without and `runs` times with the profiler, in turns (ABBA).
 
     feeds: input name -> array. keep_events: a file for the profiler's own JSON.
-    Two sessions are alive at once, so twice the model's memory is needed. A ConfigError where ONNX
-    Runtime refuses the model or the feeds, NoNode where it has no node to run.
+    Two sessions are alive at once, so twice the model's memory is needed. Raises ConfigError if ONNX
+    Runtime refuses the model or the feeds, NoNode if it has no node to run.
     """
     import onnxruntime as ort
 
@@ -88,10 +88,10 @@ def interleaved(
     around: Sequence[Callable[[], AbstractContextManager[object]]] = (),
     repeats: Sequence[int] = (),
 ) -> tuple[Times, ...]:
-    """Measures each call `runs` times; the order is reversed each time, so that drift hits all alike.
+    """Measures each call `runs` times; the order is reversed each time, so that drift affects all alike.
 
     around: a context for each call, entered before and left after its measurement, outside its time.
-    repeats: for each call, how many times it runs in one measurement, which is their mean.
+    repeats: runs of each call in one measurement, which is their mean.
     """
     around = around or [nullcontext] * len(calls)
     repeats = repeats or [1] * len(calls)
@@ -118,7 +118,7 @@ def interleaved(
 
 
 def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:
-    """Without and with the profiler; the latter saves the executed graph in `folder`."""
+    """Opens a session without and one with the profiler; the latter saves the executed graph in `folder`."""
     try:
         plain = open_session(model, setup)
         profiled = open_session(

@@ -1,6 +1,6 @@
 """Reads kernels from the events of ONNX Runtime's profile and from the graph it executed.
 
-Pure: a profile's events and two graphs in, a table of kernels out.
+Pure. The input is a profile's events and two graphs; the output is a table of kernels.
 """
 
 import json
@@ -20,13 +20,13 @@ NS_PER_US = 1_000
 """ONNX Runtime's profiler counts whole microseconds."""
 
 MOST_EVENTS = 1_000_000
-"""onnxruntime/core/common/profiler.h, max_num_events_: what comes later is dropped."""
+"""onnxruntime/core/common/profiler.h, max_num_events_: later events are dropped."""
 
 Event = Mapping[str, Any]
 """One entry of the profile's list; args hold numbers as text."""
 
 KERNEL = "_kernel_time"
-"""Ends the name of a kernel's event; before it stands the node's name."""
+"""Suffix of a kernel event's name, after the node's name."""
 
 _RUN, _EXECUTE = "model_run", "SequentialExecutor::Execute"
 
@@ -60,8 +60,8 @@ def from_events(
     setup: SessionSetup,
     times: tuple[Times, ...],
 ) -> LayerProfile:
-    """Takes the last `runs` runs of a profile; those before were warm-up. Pure.
-    times: the plain calls, then the profiled calls. Raises ConfigError where the profile is truncated or
+    """Takes the last `runs` runs of a profile; earlier runs were warm-up. Pure.
+    times: the plain calls, then the profiled calls. Raises ConfigError if the profile is truncated or
     belongs to another graph.
     """
     every = _runs(events, runs)
@@ -99,8 +99,8 @@ def _runs(events: Sequence[Event], least: int) -> list[Event]:
 
 
 def kernels_by_run(events: Sequence[Event], runs: int) -> list[list[Event]]:
-    """Kernels of the main graph in each of `runs` runs, in the order of execution. Raises
-    ConfigError where the profile is truncated.
+    """Returns the kernels of the main graph in each of `runs` runs, in the order of execution. Raises
+    ConfigError if the profile is truncated.
     """
     return [_inside(events, run) for run in _runs(events, runs)]
 
@@ -115,13 +115,13 @@ def _within(event: Event, outer: Event) -> bool:
 
 
 def _execute_ns(events: Sequence[Event], run: Event) -> int:
-    """0 for executors that write no such span. A subgraph has a separate span."""
+    """Returns the executor's time; 0 if it writes no such span. A subgraph has a separate span."""
     durations_ns = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
     return max(durations_ns, default=0) * NS_PER_US
 
 
 def _inside(events: Sequence[Event], run: Event) -> list[Event]:
-    """The run's kernels of the main graph; a subgraph's lie inside their If, Loop or Scan."""
+    """Returns the run's kernels of the main graph; a subgraph's kernels lie inside its If, Loop or Scan."""
     nodes = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
     kernels = [e for e in nodes if e["name"].endswith(KERNEL)]
     kernels.sort(key=lambda e: (e["ts"], -e["dur"]))
@@ -130,9 +130,9 @@ def _inside(events: Sequence[Event], run: Event) -> list[Event]:
 
 
 def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
-    """One event for each node of the executed graph, in its order.
-    The runtime executes nodes in the order in which it saved them. Where it does not (in parallel
-    execution), names identify them; nodes without a name are called by operator and number.
+    """Returns one event per node of the executed graph, in its order.
+    The runtime executes nodes in the order in which it saved them. If it does not (in parallel
+    execution), names identify them; nodes without a name are named by operator and number.
     """
     ops = [node.op_type for node in executed.nodes]
     if [e["args"].get("op_name") for e in kernels] == ops:
@@ -183,7 +183,7 @@ def _kernels(
 
 
 def _number(event: Event, key: str) -> int | None:
-    """The profiler writes numbers as text, and omits unknown ones."""
+    """Reads a number. The profiler writes numbers as text, and omits unknown ones."""
     text = event["args"].get(key)
     return int(text) if text not in (None, "") else None
 

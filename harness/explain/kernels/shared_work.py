@@ -10,12 +10,12 @@ from harness.models.graph import flops
 _MOVERS = frozenset(
     ("Reorder", "ShapeOf", "Concatenation", "Broadcast", "StridedSlice", "Convert", "TensorShape")
 )
-"""OpenVINO kernels that compute nothing; flops.py knows the ONNX operators."""
+"""OpenVINO kernels that compute nothing; flops.py lists the ONNX operators."""
 
 _NO_PRODUCTS = frozenset(
     ("Pooling", "Eltwise", "MVN", "Reduce", "Interpolate", "NormalizeL2", "Multiply")
 )
-"""Its kernels that compute, but no matrix product or convolution."""
+"""OpenVINO kernels that compute, but no matrix product or convolution."""
 
 
 class Share(NamedTuple):
@@ -30,20 +30,20 @@ class Share(NamedTuple):
         return 0.0 < self.end - self.begin < 1.0
 
     def part(self, work: int | None) -> int | None:
-        """A whole number; the parts of all the node's kernels add up to its work."""
+        """Returns a whole number; the parts of all the node's kernels add up to its work."""
         return None if work is None else round(self.end * work) - round(self.begin * work)
 
 
 Shares = Mapping[int, Mapping[int, Share]]
-"""Node -> kernel -> share; of the nodes that several kernels compute."""
+"""Node -> kernel -> share, for the nodes that several kernels compute."""
 
 
 def shares_of(
     kernels: Sequence[Kernel], times_ns: Sequence[float], multiplying: Container[int]
 ) -> Shares:
-    """Divides by the kernels' times. A kernel that only moves numbers gets no work, unless all do;
-    of a product, only kernels that can multiply matrices get work, unless none can.
-    multiplying: nodes that are such products.
+    """Divides work by the kernels' times. A kernel that only moves numbers gets no work, unless all
+    do. Of a matrix product, only kernels that can multiply matrices get work, unless none can.
+    multiplying: nodes that are matrix products.
     """
     by_node: dict[int, list[int]] = {}
     for i, kernel in enumerate(kernels):
@@ -74,8 +74,8 @@ def _divided(
 
 
 def misplaced(kernels: Sequence[Kernel], macs: Mapping[int, int]) -> Kernel | None:
-    """The kernel that holds most of the MACs but cannot multiply matrices: a sign of a wrong map.
-    macs: of the nodes that are such products.
+    """Returns the kernel that holds most of the MACs but cannot multiply matrices: a sign of a wrong map.
+    macs: of the nodes that are matrix products.
     """
     computing = [kernel for kernel in kernels if not kernel.inserted]
     multiplied = {n for k in computing if _may_multiply(k.op_type) for n in k.nodes}
@@ -91,6 +91,6 @@ def _only_moves(op_type: str) -> bool:
 
 
 def _may_multiply(op_type: str) -> bool:
-    """A kernel unknown to OpenVINO's and ONNX's lists belongs to a framework: it may."""
+    """Whether a kernel may multiply; a kernel on neither OpenVINO's nor ONNX's list may."""
     known = op_type in _NO_PRODUCTS or flops.has_rule(op_type)
     return not known or flops.may_multiply(op_type)

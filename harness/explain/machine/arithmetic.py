@@ -13,7 +13,7 @@ Key = tuple[str, str, int]
 
 
 def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Measured]:
-    """The point with the fastest call of each library, precision and number of threads."""
+    """Returns the point with the fastest call of each library, precision and number of threads."""
     best: dict[Key, Measured] = {}
     for point in of(points, benchmark):
         key = str(point.settings["library"]), str(point.settings["precision"]), point.threads
@@ -24,13 +24,13 @@ def best_points(points: Sequence[Measured], benchmark: str) -> Mapping[Key, Meas
 
 
 def times_fp32(point: Measured, points: Sequence[Measured]) -> float | None:
-    """The point's rate over the fp32 peak of all libraries with as many threads; None without one."""
+    """Returns the rate over the fp32 peak of all libraries with the same number of threads; None without a peak."""
     plain = peaks.arithmetic(points).get(("fp32", point.threads))
     return point.peak_per_s / plain.per_s if plain is not None and point.peak_per_s else None
 
 
 def unit_of(point: Measured, points: Sequence[Measured], content: Content) -> Verdict:
-    """Whether the point used the matrix unit. points: all of the machine, of which fp32's peak is one."""
+    """Judges whether the point used the matrix unit. points: all of the machine, including fp32's peak."""
     return matrix_unit.verdict(
         str(point.settings["precision"]),
         content["instruction_sets"],
@@ -41,7 +41,7 @@ def unit_of(point: Measured, points: Sequence[Measured], content: Content) -> Ve
 
 
 def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
-    """One row for each precision and number of threads, then the copies; nothing without either."""
+    """Yields a table of peaks by precision and number of threads, then of copies; nothing without either."""
     by_name = {point.name: point for point in points}
     rows: list[list[Cell]] = []
     for (precision, threads), peak in sorted(peaks.arithmetic(points).items()):
@@ -63,7 +63,7 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
 
 
 def products(points: Sequence[Measured], content: Content) -> Iterator[Table]:
-    """A table for each benchmark of arithmetic: the best point of each library and precision."""
+    """Yields a table per benchmark of arithmetic: the best point of each library and precision."""
     titles = {"gemm": "Matrix products", "convolution": "Convolutions"}
     for benchmark, title in titles.items():
         best = best_points(points, benchmark)
@@ -74,7 +74,7 @@ def products(points: Sequence[Measured], content: Content) -> Iterator[Table]:
             "library | precision | threads [count] | peak [FLOP/s] | at | median [FLOP/s] | CV [share]"
             "| of fp32 peak [ratio] | matrix unit | evidence | relative error | energy [J/FLOP]"
         )
-        about = "the fastest of the sizes, by library, precision and threads"
+        about = "the fastest size, by library, precision and threads"
         if all(row[-1] is None for row in rows):  # no meter read
             heads, rows = heads[:-1], [row[:-1] for row in rows]
         yield Table(benchmark, title, about, heads, rows)

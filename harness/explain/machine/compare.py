@@ -1,4 +1,4 @@
-"""Sets machines side by side: the same points of two or more machine.json files, and their ratio. Pure."""
+"""Compares machines side by side: the same points of two or more machine.json files, and their ratio. Pure."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from harness.results.compare.report import letter
 from harness.results.pages.tables import Cell, Column, Table
 
 NOISE = 2.0
-"""A ratio differs from noise if the medians lie further apart than this many standard deviations."""
+"""A ratio is more than noise if the medians are more than this many standard deviations apart."""
 
 
 def tables(sides: Sequence[Content]) -> list[Table]:
-    """sides: A, B, ... in order; every number of the others is also given as a ratio to A's."""
+    """sides: A, B, ... in order; every number of the other sides is also given as a ratio to A's."""
     points = [{p.name: p for p in record.points(one) if not p.missing} for one in sides]
     names = [letter(side) for side in range(len(sides))]
     return [_about(names, sides), *_peaks(names, points), *_points(names, points)]
@@ -47,7 +47,7 @@ def _about(names: Sequence[str], sides: Sequence[Content]) -> Table:
 
 
 def _peaks(names: Sequence[str], points: Sequence[Mapping[str, Measured]]) -> Iterator[Table]:
-    """Yields the rates that the hardware promises: the highest, whatever point reached them."""
+    """Yields the highest rate of each kind that any point reached."""
     of_sides = [_promises(list(side.values())) for side in points]
     rows: list[list[Cell]] = []
     for key in dict.fromkeys(key for side in of_sides for key in side):

@@ -60,7 +60,7 @@ def machine(options: MachineOptions) -> int:
 
 
 def _chosen(options: MachineOptions) -> list[Planned]:
-    """The points that --filter leaves. Raises ConfigError if it leaves no point."""
+    """Returns the points that --filter leaves. Raises ConfigError if it leaves no point."""
     names = [*(name for name, _ in registry.rows("benchmark")), *options.benchmark]
     points = list(session.planned(names, cores.available().threads))
     if options.filter is None:
@@ -69,7 +69,7 @@ def _chosen(options: MachineOptions) -> list[Planned]:
     if not chosen:
         raise ConfigError(
             f"--filter {options.filter!r} matches none of {len(points)} points: --list shows their names, "
-            "of GPUs only where there is one"
+            "of GPUs only if there is one"
         )
     return chosen
 

@@ -17,7 +17,7 @@ WITHIN_NS = 240 * NS_PER_S
 
 
 def parse_regex(text: str) -> str:
-    """A regular expression that compiles, as written."""
+    """Checks that a regular expression compiles, and returns it as written."""
     try:
         re.compile(text)
     except re.error as e:
@@ -65,7 +65,7 @@ class MachineOptions:
         group=_HOW,
     )
     thorough: bool = option(
-        "leave nothing out, and give every point all its repetitions", flag=True, group=_HOW
+        "skip nothing, and make all repetitions of every point", flag=True, group=_HOW
     )
     database: Path = path(
         f"database of the points of every machine (default {DEFAULT})",

@@ -40,8 +40,8 @@ def _head(content: Content) -> Iterator[str]:
         "" if plan["thorough"] else "at most ",
     )
     yield (
-        f'<p class="quiet">{escape(content["started"])}; {at_most}{repeats} of a point, '
-        f"{plan['point_ns'] / 1e6:g} ms together; {escape(content['units'])}</p>"
+        f'<p class="quiet">{escape(content["started"])}; {at_most}{repeats} per point, '
+        f"{plan['point_ns'] / 1e6:g} ms in total; {escape(content['units'])}</p>"
     )
 
 
@@ -51,7 +51,7 @@ def _tail(content: Content) -> Iterator[str]:
 
 
 def figures(content: Content) -> Iterator[Figure]:
-    """One for each kind of benchmark that has points."""
+    """Yields a figure per kind of benchmark that has points."""
     points = [point for point in record.points(content) if not point.missing]
     for benchmark in peaks.ARITHMETIC:
         if best := best_points(points, benchmark):
@@ -59,7 +59,7 @@ def figures(content: Content) -> Iterator[Figure]:
     if copies := list(of(points, peaks.COPY)):
         yield _copies(copies)
     if touches := list(of(points, "first-touch")):
-        yield _by_size("First touch", "First write to new pages, and later ones.", touches, "pages")
+        yield _by_size("First touch", "First and later writes to new pages.", touches, "pages")
     if trips := list(of(points, "transport")):
         yield _by_size("Round trips", "A payload to another process and back.", trips, "way")
     for benchmark in ("reduction", "scan"):
@@ -68,7 +68,7 @@ def figures(content: Content) -> Iterator[Figure]:
 
 
 def _rates(benchmark: str, best: Mapping[Key, Measured]) -> Figure:
-    """Bars by library and threads, a colour for each precision."""
+    """Draws bars by library and threads, with a colour per precision."""
     shown = list(dict.fromkeys((library, n) for library, _, n in best))
     rates = {
         precision: [
@@ -95,7 +95,7 @@ def _copies(points: Sequence[Measured]) -> Figure:
         data.append(_with_spread(state, shown, [rounded(p.per_s, _G) for p in shown], _G))
     return Figure(
         "Copies",
-        "Bandwidth by size, of bytes copied, on one thread; bars: standard deviation of the repetitions.",
+        "Bandwidth of copied bytes by size, on one thread. Bars: standard deviation of the repetitions.",
         data,
         {"xaxis": _BYTES, "yaxis": {"title": "GB/s", "type": "log"}},
     )
@@ -107,7 +107,7 @@ _BYTES = {"title": "bytes", "type": "log", "tickformat": "~s"}
 def _with_spread(
     name: str, points: Sequence[Measured], values: Sequence[float | None], scale: float
 ) -> dict[str, Any]:
-    """Error bars from the spread of the rates."""
+    """Makes a line with error bars from the spread of the rates."""
     spread = [rounded(point.std_per_s, scale) for point in points]
     bars = {"type": "data", "array": spread, "visible": True}
     sizes = [point.settings["bytes"] for point in points]
@@ -115,7 +115,7 @@ def _with_spread(
 
 
 def _by_size(title: str, about: str, points: Sequence[Measured], setting: str) -> Figure:
-    """Times over sizes, a line for each value of the setting."""
+    """Draws times over sizes, with a line per value of the setting."""
     data = []
     for value in dict.fromkeys(point.settings[setting] for point in points):
         shown = [point for point in points if point.settings[setting] == value]
@@ -134,7 +134,7 @@ def _segments(benchmark: str, points: Sequence[Measured]) -> Figure:
         data.append(line(way, [point.settings["segment"] for point in shown], rates))
     return Figure(
         benchmark.capitalize(),
-        "Elements added up a second, by the size of a segment, on one thread.",
+        "Elements added up per second, by segment size, on one thread.",
         data,
         {
             "xaxis": {"title": "elements in a segment", "type": "log"},

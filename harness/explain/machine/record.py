@@ -1,4 +1,4 @@
-"""The content of machine.json: what was measured, where, with which versions and settings."""
+"""Defines the content of machine.json: measurements, machine, versions and settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +17,13 @@ _MATRIX_FLAGS = (
     *("amx_tile", "amx_int8", "amx_bf16", "amx_fp16", "avx512_vnni", "avx_vnni", "avx512_bf16"),
     *("avx512_fp16", "avx512f", "avx2", "fma", "bf16", "i8mm", "sve", "sve2", "asimddp"),
 )
-"""Instruction sets, as the kernel names them, that decide over the rate of a product."""
+"""Instruction sets, by the kernel's names, that affect the rate of a product."""
 
 Content = Mapping[str, Any]
 
 
 def new(plan: Plan) -> dict[str, Any]:
-    """The content before anything was measured."""
+    """Returns the content before anything was measured."""
     about = host.fingerprint()
     flags = host.cpu_flags()
     return {
@@ -45,7 +45,7 @@ def points(content: Content) -> list[Measured]:
 
 
 def to_json(content: Content) -> dict[str, Any]:
-    """The content, and for each point the numbers that follow from its times."""
+    """Returns the content, with the numbers that follow from each point's times."""
     derived = {
         point.name: {
             "median_ns": point.median_ns,

@@ -1,4 +1,4 @@
-"""Tabulates machine.json: the host, copies by size, every benchmark, what could not be measured. Pure."""
+"""Tabulates machine.json: the host, copies by size, every benchmark, and points that could not be measured. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,13 +11,13 @@ from harness.results.pages.tables import Cell, Column, Table, columns, lines
 
 _UNIT_OF_SETTING = {"bytes": "bytes", "threads": "count", "side": "count", "segment": "count"}
 _OF_THEIR_OWN = ("memory-copy", "gemm", "convolution")
-"""Benchmarks with a table of another form."""
+"""Benchmarks with a table of a different form."""
 
 SHOWN_ROWS = 40
 
 
 def text(content: Content) -> Iterator[str]:
-    """For people."""
+    """Yields the tables as text for people."""
     machine = content["machine"]
     yield f"{'machine':<12}{machine['cpu']}, {counted(machine['cores_usable'], 'core')}"
     yield f"{'fingerprint':<12}{content['fingerprint']}"
@@ -46,7 +46,7 @@ def _measured(points: Sequence[Measured], benchmark: str) -> list[Measured]:
 
 
 def _copies(points: Sequence[Measured]) -> Table:
-    """A row for each size and number of threads, warm beside evicted."""
+    """Tabulates a row per size and number of threads, with warm next to evicted."""
     by_state = {(p.settings["bytes"], p.threads, p.settings["state"]): p for p in points}
     rows: list[list[Cell]] = []
     for size, threads in dict.fromkeys((p.settings["bytes"], p.threads) for p in points):
@@ -63,7 +63,7 @@ def _copies(points: Sequence[Measured]) -> Table:
     )
     notes = [
         "bytes copied: each is read once and written once; GB = 10^9 B",
-        "evicted: between two copies twice the last cache's size is read and written; warm: nothing in between",
+        "evicted: between two copies, twice the size of the last cache is read and written; warm: nothing in between",
         *_notes(points),
     ]
     about = "bandwidth of a copy in memory by size, median of the repetitions"
@@ -124,7 +124,7 @@ def _notes(points: Sequence[Measured]) -> Iterator[str]:
 
 
 def _missing(points: Sequence[Measured]) -> Iterator[Table]:
-    """One row for each reason, because a library that is not there is the reason of many points."""
+    """Yields a table with a row per reason, because a missing library is the reason of many points."""
     by_reason: dict[str, list[str]] = {}
     for point in points:
         if point.missing:
@@ -146,4 +146,4 @@ def _hygiene(content: Content) -> Table:
     why = energy["missing"]
     rows.append(["energy", "unavailable" if why else energy["meter"], None, why or None])
     heads = columns("host | value | what it may do to the numbers | why unknown")
-    return Table("host", "Host", "what else decides over the numbers", heads, rows)
+    return Table("host", "Host", "what else affects the numbers", heads, rows)

@@ -1,7 +1,7 @@
 """Cuts pieces of a graph out as bricks: separate models without any weight of the original.
 
 A brick keeps types, attributes, shapes, and those constants that define the work (integers, limits
-of Clip). Names are numbers, weights are random and follow from the brick's digest.
+of Clip). Names are numbers. Weights are random, with the brick's digest as seed.
 """
 
 import hashlib
@@ -41,10 +41,10 @@ _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Inputs that define the work and were not trained, by operator; int64 inputs always do.
+"""Inputs that define the work and were not trained, by operator. int64 inputs always define it.
 
 Scale and zero point of an activation decide what ONNX Runtime fuses: it drops a Relu before a zero
-point of 0, and pools integers where both ends have the same scale.
+point of 0, and pools integers if both ends have the same scale.
 """
 
 WEIGHT_SCALE = 2.0**-10
@@ -71,9 +71,9 @@ class Brick:
     weight_bytes: int
     """Bytes of the constants."""
     why_not: str | None
-    """Reason against building or running the piece; None where it can be."""
+    """Reason why the piece cannot be built or run; None if it can."""
     why_private: str | None
-    """Reason to think that it holds trained numbers, so that it runs here and is not published."""
+    """Reason why it may hold trained numbers; it then runs here, but is not published."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Cut:
 
     @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The piece's nodes with the DequantizeLinear nodes outside of it that its layers read.
-        Each reader has its own, as in the graph that ONNX Runtime executes, so that integers
-        cross the ends of the piece.
+        """The piece's nodes, and the DequantizeLinear nodes outside of it that its layers read.
+        Each reader has a separate node, as in the graph that ONNX Runtime executes, so that
+        integers cross the ends of the piece.
         """
         return (*dequantisers(self.graph, self.nodes), *self.nodes)
 
@@ -97,7 +97,7 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece; where none does, the last layer's output."""
+        """The tensors that leave the piece; if none does, the last layer's output."""
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property
@@ -152,8 +152,8 @@ class Cut:
         )
 
     def _obstacles(self) -> Iterator[str]:
-        """Why inputs cannot be made up. Outputs may have any shape, and a type that only the
-        runtime knows (ONNX infers none for a Loop's state).
+        """Yields why inputs cannot be made up. Outputs may have any shape, and a type that only
+        the runtime finds (ONNX infers none for a Loop's state).
         """
         names = (*self.inputs, *self.outputs, *self.constants)
         for name, tensor in zip(names, self.tensors(names), strict=True):
@@ -165,7 +165,7 @@ class Cut:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
 
     def model(self) -> Any:
-        """The brick as onnx.ModelProto. Raises ValueError where it cannot be built."""
+        """Returns the brick as onnx.ModelProto. Raises ValueError if it cannot be built."""
         import onnx
 
         if self.brick.why_not:
@@ -189,7 +189,7 @@ class Cut:
         return model_of(onnx, graph, self.graph)
 
     def feeds(self, decided: Mapping[str, Array]) -> dict[str, Array]:
-        """Made-up inputs, by name in the brick. decided: from `decisions`."""
+        """Returns made-up inputs, by name in the brick. decided: from `decisions`."""
         random = np.random.default_rng(int(self.brick.digest[:8], 16))
         made_up = [activations(random, tensor) for tensor in self.brick.inputs]
         return {
@@ -217,8 +217,8 @@ class Cut:
             yield name, weights(random, self.graph.tensors[name]) if values is None else values
 
     def _weight_scales(self) -> Mapping[str, Array]:
-        """Made-up scales of quantised weights. A bias gets the product of the other two scales:
-        with any other, ONNX Runtime computes in floats.
+        """Returns made-up scales of quantised weights. A bias gets the product of the other two
+        scales: with any other scale, ONNX Runtime computes in floats.
         """
         scales = {}
         for node in self.all_nodes:
@@ -232,7 +232,7 @@ class Cut:
         return scales
 
     def _activation_scale(self, bias: Node) -> float:
-        """The scale of the activation that a layer with this bias reads."""
+        """Returns the scale of the activation that a layer with this bias reads."""
         for reader in self.graph.consumers.get(bias.outputs[0], ()):
             maker = self.graph.producer.get(reader.inputs[0])
             if maker is not None and maker.op_type == DEQUANTISE:
@@ -243,12 +243,12 @@ class Cut:
 
     @property
     def kept_values(self) -> int:
-        """How many of the original's numbers the brick holds: sizes, axes, indices, limits."""
+        """The count of the original's numbers in the brick: sizes, axes, indices, limits."""
         values = (self._kept(name) for name in self.constants)
         return sum(value.size for value in values if value is not None)
 
     def _kept(self, name: str) -> Array | None:
-        """The original's value where it defines the work; None for a weight."""
+        """Returns the original's value if it defines the work; None for a weight."""
         value = self.graph.values.get(name)
         if value is None or value.dtype in (np.int64, np.bool_):
             return value
@@ -261,7 +261,7 @@ class Cut:
         return value if is_parameter else None
 
     def _is_of_weights(self, node: Node) -> bool:
-        """Whether its scales belong to weights, whose magnitude they reveal."""
+        """Whether the node's scales belong to weights, whose magnitude they reveal."""
         return node.op_type == DEQUANTISE and is_known(self.graph, node.inputs[0])
 
 
@@ -289,7 +289,7 @@ def value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
 
 
 def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
-    """onnx.ModelProto of nodes that come from `graph`. body: onnx.GraphProto."""
+    """Makes an onnx.ModelProto of nodes that come from `graph`. body: onnx.GraphProto."""
     used = {"", "ai.onnx", *(node.domain for node in body.node)}
     opsets = [onnx.helper.make_opsetid(*one) for one in graph.opsets.items() if one[0] in used]
     version = max(8, min(graph.proto.ir_version, 10))
@@ -301,9 +301,9 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
 def decisions(
     graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
 ) -> dict[str, Array]:
-    """Name -> value of the tensors that decide the branch of an If and the turns of a Loop.
-    feeds: input of the whole model. Empty where no such tensor enters a cut, or where the model
-    does not run: then made-up numbers decide.
+    """Returns name -> value of the tensors that decide the branch of an If and the iterations of a Loop.
+    feeds: input of the whole model. The result is empty if no such tensor enters a cut, or if the
+    model does not run; made-up numbers then decide.
     """
     names = sorted({name for cut in cuts for name in cut.decided_by})
     if not names:

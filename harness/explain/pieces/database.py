@@ -1,6 +1,6 @@
 """Stores the times of pieces (layers, bricks) in SQLite for later commands and other models.
 
-A row holds for one machine, one version of the runtime, one piece and one setting. Rows of another
+A row is valid for one machine, one version of the runtime, one piece and one setting. Rows of a different
 machine or version are never read.
 """
 
@@ -16,7 +16,7 @@ from harness.core.formats.sqlite import opened
 from harness.machine.identity import machine_key
 
 SCHEMA = 2
-"""Number of the table's layout, stored in the file's user_version."""
+"""Version of the table's layout, stored in the file's user_version."""
 
 _CREATE = """
 CREATE TABLE IF NOT EXISTS pieces (
@@ -32,7 +32,7 @@ class Database:
 
     def __init__(self, path: Path, machine: Mapping[str, Any], runtime: str) -> None:
         """machine: `machine` of harness.machine.host.fingerprint(). runtime: name and version.
-        Creates the file. Every method raises ConfigError where it cannot be used or has a newer
+        Creates the file. Every method raises ConfigError if the file cannot be used or has a newer
         schema.
         """
         self._path = path
@@ -44,14 +44,14 @@ class Database:
         return opened(self._path, SCHEMA, _CREATE)
 
     def read(self, pieces: Collection[str], setting: str) -> dict[str, Any]:
-        """Piece -> stored result, of those pieces that have one."""
+        """Returns piece -> stored result, for the pieces that have one."""
         query = "SELECT piece, result FROM pieces WHERE machine = ? AND runtime = ? AND setting = ?"
         with self._open() as db:
             rows = db.execute(query, (*self._where, setting)).fetchall()
             return {piece: json.loads(result) for piece, result in rows if piece in pieces}
 
     def elsewhere(self, pieces: Collection[str]) -> int:
-        """Number of rows that these pieces have under another machine or runtime."""
+        """Returns the number of rows that these pieces have under a different machine or runtime."""
         query = "SELECT piece FROM pieces WHERE NOT (machine = ? AND runtime = ?)"
         with self._open() as db:
             return sum(piece in pieces for (piece,) in db.execute(query, self._where))

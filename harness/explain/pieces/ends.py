@@ -17,7 +17,7 @@ NUMERIC_TYPES = frozenset([
 
 
 def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
-    """The DequantizeLinear nodes, also of weights, whose output the piece reads but does not
+    """Returns the DequantizeLinear nodes, also of weights, whose output the piece reads but does not
     compute.
     """
     inside = {node.index for node in piece}
@@ -27,7 +27,7 @@ def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
-    # Those of weights first: read back from its own file, a brick has the others among its layers.
+    # Nodes of weights come first: a brick that is read from its file has the others among its layers.
     return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
 
 
@@ -38,15 +38,15 @@ def can_be_made_up(graph: Graph, name: str) -> bool:
 
 
 def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Names of the activations that a piece reads from outside, in reading order."""
+    """Returns the names of the activations that a piece reads from outside, in reading order."""
     outputs = {name for node in piece for name in node.outputs}
     names = dict.fromkeys(name for node in piece for name in node.inputs if name)
     return [name for name in names if name not in outputs and not is_known(graph, name)]
 
 
 def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Names of the piece's outputs that other layers or the model's user read.
-    A reader of a DequantizeLinear outside of its piece reads that node's input instead.
+    """Returns the names of the piece's outputs that other layers or the model's user read.
+    A layer outside the piece that reads a DequantizeLinear reads that node's input instead.
     """
     inside = {node.index for node in piece}
     return [

@@ -9,16 +9,15 @@ from typing import NamedTuple
 
 
 class Path(NamedTuple):
-    """A chain of layers, each of which reads the one before. units: positions, in order."""
+    """A chain of layers, each of which reads the previous one. units: positions, in order."""
 
     ns: float
     units: tuple[int, ...]
 
 
 def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> Path:
-    """The slowest chain: no number of workers is faster.
-    unit_ns: (n,) in topological order. needs: (n,) positions that each unit waits for, all before
-    it.
+    """Returns the slowest chain: no number of workers is faster.
+    unit_ns: (n,) in topological order. needs: (n,) earlier positions that each unit waits for.
     """
     until: list[float] = []
     before: list[int | None] = []
@@ -38,8 +37,8 @@ def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> P
 
 
 def makespan_ns(unit_ns: Sequence[float], needs: Sequence[Sequence[int]], workers: int) -> float:
-    """Time with `workers` layers at once, first come first served, as a runtime's pool schedules
-    them. It lies between the critical path and the sum.
+    """Returns the time with `workers` layers at once, first come first served, as a runtime's pool
+    schedules them. It lies between the critical path and the sum.
     """
     takers: list[list[int]] = [[] for _ in unit_ns]
     open_needs = [len(set(waits_for)) for waits_for in needs]

@@ -7,9 +7,9 @@ from harness.types import Array
 
 
 def weights(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Numbers that any layer can compute with: kernels scaled (He); tensors of few dimensions
-    positive and near 1, as variances and divisors must be; 8-bit integers spread, others 0 or
-    1.
+    """Makes up numbers that any layer can compute with. Kernels are scaled (He). Vectors and scalars
+    are positive and near 1, as variances and divisors must be. Kernels of 8-bit integers are
+    spread; other integers are 0.
     """
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)
@@ -26,7 +26,7 @@ def weights(random: np.random.Generator, tensor: Tensor) -> Array:
 
 
 def activations(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Made-up input of a brick: positive numbers; indices 0 and 1."""
+    """Makes up an input of a brick: positive numbers, or indices 0 and 1."""
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)
     if dtype.kind in "iub":

@@ -16,7 +16,7 @@ CONTROL_INPUTS: Mapping[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
 
 
 def subgraphs(attribute: Any) -> Iterator[Any]:
-    """The graphs in an attribute."""
+    """Yields the graphs in an attribute."""
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
@@ -25,7 +25,7 @@ def subgraphs(attribute: Any) -> Iterator[Any]:
 def stand_alone(onnx: Any, graph: Any, outer: Mapping[str, str], prefix: str, seed: int) -> None:
     """Renames everything in `graph` (changed in place) and makes up the numbers of large weights.
     outer: name outside the graph -> its name in the brick.
-    prefix: begins each inner name, so that none collides with a name of the brick.
+    prefix: of each inner name, so that none collides with a name of the brick.
     """
     random = np.random.default_rng(seed)
     tensors = [*graph.initializer, *(t for node in graph.node for t in _constants(node))]

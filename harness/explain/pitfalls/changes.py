@@ -1,7 +1,7 @@
-"""Lists the mistakes possible between an image file and a model: one change each against the baseline.
+"""Lists the possible mistakes between an image file and a model, each as one change of the baseline.
 
 Changes of declared steps are enumerated from the schema, so that a new decoder or resize method is
-measured, too. What the schema does not allow is an `Impossible` with its reason, never left out.
+measured, too. A change that the schema does not allow is listed as `Impossible` with its reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ from harness.types import Array, Step
 Steps = tuple[Step, ...]
 
 RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
-"""Largest value of a dataset's own pixels, where that is not 255."""
+"""Largest value of a dataset's own pixels, if that is not 255."""
 
 
 class StepChange(NamedTuple):
-    """steps: in place of the declared ones."""
+    """steps: replace the declared steps."""
 
     kind: str
     name: str
@@ -96,7 +96,7 @@ def array_changes(
 
 
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
-    """Each installed backend with each file of the model that it reads, and in lower precision."""
+    """Yields each installed backend with each file of the model that it reads, and in lower precision."""
     for backend, entry in registry.rows("backend"):
         if backend == "null" or backend in registry.REMOTE_BACKENDS:  # no model runs here
             continue
@@ -122,7 +122,7 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
 
 
 def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:
-    """A backend's first format is its default; for the baseline's backend, that is the baseline."""
+    """Yields a change per format except the baseline, which is the first format of the baseline's backend."""
     for i, name in enumerate(formats):
         if i or backend != baseline:
             options = (("format", name),)
@@ -154,7 +154,7 @@ def _possible(kind: str, name: str, make: Callable[[], Steps]) -> StepChange | I
 def _other_options(
     steps: Steps, kind: str, name: str, options: Sequence[str]
 ) -> Iterator[StepChange | Impossible]:
-    """Every other combination of these options of one step."""
+    """Yields every other combination of these options of one step."""
     step = _find(steps, name)
     if step is None:
         yield Impossible(kind, "any other", f"the model declares no step {name}")
@@ -223,12 +223,12 @@ def _layouts(steps: Steps) -> Iterator[StepChange | Impossible]:
 
 
 def _through_float16(x: Array) -> Array:
-    with np.errstate(over="ignore"):  # too large for float16 is infinity there, and here
+    with np.errstate(over="ignore"):  # a number too large for float16 becomes infinity
         return x.astype(np.float16).astype(x.dtype)
 
 
 def _misread(shape: Sequence[int]) -> Iterator[ArrayChange | Impossible]:
-    """Mistakes that pass every shape check."""
+    """Yields mistakes that pass every shape check."""
     names = ("bytes of the other order", "height and width swapped")
     if len(shape) != 4:
         reason = f"the input has {len(shape) - 1} dimensions, an image has 3"

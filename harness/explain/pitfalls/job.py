@@ -38,7 +38,7 @@ def pitfalls(values: Mapping[str, Any], *, samples: int, out: Path | None) -> in
 
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:
-    """The text for one entry of `reports` in pitfalls.json."""
+    """Yields the text for one entry of `reports` in pitfalls.json."""
     yield title(report)
     yield from (f"baseline   {line}" for line in _steps(report))
     yield from (f"note       {note}" for note in report["notes"])
@@ -70,7 +70,7 @@ def title(report: Mapping[str, Any]) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """Raises ConfigError, before a measurement, where `out` is not writable or has a report."""
+    """Raises ConfigError, before a measurement, if `out` is not writable or has a report."""
     if out is None:
         return
     home = next(path for path in (out, *out.parents) if path.exists())

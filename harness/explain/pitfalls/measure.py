@@ -42,15 +42,15 @@ class Row(NamedTuple):
     input_share_differing: float
     """Share of the input's values that differ, in [0, 1]."""
     input_max_difference: float | None
-    """In the input's own unit; None where it is not finite, which JSON cannot hold."""
+    """In the input's own unit; None if it is not finite, which JSON cannot hold."""
     input_mean_difference: float | None
     agreement: float | None
     """Share of the samples with the baseline's answer, in [0, 1]; None without answers."""
     score: float | None
     """In the metric's unit."""
     verdict: str
-    """`dangerous`: the score falls by more than its error. `changed`: answers change, the score does
-    not fall so far. `small`: the input changes, the answers do not. `harmless`: neither changes.
+    """`dangerous`: the score falls by more than its error. `changed`: answers change, but the score
+    falls less. `small`: the input changes, the answers do not. `harmless`: neither changes.
     `differs`: there is no score to show whether the change matters.
     """
 
@@ -78,7 +78,7 @@ class _Difference:
 def measure(subject: Subject, samples: int) -> dict[str, Any]:
     """Returns an entry of `reports` in pitfalls.json, the most dangerous change first.
 
-    samples: most samples used. Raises HarnessError where the baseline itself fails.
+    samples: largest number of samples. Raises HarnessError if the baseline itself fails.
     """
     with ExitStack() as stack:
         runner = open_runner(subject, stack) if subject.has_answers else None
@@ -209,7 +209,7 @@ def _verdict(
 
 
 def _falls(base: Baseline, agreement: float, score: float | None) -> bool:
-    """Whether the score falls by more than twice its standard error; also where the metric refuses the
+    """Whether the score falls by more than twice its standard error; also if the metric refuses the
     changed answers. Only changed answers move the score, so the error is the square root of their number.
     """
     if score is None or base.score is None:

@@ -32,7 +32,7 @@ def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:
 
 
 def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
-    """Agreement of answers where there are any, then the change of the input."""
+    """Yields the agreement of answers if there are any, then the change of the input."""
     changes = report["changes"]
     if any(one["agreement"] is not None for one in changes):
         yield _bars(
@@ -47,8 +47,8 @@ def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
     shares = [rounded(one["input_mean_difference"], 100 / span) for one in changes]
     yield _bars(
         "Change of the input",
-        "Mean difference of the input's values, as a share of their range; no bar where there is "
-        "none, or where it is not finite.",
+        "Mean difference of the input's values, as a share of their range; no bar if it is "
+        "0 or not finite.",
         changes,
         [share if share is not None and share > LEAST_SHOWN_PERCENT else None for share in shares],
         {"title": "mean difference, % of the input's range", "type": "log", "range": [-4, 2.5]},
@@ -62,7 +62,7 @@ def _bars(
     values: Sequence[float | None],
     axis: Mapping[str, Any],
 ) -> Figure:
-    """A bar for each change, coloured by verdict. values: in %; None has no bar."""
+    """Draws a bar per change, coloured by verdict. values: in %; None has no bar."""
     by_verdict = list(zip([change["verdict"] for change in changes], values, strict=True))
     return bars_in_rows(
         title,

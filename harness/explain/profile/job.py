@@ -1,4 +1,4 @@
-"""Runs the verb `profile`: one model at several levels of the stack, each number from its own run."""
+"""Runs the verb `profile`: one model at several levels of the stack, each number from a separate run."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,12 +100,12 @@ def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Ite
     if name is None:
         yield from files.headline(profiled)
     yield files.text(tables, files.SHOWN_ROWS if name is None else None)
-    if name is not None:  # else the table of the levels says so
+    if name is not None:  # else the table of the levels has this note
         yield from contended(profiled.content)
 
 
 def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
-    """Comes last: a failure loses nothing, and --from can repeat it."""
+    """Exports the spans, as the last step: a failure loses nothing, and --from can repeat it."""
     if target is None:
         return
     spans = files.spans(profiled, folder)
@@ -121,7 +121,7 @@ def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None
 
 
 def _collector(target: str) -> Collector:
-    """Headers are sent to the collector of the environment only, with which they were set."""
+    """Returns the collector. Headers are sent only to the environment's collector, for which they were set."""
     if target == FROM_ENVIRONMENT:
         return from_environment(os.environ)
     return Collector(url=target)
@@ -155,7 +155,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return self._content
 
     def run(self) -> int:
-        """Returns 0 or the exit status of the harness run, whose files stay whatever fails later."""
+        """Returns 0 or the exit status of the harness run, whose files stay even if a later step fails."""
         with self._stopping.allowed():
             status = self._measure_levels()
         self._save()
@@ -184,7 +184,7 @@ class _ProfileJob(Study[ProfileOptions]):
             return
         try:
             super().show(as_json=as_json)
-        except ConfigError as e:  # no such --table: the measurements are stored all the same
+        except ConfigError as e:  # no such --table: the measurements are stored anyway
             say(str(e))
         _export(self._profiled, self.folder, self._options.otlp)
 
@@ -203,7 +203,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def _begin_step(self, text: str) -> None:
-        """Shows no time left: one step's time does not predict another's."""
+        """Begins a step, without a time left: one step's time does not predict another's."""
         counters = self._options.counters if "library" in self._levels else ()
         of = (
             bool(self._levels & RUN_LEVELS) + len(self._levels & {"model", "layer"}) + len(counters)
@@ -218,7 +218,7 @@ class _ProfileJob(Study[ProfileOptions]):
         config = replace(self._config, out=out, no_report=True)
         with self._stopping.allowed(False):  # the run stops itself, and is kept
             finished = self._measure(config, quiet=self._quiet, progress=self._progress)
-            for left in ("latest", "runs.sqlite"):  # of a folder of runs, which this is not
+            for left in ("latest", "runs.sqlite"):  # these belong to a folder of runs
                 (self.folder / left).unlink(missing_ok=True)
             self._content["run"] = files.about_run(finished.result)
             self._save()
@@ -236,7 +236,7 @@ class _ProfileJob(Study[ProfileOptions]):
             except ConfigError as e:
                 if options.batches:
                     raise
-                batches = (options.batch,)  # a server may take no larger one
+                batches = (options.batch,)  # a server may take no larger batch
                 subject = self._opened(options.batch, stack)
                 self._say(f"batch {options.batch} alone: {e}")
             if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:
@@ -256,7 +256,7 @@ class _ProfileJob(Study[ProfileOptions]):
                 self._library_level(subject, batch)
 
     def _opened(self, most: int, stack: ExitStack) -> pm.Subject:
-        """most: samples a batch. `stack` closes it."""
+        """Opens the model; `stack` closes it. most: samples per batch."""
         spec = instances.plan(self._config, self._scenario, self._model, cores.available())
         alone = min(1, spec.connections)  # 0 without a server
         spec = spec._replace(instances=1, connections=alone, max_batch=most)

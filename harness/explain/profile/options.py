@@ -15,12 +15,12 @@ TRACES = "/v1/traces"
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """'1,2,4' -> (1, 2, 4), ascending."""
+    """Parses '1,2,4' -> (1, 2, 4), ascending."""
     return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
 
 
 def parse_otlp(text: str) -> Path | str:
-    """A file, the URL of an OpenTelemetry collector, by default with the path /v1/traces, or FROM_ENVIRONMENT."""
+    """Parses a file, an OpenTelemetry collector's URL (default path /v1/traces) or FROM_ENVIRONMENT."""
     if text == FROM_ENVIRONMENT:
         return text
     if "://" not in text:

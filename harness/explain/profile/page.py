@@ -66,7 +66,7 @@ def figures(profiled: Profiled) -> Iterator[Figure]:
 
 
 def _flame(profiled: Profiled) -> Figure:
-    """Mean times as nested bars: each level divides the one above it; overheads are named."""
+    """Draws mean times as nested bars: each level divides the level above it; overheads are named."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
     level = profiled.level
     if profiled.done is not None:
@@ -78,8 +78,8 @@ def _flame(profiled: Profiled) -> Figure:
     types = [group.name for group in level.by_type] if level else []
     return Figure(
         "Flame view",
-        "Mean time of one query: from LoadGen's schedule down to the kernels. Click to zoom in. "
-        "The call is the unprofiled one; kernels are scaled into it by their shares.",
+        "Mean time of one query, from LoadGen's schedule down to the kernels. Click to zoom in. "
+        "The call is unprofiled; the kernels are scaled to it by their shares.",
         [
             {
                 "type": "icicle",
@@ -103,13 +103,13 @@ def _flame(profiled: Profiled) -> Figure:
 
 
 def _kind(box: tuple[str, str, str, float]) -> str:
-    """The type of a kernel or group of kernels, else the name."""
+    """Returns the type of a kernel or group of kernels, else the name."""
     parts = [part for part in (box[2], box[0]) if part.startswith("type ")]
     return parts[0].removeprefix("type ") if parts else box[1]
 
 
 def _colour(kind: str, types: Sequence[str]) -> str:
-    """Types of kernels have colours, the longest first; everything around them is grey or blue."""
+    """Returns a colour of the palette for kernel types, the longest first; grey or blue for the rest."""
     if kind in types:
         return _PALETTE[types.index(kind) % len(_PALETTE)]
     return {"query": "#4d5963", "infer": "#23618f", "kernels": "#2a78b5"}.get(kind, _UNKNOWN)
@@ -129,7 +129,7 @@ def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
 def _flame_of_call(
     level: LayerLevel, parent: str, known: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str, float]]:
-    """The parts of a profiled call, scaled to the box they are drawn in."""
+    """Yields the parts of a profiled call, scaled to the box that holds them."""
     parts = level.parts
     whole = known.get(parent, parts.plain_ns)
     scale = whole / parts.call_ns
@@ -185,7 +185,7 @@ def _has_memory(layers: Sequence[Layer]) -> bool:
 
 
 def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
-    """Kernels without FLOPs are left out."""
+    """Draws the kernels; kernels without FLOPs are left out."""
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []
@@ -202,8 +202,8 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
         )
     return _roofline(
         "Roofline",
-        "FLOPs and bytes from shapes, time measured; the roof: this machine's own matrix product "
-        "and copy, of float32 and, where kernels multiply integers, of int8. Larger marks took longer.",
+        "FLOPs and bytes are from shapes, times are measured. The roof is this machine's matrix product "
+        "and copy, in float32 and, if kernels multiply integers, in int8. Larger marks took longer.",
         data,
         peaks,
         has_integers=any(layer.is_integer for layer in shown),
@@ -224,7 +224,7 @@ def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
         data.append(_points(f"{kernel.index} {kernel.name}", same, line={"width": 1}, **labels))
     return _roofline(
         "Roofline by batch",
-        "Numbers are batches: the whole model, and the kernels that take most of the largest one.",
+        "The whole model, and the slowest kernels of the largest batch. Numbers are batches.",
         [trace for trace in data if trace["x"]],
         peaks,
     )
@@ -233,7 +233,7 @@ def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
 def _points(
     name: str, named: Sequence[tuple[str, Layer | LayerLevel]], **more: Any
 ) -> Mapping[str, Any]:
-    """Positions below the roofline; those without work are left out. named: (text, layer or model)."""
+    """Returns positions below the roofline; entries without work are left out. named: (text, layer or model)."""
     known = [(text, at) for text, at in named if at.intensity and at.flops_per_s]
     return line(
         name,
@@ -253,7 +253,7 @@ def _roofline(
     *,
     has_integers: bool = False,
 ) -> Figure:
-    """The data below the measured peaks, with logarithmic axes."""
+    """Draws the data below the measured peaks, with logarithmic axes."""
     ends = [x for trace in data for x in trace["x"]] + [peaks.ridge]
     x = [min(ends) / 2, peaks.ridge, max(ends) * 2]
     roofs = [_roof("measured peaks", x, peaks, "dash")]
@@ -283,7 +283,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
         measures["allocated"] = [float(g.allocated_bytes or 0) for g in groups]
     return bars_in_rows(
         "By type",
-        "Shares of the number of kernels, their time and, where reported, their memory.",
+        "Shares of the number of kernels, their time and, if reported, their memory.",
         {"title": "%"},
         [group.name for group in groups],
         {
@@ -314,7 +314,7 @@ def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
 
 
 def _growth(growth: Mapping[str, Any]) -> Figure:
-    """Relative to the smallest, since the kinds have no common unit."""
+    """Draws growth relative to the smallest input, because the kinds have no common unit."""
     data = []
     for kind, one in growth.items():
         points = sorted((int(size), p["activations"]) for size, p in one["points"].items())
@@ -324,7 +324,7 @@ def _growth(growth: Mapping[str, Any]) -> Figure:
             data.append(line(kind, x, y))
     return Figure(
         "Growth of activations",
-        "From shapes, relative to the smallest of each kind.",
+        "Computed from shapes, relative to the smallest input of each kind.",
         data,
         {
             "xaxis": {"title": "times the smallest", "type": "log"},

@@ -55,11 +55,11 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     )
     yield from unfit_options(config, "a grid", "a grid makes quick runs: drop --mlperf")
     if config.mode == "performance" and axes.precision != (BASELINE,) and "real" in axes.data:
-        yield "a precision changes answers, so its accuracy belongs to it: drop --mode performance"
+        yield "a precision changes answers, so its accuracy must be measured: drop --mode performance"
     if any(axes.shape) and "real" in axes.data:
         yield "--input-shape sizes synthetic data: add --data synthetic"
     if config.input_range and "real" in axes.data:
-        yield "--input-range is of synthetic data: add --data synthetic"
+        yield "--input-range is for synthetic data: add --data synthetic"
     if options.calibration_dir is not None and "int8" not in axes.precision:
         yield "--calibration-dir is for int8: add it to --precision, or drop it"
     count = sum(1 for _ in cells(axes))
@@ -68,7 +68,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
 
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
-    """--from: prints every table from the files of `folder`, and rewrites the tables' files if it may."""
+    """Prints every table from the files of `folder`, and rewrites the table files if it can (--from)."""
     with reading_run(folder):
         view = stored_view(folder, options)
         try:
@@ -80,7 +80,7 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
 
 
 def stored(folder: Path) -> tuple[RunConfig, Grid]:
-    """--resume: the options of the grid in `folder`."""
+    """Returns the options of the grid in `folder` (--resume)."""
     content = content_of(folder)
     calibration_dir = content["calibration_dir"]
     options = GridOptions(calibration_dir=Path(calibration_dir) if calibration_dir else None)
@@ -90,7 +90,7 @@ def stored(folder: Path) -> tuple[RunConfig, Grid]:
 
 class _GridJob(Study[Grid]):
     file = GRID
-    continuation = "--resume {folder} goes on here"
+    continuation = "--resume {folder} continues it"
 
     def _begin(self) -> None:
         config, grid = self._config, self._options
@@ -135,9 +135,9 @@ class _GridJob(Study[Grid]):
         return report.lines(stored_view(self.folder, self._options.options), self.folder)
 
     def run(self) -> int:
-        """Returns 4 where no cell is VALID, else 0.
+        """Returns 4 if no cell is VALID, else 0.
 
-        Where no cell could be run at all a ConfigError; a PluginUnavailable where all need plug-ins.
+        Raises ConfigError if no cell could be run at all; PluginUnavailable if all need plug-ins.
         """
         for name in (CELLS, PROBES):
             (self.folder / name).mkdir(exist_ok=True)
@@ -168,7 +168,7 @@ class _GridJob(Study[Grid]):
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
     def _run(self, cell: Cell) -> None:
-        """Runs a cell. A cell that cannot run is absent with its reason, and tried again next time."""
+        """Runs a cell. A cell that cannot run is stored as absent, with its reason, and tried again next time."""
         self._absent.pop(cell.key, None)
         out = files.free_name(self.folder / CELLS / cell.key)
         try:
@@ -214,13 +214,13 @@ sweep = _GridJob.execute
 
 
 def _left_s(cells: Sequence[Cell], done: int, took_s: float) -> float:
-    """The time left at the pace of the first `done` cells; cells known to be absent take no time."""
+    """Estimates the time left from the first `done` cells; cells known to be absent take no time."""
     takes_time = [not way(cell.backend, cell.precision).absent for cell in cells]
     return took_s / max(sum(takes_time[:done]), 1) * sum(takes_time[done:])
 
 
 def write_tables(view: View, folder: Path) -> None:
-    """grid.csv, heatmaps.json and, where plotly is installed, grid.html."""
+    """Writes grid.csv, heatmaps.json and, if plotly is installed, grid.html."""
     write_csv(folder / "grid.csv", view.columns, view.csv_rows())
     files.write_json(folder / "heatmaps.json", {"maps": view.heat_maps()})
     from harness.search.grid.view.page import write

@@ -30,8 +30,8 @@ class Variants:
     """The options of all cells."""
     folder: Path
     precisions: dict[str, Any]
-    """'model precision', or 'model format precision' for other formats than ONNX -> the description
-    of the file that was made; stored in grid.json.
+    """'model precision', or 'model format precision' for formats other than ONNX -> the description
+    of the made file; stored in grid.json.
     """
     calibration_dir: str | None
     real: bool
@@ -42,7 +42,7 @@ class Variants:
         self._pinned: dict[tuple[str, ...], str] = {}
 
     def config(self, cell: Cell) -> RunConfig:
-        """The configuration of the cell's run; a HarnessError says why there is none."""
+        """Returns the configuration of the cell's run. Raises HarnessError if the cell cannot run."""
         chosen = way(cell.backend, cell.precision)
         if chosen.absent:
             raise PluginUnavailable(chosen.absent)
@@ -102,7 +102,7 @@ class Variants:
 
 
 def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
-    """A line for each precision that cannot be made for these cells, before anything is measured."""
+    """Yields a line for each precision that cannot be made for these cells, before anything is measured."""
     ways: dict[str, dict[str, None]] = {}
     for cell in cells:
         chosen = way(cell.backend, cell.precision)
@@ -113,7 +113,7 @@ def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def missing_tool(form: str, precision: str) -> str:
-    """Why no file of this format can be made in this environment; "" where it can."""
+    """Returns why no file of this format can be made in this environment; "" if one can."""
     from harness.models.precision.made import MAKERS
 
     try:

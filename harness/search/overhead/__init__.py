@@ -1,1 +1,1 @@
-"""The verb `overhead`: what serving a model costs."""
+"""The verb `overhead`: the cost of serving a model."""

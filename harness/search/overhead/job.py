@@ -1,9 +1,9 @@
-"""Measures what serving a model costs (`overhead`): runs in process and through a server take turns.
+"""Measures the cost of serving a model (`overhead`): runs in process and through a server take turns.
 
-First both answer the whole data set, and their answers must agree. Then one run of Offline each shows what is
-kept of the throughput, and pairs of runs in single-stream, in the order ABBA, what is added to a query. The
-folder holds the runs in `runs/` and their summary in overhead.json; the same command with the same --out goes
-on where it was stopped.
+First both sides answer the whole dataset, and their answers must agree. Then one Offline run per side shows how
+much of the throughput is kept. Pairs of single-stream runs, in the order ABBA, show what serving adds to a query.
+The folder holds the runs in `runs/` and their summary in overhead.json. The same command with the same --out
+continues a study that was stopped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _ANSWERS, _THROUGHPUT = "answers", "throughput"
 _NOISE_PROBE_S = 0.2
 
 CLIENT_BOUND = "client-bound"
-"""The only reason that another run of the same pair may lack."""
+"""The only reason that does not end the study: another run of the pair may not have it."""
 
 _OF_THE_SERVER = (
     *("url", "connections", "request_timeout_ns", "header"),
@@ -54,7 +54,7 @@ def problems(config: RunConfig, options: OverheadOptions) -> Iterator[str]:
 
 class _OverheadJob(Study[OverheadOptions]):
     file = run_folder.OVERHEAD
-    continuation = "the same command with --out {folder} goes on here"
+    continuation = "the same command with --out {folder} continues it"
 
     def _begin(self) -> None:
         config = self._config
@@ -65,7 +65,7 @@ class _OverheadJob(Study[OverheadOptions]):
             "throughput": not self._options.no_throughput,
         }
         self._runs: dict[str, Finished] = {}
-        """Name -> the run that counts; others of the same name are in the folder, too."""
+        """Name -> the run that counts; the folder may hold others of the same name."""
         self._compared: tuple[Agreement | None, float] | None = None
         if self._open_folder("overhead", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / self.file))
@@ -83,7 +83,7 @@ class _OverheadJob(Study[OverheadOptions]):
                     self._runs.pop(name, None)
 
     def _local(self, config: RunConfig, told_threads: int | None) -> RunConfig:
-        """Returns the same run in process, with one instance: the server run of the pair has one request at a time."""
+        """Returns the same run in process, with one instance, because the served run has one request at a time."""
         options = self._options
         defaults = {name: getattr(_DEFAULTS, name) for name in _OF_THE_SERVER}
         return replace(
@@ -97,7 +97,7 @@ class _OverheadJob(Study[OverheadOptions]):
         )
 
     def run(self) -> int:
-        """Returns 4 where there is no number, else 0."""
+        """Returns 4 if there is no number, else 0."""
         self._save()  # the same command recognises its folder by this file
         left = [name for names in self._turns() for name in names if name not in self._runs]
         for number, name in enumerate(left, 1):
@@ -108,8 +108,8 @@ class _OverheadJob(Study[OverheadOptions]):
         return 0 if self._withheld() is None else RunInvalid.exit_status
 
     def _turns(self) -> list[tuple[str, str]]:
-        """The names of the runs, in the order in which they are made: ABBA."""
-        # Served first: the server may tell its threads.
+        """Returns the names of the runs, in the order in which they are made: ABBA."""
+        # Served first: the server may report its threads.
         kinds = [_ANSWERS] if self._options.no_throughput else [_ANSWERS, _THROUGHPUT]
         turns = [(f"{kind}-{SERVED}", f"{kind}-{IN_PROCESS}") for kind in kinds]
         for pair in range(1, self._options.pairs + 1):
@@ -118,7 +118,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return turns
 
     def _make(self, name: str, number: int, count: int) -> None:
-        """number: of this run among the `count` that are left, from 1."""
+        """number: of this run among the `count` runs left, from 1."""
         config = replace(self._config, scenario="single-stream", mode="performance", max_batch=None)
         if name.startswith((_ANSWERS, _THROUGHPUT)):
             mode = "accuracy" if name.startswith(_ANSWERS) else "performance"
@@ -151,7 +151,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
 
     def _hopeless(self) -> str | None:
-        """Why no further run would give a number; None where one may."""
+        """Returns why no further run would give a number; None if one may."""
         for name in self._runs:
             for reason in self._reasons(name):
                 if reason.code != CLIENT_BOUND:
@@ -159,7 +159,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return self._answers_differ()
 
     def _withheld(self) -> str | None:
-        """Why there is no number; None where there is one."""
+        """Returns why there is no number; None if there is one."""
         if hopeless := self._hopeless():
             return hopeless
         names = [name for names in self._turns() for name in names]
@@ -184,12 +184,12 @@ class _OverheadJob(Study[OverheadOptions]):
         return str(self._runs[name].folder.relative_to(self.folder))
 
     def _sides(self, kind: str) -> tuple[Finished, Finished] | None:
-        """The runs of that kind in process and served; None until both were made."""
+        """Returns the runs of that kind in process and served; None until both were made."""
         here, there = (self._runs.get(f"{kind}-{side}") for side in (IN_PROCESS, SERVED))
         return (here, there) if here is not None and there is not None else None
 
     def _answers(self) -> tuple[Agreement | None, float] | None:
-        """How the answers of both sides agree, and the least share that must be alike."""
+        """Returns the agreement of both sides' answers, and the least share that must be alike."""
         sides = self._sides(_ANSWERS)
         if sides is None or self._compared is not None:
             return self._compared
@@ -212,7 +212,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return None
 
     def _pairs(self) -> Sequence[Pair]:
-        """Empty where the number is withheld."""
+        """Returns the pairs; none if the number is withheld."""
         if self._withheld() is not None:
             return []
         numbers = range(1, self._options.pairs + 1)
@@ -223,7 +223,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [pair_of(here, served, told=told) for here, served in sides]
 
     def _throughput(self) -> Mapping[str, Any] | None:
-        """Samples/s of both sides in Offline, and the share that is kept; None with --no-throughput."""
+        """Returns the samples/s of both sides in Offline, and the share that is kept; None with --no-throughput."""
         sides = self._sides(_THROUGHPUT)
         if sides is None or self._withheld() is not None:
             return None
@@ -242,7 +242,7 @@ class _OverheadJob(Study[OverheadOptions]):
         }
 
     def content(self) -> dict[str, Any]:
-        """The content of overhead.json. overhead: None where `withheld` says why."""
+        """Returns the content of overhead.json. overhead: None if there is no number; `withheld` says why."""
         pairs = self._pairs()
         found = overhead_of(pairs) if pairs else None
         answers, least = self._answers() or (None, None)

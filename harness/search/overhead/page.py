@@ -1,4 +1,4 @@
-"""Writes overhead.html: the two medians with what lies between them, the pairs, and the table."""
+"""Writes overhead.html: the two medians and the steps between them, the pairs, and the table."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -28,7 +28,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields what the parts add, and the medians of each pair; nothing if there is no number."""
+    """Yields a plot of the parts and one of the pairs' medians; nothing without a number."""
     found = content["overhead"]
     if found is None:
         return
@@ -39,7 +39,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     numbers = range(1, len(pairs) + 1)
     yield Figure(
         "Pairs",
-        "One run in process and one served, made one after the other: medians of a query.",
+        "Medians of a query in each pair of a run in process and a served run.",
         [
             line(name, numbers, [rounded(pair[key], 1 / NS_PER_US) for pair in pairs])
             for name, key in zip(names, keys, strict=True)
@@ -49,7 +49,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _steps(found: Mapping[str, Any]) -> Figure:
-    """From the median in process to the served one; what the parts do not explain is a step, too."""
+    """Draws the steps from the median in process to the served median, including an unexplained rest."""
     parts = {n: part["mean_ns"] for n, part in found["parts"].items() if n != FLOOR}
     here, there = found["in_process"]["mean_ns"], found["served"]["mean_ns"]
     steps = {"in process": here, **parts, "not explained": there - here - sum(parts.values())}
@@ -63,7 +63,7 @@ def _steps(found: Mapping[str, Any]) -> Figure:
     }
     return Figure(
         "From in process to served",
-        "Means over the pairs of a query's median. The parts include the client's floor, which is not overhead.",
+        "Means of the pairs' medians. The parts include the client's floor, which is not overhead.",
         [trace],
         {"xaxis": _UNIT, "yaxis": {"autorange": "reversed", "automargin": True}},
         tall(len(measures)),

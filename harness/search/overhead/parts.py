@@ -1,4 +1,4 @@
-"""Takes apart what serving adds to a query: one number for each pair of runs, its parts and their intervals. Pure."""
+"""Computes what serving adds to a query, per pair of runs, with its parts and intervals. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,14 +21,14 @@ LEAST_EXPLAINED = 0.90
 
 
 class Pair(NamedTuple):
-    """One run in process and one served, made one after the other. Medians of a query, in ns."""
+    """A run in process and a served run, made one after the other. The times are medians of a query."""
 
     in_process_ns: float
     served_ns: float
     floor_ns: float
-    """Time that this client needs to ask a null server, less the time that it also needs in process."""
+    """Time of a request by this client to a null server, minus the work that it also does in process."""
     parts_ns: Mapping[str, float]
-    """Time that each part adds; `FLOOR` is taken away. The parts sum to the overhead as far as medians do."""
+    """Time that each part adds; `FLOOR` is negative. The parts add up to the overhead as far as medians do."""
 
     @property
     def overhead_ns(self) -> float:
@@ -36,7 +36,7 @@ class Pair(NamedTuple):
 
 
 def tells(served: Mapping[str, Any]) -> bool:
-    """Whether the server said where its time went. served: the content of result.json."""
+    """Whether the server reported its times. served: the content of result.json."""
     return served["client"]["server_times"] is not None
 
 
@@ -47,7 +47,7 @@ def pair_of(in_process: Mapping[str, Any], served: Mapping[str, Any], *, told: b
     """
     here, there = _medians(in_process), _medians(served)
     client = served["client"]
-    # Data are gathered and answers completed in process, too, and the floor has that once more.
+    # The floor includes gathering data and completing answers, which a run in process does, too.
     floor_ns = client["floor_p50_ns"] - _sum(here, "gather", "postprocess", "complete")
     parts = {
         SEND: _sum(there, "issue_delay", "queue", "send")
@@ -79,12 +79,12 @@ def _medians(result: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _sum(medians: Mapping[str, float], *stages: str) -> float:
-    """`notice` is absent where the kernel gives no stamps."""
+    """Sums the medians of stages; `notice` is absent if the kernel gives no stamps."""
     return sum(medians.get(stage, 0) for stage in stages)
 
 
 class Mean(NamedTuple):
-    """A mean over the pairs, in ns, and its 95 % interval; None with one pair."""
+    """A mean over the pairs, in ns, and its 95 % interval, which is None with one pair."""
 
     mean_ns: float
     low_ns: float | None
@@ -92,7 +92,7 @@ class Mean(NamedTuple):
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Student's interval of the mean over pairs. values: at least one, which may be negative."""
+    """Computes the mean over pairs with Student's interval. values: at least one; they may be negative."""
     array = np.array(values, np.float64)
     low, high = mean_over(array) or (None, None)
     return Mean(float(array.mean()), low, high)
@@ -108,12 +108,12 @@ class Overhead(NamedTuple):
     of_model: float
     """The overhead as a multiple of the time in process."""
     explained: float
-    """The sum of the parts as a share of the overhead, both ways: 1.1 times the overhead is 0.9."""
+    """1 minus the distance of the parts' sum from the overhead, as a share: 1.1 times the overhead is 0.9."""
 
 
 def _merged(parts: Mapping[str, float]) -> Mapping[str, float]:
-    """Sending and network as one part: a server on this machine may take the sender's core and answer before
-    the sender's stamp, which moves the server's time into `send`.
+    """Merges sending and network into one part: a server on this machine may take the sender's core and answer
+    before the sender's stamp, so that its time counts as `send`.
     """
     others = {name: ns for name, ns in parts.items() if name not in (SEND, NETWORK)}
     return {SEND_AND_NETWORK: parts[SEND] + parts[NETWORK], **others}

@@ -1,4 +1,4 @@
-"""Prints what serving costs: the headline, the parts, the throughput that is kept, and what is in doubt."""
+"""Prints the cost of serving: the headline, the parts, the throughput that is kept, and the doubts."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWO
 _FIRST = ("in process", "served")
 
 MOST_PAIRS = 100
-"""Most pairs that are worth recommending."""
+"""Largest number of pairs to recommend."""
 
 
 def plain(found: Overhead) -> dict[str, Any]:
-    """`overhead` of overhead.json."""
+    """Returns `overhead` of overhead.json."""
     return {
         **found.overhead._asdict(),
         "of_model": found.of_model,
@@ -56,7 +56,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """The number with its interval, or the reason why there is none."""
+    """States the overhead with its interval, or why there is none."""
     found = content["overhead"]
     if found is None:
         return f"serving overhead not measured: {content['withheld']}"
@@ -68,7 +68,7 @@ def headline(content: Mapping[str, Any]) -> str:
         )
     else:
         text = (
-            f"serving overhead {_signed(found['mean_ns'])} a query ({interval}), "
+            f"serving overhead {_signed(found['mean_ns'])} per query ({interval}), "
             f"{found['of_model']:.1f} x the model"
         )
     kept = (content["throughput"] or {}).get("kept")
@@ -76,11 +76,11 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def _more_pairs(found: Mapping[str, Any], pairs: int) -> str:
-    """Estimates the further pairs that separate the mean from 0: the interval narrows with the root of their number."""
+    """Estimates the further pairs that separate the mean from 0; the interval narrows with the root of their number."""
     half_ns = (found["high_ns"] - found["low_ns"]) / 2
     needed = math.ceil(pairs * (half_ns / max(abs(found["mean_ns"]), 1.0)) ** 2)
     if needed > MOST_PAIRS:
-        return "this machine's noise hides one of this size"
+        return "this machine's noise hides an overhead of this size"
     more = max(1, needed - pairs)
     return f"about {counted(more, 'more pair')} would separate {_signed(found['mean_ns'])} from 0"
 
@@ -100,7 +100,7 @@ def _rows(found: Mapping[str, Any]) -> Iterator[list[Cell]]:
         yield [name, mean["mean_ns"], _interval(mean)]
     yield ["overhead", found["mean_ns"], _interval(found)]
     for name, part in found["parts"].items():
-        shown = "floor of the client, taken away" if name == FLOOR else name
+        shown = "floor of the client, subtracted" if name == FLOOR else name
         yield [f"  {shown}", part["mean_ns"], _interval(part)]
 
 
@@ -110,7 +110,7 @@ def _explained(content: Mapping[str, Any]) -> Iterator[str]:
     if share < LEAST_EXPLAINED:
         yield (
             f"{'doubt':<12}the parts explain less than {show_percent(LEAST_EXPLAINED)}: medians of parts do "
-            "not sum where the runs are uneven; pass a longer --duration"
+            "not add up if the runs are uneven; pass a longer --duration"
         )
     source = content["server_times"]
     if source is None:
@@ -120,7 +120,7 @@ def _explained(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'parts':<12}the server's times are {what} {source}"
     if SEND_AND_NETWORK in content["overhead"]["parts"]:
         yield (
-            f"{'':<12}the server answered before the client's stamp of the sending: send and network are one part"
+            f"{'':<12}the server answered before the client stamped the send, so send and network are one part"
         )
 
 
@@ -131,7 +131,7 @@ def _throughput(told: Mapping[str, Any] | None) -> Iterator[str]:
     served, here = ("-" if rate is None else show_rate(rate) for rate in rates)
     yield (
         f"{'throughput':<12}{served} samples/s served, {here} in process: Offline, "
-        f"{counted(told['max_batch'], 'sample')} a batch, one instance in process"
+        f"{counted(told['max_batch'], 'sample')} per batch, one instance in process"
     )
     if told["no_kept"]:
         yield f"{'':<12}not compared: {told['no_kept']}"

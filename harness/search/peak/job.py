@@ -1,7 +1,7 @@
 """Searches for the highest valid rate under an SLO (`peak`) with ordinary runs of the harness.
 
-Each probe runs in a fresh process with the same seeds, so a short probe's arrivals are the beginning
-of a full-length run's. The result is the highest full-length run that was VALID: its files move into
+Each probe runs in a fresh process with the same seeds, so a short probe's arrivals are the first
+arrivals of a full-length run. The result is the highest full-length run that was VALID: its files move into
 the result folder, the other runs stay in `probes/`, and `peak.json` lists all of them.
 """
 
@@ -52,7 +52,7 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
     elif scenario.default_slo is None and not config.slo:
         yield f"the peak of {config.scenario} depends on an SLO: give one, e.g. --slo p99=50ms"
     yield from unfit_options(
-        config, "peak", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"
+        config, "peak", "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that"
     )
     if config.queries is not None:
         yield "peak sizes its runs by --duration and --probe: drop --queries"
@@ -108,7 +108,7 @@ class PeakJob(Study[PeakOptions]):
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Returns 4 where no load passed or user.conf could not be written, else 0."""
+        """Returns 4 if no load passed or user.conf could not be written, else 0."""
         self._search()
         self._save()
         return self._publish()
@@ -139,7 +139,7 @@ class PeakJob(Study[PeakOptions]):
             self._found = Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
-        """The load to start from: half of the capacity that a run of few queries suggests."""
+        """Returns the load to start from: half of the capacity that a run of few queries suggests."""
         finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
         self._check_fastest(finished)
         if self._scenario.scheduled:
@@ -149,11 +149,10 @@ class PeakJob(Study[PeakOptions]):
         return max(1.0, samples * self._slo.bound_ns / max(mean_ns, 1.0) / 2)
 
     def _check_fastest(self, finished: Finished) -> None:
-        """Raises _OutOfReach where no answer of the first run was in time, nor could be.
+        """Raises _OutOfReach if no answer of the first run was in time, and none can be.
 
-        The model alone in the bare loops before and after the run takes longer than the bound, or no
-        answer of a second run at the least load is in time either: a stall can make every answer of
-        one run late.
+        None can be in time if the model alone takes longer than the bound in the bare loops before and after the
+        run. Otherwise a second run at the lowest load decides: a stall can make every answer of one run late.
         """
         first_ns = self._judge.fastest_ns(finished)
         if first_ns is None or first_ns <= self._slo.bound_ns:
@@ -181,7 +180,7 @@ class PeakJob(Study[PeakOptions]):
         is_first = not self._probes
         try:
             finished = self._run(kind, replace(config, queries=queries), allowed)
-        except ConfigError as e:  # e.g. where the queries do not fit into memory
+        except ConfigError as e:  # e.g. if the queries do not fit into memory
             if not self._probes:
                 raise
             raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None
@@ -196,7 +195,7 @@ class PeakJob(Study[PeakOptions]):
         planned_s = self._planned_s(kind) or [0.0]
         if (
             config.queries and config.target_qps
-        ):  # few of them a second: more time than was asked for
+        ):  # at a low rate they take longer than the requested time
             planned_s[0] = max(planned_s[0], config.queries / config.target_qps)
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
@@ -226,7 +225,7 @@ class PeakJob(Study[PeakOptions]):
         return finished
 
     def _planned_s(self, kind: str) -> list[float]:
-        """Known time of a run of that kind and of those that may follow it."""
+        """Returns the known times of a run of that kind and of the runs that may follow it."""
         full_s, probe_s = self._config.duration_ns / NS_PER_S, self._options.probe_ns / NS_PER_S
         made = len(self._probes)
         most = RUNS if made < RUNS or self._best else RUNS + MOST_FAILURES
@@ -237,7 +236,7 @@ class PeakJob(Study[PeakOptions]):
     def _probe(
         self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
     ) -> Probe:
-        """load: the configured load, None where the run calibrated it."""
+        """load: the configured load; None if the run calibrated it."""
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
@@ -291,7 +290,7 @@ class PeakJob(Study[PeakOptions]):
         return status
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
-        """Whether the file was written; a line on stderr says why not."""
+        """Writes the file; returns False, after a line on stderr, if that fails."""
         about = (
             f"the highest rate found VALID under {' '.join(map(str, self._slos))}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): 600 s may show more late ones"
@@ -305,12 +304,12 @@ class PeakJob(Study[PeakOptions]):
         return True
 
     def content(self) -> dict[str, Any]:
-        """The content of peak.json.
+        """Returns the content of peak.json.
 
-        peak: None during the search and where no load passed.
-        ended_early: why the search stopped after it had a result, None where it was completed.
-        fastest_ns: the fastest answer where even that one missed the SLO, else None.
-        failed_above_kind: full where a full-length run failed there, else probe, which may be wrong.
+        peak: None during the search, and if no load passed.
+        ended_early: why the search stopped after it had a result; None if it was completed.
+        fastest_ns: the fastest answer if even that one missed the SLO, else None.
+        failed_above_kind: full if a full-length run failed there, else probe, which may be wrong.
         """
         above = self._found.above if self._found else None
         kinds = {p.kind for p in self._probes if p.passed is False and p.load == above}

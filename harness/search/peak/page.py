@@ -36,7 +36,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Yields what each load was judged by, against the load; nothing before the first load was judged."""
+    """Yields a plot of the judged value over the load; nothing until two loads were judged."""
     slo = searched(parse_slos(content["slo"]))
     assert slo is not None
     probes = [p for p in content["probes"] if p["load"] and _judged(p, slo) is not None]
@@ -56,7 +56,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         names = [{**text, "x": peak, "y": 1, "yref": "paper", "yanchor": "top"}]
     yield Figure(
         "Loads tried",
-        "Each run of the search; the number is its place in the table.",
+        "The runs of the search, numbered as in the table.",
         [*_traces(content["probes"], probes, slo)],
         {
             "xaxis": {"title": content["unit"], "rangemode": "tozero"},
@@ -93,7 +93,7 @@ def _kind(probe: Mapping[str, Any]) -> str:
 
 
 def _judged(probe: Mapping[str, Any], slo: Slo) -> float | None:
-    """The latency in ms at the percentile of the SLO; for an SLO of tokens the share of late queries in %."""
+    """Returns the latency in ms at the SLO's percentile; for an SLO of tokens, the share of late queries in %."""
     if slo.of:
         late, queries = probe["late"], probe["queries"]
         return None if late is None or not queries else rounded(late / queries, 100)

@@ -19,7 +19,7 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""Late queries that a probe must be able to bear; a shorter probe at a low rate sees no burst."""
+"""Late queries that a probe must allow; a shorter probe at a low rate meets no burst."""
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
 """Stages in which a batch occupies its instance."""
@@ -28,7 +28,7 @@ IN_FLIGHT = Axis("concurrency", "in flight", 1, MAX_CONCURRENCY, whole=True)
 
 
 def axis_of(config: RunConfig) -> Axis | None:
-    """The kind of load to search for; None where the scenario has none."""
+    """Returns the kind of load to search for; None if the scenario has none."""
     return scenario_named(config.scenario).search_axis if config.concurrency is None else IN_FLIGHT
 
 
@@ -49,7 +49,7 @@ class Probe(NamedTuple):
     """Queries above the SLO's bound."""
     latency_ns: Mapping[str, Any] | None
     scheduled_per_s: float | None
-    """queries/s in the schedule that the seed produced; None where no rate is offered."""
+    """queries/s in the schedule that the seed produced; None if no rate is offered."""
     completed_per_s: float | None
     """queries/s."""
     mean_batch: float | None
@@ -77,10 +77,10 @@ class Judge:
         self._slo = slo
 
     def full_queries(self, config: RunConfig) -> int:
-        """Queries of a full-length run.
+        """Returns the number of queries of a full-length run.
 
-        For streams and a fixed concurrency every query is taken to last the whole bound: with N in
-        flight that is the least rate that passes (Little's law).
+        For streams and a fixed concurrency, every query is assumed to take the whole bound: with N in
+        flight, that gives the lowest rate that passes (Little's law).
         """
         slowest = Calibration(
             slowest_batch_ns=0, latency_ns=self._slo.bound_ns, rate_per_s=self._least_rate(config)
@@ -88,35 +88,35 @@ class Judge:
         return self._scenario.load(config, self._slo, slowest).query_count
 
     def _least_rate(self, config: RunConfig) -> float:
-        """queries/s where every query in flight takes the whole bound."""
+        """Returns the queries/s if every query in flight takes the whole bound."""
         return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
-        """Queries of a probe: at least the number that passes early stopping with PROBE_LATE late ones."""
+        """Returns the number of queries of a probe, enough to pass early stopping with PROBE_LATE late queries."""
         per_s = config.target_qps or self._least_rate(config)
         least = queries_needed(PROBE_LATE, self._slo.percentile)
         return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
-        """Late queries with which a run of `queries` passes: the share that a full-length run bears.
+        """Returns the late queries with which a run of `queries` passes, in proportion to a full-length run.
 
-        LoadGen's estimate for streams leaves out one query less than its early stopping for Server.
+        LoadGen's estimate for streams discards one query less than its early stopping for Server.
         """
         full = self.full_queries(config)
         late = max(0, late_allowed(full, self._slo.percentile) - self._scenario.streams)
         return late * queries // full
 
     def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
-        """A full-length run passes when it is VALID, a shorter probe when few enough queries are late."""
+        """Whether the run passed: a full-length run if it is VALID, a shorter probe if few enough queries are late."""
         failed = {reason["code"] for reason in finished.result["reasons"]}
         few = kind == "probe" and late is not None and late <= allowed
         return not failed or (few and HOPELESS not in failed)
 
     def late(self, finished: Finished, allowed: int | None) -> int | None:
-        """Queries above the bound, counted by LoadGen or else from the journal.
+        """Returns the number of queries above the bound, from LoadGen or else from the journal.
 
-        More than `allowed` where a run missed another of its SLOs.
-        A run that was ended early had more than `allowed`: the unanswered ones are in no row.
+        It is more than `allowed` if the run missed another of its SLOs, or was ended early: the unanswered
+        queries are then in no row.
         """
         late = self._counted(finished)
         others = (finished.result.get("goodput") or {}).get("slos", ())
@@ -140,9 +140,9 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """The shortest latency of a query, by LoadGen or else the journal; None without one, and for an SLO of tokens."""
+        """Returns the shortest latency, from LoadGen or else the journal; None without one, or for an SLO of tokens."""
         if self._slo.of:
-            return None  # the fastest answer says nothing of its tokens' times
+            return None  # the fastest answer says nothing about token times
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)
@@ -151,7 +151,7 @@ class Judge:
 
 
 def _journal_latency_ns(finished: Finished) -> Array | None:
-    """(queries,) of the performance run; None where it left no rows."""
+    """Returns the latencies, (queries,), of the performance run; None if it left no rows."""
     run = records.read(finished.folder / PERFORMANCE, "")
     if run is None or run.done is None:
         return None
@@ -159,9 +159,10 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
-    """Share of the time in which an instance computed, from the content of result.json: batches per
-    second and instance, times the median time that a batch occupies an instance; one of the wide instance occupies
-    all. None for a server.
+    """Returns the share of the time in which an instance computed; None for a server.
+
+    The share is the batches per second and instance, times the median time that a batch occupies an instance.
+    A batch of the wide instance occupies all of them. result: the content of result.json.
     """
     stages, queries = result.get("stages_ns"), result["queries"] or {}
     rate, batch = (result["throughput_per_s"] or {}).get("completed"), queries.get("mean_batch")
@@ -175,8 +176,8 @@ def busy_share(result: Mapping[str, Any]) -> float | None:
 
 
 def model_per_s(result: Mapping[str, Any]) -> float | None:
-    """samples/s of the model alone with every instance busy, by the median times of the bare loops at
-    their best batch size; None where result.json has none.
+    """Returns the samples/s of the model alone with every instance busy, from the median times of the bare
+    loops at their best batch size; None if result.json has none.
     """
     times = (result.get("reference") or {}).get("service_ns")
     instances = (result.get("plan") or {}).get("instances")
@@ -187,16 +188,16 @@ def model_per_s(result: Mapping[str, Any]) -> float | None:
 
 
 def model_ns(result: Mapping[str, Any]) -> float | None:
-    """Median ns of the model alone for its fastest batch, by the bare loops; None where there are none."""
+    """Returns the median ns of the model alone for its fastest batch in the bare loops; None if there are none."""
     times = (result.get("reference") or {}).get("service_ns")
     return min(map(least_ns, times)) if times else None
 
 
 def least_ns(one: Mapping[str, float]) -> float:
-    """The lesser of the two medians of a batch size: no slowdown before or after the run counts."""
+    """Returns the smaller of a batch size's two medians, because a slowdown before or after the run must not count."""
     return float(min(one["before"], one["after"]))
 
 
 def answered(queries: Mapping[str, Any]) -> int:
-    """Answered queries. queries: that part of result.json, empty where the run issued none."""
+    """Returns the number of answered queries. queries: from result.json; empty if the run issued none."""
     return int(queries.get("samples_answered", 0)) // int(queries.get("samples_per_query", 1))

@@ -1,8 +1,8 @@
 """Finds the highest load that passes: doubles to a bracket, bisects with probes, confirms with full runs.
 
 The search is pure: it only calls `ask`. A probe can be wrong in both directions, and passing need not
-be monotone in the load, so the result is always a full-length run that passed. From the probes'
-result full-length runs go up or down in growing steps, at most by a factor of two: a run at a
+be monotone in the load, so the result is always a full-length run that passed. Full-length runs start
+at the probes' result and go up or down in growing steps, at most by a factor of two: a run at a
 thousandth of the rate takes a thousand times as long. A stall of the machine can fail a run but
 never pass one, so the failure that bounds the result is repeated once.
 """
@@ -20,15 +20,15 @@ TOLERANCE = 0.02
 
 PROBE_TOLERANCE = 0.10
 """Probes end at this distance, because they cannot resolve less. In simulated queues
-(tests/search/peak/test_peak.py, 36 seeds) all 36 searches came within 5 %; 35 did where probes went
-on to 5 % and left fewer full-length runs.
+(tests/search/peak/test_peak.py, 36 seeds) all 36 searches came within 5 %; 35 did if probes went
+on to 5 %, which left fewer full-length runs.
 """
 
 KEPT_FOR_FULL = 4
 """Runs that the probes must leave for full-length runs."""
 
 MOST_FAILURES = 8
-"""Full-length runs beyond `Limits.runs` while none has passed."""
+"""Full-length runs allowed beyond `Limits.runs` until one passes."""
 
 
 class Limits(NamedTuple):
@@ -67,10 +67,10 @@ class _Search:
         self._left = limits.runs
 
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
-        """The highest load that passed and the lowest above it that failed.
+        """Returns the highest load that passed and the lowest load above it that failed.
 
         In simulated searches in which 5 % of the full-length runs and 2 % of the probes failed by
-        accident, 3.2 % of the results were off by 5 % or more; 6.1 % without repeating the bound.
+        accident, 3.2 % of the results were off by 5 % or more; without repeating the bound, 6.1 %.
         """
         low = high = None
         failed: set[float] = set()
@@ -100,7 +100,7 @@ class _Search:
     def _next(
         self, low: float | None, high: float | None, step: float, tolerance: float
     ) -> float | None:
-        """The next load to try, None where the bracket is narrow enough."""
+        """Returns the next load to try; None if the bracket is narrow enough."""
         limits = self._limits
         if high is None:
             assert low is not None
@@ -115,7 +115,7 @@ class _Search:
         return middle if low < middle < high else None
 
     def _rounded(self, load: float) -> float:
-        """The load rounded to four digits or a whole number, within the limits."""
+        """Returns the load rounded to four digits or a whole number, within the limits."""
         limits = self._limits
         near = round(load) if limits.whole else float(f"{load:.4g}")
         return min(max(near, limits.least), limits.most)

@@ -13,27 +13,27 @@ from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search.peak.probe import Probe
 
 IDLE_SHARE = 0.25
-"""Instances that compute for less of the time than this could answer four times the rate. At a peak that
-the model sets they do so for 50 % to 90 %: handing out queries takes the rest of two cores.
+"""Instances that compute for less than this share of the time could answer four times the rate. If the model
+limits the peak, they compute for 50 % to 90 % of it: handing out queries takes the rest of two cores.
 """
 
 FAR_BELOW = 10
-"""Queries hardly wait for each other where the median latency times this is below the bound."""
+"""Queries hardly wait for each other if the median latency times this is below the bound."""
 
 SHORTFALL = 0.02
-"""A queue was left at the end where the completed rate is this share below the offered rate. The
-search resolves no smaller difference.
+"""If the completed rate is this share below the offered rate, a queue was left at the end. The search
+resolves no smaller difference.
 """
 
 CLIENT_BOUND = "client-bound"
-"""Reason of a run that was limited by the client of a server: neither passed nor failed."""
+"""Reason of a run that the server's client limited; such a run neither passed nor failed."""
 
 OTHER_RATE = 0.01
-"""Least difference between offered and requested rate, as a share, to be named beside a peak."""
+"""Least difference between offered and requested rate, as a share, that is printed with a peak."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Reasons not to quote the rate as it stands, from the content of peak.json; none without a peak."""
+    """Yields the warnings about the rate, from the content of peak.json; none without a peak."""
     if content["peak"] is None:
         return
     run = confirming_run(content)
@@ -50,7 +50,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entry in `probes` of the full-length run that is the peak."""
+    """Returns the entry in `probes` of the full-length run that is the peak."""
     runs: Iterator[Mapping[str, Any]] = (
         p for p in content["probes"] if p["kind"] == "full" and p["passed"]
     )
@@ -58,15 +58,15 @@ def confirming_run(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _searched(slos: str) -> Slo:
-    """slos: as in peak.json, one at least."""
+    """slos: as in peak.json, at least one."""
     slo = searched(parse_slos(slos))
     assert slo is not None
     return slo
 
 
 def is_idle(busy_share: float | None, p50_ns: float | None, bound_ns: int) -> bool:
-    """Whether single delays of the machine, not the model, make runs at this load and above miss the SLO:
-    the instances had time left and queries hardly waited.
+    """Whether single delays of the machine, not the model, make runs from this load on miss the SLO: the
+    instances had idle time and queries hardly waited.
     """
     if busy_share is None or p50_ns is None:
         return False
@@ -79,10 +79,10 @@ def _is_idle(run: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
 
 
 def out_of_reach(slo: str, fastest_ns: float) -> str:
-    """Why no load meets the SLO, and what to do. fastest_ns: the fastest answer, later than its bound."""
+    """States why no load meets the SLO, and what to do. fastest_ns: the fastest answer, later than its bound."""
     bound_ns = _searched(slo).bound_ns
     return (
-        f"no load meets {slo}: the fastest answer took {show_ns(fastest_ns)}, the bound is "
+        f"no load meets {slo}, because the fastest answer took {show_ns(fastest_ns)} and the bound is "
         f"{show_ns(bound_ns)}: raise --slo"
     )
 
@@ -92,20 +92,20 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     able = show_rate(_model_per_s(run, content))
     return (
         f"this is not the model's peak: its instances computed for {run['busy_share'] * 100:.0f} % of "
-        f"the time, with {run['mean_batch']:.1f} samples a batch and a p50 of {p50}, far below the bound "
+        f"the time, with {run['mean_batch']:.1f} samples per batch and a p50 of {p50}, far below the bound "
         f"of {bound}; single delays made the runs above it fail, and the model alone could answer about "
         f"{able} {content['unit']}"
     )
 
 
 def _model_per_s(run: Mapping[str, Any], content: Mapping[str, Any]) -> float:
-    """The load that the model alone could answer: by the bare loops, else by the instances' idle time."""
+    """Returns the load that the model alone could answer: by the bare loops, else by the instances' idle time."""
     loops_per_s = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     return float(loops_per_s or content["peak"] / run["busy_share"])
 
 
 def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """A warning where the peak, or the run that bounds it, has a doubt about the machine."""
+    """Yields a warning if the peak, or the run that bounds it, has a doubt about the machine."""
     probes = content["probes"]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
@@ -116,18 +116,18 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
 
 
 def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """The peak as a share of the rate of the model alone, where that is known; '' beside `_idle_text`."""
+    """Returns the peak as a share of the model's own rate; '' if that is unknown, or after `_idle_text`."""
     model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
     if not model or _is_idle(run, content):
         return ""
     return (
         f": the peak is {show_percent(content['peak'] / model)} of the {show_rate(model)} queries/s that "
-        "the model alone answered in the bare loops beside it"
+        "the model alone answered in the bare loops of that run"
     )
 
 
 def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """A warning where the peak is above the rate that the system sustains.
+    """Yields a warning if the peak is above the rate that the system sustains.
 
     A run stays VALID while its growing queue stays within the bound: a run of D seconds passes at up
     to 1 + bound / D times the capacity, and completes the backlog after its last arrival.
@@ -140,7 +140,7 @@ def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator
     advice = f", best to {show_ns(bound_ns / SHORTFALL)}" if short else ""
     yield (
         f"{show_rate(completed)} of {show_rate(offered)} queries/s offered were completed: a queue was "
-        f"left at the end, so this is more than is sustained: lengthen --duration{advice}"
+        f"left at the end, so the sustained rate is lower: lengthen --duration{advice}"
     )
 
 
@@ -153,7 +153,7 @@ def progress(number: int, probe: Probe, unit: str) -> str:
 
 
 def _outcome(passed: bool | None, ended: str | None) -> str:
-    """The outcome in one word, '' for a calibration that went well."""
+    """Returns the outcome in one word; '' for a successful calibration."""
     if ended is not None:
         return "stopped" if ended == INTERRUPTED else ended
     return {None: "", True: "passed", False: "failed"}[passed]
@@ -190,13 +190,13 @@ def probes_table(content: Mapping[str, Any]) -> Table:
 
 
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the answer, what speaks against it, and the doubts that all runs share."""
+    """Yields the answer, the warnings, and the doubts that all runs share."""
     yield from _summary(content)
     yield from shared_lines(content["probes"])
 
 
 def reported_percentile(percentile: float) -> str:
-    """The name of the percentile in results that is `percentile`, in (0, 1), or the next above it."""
+    """Returns the name in results of `percentile`, in (0, 1), or of the next percentile above it."""
     return next(
         (n for n, fraction in PERCENTILES.items() if fraction >= percentile - 1e-9), "p99.9"
     )
@@ -205,8 +205,8 @@ def reported_percentile(percentile: float) -> str:
 def _row(
     number: int, probe: Mapping[str, Any], percentile: str, has_rate: bool, shared: Sequence[str]
 ) -> list[Cell]:
-    """has_rate: the table has a column for the rate of LoadGen's schedule, which differs from the requested.
-    shared: doubts of all runs, which stand below the table.
+    """has_rate: whether the table has a column for the rate of LoadGen's schedule, which differs from the
+    requested rate. shared: doubts of all runs, which are printed below the table.
     """
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     latency_ns = probe["latency_ns"] or {}

@@ -42,7 +42,7 @@ def problems(config: RunConfig, _options: SweepOptions) -> Iterator[str]:
 
 
 def show_stored(folder: Path, *, as_json: bool = False) -> int:
-    """--from: prints the table from the stored result folders of the points."""
+    """Prints the table from the stored result folders of the points (--from)."""
     stored = files.read_json(folder / SWEEP)
     if not isinstance(stored.get("config"), dict):
         raise ConfigError(f"{folder / SWEEP} is not what a sweep writes")
@@ -57,7 +57,7 @@ def _measure_nothing(_config: RunConfig, **_: object) -> Finished:
 
 class _SweepJob(Study[SweepOptions]):
     file = SWEEP
-    continuation = "the same command with --out {folder} goes on here"
+    continuation = "the same command with --out {folder} continues it"
 
     def _begin(self) -> None:
         config = self._config
@@ -88,7 +88,7 @@ class _SweepJob(Study[SweepOptions]):
         self._fastest_ns = stored.get("fastest_ns")
 
     def run(self) -> int:
-        """Returns 4 where no point was VALID, else 0."""
+        """Returns 4 if no point was VALID, else 0."""
         self._fastest_ns = None
         self._make_runs()
         from harness.search.sweep.page import write
@@ -146,7 +146,7 @@ class _SweepJob(Study[SweepOptions]):
         self._peak_is_measured = True
 
     def _offered(self) -> list[float]:
-        """The rates in queries/s; a ConfigError has a line for each rate that no run can offer."""
+        """Returns the rates in queries/s. Raises ConfigError with a line per rate that no run can offer."""
         scale = (self._peak or 1.0) if self._rates.are_shares else 1.0
         rates = [float(f"{value * scale:.6g}") for value in self._rates.values]
         if problems := [problem for rate in rates for problem in self._problems(rate)]:
@@ -181,7 +181,7 @@ class _SweepJob(Study[SweepOptions]):
         return finished
 
     def _points(self) -> list[Point]:
-        """The finished runs whose result depends on their rate, in ascending order."""
+        """Returns the finished runs whose result depends on their rate, in ascending order."""
         points = []
         for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
             if path.parent.is_symlink() or path.parent.name.endswith(files.PARTIAL):
@@ -192,12 +192,12 @@ class _SweepJob(Study[SweepOptions]):
         return sorted((p for p in points if p), key=lambda p: (p.rate_per_s, p.folder))
 
     def content(self) -> dict[str, Any]:
-        """The content of sweep.json.
+        """Returns the content of sweep.json.
 
-        peak: queries/s that are 100 %, from --peak or a search, else None.
+        peak: the queries/s that are 100 %, from --peak or a search, else None.
         peak_is_measured: whether a search found the peak VALID.
-        highest_valid: the highest requested rate that was VALID, None where none was.
-        fastest_ns: the fastest answer, where the sweep ended because even that one missed the SLO.
+        highest_valid: the highest requested rate that was VALID; None if none was.
+        fastest_ns: the fastest answer, if the sweep ended because even that one missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]

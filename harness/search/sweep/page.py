@@ -40,7 +40,7 @@ _PANELS = (
     _Panel("busy", "busy_share", 100.0, "%"),
 )
 _AXES = ("", 2, 3)
-"""Suffixes of plotly's names for an axis; the first one has none."""
+"""Suffixes of plotly's axis names; the first axis has none."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -52,7 +52,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Latency, achieved rate, then wait, batch size and busy instances, over the offered rate; none without points."""
+    """Yields latency, achieved rate, then wait, batch size and busy instances, over the offered rate."""
     points = content["points"]
     if not points:
         return
@@ -87,7 +87,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     ends = [0, max(offered)]
     yield Figure(
         "Achieved rate",
-        f"Dotted: as much achieved as offered.{note}",
+        f"Dotted: achieved rate equals offered rate.{note}",
         [
             line("offered", ends, ends, mode="lines", line={"dash": "dot"}),
             curve("achieved", "completed_per_s"),
@@ -118,12 +118,12 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def offered_per_s(point: Mapping[str, Any]) -> float:
-    """The rate of LoadGen's schedule; the requested one where a run left none."""
+    """Returns the rate of LoadGen's schedule; the requested rate if a run left no schedule."""
     return float(point["scheduled_per_s"] or point["rate_per_s"])
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Vertical lines and their labels: knee, measured peak, else --peak and the highest VALID rate."""
+    """Returns vertical lines and their labels: knee, measured peak, else --peak and the highest VALID rate."""
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}

@@ -18,16 +18,16 @@ from harness.search.peak.probe import busy_share, model_per_s
 from harness.search.peak.table import is_idle, out_of_reach
 
 _WAITING = ("issue_delay", "queue")
-"""Stages of a query that nothing has taken yet."""
+"""Stages of a query before anything takes it."""
 
 
 class Point(NamedTuple):
-    """One run. A number that neither LoadGen nor the journal had is None."""
+    """One run. A number is None if neither LoadGen nor the journal has it."""
 
     rate_per_s: float
     """The requested rate, queries/s."""
     share: float | None
-    """The requested rate as a share of the peak, None where no peak is known."""
+    """The requested rate as a share of the peak; None if no peak is known."""
     scheduled_per_s: float | None
     """The offered rate: queries/s in the schedule that LoadGen drew for the requested rate."""
     completed_per_s: float | None
@@ -59,7 +59,7 @@ class Point(NamedTuple):
 def point_of(
     result: Mapping[str, Any], folder: Path, below: Path, peak: float | None
 ) -> Point | None:
-    """None where the run failed for a reason that is not its rate."""
+    """Returns the point of a run; None if the run failed for a reason other than its rate."""
     if other_reason(result) is not None or not result["queries"]:
         return None
     rates, latency = result["throughput_per_s"], result["latency_ns"] or {}
@@ -98,8 +98,8 @@ LEAST_FOR_KNEE = 3
 
 
 def knee(points: Sequence[Point]) -> float | None:
-    """The requested rate beyond which latency grows faster than throughput: the VALID point at which
-    completed queries/s divided by mean latency is largest; None with fewer than LEAST_FOR_KNEE.
+    """Returns the requested rate beyond which latency grows faster than throughput: the VALID point with the
+    largest completed queries/s divided by mean latency. None with fewer than LEAST_FOR_KNEE points.
 
     Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
     largest where a line from the origin touches the curve of latency over throughput.
@@ -122,7 +122,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def scale(content: Mapping[str, Any]) -> tuple[str, str]:
-    """The name of the rate that is 100 %, and its source. A rate from --peak is not called the peak,
+    """Returns the name of the rate that is 100 %, and its source. A rate from --peak is not called the peak,
     because no run showed that it is VALID.
     """
     if content["peak_is_measured"]:
@@ -159,27 +159,27 @@ def points_table(content: Mapping[str, Any]) -> Table:
 
 
 def words(content: Mapping[str, Any]) -> list[str]:
-    """Scenario, backend, model and SLO."""
+    """Returns scenario, backend, model and SLO."""
     config = content["config"]
     return [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
 
 
 def marks(content: Mapping[str, Any]) -> Iterator[str]:
-    """A line about the knee, the peak, the highest VALID rate, and what limited it."""
+    """Yields lines about the knee, the peak, the highest VALID rate, and its limit."""
     fastest_ns = content.get("fastest_ns")
     if fastest_ns is not None:
         yield f"{'stopped':<12}{out_of_reach(content['slo'], fastest_ns)}"
     peak, highest, knee = (content[name] for name in ("peak", "highest_valid", "knee"))
     if knee is not None:
-        yield f"{'knee':<12}{show_rate(knee)} queries/s: most throughput for its mean latency"
+        yield f"{'knee':<12}{show_rate(knee)} queries/s: best ratio of throughput to mean latency"
     elif content["points"]:
         valid = sum(point["verdict"] == "VALID" for point in content["points"])
-        yield f"{'knee':<12}none: it takes {LEAST_FOR_KNEE} VALID points, there are {valid}"
+        yield f"{'knee':<12}none: it takes {LEAST_FOR_KNEE} VALID points, and there are {valid}"
     if peak is not None:
         name, about = scale(content)
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
     if highest is not None:
-        yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest requested that was VALID"
+        yield f"{'valid':<12}{show_rate(highest)} queries/s: the highest requested rate that was VALID"
         yield from _holes(content["points"], highest)
     yield from _limits(content)
 
@@ -189,11 +189,11 @@ def _holes(points: Sequence[Mapping[str, Any]], highest: float) -> Iterator[str]
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
     if holes := sorted(rate for rate in below if rate < highest):
         rates = ", ".join(map(show_rate, holes))
-        yield f"{'hole':<12}{rates} queries/s, below it, INVALID: measure them again before you quote the highest"
+        yield f"{'hole':<12}{rates} queries/s, below it, were INVALID: measure them again before you quote the highest rate"
 
 
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:
-    """Whether the machine, not the model, made points miss the SLO; none without such a sign."""
+    """Yields the doubts that all points share, and signs that the machine, not the model, was the limit."""
     points, slo = content["points"], content["slo"]
     yield from shared_lines(points)
     if text := machine_text(points):

@@ -20,20 +20,20 @@ from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
 
 LARGEST_BATCH = 1024
-"""Samples; a larger batch is tried only where --max-batch asks for it."""
+"""Samples; larger batches are tried only with --max-batch."""
 
 ALIKE = 0.02
-"""Forecasts that differ by a smaller share count as equal; then the smaller batch is taken."""
+"""Forecasts that differ by a smaller share count as equal; the smaller batch is then taken."""
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""Share of the bare loops' rate up to which the short simulation can see a queue grow."""
+"""The highest share of the bare loops' rate to try: above it the short simulation cannot see a queue grow."""
 
 LEAST_UTILISATION = 0.001
-"""The least share of that rate to try: at this rate queries hardly ever meet."""
+"""The lowest share of the bare loops' rate to try: at that rate queries hardly ever overlap."""
 
 RATE_STEPS = 10
-"""Steps of the geometric bisection between these shares; they resolve 0.7 % of the rate."""
+"""Steps of the geometric bisection between the two shares; they resolve 0.7 % of the rate."""
 
 
 class Layout(NamedTuple):
@@ -60,7 +60,7 @@ class Placement(NamedTuple):
 
     @property
     def effort(self) -> tuple[int, ...]:
-        """A sort key: of two equally good placements the one with less effort is simpler."""
+        """A sort key: of two equally good placements, the one with less effort is simpler."""
         instances, threads, options = self.layout
         return len(options), instances * threads, instances, self.max_batch
 
@@ -76,7 +76,7 @@ class Placement(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """The number that placements are compared by. unit: ns, or a rate such as samples/s."""
+    """The number that ranks placements. unit: ns, or a rate, e.g. samples/s."""
 
     what: str
     unit: str
@@ -92,9 +92,9 @@ class Aim(NamedTuple):
 def layouts(
     config: RunConfig, scenario: Scenario, cores: Cores, default: InstanceGroup
 ) -> list[Layout]:
-    """The default layout first, then layouts that use all cores, half of them, or one thread for each
-    instance; with numbers of instances that divide the cores or are powers of two. On cores with SMT
-    the same for all hardware threads. --instances and --threads restrict the layouts.
+    """Returns the default layout, then layouts that use all cores, half of them, or one thread per
+    instance. The number of instances divides the number of cores, or is a power of two. On cores with SMT,
+    the same layouts follow for all hardware threads. --instances and --threads restrict the layouts.
     """
     layouts = {Layout(default.instances, default.threads): None}
     for budget in sorted({cores.planned, cores.threads}):
@@ -115,13 +115,13 @@ def _configured(value: int | None, otherwise: Sequence[int]) -> Sequence[int]:
 
 
 def _powers(most: int) -> list[int]:
-    """1, 2, 4, ... and `most` itself."""
+    """Returns 1, 2, 4, ... below `most`, then `most`."""
     below = takewhile(lambda n: n < most, (1 << k for k in range(64)))
     return [*below, most]
 
 
 def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
-    """The batch sizes to time, ascending; larger ones only while they are worth it."""
+    """Returns the batch sizes to time, ascending; larger sizes are timed only while that is worthwhile."""
     if scenario.streams:
         samples = scenario.samples_per_query(config)
         return sorted({-(-samples // (1 << k)) for k in range(13)})
@@ -129,18 +129,18 @@ def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
 
 
 def candidates(max_batch: int | None, service: ServiceTimes, fixed: int | None) -> Sequence[int]:
-    """Candidates for the largest batch: the measured sizes, or --max-batch where the user has set it.
+    """Returns the candidates for the largest batch: the measured sizes, or --max-batch if it is set.
 
-    max_batch: the value that a run would use. fixed: the batch that the model file fixes.
+    max_batch: the value that a run would use. fixed: the batch size that the model file fixes.
     """
     return service.sizes if max_batch is None else [min(max_batch, fixed or max_batch)]
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Forecasts what a dispatcher without cost would reach with given service times.
+    """Forecasts the performance of an ideal dispatcher with the given service times.
 
-    slo: set for Server. rate_per_s: the offered rate, None to search for the highest one.
+    slo: set for Server. rate_per_s: the offered rate; None to search for the highest rate.
     """
 
     scenario: Scenario
@@ -172,32 +172,32 @@ class Forecast:
         return _highest_rate(service, instances, max_batch, most_per_s, self.slo)
 
     def alone_ns(self, service: ServiceTimes) -> int:
-        """The SLO's percentile of the latency of queries that never meet (Server)."""
+        """Returns the SLO's percentile of the latency of queries that never overlap (Server)."""
         assert self.slo is not None
         return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
 
     def is_beyond(self, parts: Sequence[ServiceTimes]) -> bool:
-        """Whether the fastest batch of these bare loops is slower than the SLO's bound, where a rate is
-        searched for: no rate can then meet the SLO.
+        """Whether no rate can meet the SLO, because the fastest batch of these bare loops is slower than
+        its bound. False unless a rate is searched for.
         """
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return False
         return bool(parts) and min(float(part.ns.min()) for part in parts) > self.slo.bound_ns
 
     def hopeless(self, service: ServiceTimes) -> str:
-        """Why no rate can meet the SLO; '' where one can, or where no rate is searched for."""
+        """Returns why no rate can meet the SLO; '' if one can, or if no rate is searched for."""
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
         if alone_ns <= self.slo.bound_ns:
             return ""
-        return f"misses {self.slo} even where a query is alone: {show_ns(alone_ns)}"
+        return f"misses {self.slo} even for a single query: {show_ns(alone_ns)}"
 
 
 def best_batch(
     forecast: Forecast, service: ServiceTimes, instances: int, sizes: Sequence[int]
 ) -> tuple[dict[int, float], int]:
-    """Largest batch -> forecast, and the smallest batch that is as good as any."""
+    """Returns largest batch -> forecast, and the smallest batch that is as good as any."""
     values = {size: forecast.of(service, instances, size) for size in sizes}
     aim = forecast.aim
     best = (max if aim.more_is_better else min)(values.values())
@@ -205,12 +205,12 @@ def best_batch(
 
 
 def _bare_rate(service: ServiceTimes, instances: int, size: int) -> float:
-    """samples/s with every instance busy on batches of `size`."""
+    """Returns the samples/s with every instance busy on batches of `size`."""
     return instances * size * NS_PER_S / float(service.of(size).mean())
 
 
 def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
-    """The time of one query whose batches run one after another."""
+    """Returns the time of one query whose batches run one after another."""
     starts = range(0, samples, max_batch)
     return sum(service.median_ns(min(max_batch, samples - start)) for start in starts)
 
@@ -227,7 +227,7 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """The highest queries/s that meet the bound; the least rate tried where none does."""
+    """Returns the highest queries/s that meet the bound; the lowest rate tried if none does."""
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high

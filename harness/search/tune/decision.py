@@ -16,7 +16,7 @@ LEAST_ROUNDS = 3
 """After this many rounds a placement that is certainly worse than the best one is dropped, and the search may end."""
 
 ALIKE_PLANS = 0.03
-"""Placements are alike where the interval of their gain says that they differ by no more than this share."""
+"""Placements are alike if the interval of their gain shows that they differ by at most this share."""
 
 
 @dataclass(slots=True)
@@ -29,18 +29,18 @@ class Finalist:
     values: dict[int, float] = field(default_factory=dict)
     """Round -> measured value, in the aim's unit."""
     failed: str = ""
-    """Why it could not be judged any further."""
+    """Why it could not be judged further; '' if it could."""
     dropped: bool = False
 
     @property
     def mean(self) -> float | None:
-        """The geometric mean of all rounds; None before the first."""
+        """The geometric mean of all rounds; None before the first round."""
         values = self.values.values()
         return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 class Gain(NamedTuple):
-    """How many times as good one placement is as another, with the interval over the rounds."""
+    """One placement's gain over another as a factor, with its interval over the rounds."""
 
     ratio: float
     low: float
@@ -54,7 +54,7 @@ class Decision(NamedTuple):
     taken: Finalist
     """The simplest among `best` and the placements that are alike; it meets the SLO if `best` does."""
     second: Finalist | None
-    """The next best placement, None where there is no other."""
+    """The next best placement; None if there is no other."""
     gain: Gain | None
     """The gain of `best` over `second`."""
     second_is_beaten: bool
@@ -62,7 +62,7 @@ class Decision(NamedTuple):
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """The gain of a over b in their common rounds; None with too few for an interval (LEAST_RUNS)."""
+    """Returns the gain of a over b in their common rounds; None if these are too few for an interval (LEAST_RUNS)."""
     both = sorted(a.values.keys() & b.values.keys())
     gains = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
     ratio, interval = gains or (0.0, None)
@@ -70,14 +70,14 @@ def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
 
 
 def best_of(aim: Aim, finalists: Sequence[Finalist]) -> Finalist | None:
-    """The best mean among the finalists with the most rounds."""
+    """Returns the finalist with the best mean among the finalists with the most rounds."""
     most = max((len(one.values) for one in finalists), default=0)
     full = [one for one in finalists if most and len(one.values) == most and not one.failed]
     return max(full, key=lambda one: aim.gain(one.mean or 0.0, 1.0), default=None)
 
 
 def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
-    """The finalists that are certainly worse than the best one; two always continue."""
+    """Yields the finalists that are certainly worse than the best one; two always continue."""
     best = best_of(aim, finalists)
     running = [one for one in finalists if not (one.dropped or one.failed)]
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -91,7 +91,7 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
 
 
 def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
-    """Whether further rounds could change nothing: every other placement is certainly worse than the best, or alike."""
+    """Whether more rounds cannot change the decision: every other placement is certainly worse, or alike."""
     running = [one for one in finalists if not (one.dropped or one.failed)]
     best = best_of(aim, running)
     if best is None or len(best.values) < LEAST_ROUNDS:
@@ -103,15 +103,15 @@ def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
 def decide(
     aim: Aim, finalists: Sequence[Finalist], bound_ns: float | None = None
 ) -> Decision | None:
-    """Returns None if no placement has two rounds.
+    """Returns the decision; None if no placement has two rounds.
 
-    If it is neither certain that a placement is worse than the best one nor that they are alike, the better
-    mean wins. To be alike is not transitive: of two placements that are both like the best one, one can still be
-    certainly worse than the other. So a placement that is certainly worse than any other, or was dropped for that,
-    is taken only if all others failed.
+    If a placement is neither certainly worse than the best one nor alike, the better mean wins. Alikeness is
+    not transitive: two placements can both be alike to the best one, and one of them certainly worse than the
+    other. So a placement that is certainly worse than any other, or was dropped for being worse, is taken only
+    if all others failed.
 
-    bound_ns: the SLO's bound if its percentile is judged. If the best placement meets it, the
-    chosen placement meets it, too.
+    bound_ns: the SLO's bound if its percentile is judged. If the best placement meets it, so does the
+    chosen placement.
     """
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound

@@ -1,7 +1,7 @@
 """Finds instances, threads, largest batch and backend options for a scenario and SLO (`tune`).
 
-Bare loops screen the whole grid (screening.py) by a forecast for a dispatcher without cost
-(candidates.py); runs under LoadGen judge the finalists (rounds.py, decision.py). The folder has the
+Bare loops screen the whole grid (screening.py) by a forecast for an ideal dispatcher
+(candidates.py). Runs under LoadGen judge the finalists (rounds.py, decision.py). The folder has the
 winner as tuned.yaml, all measurements in tune.json, and a page.
 """
 
@@ -48,7 +48,7 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     yield from unfit_options(
-        config, "tune", "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
+        config, "tune", "tune makes quick runs: drop --mlperf; use its tuned.yaml for that"
     )
     yield from remote_problems(config, "tune")
     if len(config.slo) > 1:
@@ -56,7 +56,7 @@ def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     if config.queries is not None:
         yield "tune sizes its runs by --duration: drop --queries"
     if config.meter:
-        yield "--meter reads one run, tune makes many: drop it"
+        yield "--meter is for a single run, and tune makes many: drop it"
 
 
 class TuneJob(Study[TuneOptions]):
@@ -92,7 +92,7 @@ class TuneJob(Study[TuneOptions]):
         self._decision: Decision | None = None
 
     def run(self) -> int:
-        """Returns 4 where no placement could be judged, else 0."""
+        """Returns 4 if no placement could be judged, else 0."""
         try:
             with self._stopping.allowed():
                 preflight.obtain_model(self._config, self._model)
@@ -110,7 +110,7 @@ class TuneJob(Study[TuneOptions]):
         return table.lines(self.content(), self.folder)
 
     def _cut_down(self) -> None:
-        """Leaves the finalists: the default placement, and the best of the others."""
+        """Chooses the finalists: the default placement, and the best of the others."""
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
         path = model_file(config, self._model)
@@ -141,7 +141,7 @@ class TuneJob(Study[TuneOptions]):
         return time_layout(config, self._dataset, spec, sizes, most_ns, output, self._progress)
 
     def _publish(self) -> int:
-        """Writes tuned.yaml and completes the folder; it stays `.partial` where nothing was judged."""
+        """Writes tuned.yaml and completes the folder; it stays `.partial` if nothing was judged."""
         aim = self._rounds.aim
         bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
         self._decision = decide(aim, self._finalists, bound_ns)
@@ -157,7 +157,7 @@ class TuneJob(Study[TuneOptions]):
             plain.pop(key, None)
         write_yaml(self.folder / TUNED, plain)
         with suppress(OSError):
-            (self.folder / "bare").rmdir()  # empty, as no process printed anything
+            (self.folder / "bare").rmdir()  # empty unless a process printed something
         self.folder = self._results.finish(newest=False)
         if not self._config.no_report:
             from harness.search.tune.page import write
@@ -166,7 +166,7 @@ class TuneJob(Study[TuneOptions]):
         return 0
 
     def content(self) -> dict[str, Any]:
-        """The content of tune.json. taken: None while plans are judged, and where none could be."""
+        """Returns the content of tune.json. taken: None until a plan is taken."""
         aim, decision = self._rounds.aim, self._decision
         return {
             "schema_version": SCHEMA_VERSION,
@@ -211,7 +211,7 @@ class TuneJob(Study[TuneOptions]):
 
 
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
-    """A ConfigError where runs report no percentile as high as the SLO's."""
+    """Raises ConfigError if runs report no percentile as high as the SLO's."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
     if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(

@@ -22,13 +22,13 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """The forecast as a heat map, and LoadGen's runs by round."""
+    """Yields the forecast as a heat map, and LoadGen's runs by round."""
     yield _heat_map(content)
     aim = Aim(**content["judged"])
     scale, unit = (NS_PER_MS, "ms") if aim.unit == "ns" else (1, aim.unit)
     yield Figure(
         "Judged by LoadGen",
-        "A run of each plan a round, all of a round with the same seeds.",
+        "One run of each plan per round; the runs of a round share their seeds.",
         [
             line(
                 one["plan"],
@@ -50,7 +50,7 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
     texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
     return heat_map(
         f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
-        "Instances x threads against the largest batch; empty where it was not worth measuring.",
+        "Instances x threads against largest batch; empty cells were not worth measuring.",
         ("largest batch, samples", sizes),
         ("", [tune_report.name_of(one) for one in known]),
         [[rounded(value) for value in row] for row in rows],

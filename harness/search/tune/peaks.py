@@ -1,4 +1,4 @@
-"""Bounds from below how long a layout takes for a sample: the model's operations at the machine's measured peak."""
+"""Computes a lower bound on a layout's time per sample: the model's operations at the machine's measured peak."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.models.graph.flops import graph_costs, total
 from harness.search.tune.candidates import Layout
 
 SLACK = 1.2
-"""A layout may be so much faster than its bound before it is left out: a peak is measured, and noise slows it."""
+"""Divisor of the bound: noise lowers a measured peak, so a layout may be faster than the peak predicts."""
 
 Rates = Callable[[int], Mapping[str, float]]
 """Threads -> fields of harness.machine.characterise.here.Rates."""
@@ -20,16 +20,16 @@ Rates = Callable[[int], Mapping[str, float]]
 def least_sample_ns(
     config: RunConfig, path: Path | None, rates: Rates = stored_or_none
 ) -> Callable[[Layout], float | None]:
-    """Returns a function: the least time of a sample in one instance of a layout; None where it is unknown.
+    """Returns a function that computes the least time of a sample in one instance of a layout; None if it is unknown.
 
-    It is known of ONNX files of float32 on the backend `ort`, which multiplies as the file says, once `machine`
-    has stored peaks.
+    The time is known for float32 ONNX files on the backend `ort`, which executes the file's operations, once
+    `machine` has stored peaks.
     """
     flops = _flops(config, path)
 
     def least_ns(layout: Layout) -> float | None:
         alone, all_of_them = rates(1), rates(layout.threads)
-        # No peak of so many threads is stored: they are no faster than as many single ones.
+        # Without a stored peak of that many threads: they are at most as fast as single threads together.
         peak = all_of_them.get("flops_per_s") or alone.get("flops_per_s", 0.0) * layout.threads
         return flops / peak / SLACK * 1e9 if flops and peak else None
 
@@ -37,7 +37,7 @@ def least_sample_ns(
 
 
 def _flops(config: RunConfig, path: Path | None) -> int:
-    """Operations of products in a sample; 0 where they are unknown, or not of float32."""
+    """Returns the operations of a sample's products; 0 if they are unknown, or not in float32."""
     if config.backend != "ort" or config.device != "cpu" or path is None or path.suffix != ".onnx":
         return 0
     try:

@@ -22,20 +22,20 @@ from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, is_settled, to_drop
 
 NOISE_PROBE_S = 0.2
-"""Length of the noise probe before each run; a run that stands alone probes for one second."""
+"""Length of the noise probe before each run; a single run probes for one second."""
 
 START_SHARE = 0.9
-"""The first rate as a share of the best forecast: bare loops leave out the cost of issuing queries."""
+"""The first rate as a share of the best forecast: bare loops exclude the cost of issuing queries."""
 
 MOST_PER_S = 1e6
-"""Queries/s at most. One thread issues them; for a backend that does next to nothing bare loops
-predict more, and as many samples of an Offline run would not fit into memory.
+"""Highest rate, in queries/s. Bare loops predict more for a backend that does next to nothing. But one thread
+issues the queries, and an Offline run would need more samples than fit into memory.
 """
 
 DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
-"""Batches of the largest size per instance in an Offline run; with fewer its end would dominate."""
+"""Batches of the largest size per instance in an Offline run; with fewer, the end of the run would dominate."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +55,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         self.rate_per_s = self.config.target_qps
-        """The offered rate, None until it is known."""
+        """The offered rate; None until it is known."""
         self._first_seed = seeds_of(self.config).schedule
         self._percentile = self.slo.percentile if self.slo else self.scenario.percentile
 
@@ -68,9 +68,9 @@ class Rounds:
         return Aim(f"{name}{rate}", "ns", more_is_better=False)
 
     def judge(self, finalists: Sequence[Finalist], rounds: int) -> None:
-        """Runs each finalist once a round, in alternating order; the runs of a round share one seed.
+        """Runs each finalist once per round, in alternating order; the runs of a round share one seed.
 
-        rounds: the most; it ends earlier where more could not change what is taken.
+        rounds: the maximum; judging ends earlier if more rounds cannot change the decision.
         """
         if self.scenario.scheduled and self.rate_per_s is None:
             self._find_rate(finalists)
@@ -92,7 +92,7 @@ class Rounds:
                 one.dropped = True
 
     def _find_rate(self, finalists: Sequence[Finalist]) -> None:
-        """Finds the highest rate at which the best forecast meets the SLO: there placements differ most."""
+        """Finds the highest rate at which the best forecast meets the SLO, because placements differ most there."""
         assert self.slo is not None
         for one in finalists:
             rate = min(MOST_PER_S, START_SHARE * one.predicted)
@@ -115,8 +115,8 @@ class Rounds:
                 return
 
     def _check_fastest(self, result: Mapping[str, Any], was_late: bool) -> bool:
-        """Whether even the fastest answer missed the SLO; a RunInvalid where that is the second time, at
-        a lower rate: a stall, or a queue from the beginning on, can make every answer of one run late.
+        """Returns whether even the fastest answer missed the SLO. Raises RunInvalid the second time, at a
+        lower rate: a stall, or a queue from the start, can make every answer of a single run late.
         """
         assert self.slo is not None
         fastest_ns = (result["latency_ns"] or {}).get("min")
@@ -129,9 +129,9 @@ class Rounds:
     def _run(
         self, one: Finalist, number: int, purpose: str, after: int, bound: str = "about"
     ) -> Mapping[str, Any] | None:
-        """The content of result.json; None where the placement failed, with the reason in `failed`.
+        """Makes a run; returns the content of its result.json, or None with the reason in `failed`.
 
-        after: runs that follow it, as far as is known. bound: `at most` where they may be fewer.
+        after: number of runs that follow, as far as known. bound: `at most` if there may be fewer.
         """
         name = f"{len(self.runs) + 1:02}-{_plain(str(one.plan))}"
         config = replace(
@@ -179,7 +179,7 @@ class Rounds:
         return float(value) if value else None
 
     def _queries(self, one: Finalist) -> int:
-        """Queries that fill --duration, and at least as many as the percentile needs."""
+        """Returns the number of queries that fills --duration, at least the number that the percentile needs."""
         seconds = self.config.duration_ns / NS_PER_S
         if self.scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch

@@ -23,11 +23,11 @@ from harness.search.tune.candidates import ALIKE, Forecast, Layout, Placement, b
 class Bare(NamedTuple):
     service: ServiceTimes
     tunable: Mapping[str, Sequence[str]]
-    """Backend option -> values to try beside the configured one."""
+    """Backend option -> values to try besides the configured one."""
     ended: str = ""
     """The error that kept larger sizes from being measured, '' without one."""
     fixed_batch: int | None = None
-    """Samples, where the model file allows no other batch."""
+    """Batch size in samples, if the model file fixes it."""
 
 
 def time_layout(
@@ -39,9 +39,9 @@ def time_layout(
     output: Path,
     progress: Progress,
 ) -> Bare:
-    """config: includes the layout. most_ns: a size whose batches take longer is the last one.
+    """Times the batch sizes of a layout in bare loops. Raises HarnessError if not even the first could be timed.
 
-    Raises the HarnessError that kept the first size from being measured.
+    config: includes the layout. most_ns: the first size whose batches take longer is the last one timed.
     """
     setup = {
         "config": to_plain(config),
@@ -76,10 +76,10 @@ def time_layout(
 
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
-"""(layout, batch sizes) -> service times; raises a HarnessError where it cannot be measured."""
+"""(layout, batch sizes) -> service times; raises a HarnessError if the layout cannot be measured."""
 
 NOT_TRIED = "not tried: "
-"""Begins the reason of a layout that no process was started for."""
+"""Prefix of the reason if no process was started for a layout."""
 
 WITH_OPTIONS = 2
 """Number of the best layouts on which the backend's options are tried."""
@@ -99,7 +99,7 @@ class Measured:
     ended: str = ""
     """Why larger batches were not measured."""
     tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Backend option -> values to try beside those that the layout has."""
+    """Backend option -> values to try besides the layout's values."""
 
     @property
     def plan(self) -> Placement:
@@ -139,14 +139,14 @@ class Cut:
     """(service times, fixed batch) -> candidates for the largest batch."""
     progress: Progress
     least_ns: Callable[[Layout], float | None] = lambda _layout: None
-    """The least time of a sample in one instance of a layout; None where it is unknown."""
+    """The least time of a sample in one instance of a layout; None if it is unknown."""
     measured: dict[Layout, Measured] = field(default_factory=dict)
     """The layouts measured so far, the default first."""
     fixed_batch: int | None = None
-    """Samples, where the model file allows no other batch; known once a layout was loaded."""
+    """Batch size in samples, if the model file fixes it; known once a layout was loaded."""
     _errors: list[HarnessError] = field(default_factory=list)
     _best: tuple[float, Layout] | None = None
-    """The best forecast so far, by what was timed first."""
+    """The best forecast of the layouts timed so far."""
 
     @property
     def has_measured(self) -> bool:
@@ -158,7 +158,7 @@ class Cut:
         """configured: backend options that the user has set; they are not varied.
 
         Every layout is measured twice, the second time in reverse order, so that a drift of the
-        machine affects all alike. Raises where no layout can be measured, or none can meet the SLO.
+        machine affects all alike. Raises an error if no layout can be measured, or none can meet the SLO.
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
@@ -182,13 +182,13 @@ class Cut:
         self._left()  # later passes may have ruled a layout out
 
     def ranked(self) -> list[Measured]:
-        """The layouts with a forecast, the best first."""
+        """Returns the layouts with a forecast, the best first."""
         aim = self.forecast.aim
         known = [one for one in self.measured.values() if one.values]
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
     def _left(self) -> list[Measured]:
-        """`ranked`; where it is empty, an error with the cause."""
+        """Returns `ranked`; raises the cause if it is empty."""
         ranked = self.ranked()
         if ranked:
             return ranked
@@ -197,7 +197,7 @@ class Cut:
             raise self._errors[0]
         alone_ns, layout = min((self.forecast.alone_ns(slow[one]), one) for one in slow)
         raise RunInvalid(
-            f"no layout meets {self.forecast.slo}, not even where a query is alone: the fastest, "
+            f"no layout meets {self.forecast.slo}, not even for a single query; the fastest, "
             f"{layout}, takes {show_ns(alone_ns)}: raise --slo"
         )
 
@@ -209,7 +209,7 @@ class Cut:
         return self.forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
 
     def _pass_twice(self, layouts: Sequence[Layout], sizes: Sequence[int]) -> None:
-        """A layout that failed, or whose fastest batch is slower than the bound, gets no second pass."""
+        """Times each layout twice, unless it failed, or its fastest batch is slower than the bound."""
         pace, both = Pace(), (*layouts, *reversed(layouts))
         for number, layout in enumerate(both, 1):
             one = self.measured.setdefault(layout, Measured(layout))
@@ -252,7 +252,7 @@ class Cut:
             self._best = value, layout
 
     def _too_slow(self, layout: Layout, sizes: Sequence[int]) -> str:
-        """Why the layout is slower than a measured one even at the machine's peaks; '' where it may be faster."""
+        """Returns why the layout is slower than a measured one even at the machine's peaks; '' if it may be faster."""
         least_ns = self.least_ns(layout)
         if least_ns is None or self._best is None:
             return ""
@@ -276,10 +276,10 @@ class Cut:
                 one.values, one.batch = best_batch(self.forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
-        """The layout with every option that helped alone; None for fewer than two options."""
+        """Returns the layout with every option that helped alone; None for fewer than two options."""
         helped = [
             one.layout.options[0]
-            for one in reversed(self.ranked())  # of an option's values the best one stays
+            for one in reversed(self.ranked())  # so that the best value of an option stays
             if one.layout[:2] == layout[:2]
             and len(one.layout.options) == 1
             and not self.brings_nothing(one)
@@ -289,6 +289,6 @@ class Cut:
 
 
 def _near(sizes: Sequence[int], best: Sequence[Measured]) -> Sequence[int]:
-    """The smallest size, and the sizes from a quarter to four times the best ones."""
+    """Returns the smallest size, and the sizes from a quarter of to four times the best ones."""
     least, most = min(one.batch for one in best), max(one.batch for one in best)
     return [s for s in sizes if s == sizes[0] or least / 4 <= s <= most * 4]

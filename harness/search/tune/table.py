@@ -28,7 +28,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def tables(content: Mapping[str, Any]) -> list[Table]:
-    """The layouts that bare loops measured, and the placements that LoadGen judged."""
+    """Returns a table of the layouts that bare loops measured, and one of the placements that LoadGen judged."""
     return [_layouts(content), _finalists(content)]
 
 
@@ -81,7 +81,7 @@ def _finalists(content: Mapping[str, Any]) -> Table:
 
 
 def against(gain: Mapping[str, float] | None) -> str:
-    """The gain as text: how many times as good, with its interval."""
+    """Formats the factor of a gain with its interval."""
     if gain is None:
         return "-"
     return f"{gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
@@ -95,13 +95,13 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
     if text := machine_text(_judged(content)):
         yield (
             f"{'machine':<12}{text}: plans were compared within each round, so their order holds for a "
-            "machine as busy as this; on an idle one another plan may be the best"
+            "machine as busy as this one; on an idle machine a different plan may be the best"
         )
     yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
 
 
 def _gain(content: Mapping[str, Any]) -> str:
-    """States what the user wins by the plan that is taken."""
+    """States the gain of the chosen plan over the plan without tuning."""
     taken, over, aim = content["taken"], content.get("taken_over_default"), Aim(**content["judged"])
     default = next((one for one in content["finalists"] if one["is_default"]), None)
     if default is None:
@@ -110,7 +110,7 @@ def _gain(content: Mapping[str, Any]) -> str:
         return f"none: {taken} is the plan without tuning"
     if over is None:
         why = default["failed"] or "too few rounds had both"
-        return f"not measured: {default['plan']}, the plan without tuning: {why}"
+        return f"not measured for {default['plan']}, the plan without tuning: {why}"
     span = f"{over['low']:.3f} to {over['high']:.3f}"
     if over["low"] <= 1 <= over["high"]:
         return (
@@ -131,7 +131,7 @@ def _sure(content: Mapping[str, Any]) -> str:
     if gain is None:
         return f"{'sure':<12}{taken}: there was no other plan to compare it with"
     if taken != best:
-        return f"{'sure':<12}{best} and {taken} differ by {ALIKE_PLANS * 100:g} % at most, by the 95 % interval: the simpler one is taken"
+        return f"{'sure':<12}{best} and {taken} differ by at most {ALIKE_PLANS * 100:g} % (95 % interval): the simpler one is taken"
     if gain["low"] > 1:
         return (
             f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
@@ -152,7 +152,7 @@ def _why_none(content: Mapping[str, Any]) -> str:
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
-    """Why the best one is taken although no difference to the next is seen."""
+    """States why the best plan is taken although no difference to the next one is seen."""
     means, bound_ns = _means(content), _bound_ns(content)
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
@@ -168,16 +168,16 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
     slo, taken, aim = content["slo"], content["taken"], Aim(**content["judged"])
     means, bound_ns = _means(content), _bound_ns(content)
     if means and min(means.values()) > bound_ns:
-        rate = " at the rate they were judged at" if content["rate_per_s"] else ""
-        yield f"{'warning':<12}{slo} was met by no plan{rate}"
+        rate = " at the rate of the judged runs" if content["rate_per_s"] else ""
+        yield f"{'warning':<12}no plan met {slo}{rate}"
     elif taken is not None and means[taken] > bound_ns:
         yield f"{'warning':<12}{taken} misses {slo}: its {aim.what} is {aim.show(means[taken])}"
     runs = [run["reasons"] for run in _judged(content) if run["plan"] == taken]
     missed = sum("slo-missed" in reasons for reasons in runs)
     if missed and bound_ns == math.inf:
         yield (
-            f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: an Offline "
-            "latency grows with the number of samples, which --queries sets"
+            f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: Offline "
+            "latency grows with the number of samples (--queries)"
         )
 
 
@@ -186,13 +186,13 @@ def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _means(content: Mapping[str, Any]) -> dict[str, float]:
-    """Placement -> mean, for the placements that were judged."""
+    """Returns placement -> mean for the judged placements."""
     known = [one for one in content["finalists"] if one["mean"] is not None]
     return {one["plan"]: one["mean"] for one in known}
 
 
 def _bound_ns(content: Mapping[str, Any]) -> float:
-    """The SLO's bound where placements are judged by its percentile, else infinity."""
+    """Returns the SLO's bound if placements are judged by its percentile, else infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns
     return math.inf

@@ -1,7 +1,7 @@
-"""Measures how many workers a set of models needs (`sweep --models`), and what its cache costs where all misses.
+"""Measures how many workers a set of models needs (`sweep --models`), and its cache's cost if every request misses.
 
-There is a run for each number of workers, with as many queries in flight, so that none of them waits. Then
-loads by the cache are timed against plain loads. The folder holds the runs in `workers/` and all in workers.json.
+It makes a run per number of workers, with the same number of queries in flight, so that no query waits. Then it
+times loads through the cache against plain loads. The folder holds the runs in `workers/`, and workers.json.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ class _WorkersJob(Study[WorkersOptions]):
         self._results = self._new_folder("sweep-workers", self._config.backend, self._model.name)
 
     def run(self) -> int:
-        """Returns 4 where no run was VALID, else 0."""
+        """Returns 4 if no run was VALID, else 0."""
         counts = self._options.workers
         planned_s = [self._config.duration_ns / 1e9] * len(counts)
         for number, workers in enumerate(counts, 1):
@@ -84,7 +84,7 @@ class _WorkersJob(Study[WorkersOptions]):
         return 0 if valid else RunInvalid.exit_status
 
     def content(self) -> Mapping[str, Any]:
-        """misses: as harness.models.cache.misses measures them; None where the sweep was stopped before."""
+        """misses: as harness.models.cache.misses measures them; None if the sweep was stopped before."""
         return {
             "schema_version": SCHEMA_VERSION,
             "config": to_plain(replace(self._config, out=None)),
@@ -105,7 +105,7 @@ sweep = _WorkersJob.execute
 
 
 def show_stored(folder: Path, *, as_json: bool = False) -> int:
-    """--from: prints the table from workers.json."""
+    """Prints the table from workers.json (--from)."""
     from harness.run.study import show_result
 
     file = folder / run_folder.WORKERS

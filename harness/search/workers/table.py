@@ -1,4 +1,4 @@
-"""Extracts the row of each number of workers, and prints them with the cost of a cache that always misses."""
+"""Extracts a row per number of workers, and prints the rows with the cost of a cache that always misses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from harness.run.study import machine_text, shared_doubts, shared_lines, verdict
 
 
 def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
-    """A row of workers.json. A number that the run does not have is None."""
+    """Returns a row of workers.json. A number is None if the run does not have it."""
     latency, models = result["latency_ns"] or {}, result.get("models") or {}
     return {
         "workers": workers,
@@ -45,7 +45,7 @@ def overhead_of(plain_ns: Sequence[int], cached_ns: Sequence[int]) -> Overhead:
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     rows: Sequence[Mapping[str, Any]] = content["workers"]
     cache = f"{show_bytes(content['capacity_bytes'])} ({content['policy']})"
-    threads = f"{counted(content['threads'], 'thread')} a worker"
+    threads = f"{counted(content['threads'], 'thread')} per worker"
     yield f"SWEEP  {content['model']}  {counted(content['models'], 'model')} in {cache}  {threads}"
     yield ""
     heads = columns(
@@ -58,7 +58,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     ]
     yield from aligned(heads, table)
     yield ""
-    yield "as many queries in flight as workers: a query waits for its model only"
+    yield "as many queries are in flight as there are workers, so a query waits only for its model"
     yield from shared_lines(rows)
     if text := machine_text(rows):
         yield f"{'machine':<12}{text}: stop other programs and sweep again"
@@ -74,7 +74,7 @@ def _worst(misses: Mapping[str, Any]) -> str:
         show_percent(found.share + sign * found.half, 1, signed=True) for sign in (-1, 1)
     )
     return (
-        f"every request misses: {show_ns(fmean(cached))} a load by the cache, {show_ns(fmean(plain))} without it: "
+        f"every request misses: {show_ns(fmean(cached))} per load through the cache, {show_ns(fmean(plain))} without it: "
         f"{show_percent(found.share, 1, signed=True)} ({show_percent(LEVEL)}: {least} to {most}) "
         f"in {len(plain)} pairs, {misses['hits']} hits"
     )

@@ -156,7 +156,7 @@ def test_a_wrong_value_of_the_verbs_own_option_is_one_line(called: Called) -> No
         ),
         (
             ("peak", "--config", "mlperf", *SERVER),
-            "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it (the preset mlperf sets --mlperf)",
+            "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that (the preset mlperf sets --mlperf)",
         ),
     ],
 )  # fmt: skip

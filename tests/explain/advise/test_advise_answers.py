@@ -74,7 +74,7 @@ def test_layers_that_another_level_makes_faster_are_named_with_their_gain() -> N
     assert (rows["narrow"]["count"], rows["narrow"]["gain_ns"]) == (2, 0)
     answer = document["questions"][2]["answer"]
     assert answer == (
-        "Another graph level makes 1 of 3 different layers 5 % faster or more, 4.00 ms in all. "
+        "Another graph level makes 1 of 3 distinct layers at least 5 % faster, 4.00 ms in total. "
         "threads=2: predicted +40.0 %, realised -5.0 % (wall time). Leave it: it was measured slower."
     )
 

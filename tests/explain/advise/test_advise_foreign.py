@@ -70,7 +70,7 @@ def test_other_kernels_than_the_models_are_why_where_a_cut_takes_quantisation_ap
         timed["kernels"] = ["Concat"]
     why = answers(content)["lower_bound"]["why_none"]
     assert why == (
-        "92 % of the layers' time is in layers that run other kernels alone than inside the model "
+        "92 % of the layers' time is in layers that run different kernels alone than inside the model "
         "(Conv instead of QLinearConv): cut out, they lose quantisation or fusion"
     )
 

@@ -170,7 +170,7 @@ def test_every_framework_shares_or_says_why_not(
     shown = capsys.readouterr().out
     for (way, backend), row in rows.items():
         if not row["rounds"]:
-            assert f"{way} on {backend} cannot: {row['failed']}" in shown
+            assert f"{way} on {backend} is not possible: {row['failed']}" in shown
             continue
         (one,) = row["rounds"]
         assert one["second"]["first_ns"] > 0

@@ -330,7 +330,7 @@ def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None
     assert work == {None}
     assert [row[0] for row in made["thirds"].rows] == ["latency", "allocated", "traffic"]
     whole = {str(row[0]) for row in made["whole"].rows}
-    assert whole == {"nodes in the file", "kernels executed", "bytes a call"}
+    assert whole == {"nodes in the file", "kernels executed", "bytes per call"}
     assert made["whole"].notes == [f"no FLOPs: {why}"]
 
 

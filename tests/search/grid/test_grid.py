@@ -100,7 +100,7 @@ def test_a_grid_goes_on_where_it_was_stopped(
 ) -> None:
     status, runs, _ = swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2,4")
     assert (status, len(runs.configs)) == (130, 2)
-    assert "--resume grid goes on here" in capsys.readouterr().err
+    assert "--resume grid continues it" in capsys.readouterr().err
     status, runs, calls = swept(Runs(), *GRID, "--batch", "1,2,4")
     assert (status, [c.max_batch for c in runs.configs]) == (0, [2, 4])
     assert calls.targets == []  # the model was looked at before
@@ -122,7 +122,7 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
     arguments = (*GRID, "--batch", "1", "--precision", "fp32,int8")
     status, runs, _ = swept(Runs(), *arguments, calls=Interrupted(tmp_path))
     assert (status, len(runs.configs)) == (130, 1)
-    assert "--resume grid goes on here" in capsys.readouterr().err
+    assert "--resume grid continues it" in capsys.readouterr().err
     status, runs, _ = swept(Runs(), *arguments)
     assert (status, [c.model_file is not None for c in runs.configs]) == (0, [True])
 
@@ -333,11 +333,11 @@ def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> Non
         (("--precision", "int8", "--mode", "performance"), "drop --mode performance"),
         (("--batch", "1", "--calibration-dir", "x"), "--calibration-dir is for int8"),
         (("--input-shape", "image=1x1x8x8/1x1x16x16"), "add --data synthetic"),
-        (("--batch", "1", "--input-range", "image=0:1"), "--input-range is of synthetic data: add --data synthetic"),
+        (("--batch", "1", "--input-range", "image=0:1"), "--input-range is for synthetic data: add --data synthetic"),
         (("--threads", "1,a"), "--threads: 'a' is not a whole number"),
         (("--backend", "ort,ortt"), "no backend named 'ortt': did you mean 'ort'?"),
         (("--model", "digits,digit"), "no model named 'digit'"),
-        (("--model", "digits", "--ops", "gemm"), "--ops is instead of --model"),
+        (("--model", "digits", "--ops", "gemm"), "--ops replaces --model"),
         (("--from", "x", "--batch", "1"), "--from takes everything from its folder"),
     ],
 )  # fmt: skip
@@ -427,7 +427,9 @@ def test_two_networks_of_one_name_are_told_apart_and_named(
         shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / folder / "net.onnx")
     swept(Runs(), *GRID, "--batch", "1", "--model", "a/net.onnx,b/net.onnx", calls=Two(tmp_path))
     told = capsys.readouterr().out
-    assert "doubt: a/net and b/net are different networks of one name: 2 weight tensors" in told
+    assert (
+        "doubt: a/net and b/net are different networks of the same name: 2 weight tensors" in told
+    )
     assert {line.split()[0] for line in told.splitlines() if " VALID" in line} == {"a/net", "b/net"}
 
 

@@ -57,7 +57,7 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
     assert content["throughput"]["kept"] == 0.25
     out = capsys.readouterr().out
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        "serving overhead +115 us a query (95 %: 115 us to 115 us), 4.6 x the model; keeps 25 % of the throughput",
+        "serving overhead +115 us per query (95 %: 115 us to 115 us), 4.6 x the model; keeps 25 % of the throughput",
         f"digits: kserve at {URL} against ort in process",
         "",
         "median of a query mean 95 % interval",
@@ -69,11 +69,11 @@ def test_one_number_with_its_parts(measured: Measured, capsys: pytest.CaptureFix
         "server queue 10.0 us 10.0 us to 10.0 us",
         "difference in compute 5.00 us 5.00 us to 5.00 us",
         "notice, decode, complete 13.0 us 13.0 us to 13.0 us",
-        "floor of the client, taken away -40.0 us -40.0 us to -40.0 us",
+        "floor of the client, subtracted -40.0 us -40.0 us to -40.0 us",
         "",
         "explained 100.0 % of the overhead by its parts",
         "parts the server's times are medians of its header Server-Timing",
-        "throughput 500 samples/s served, 2,000 in process: Offline, 1 sample a batch, one instance in process",
+        "throughput 500 samples/s served, 2,000 in process: Offline, 1 sample per batch, one instance in process",
         "answers 10 of 10 identical, 100.0 % alike",
         "doubt loopback in 5 of 10 runs",
         "results made",
@@ -96,10 +96,10 @@ def test_an_interval_that_holds_zero_is_no_headline() -> None:
         "separate +7.43 ms from 0"
     )
     hidden = mean(-10e6, 0.1e6, 10e6, 5)
-    assert headline(hidden).endswith(": this machine's noise hides one of this size")
+    assert headline(hidden).endswith(": this machine's noise hides an overhead of this size")
     below = mean(-10e6, -5e6, -1e6, 5)
     assert headline(below).startswith(
-        "serving overhead -5.00 ms a query (95 %: -10.0 ms to -1.00 ms)"
+        "serving overhead -5.00 ms per query (95 %: -10.0 ms to -1.00 ms)"
     )
 
 
@@ -178,7 +178,7 @@ def test_a_client_bound_throughput_leaves_the_overhead(
     assert measured(Runs(bound)) == 0
     out = capsys.readouterr().out
     assert out.startswith(
-        "serving overhead +115 us a query (95 %: 115 us to 115 us), 4.6 x the model\n"
+        "serving overhead +115 us per query (95 %: 115 us to 115 us), 4.6 x the model\n"
     )
     assert "            not compared: client-bound: client-bound it is\n" in out
 
@@ -204,7 +204,7 @@ def test_a_study_that_was_stopped_goes_on(
 
     assert measured(Runs(stopped)) == 130
     assert stored()["withheld"] == "3 of 10 runs were not made"
-    assert "the same command with --out made goes on here" in capsys.readouterr().err
+    assert "the same command with --out made continues it" in capsys.readouterr().err
     assert measured(Runs(), "--threads", "1") == 2
     assert "made is a study of the overhead with another in_process, threads" in (
         capsys.readouterr().err

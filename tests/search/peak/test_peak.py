@@ -240,9 +240,7 @@ def test_what_no_answer_meets_is_not_searched_for(
     assert (content["finished"], content["peak"], content["fastest_ns"]) == (True, None, 29_000_000)
     out = capsys.readouterr().out
     assert out.startswith("NO PEAK")
-    told = (
-        "no load meets p99=10ms: the fastest answer took 29.0 ms, the bound is 10.0 ms: raise --slo"
-    )
+    told = "no load meets p99=10ms, because the fastest answer took 29.0 ms and the bound is 10.0 ms: raise --slo"
     assert f"\n{told}\n" in out
 
 
@@ -254,7 +252,7 @@ def test_a_bound_below_what_the_model_alone_takes_ends_the_search_after_the_firs
     status, _ = searched(system, *SERVER)
     assert (status, len(system.configs)) == (4, 1)
     assert peak_json("found.partial")["fastest_ns"] == 29_000_000
-    assert "the fastest answer took 29.0 ms, the bound is 10.0 ms" in capsys.readouterr().out
+    assert "the fastest answer took 29.0 ms and the bound is 10.0 ms" in capsys.readouterr().out
 
 
 def test_multi_stream_is_out_of_reach_only_where_one_sample_takes_too_long(
@@ -484,7 +482,7 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
     assert re.search(rf"^peak +8\d\.\d {set_by}", out, re.MULTILINE)
     idle, doubted = content["warnings"]
     assert idle.startswith(
-        "this is not the model's peak: its instances computed for 10 % of the time, with 1.0 samples a "
+        "this is not the model's peak: its instances computed for 10 % of the time, with 1.0 samples per "
         "batch and a p50 of 800 us, far below the bound of 10.0 ms; single delays made the runs above "
         "it fail, and the model alone could answer about 8"
     )
@@ -507,7 +505,7 @@ def test_a_peak_of_a_busy_machine_is_held_against_the_model_alone(
     (warning,) = peak_json()["warnings"]
     told = (
         r"may reach a higher rate: the peak is (39|40) % of the 1,000 queries/s that the model alone "
-        r"answered in the bare loops beside it; stop other programs"
+        r"answered in the bare loops of that run; stop other programs"
     )
     assert re.search(told, warning)
     assert "on a machine that was not at rest" in capsys.readouterr().out
@@ -601,7 +599,7 @@ def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
     (warning,) = content["warnings"]
     assert warning == (
         f"1,000 of {content['peak']:,.0f} queries/s offered were completed: a queue was left at the "
-        f"end, so this is more than is sustained: lengthen --duration{best}"
+        f"end, so the sustained rate is lower: lengthen --duration{best}"
     )
     assert f"\nwarning     {warning}\nresults     found\n" in capsys.readouterr().out
     assert f"\n# warning: {warning}\n" in lint(Path("user.conf"))
@@ -630,7 +628,7 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
     [
         ("--scenario offline", "peak is for --scenario multi-stream and server: offline has no rate to find"),
         ("--scenario multi-stream", "the peak of multi-stream depends on an SLO: give one, e.g. --slo p99=50ms"),
-        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"),
+        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
         ("--scenario server --audit a.config", "--audit is one run, peak makes many: drop it"),

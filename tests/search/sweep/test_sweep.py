@@ -114,7 +114,7 @@ def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert out.startswith("SWEEP  server  null  digits  p99=10ms\n")
     assert re.search(r"^ +300 +- +300 .* INVALID slo-missed$", out, re.MULTILINE)
-    assert "\nknee        none: it takes 3 VALID points, there are 2\n" in out
+    assert "\nknee        none: it takes 3 VALID points, and there are 2\n" in out
 
 
 def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
@@ -184,7 +184,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(
     arguments = (*SERVER, "--rate", "100..400/4")
     status, system = swept(System(900.0, {3: ("interrupted", 130)}), *arguments)
     assert (status, len(system.configs)) == (130, 3)
-    told = "harness: stopped: the same command with --out swept goes on here\n"
+    told = "harness: stopped: the same command with --out swept continues it\n"
     assert capsys.readouterr().err == told
     assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200]
     status, system = swept(System(900.0), *arguments)
@@ -211,7 +211,7 @@ def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
     arguments = (*SERVER, "--rate", "50%,100%")
     assert swept(System(1300.0, {3: end}), *arguments)[0] == status
     assert names(Path("swept")) == [SEAL, "peak.partial", "sweep.csv", "sweep.json"]
-    told = "harness: stopped: the same command with --out swept goes on here\n"
+    told = "harness: stopped: the same command with --out swept continues it\n"
     assert (told == capsys.readouterr().err) == (status == 130)
     assert main(["sweep", "--from", "swept"]) == 0
     assert swept(System(1300.0), *arguments)[0] == 0
@@ -408,7 +408,7 @@ def test_an_invalid_rate_below_the_highest_valid_one_is_told() -> None:
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 2500.0}))
     points[1] = {**points[1], "verdict": "INVALID"}
     found = list(marks({**content, "highest_valid": 2500.0}))
-    told = "1,833 queries/s, below it, INVALID: measure them again before you quote the highest"
+    told = "1,833 queries/s, below it, were INVALID: measure them again before you quote the highest rate"
     assert f"hole        {told}" in found
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
 
@@ -444,9 +444,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_sweep(
     assert swept(system, *SERVER, "--rate", "100..800/8")[0] == 4
     assert [config.target_qps for config in system.configs] == [100.0, 200.0][:runs]
     assert sweep_json()["fastest_ns"] == 12_000_000
-    told = (
-        "no load meets p99=10ms: the fastest answer took 12.0 ms, the bound is 10.0 ms: raise --slo"
-    )
+    told = "no load meets p99=10ms, because the fastest answer took 12.0 ms and the bound is 10.0 ms: raise --slo"
     out = capsys.readouterr().out
     assert f"stopped     {told}\n" in out
     assert main(["sweep", "--from", "swept"]) == 0

@@ -19,15 +19,15 @@ from harness.models.graph.graph import Graph, Node
 from harness.types import Array
 
 LIMIT = 1e-4
-"""The largest error, relative to the largest of the reference's values, or to 1."""
+"""The largest error that passes, relative to the reference's largest value, at least to 1."""
 
 _MOST_MACS = 250_000_000
-"""The reference is numpy: a larger layer takes minutes."""
+"""Largest layer to check: the reference is numpy, and a larger layer takes minutes."""
 _SEED = 2
 
 
 def check(job: Job, folder: Path) -> list[dict[str, Any]]:
-    """One row for each operator of the model, from the smallest layer that uses it."""
+    """Returns a row per operator of the model, from the smallest layer that uses it."""
     smallest: dict[str, tuple[Node, Cost]] = {}
     for node in job.graph.layers:
         one = node, job.costs[node.index]
@@ -58,13 +58,13 @@ def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:
         feeds = _signed(cut.feeds({}))
         ours = open_session(path, Setting()).run(None, feeds)
         theirs = ReferenceEvaluator(model).run(None, feeds)
-    except Exception as e:  # noqa: BLE001 - the reference lacks what is no ONNX operator
+    except Exception as e:  # noqa: BLE001 - the reference has only ONNX operators
         return {"skipped": one_line(e) or type(e).__name__}
     return errors(ours, theirs)
 
 
 def _signed(feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Floats on both sides of 0, where e.g. Relu is not the identity."""
+    """Replaces floats by numbers on both sides of 0, so that e.g. Relu is not the identity."""
     random = np.random.default_rng(_SEED)
     return {
         name: random.standard_normal(values.shape).astype(values.dtype)

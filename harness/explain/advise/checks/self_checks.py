@@ -38,14 +38,14 @@ def check(job: Job, _folder: Path) -> dict[str, Any]:
     feeds = {k: v[[i % len(v) for i in range(_BATCH)]] for k, v in job.feeds.items()}
     try:
         checks["micro_batches"] = _micro_batches(job.path, feeds, job.now)
-    except Exception as e:  # noqa: BLE001 - a model of one fixed batch
+    except Exception as e:  # noqa: BLE001 - a model with a fixed batch
         checks["micro_batches"] = {"failed": one_line(e) or type(e).__name__}
     return checks
 
 
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
-    """For each output over RERUNS calls with the same input: the largest variance of a value, and
-    how many values vary.
+    """Returns, for each output over RERUNS calls with the same input, the largest variance of a value and
+    the number of values that vary.
     """
     rows: list[dict[str, Any]] = []
     runs = [session.run(None, feeds) for _ in range(RERUNS)]
@@ -53,7 +53,7 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
         arrays = [np.asarray(one) for one in values]
         first = arrays[0]
         if first.dtype.kind not in "fiub" or any(one.shape != first.shape for one in arrays):
-            rows.append({"output": name, "failed": "no numbers, or of another shape each time"})
+            rows.append({"output": name, "failed": "no numbers, or a different shape each time"})
             continue
         stacked = np.stack(arrays)
         varies = (stacked != first).any(axis=0)
@@ -123,6 +123,6 @@ def _micro_batches(path: Path, feeds: Mapping[str, Array], setting: Setting) -> 
 
 
 def _peak_bytes(path: Path, feeds: Mapping[str, Array], setting: Setting) -> int | None:
-    """Most bytes in use by the runtime's allocator."""
+    """Returns the most bytes in use by the runtime's allocator."""
     setup = SessionSetup(threads=setting.kernel.threads, graph=setting.graph)
     return ort.profile(path, feeds, runs=1, warm_up=1, setup=setup).peak_bytes

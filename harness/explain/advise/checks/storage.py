@@ -1,6 +1,6 @@
 """Measures the cost of loading each storage format of a model, in fresh processes, in turns.
 
-inline: one ONNX file. external: weights in a second file beside it. ort: ONNX Runtime's own format,
+inline: one ONNX file. external: weights in a second file next to it. ort: ONNX Runtime's own format,
 already optimised for this machine's settings. The page cache is warm, because every file was just written.
 """
 
@@ -23,7 +23,7 @@ _TIMEOUT_S = 300
 
 
 def check(job: Job, folder: Path) -> list[dict[str, Any]]:
-    """One row for each format, with every round's numbers or the reason why there are none."""
+    """Returns a row per format, with every round's numbers or the reason why there are none."""
     if size_bytes(job.path) > stored.MOST_BYTES:
         why = f"the model is larger than {stored.MOST_BYTES >> 20} MiB"
         return [{"format": name, "failed": why} for name in _MAKERS]

@@ -17,7 +17,7 @@ from harness.explain.advise.layers.timing import open_session
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, int]:
-    """Returns times in ns, imports excluded, and the peak memory in bytes.
+    """Returns times in ns, without imports, and the peak memory in bytes.
     request: `model`, a file; `feeds`, an npz of its inputs; `setting`.
     """
     import onnxruntime as ort

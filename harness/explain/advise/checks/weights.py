@@ -1,7 +1,7 @@
 """Describes a model's weights: zeros, distribution, channel ranges, quantisation noise.
 
-A weight matrix of mostly zeros can be stored smaller. A matrix whose channels differ by orders of
-magnitude loses most of its digits where one scale serves all channels in eight bits.
+A weight matrix of mostly zeros can be stored in less space. A matrix whose channels differ by orders of
+magnitude loses most of its digits in eight bits if one scale serves all channels.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
 
 
 def check(job: Job, _folder: Path) -> list[dict[str, Any]]:
-    """One row for each weight of several axes, in the order of the file."""
+    """Returns a row per weight with several axes, in the order of the file."""
     import onnx
 
     rows = []
@@ -43,7 +43,7 @@ def check(job: Job, _folder: Path) -> list[dict[str, Any]]:
 
 
 def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:
-    """Weight -> operator, axis of its outputs, and name of the first layer that reads it."""
+    """Returns weight -> operator, axis of its outputs, and name of the first layer that reads it."""
     users: dict[str, tuple[str, int, str]] = {}
     for node in graph.nodes:
         for name in node.inputs:
@@ -61,8 +61,8 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
     zero_share, near_zero_share: in [0, 1]; near: below NEAR_ZERO of the largest value.
     histogram: counts in BINS equal bins between least and largest.
     channel_ranges: least, median and largest of the channels' largest absolute values.
-    snr_db: signal to noise of eight bits with one scale for the tensor, and with one for each
-    channel; None where there is no noise.
+    snr_db: signal to noise ratio of eight bits with one scale for the tensor, and with one scale per
+    channel; None without noise.
     """
     numbers = np.asarray(values, np.float32)
     if not np.isfinite(numbers).all():

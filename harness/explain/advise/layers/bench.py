@@ -1,7 +1,7 @@
 """Measures layers alone under each setting: micro-benchmarks from the kernels' own times.
 
 The time of a whole call is not a lower bound: a layer alone has kernels at its ends that convert a
-layout or quantise, which a model does not have between its layers. Their times are stored separately.
+layout or quantise. A model has none of them between its layers, so their times are stored separately.
 """
 
 import tempfile
@@ -35,12 +35,12 @@ Clock = Literal["cpu", "wall"]
 
 
 class LayerTimes(NamedTuple):
-    """Times of one layer run alone under one setting, one number for each run.
+    """Times of one layer run alone under one setting, one number per run.
     kernel_ns: kernels that compute the layer.
     call_ns, cpu_ns: the whole call; its CPU time.
     border_ns: BORDERS at its ends, absent inside a whole model.
     kernels: executed operators.
-    failed: why there are no numbers; "" where there are.
+    failed: why there are no numbers; "" if there are.
     passes: number of measurements, far apart.
     """
 
@@ -53,8 +53,8 @@ class LayerTimes(NamedTuple):
     passes: int = 1
 
     def least_ns(self, clock: Clock) -> float | None:
-        """The least of all runs. clock: with cpu, the least CPU time, times the median share of
-        kernels in a call; meaningful with one thread only.
+        """Returns the least of all runs. clock: cpu for the least CPU time, times the median share of
+        kernels in a call, which is meaningful only with one thread.
         """
         if not self.kernel_ns:
             return None
@@ -119,7 +119,7 @@ def measure(
     for setting in settings:
         for key, content in database.read(cuts, str(setting)).items():
             times[key][setting] = LayerTimes.from_json(content)
-    # After a stopped command some have fewer passes: only the others are made up for.
+    # After a stopped command some layers have fewer passes: only the missing passes are made.
     have = {
         (key, setting): times[key][setting].passes if setting in times[key] else 0
         for key, setting in product(cuts, settings)
@@ -159,7 +159,7 @@ def _layer_times(
 
 
 def _file(cut: Cut, precision: str, folder: Path, decided: Mapping[str, Array]) -> Path:
-    """The layer as a model, written where it is not there yet."""
+    """Returns the layer as a model file, which is written if it does not exist yet."""
     path = folder / f"{cut.brick.digest}-{precision}.onnx"
     if not path.is_file() and precision == INT8:
         own = _file(cut, FILE, folder, decided)
@@ -192,7 +192,7 @@ def times_from(
     runs: Sequence[Sequence[Event]], calls: Sequence[tuple[int, int]], op_types: Sequence[str]
 ) -> LayerTimes:
     """runs: the kernels of each run. calls: (wall ns, CPU ns) of each run.
-    op_types: the unit's own operators; other BORDERS stand only at its ends.
+    op_types: the unit's own operators; other BORDERS are only at its ends.
     """
     borders = BORDERS - set(op_types)
 

@@ -9,7 +9,7 @@ AXES: Mapping[str, str] = {
     "graph": "how far the graph is optimised; all: also the blocked layout",
     "threads": "threads that share each kernel",
     "execution": "parallel: independent kernels at the same time, one thread each",
-    "precision": "int8: quantised, with what that costs in accuracy",
+    "precision": "int8: quantised, with its cost in accuracy",
 }
 
 FILE, INT8 = "file", "int8"
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
         return SessionSetup(threads=self.threads, graph=self.graph, parallel=is_parallel)
 
     def changes(self, now: "Setting") -> str:
-        """The fields that differ from `now`, e.g. `threads=2`."""
+        """Returns the fields that differ from `now`, e.g. `threads=2`."""
         pairs = zip(self._fields, self, now, strict=True)
         return " ".join(f"{name}={mine}" for name, mine, theirs in pairs if mine != theirs)
 
@@ -58,8 +58,8 @@ def parse_setting(text: str) -> Setting:
 
 
 def candidates(now: Setting, axes: Sequence[str], cores: int) -> list[Setting]:
-    """Every setting that differs from `now` in one of `axes`. cores: usable ones of this machine.
-    With threads=N, parallel execution is N kernels at once; beside one thread it uses all cores.
+    """Returns every setting that differs from `now` in one of `axes`. cores: usable cores of this machine.
+    With threads=N, parallel execution runs N kernels at once; such a candidate uses at least all cores.
     """
     return list(dict.fromkeys(s for s in _others(now, axes, cores) if s != now))
 

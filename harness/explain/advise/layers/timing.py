@@ -25,7 +25,7 @@ all threads of this process.
 
 
 def open_session(path: Path, setting: Setting) -> Any:
-    """Returns an onnxruntime.InferenceSession; raises ConfigError where ONNX Runtime refuses the file."""
+    """Returns an onnxruntime.InferenceSession; raises ConfigError if ONNX Runtime refuses the file."""
     try:
         return ort_session.open_session(path, setting.session)
     except Exception as e:  # noqa: BLE001 - onnxruntime's own share no base but this
@@ -70,6 +70,6 @@ def compare(
 
 
 def _repeats(call: Callable[[], object]) -> int:
-    """Number of runs of the warm call that take _LEAST_NS."""
+    """Returns the number of runs of the warm call that take _LEAST_NS."""
     (run_ns,) = time_alone(call, 1)["wall_ns"]
     return max(1, min(_MOST_CALLS, _LEAST_NS // max(run_ns, 1)))

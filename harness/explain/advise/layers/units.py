@@ -1,6 +1,6 @@
 """Groups a graph's nodes into units: the nodes that one kernel computes.
 
-For example, a convolution with its normalisation, activation and sum is one unit. Node by node, a
+For example, a convolution with its normalisation, activation and sum is one unit. Timed node by node, a
 model would look slower than it is, because nothing would be fused.
 """
 

@@ -1,4 +1,4 @@
-"""Writes the configuration that applies the best measured advice, for --config, and how to prove it."""
+"""Writes the configuration that applies the best measured advice, for --config, and the commands to prove it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ INT8_FILE = "int8.onnx"
 
 
 def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
-    """Writes CONFIG and BEFORE where a setting was measured to be faster and the backend `ort` has options for it.
+    """Writes CONFIG and BEFORE if a setting was measured to be faster and the backend `ort` has options for it.
     advice: the content of advise.json. run: the run options passed to `advise`.
     """
     chosen = best_measured(advice)
@@ -35,7 +35,7 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
 
 
 def _options(setting: str, folder: Path) -> Mapping[str, Any]:
-    """Options of a run."""
+    """Returns the options of a run under a setting."""
     parsed = parse_setting(setting)
     options: dict[str, Any] = {
         "threads": parsed.threads,
@@ -48,7 +48,7 @@ def _options(setting: str, folder: Path) -> Mapping[str, Any]:
 
 
 def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
-    """The commands that apply and prove the advice; nothing where no setting was measured to be faster."""
+    """Returns the commands that apply and prove the advice; none if no setting was measured to be faster."""
     chosen = best_measured(advice)
     file = folder / CONFIG
     if chosen is not None and file.is_file():
@@ -68,14 +68,14 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
 
 
 def saved(one: Mapping[str, Any]) -> str:
-    """A measured change and its gain."""
+    """Formats a measured change and its gain."""
     gain = show_percent(one["realised"]["gain"], 1, signed=True)
     return f"{one['change']}, {gain} of the time saved"
 
 
 def _proof(chosen: Mapping[str, Any], folder: Path) -> list[str]:
-    """A command that runs both configurations, then repeats them in turns and compares them. [] if the int8 file has no
-    accuracy score, because the cost of the change is unknown then.
+    """Returns a command that runs both configurations, then repeats them in turns and compares them. [] if the int8
+    file has no accuracy score, because the cost of the change is then unknown.
     """
     is_int8 = parse_setting(chosen["setting"]).precision == INT8
     if is_int8 and (chosen["accuracy"] or {}).get("score") is None:

@@ -25,7 +25,7 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
-    """Omits plots without numbers."""
+    """Yields the plots that have numbers."""
     if ranked := advice["advice"]:
         yield bars_in_rows(
             "Advice: predicted and realised",
@@ -68,7 +68,7 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Each tensor's histogram on its own scale: -1 to 1 times its largest value."""
+    """Draws each tensor's histogram on a separate scale: -1 to 1 times its largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
     points: list[tuple[float | None, str, float | None]] = []
     for row in shown:

@@ -99,7 +99,7 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def outcome(advice: Mapping[str, Any]) -> str:
-    """Says in a sentence what to do."""
+    """States in a sentence what to do."""
     if top := advice["top"]:
         pairs = (top["realised"] or {}).get("pairs", 0)
         return f"* {_OUTCOMES[top['verdict']].format(pairs=pairs, more=3 * pairs)}"
@@ -113,7 +113,7 @@ def outcome(advice: Mapping[str, Any]) -> str:
 
 
 def conclusion(advice: Mapping[str, Any]) -> str:
-    """The setting that was measured to be fastest; without one, what to do with the top advice."""
+    """States the setting that was measured to be fastest; without one, what to do with the top advice."""
     best = apply.best_measured(advice)
     if best is None:
         top = f"{advice['top']['change']}: " if advice["top"] else ""
@@ -131,7 +131,7 @@ _OUTCOMES = {
 
 
 def _interval(realised: Mapping[str, Any] | None) -> str | None:
-    """The ends of the gain's 95 % interval, from the ratio's interval."""
+    """Formats the ends of the gain's 95 % interval, from the ratio's interval."""
     if realised is None or realised["low"] is None or realised["high"] is None:
         return None
     return " ".join(show_percent(1 - 1 / realised[e], 1, signed=True) for e in ("low", "high"))
@@ -161,7 +161,7 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _of_peak(share: float | None) -> str:
-    """The share of the fp32 peak that `machine` has stored; '' without."""
+    """Formats the share of the fp32 peak that `machine` has stored; '' without a peak."""
     return "" if share is None else f", {show_percent(share)} of this machine's fp32 peak"
 
 
@@ -192,7 +192,7 @@ def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _count(number: float) -> str:
-    """Four digits and a prefix: 3857973248 -> '3.858 G'."""
+    """Formats four digits and a prefix: 3857973248 -> '3.858 G'."""
     for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.4g} {prefix}"
@@ -224,17 +224,17 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _filled(heads: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """The table; nothing without rows."""
+    """Yields the table; nothing without rows."""
     return aligned(heads, rows) if rows else iter(())
 
 
 def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """reasons: (name, why there are no numbers; nothing where there are)."""
+    """reasons: (name, why there are no numbers; None or '' if there are)."""
     yield from (f"{name}: no data: {why}" for name, why in reasons if why)
 
 
 def _storage(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Medians of the rounds, each in a fresh process."""
+    """Tabulates the medians of the rounds, each in a fresh process."""
     heads = columns(
         "storage | size [bytes] | load [ns] | first run [ns] | second run [ns] | peak memory [bytes]"
     )
@@ -293,13 +293,13 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _overhead(times: Mapping[str, Any]) -> str:
-    """By CPU time: other processes on the machine do not count."""
+    """Compares CPU times, so that other processes on the machine do not count."""
     pairs = list(zip(times["harness"]["cpu_ns"], times["bare"]["cpu_ns"], strict=True))
     added, bare = [a - b for a, b in pairs], median(b for _, b in pairs)
     low, high = ("-" if ns is None else show_ns(ns) for ns in median_interval(added))
     return (
         f"{'overhead':<12}the harness's backend over a bare session: {show_ns(median(added))} of "
-        f"CPU time a call (95 %: {low} to {high}, {len(pairs)} pairs), "
+        f"CPU time per call (95 %: {low} to {high}, {len(pairs)} pairs), "
         f"{show_percent(median(added) / bare, 1)} of it"
     )
 

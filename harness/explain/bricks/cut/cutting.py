@@ -1,8 +1,8 @@
 """Cuts a graph into pieces of at most G layers.
 
-`by_groups` is the rule of this harness, `by_chains` the published one, for comparison: it takes
-stretches of the file's order that are chains, and gives up (falls back to a single layer) wherever a
-branch begins or ends.
+`by_groups` is the rule of this harness; `by_chains` is the published rule, for comparison. The published rule
+takes stretches of the file's order that are chains, and falls back to a single layer wherever a branch begins
+or ends.
 """
 
 from collections import Counter
@@ -25,10 +25,10 @@ Piece = tuple[Node, ...]
 """Layers in topological order."""
 
 PIECE_BYTES = 1 << 16
-"""Cost of one more piece in the partition, as bytes that cross a cut: few pieces, few cuts."""
+"""Cost of each piece in the partition, in bytes that cross a cut, so that there are few pieces."""
 
 BYTES_PER_MAC = 0.2
-"""Weight of a multiplication against a byte that crosses a cut: the larger, the more pieces are
+"""Weight of a multiplication, in bytes that cross a cut; the larger it is, the more pieces are
 alike.
 """
 
@@ -42,22 +42,23 @@ _ELEMENTWISE = frozenset([
 """Runtimes fuse these into the layer before them, or only reinterpret its output's shape."""
 
 _RESIZES = frozenset(("Resize", "Upsample"))
-"""ONNX Runtime has a faster kernel for these where the layer before them leaves its own layout."""
+"""ONNX Runtime has a faster kernel for these if the layer before them outputs its own layout."""
 
 _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 
 _POOLS = frozenset(("AveragePool", "MaxPool"))
-"""Pools; on integers they are ten times as slow unless ONNX Runtime is in its own layout (NHWC)."""
+"""Pools; on integers they are ten times slower outside of ONNX Runtime's own layout (NHWC)."""
 
 _PLAIN_POOL_BYTES = 1 << 40
-"""Cost of such a pool in the partition: any other cut is better."""
+"""Cost of a slow pool in the partition: any other cut is better."""
 
 
 def groups(graph: Graph) -> list[Piece]:
-    """Groups of layers that runtimes fuse: a layer and the element-wise layers after it, as long
-    as no other layer reads its output; and the DequantizeLinear nodes before it, without which
-    it would compute floats. In topological order, branch by branch.
+    """Returns groups of layers that runtimes fuse, in topological order, branch by branch.
+
+    A group is a layer with the element-wise layers after it, as long as no other layer reads its output,
+    and with the DequantizeLinear nodes before it, without which it would compute in floats.
     """
     head: dict[int, int] = {}
     for node in graph.layers:
@@ -81,8 +82,8 @@ def groups(graph: Graph) -> list[Piece]:
 
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
-    """A product of integers and its conversion to floats are one kernel with the quantisation
-    before it, unless another layer reads that.
+    """Joins a quantisation with the integer product that reads it: they and the conversion to floats are
+    one kernel, unless another layer reads the quantisation.
     """
     readers = [n for name in node.outputs for n in graph.consumers.get(name, ())]
     products = {head[n.index] for n in readers if n.op_type in _INTEGER_PRODUCTS}
@@ -94,7 +95,7 @@ def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
 
 
 def _fused_with(graph: Graph, node: Node) -> Node | None:
-    """The layer that `node` is fused with; the last one where it joins two."""
+    """Returns the layer with which `node` is fused; the last one if it joins two."""
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
     makers = [
@@ -109,7 +110,7 @@ def _fused_with(graph: Graph, node: Node) -> Node | None:
 
 
 def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> list[int]:
-    """Depth first: each branch is followed to its end before the next one begins."""
+    """Orders groups depth first: each branch is followed to its end before the next one begins."""
     needs: dict[int, set[int]] = {h: set() for h in heads}
     for node in graph.layers:
         for name in node.inputs:
@@ -127,7 +128,7 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
 
 
 def _maker(graph: Graph, name: str) -> Node | None:
-    """The layer that must run before `name` is read: every reader has its own DequantizeLinear."""
+    """Returns the layer that must run before `name` is read; every reader has a separate DequantizeLinear."""
     maker = graph.producer.get(name)
     if maker is not None and maker.op_type == DEQUANTISE:
         return graph.producer.get(maker.inputs[0])
@@ -135,13 +136,13 @@ def _maker(graph: Graph, name: str) -> Node | None:
 
 
 def _length(piece: Sequence[Node]) -> int:
-    """Number of layers without quantisation nodes, for which runtimes have no kernels."""
+    """Counts layers without quantisation nodes, for which runtimes have no kernels."""
     return max(1, sum(node.op_type not in (DEQUANTISE, QUANTISE) for node in piece))
 
 
 def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
     """Joins the reader of a tensor whose shape depends on data with the layer that computes it and
-    everything between, however long: such an input cannot be made up.
+    everything between, at any length, because such an input cannot be made up.
     """
     joined: list[Piece] = []
     for part in parts:
@@ -153,7 +154,7 @@ def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list
 
 
 def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
-    """The layers outside the piece that compute tensors with which it cannot begin."""
+    """Returns the layers outside the piece that compute tensors with which it cannot begin."""
     inside = {node.index for node in piece}
     names = (name for name in entering(graph, piece) if not can_be_made_up(graph, name))
     makers = (graph.producer.get(name) for name in names)
@@ -161,7 +162,7 @@ def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
 
 
 def _single_layers(group: Piece) -> list[Piece]:
-    """Each layer alone, with its quantisation nodes."""
+    """Returns each layer alone, with its quantisation nodes."""
     parts: list[list[Node]] = []
     before: list[Node] = []
     for node in group:
@@ -178,10 +179,11 @@ def _single_layers(group: Piece) -> list[Piece]:
 
 
 def by_groups(graph: Graph, most: int) -> list[Piece]:
-    """Pieces of at most `most` layers, made of whole groups where these are not longer.
-    Each piece can run alone: it has as many inputs and outputs as tensors cross its ends. The
-    chosen partition costs least: bytes of activations over the cuts, and the work of each piece
-    divided by the number of places in this model where the same piece fits.
+    """Returns pieces of at most `most` layers, made of whole groups if these are not longer.
+
+    Each piece can run alone: its inputs and outputs are the tensors that cross its ends. The chosen
+    partition has the least cost: bytes of activations over the cuts, plus the work of each piece divided
+    by the number of places in this model where the same piece fits.
     """
     parts: list[Piece] = []
     for group in groups(graph):
@@ -203,7 +205,7 @@ def _concatenated(parts: Sequence[Piece]) -> Piece:
 
 
 def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int, int], float]:
-    """(first part, the one after the last) -> cost in bytes of each piece that is short enough."""
+    """Returns (first part, exclusive end) -> cost in bytes of each piece that is short enough."""
     pieces: dict[tuple[int, int], Cut] = {}
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
@@ -223,8 +225,8 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
 
 
 def _pools_in_plain_layout(cut: Cut) -> bool:
-    """Whether a pool of integers reads an input of the piece through layers of either layout
-    alone.
+    """Whether a pool of integers reads an input of the piece only through layers of either
+    layout.
     """
     graph, inside = cut.graph, {node.index for node in cut.nodes}
     pools = (node for node in cut.nodes if node.op_type in _POOLS)
@@ -244,7 +246,7 @@ def _is_dequantised(graph: Graph, name: str) -> bool:
 
 
 def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
-    """Digest -> number of occurrences without overlap. pieces: by their ends, ascending."""
+    """Returns digest -> number of occurrences without overlap. pieces: by their ends, ascending."""
     count: Counter[str] = Counter()
     last: dict[str, int] = {}
     for (begin, end), cut in pieces.items():
@@ -255,14 +257,14 @@ def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
 
 
 def _crossing_bytes(cut: Cut) -> int:
-    """Includes PIECE_BYTES, so that a cut that nothing crosses still costs."""
+    """Counts the bytes that cross the ends, plus PIECE_BYTES, so that an empty cut has a cost, too."""
     tensors = (*cut.brick.inputs, *cut.brick.outputs)
     return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
 
 
 def by_chains(graph: Graph, most: int) -> list[Piece]:
-    """The published rule: up to `most` layers in the file's order if they are a chain; else the
-    first one alone, and again from the second.
+    """Applies the published rule: up to `most` layers in the file's order if they are a chain; else the
+    first layer alone, then the same from the second layer.
     Source: DLBricks (Li et al., ICPE 2020), algorithms 1 and 2.
     """
     layers, pieces, begin = graph.layers, list[Piece](), 0
@@ -289,7 +291,7 @@ EITHER_LAYOUT = (
     "Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh", "QLinearAdd", "QLinearConcat",
     "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
 )  # fmt: skip
-"""Operators that it computes in the layout in which their inputs are.
+"""Operators that ONNX Runtime computes in the layout of their inputs.
 
 Source: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers
 core/optimizer/nhwc_transformer.cc.

@@ -17,7 +17,7 @@ class Subject(NamedTuple):
     """Bricks that belong together. by_digest: one cut of each.
     graph: the model they were cut from; None for published bricks.
     weight_bytes: of the model, as far as known.
-    about: how the bricks form the model, as bricks.json has it; None where that was not published.
+    about: how the bricks form the model, as bricks.json has it; None if that was not published.
     """
 
     name: str
@@ -61,7 +61,7 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
 
 
 def content(subjects: Sequence[Subject], options: BrickOptions) -> dict[str, Any]:
-    """Content of bricks.json. most_layers, batch: of the models cut here; published bricks have their own."""
+    """Returns the content of bricks.json. most_layers, batch: of models cut here; published bricks may differ."""
     machine = host.fingerprint()["machine"]
     bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}
     is_cut = any(one.graph is not None for one in subjects)

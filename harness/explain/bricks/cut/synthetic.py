@@ -1,7 +1,7 @@
 """Builds a synthetic model with the operator frequencies of another model.
 
-It is put together from that model's unique layers, each wired to tensors of the right shape, so its
-layers are as large as the original's, and its structure, weights and length are not.
+It consists of that model's unique layers, each wired to tensors of the right shape. So its layers are as
+large as the original's, but its structure, weights and length differ.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class SyntheticModel(NamedTuple):
 
 
 def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
-    """Total variation of the shares: 0 alike, 1 nothing in common."""
+    """Returns the total variation of the shares: 0 if alike, 1 with nothing in common."""
     first, second = Counter(one), Counter(other)
     sizes = (first.total() or 1, second.total() or 1)
     kinds = first.keys() | second.keys()
@@ -87,8 +87,8 @@ class _SyntheticGraph:
 def synthesize(graph: Graph, layers: int) -> SyntheticModel:
     """Builds a model of `layers` layers that imitates `graph`. Seeded, so the result is always the same.
 
-    Adds layer by layer: of all layers that fit, the layer that brings the operator histogram nearest, preferably
-    a layer that reads a free tensor.
+    Adds layer by layer: of all layers that fit, the layer that brings the operator histogram nearest to the
+    original's, preferably a layer that reads a free tensor.
     """
     cuts = [Cut(graph, (node,)) for node in graph.layers]
     candidates = {cut.brick.digest: cut for cut in cuts if cut.brick.why_not is None}.values()
@@ -111,13 +111,13 @@ def synthesize(graph: Graph, layers: int) -> SyntheticModel:
 
 
 def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
-    """Operator -> number of layers that the next model lacks."""
+    """Returns operator -> number of layers that the model lacks at its next size."""
     now, size = Counter(have), len(have) + 1
     return {op: n * size / counts.total() - now[op] for op, n in counts.items()}
 
 
 def _model(graph: Graph, synthetic: _SyntheticGraph) -> Any:
-    """Tensors that nothing reads become outputs, so that no layer is removed as useless."""
+    """Builds the model. Tensors that nothing reads become outputs, so that no layer is removed as useless."""
     import onnx
 
     inputs, outputs = (

@@ -17,7 +17,7 @@ Content = Mapping[str, Any]
 
 
 def result(brick: Content) -> Content:
-    """Empty where the brick was not run."""
+    """Returns the brick's result; empty if it was not run."""
     return brick.get("result") or {}
 
 
@@ -64,9 +64,9 @@ def construct(model: Content, bricks: Content, clock: str) -> Construction:
 
 
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
-    """Layout conversions at the ends of each piece that the model does not perform.
-    A tensor that its maker converts back and all readers convert again is passed on as it is; a
-    tensor computed in the plain layout is converted once for all its readers.
+    """Returns the time of layout conversions at the ends of each piece that the model does not perform.
+    In the model, a tensor that its maker converts back and all readers convert again is passed on
+    unconverted. A tensor computed in the plain layout is converted once for all its readers.
     """
     unpaid_ns = [0.0] * len(pieces)
     makers: dict[str, tuple[int, float | None]] = {}
@@ -122,7 +122,7 @@ def errors(ratios: Mapping[str, float]) -> Errors | None:
 
 
 def measured_ns(model: Content, clock: str) -> float | None:
-    """Time of the whole model; None where it was not run."""
+    """Returns the time of the whole model; None if it was not run."""
     samples = (model.get("whole") or {}).get(clock)
     return trimmed_mean(samples) if samples else None
 
@@ -133,13 +133,13 @@ def is_measured(model: Content) -> bool:
 
 
 def of_no_model(content: Content) -> list[str]:
-    """Digests of bricks that belong to no model with a known order."""
+    """Returns the digests of bricks that belong to no model with a known order."""
     used = {p["brick"] for model in content["models"].values() for p in model["pieces"]}
     return [digest for digest in content["bricks"] if digest not in used]
 
 
 def ratios(content: Content, clock: str) -> dict[str, float]:
-    """Model -> constructed / measured, for models with all bricks measured."""
+    """Returns model -> constructed / measured, for models with all bricks measured."""
     by_model = {}
     for name, model in content["models"].items():
         whole_ns = measured_ns(model, clock)
@@ -163,7 +163,7 @@ class Saving(NamedTuple):
 
 
 def saving(content: Content, clock: str) -> Saving | None:
-    """None where something was not run. Source: DLBricks (Li et al., ICPE 2020), section 4.3."""
+    """Returns None if something was not run. Source: DLBricks (Li et al., ICPE 2020), section 4.3."""
     whole = [measured_ns(model, clock) for model in content["models"].values()]
     samples = [result(brick).get(clock) for brick in content["bricks"].values()]
     if not samples or not all(whole) or not all(samples):
@@ -172,7 +172,7 @@ def saving(content: Content, clock: str) -> Saving | None:
 
 
 def jaccard(content: Content) -> dict[tuple[str, str], float]:
-    """Index of each pair of models' layer sets, in both orders, and of each with itself."""
+    """Returns the index of each pair of models' layer sets, in both orders, and of each model with itself."""
     sets = {name: set(model["layers"]) for name, model in content["models"].items()}
     shares = {(name, name): 1.0 for name in sets}
     for one, other in combinations(sets, 2):
@@ -182,7 +182,7 @@ def jaccard(content: Content) -> dict[tuple[str, str], float]:
 
 
 def fallback_share(lengths: Sequence[int], most: int) -> float:
-    """Share of the layers in pieces of one layer, although a piece may have `most`."""
+    """Returns the share of the layers in pieces of one layer, although a piece may have `most`."""
     return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
 
 
@@ -192,7 +192,7 @@ def doubts(content: Content) -> Iterator[str]:
 
 
 def failures(content: Content) -> Iterator[str]:
-    """Models and bricks that were not run, with reasons."""
+    """Yields models and bricks that were not run, with reasons."""
     for name, model in content["models"].items():
         if model.get("why_not"):
             yield f"{name} was not run as a whole: {model['why_not']}"
@@ -202,7 +202,7 @@ def failures(content: Content) -> Iterator[str]:
 
 
 def busy(content: Content) -> Iterator[str]:
-    """Doubts about models during whose runs other processes used the cores."""
+    """Yields a doubt for each model if other processes used the cores during its runs."""
     for name, model in content["models"].items():
         cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
         if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:

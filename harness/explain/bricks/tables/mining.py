@@ -1,4 +1,4 @@
-"""Finds what models have in common: chains of operators, and blocks with branches."""
+"""Finds structures that models have in common: chains of operators, and blocks with branches."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ _CHAIN = 3
 
 
 class Chain(NamedTuple):
-    """operators: each reads the output of the one before. times: in all models. models: how many
-    contain it.
+    """operators: each reads the output of the previous one. times: in all models. models: number of
+    models that contain it.
     """
 
     operators: tuple[str, ...]
@@ -21,7 +21,7 @@ class Chain(NamedTuple):
 
 
 def chains(content: Content) -> list[Chain]:
-    """Chains of operators from which nothing branches off, the most frequent first."""
+    """Returns chains of operators from which nothing branches off, the most frequent first."""
     count: Counter[tuple[str, ...]] = Counter()
     models: Counter[tuple[str, ...]] = Counter()
     for model in content["models"].values():
@@ -42,7 +42,7 @@ def _paths(op_types: Sequence[str], readers: Sequence[Sequence[int]]) -> Iterato
 
 class Block(NamedTuple):
     """Layers between two tensors through which everything passes (dominators).
-    operators: in order. times: in all models together. models: those that contain it.
+    operators: in order. times: in all models together. models: the models that contain it.
     """
 
     operators: tuple[str, ...]
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
 
 def blocks(content: Content) -> list[Block]:
-    """Blocks with branches that occur more than once, those with the most layers in total first."""
+    """Returns blocks with branches that occur more than once, sorted by their layers in total."""
     count: Counter[Any] = Counter()
     models: dict[Any, dict[str, None]] = {}
     for name, model in content["models"].items():
@@ -68,7 +68,7 @@ def blocks(content: Content) -> list[Block]:
 
 
 def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
-    """Ranges of more than one layer. readers: of each layer's output, in topological order."""
+    """Yields ranges of more than one layer. readers: of each layer's output, in topological order."""
     last = [max(own, default=i) for i, own in enumerate(readers)]
     begin, open_until = 0, 0
     for i in range(len(readers)):

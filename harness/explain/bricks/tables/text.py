@@ -26,7 +26,7 @@ CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
 def lines(content: Content) -> Iterator[str]:
     numbers = to_json(content)
     yield (
-        f"BRICKS  {counted(len(numbers['models']), 'model')}  at most {numbers['most_layers']} layers a brick  "
+        f"BRICKS  {counted(len(numbers['models']), 'model')}  at most {numbers['most_layers']} layers per brick  "
         f"{numbers['version']}  {counted(numbers['threads'], 'thread')}"
     )
     for doubt in numbers["doubts"]:
@@ -112,7 +112,7 @@ def _structure(models: Numbers) -> Table:
 
 
 def _bricks(bricks: Sequence[Numbers]) -> Table:
-    """The slowest bricks of models whose order is not known, so that no model is constructed."""
+    """Tabulates the slowest bricks of models that cannot be constructed, because their order is not known."""
     rows: list[list[Cell]] = [
         [
             one["brick"][:16],
@@ -169,7 +169,7 @@ def _short(operators: Sequence[str]) -> str:
 
 
 def write_page(content: Content, folder: Path) -> Path:
-    """Raises PluginUnavailable where plotly is not installed."""
+    """Raises PluginUnavailable if plotly is not installed."""
     numbers = to_json(content)
     head = ["<header><h1>Bricks</h1>"]
     head += [f"<p>{escape(line)}</p>" for line in [*_summary(numbers), *numbers["doubts"]]]

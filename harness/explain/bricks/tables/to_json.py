@@ -11,7 +11,7 @@ Content = Mapping[str, Any]
 
 
 def to_json(content: Content) -> dict[str, Any]:
-    """Times in ns, shares and ratios of 1; None where something was not run."""
+    """Returns times in ns, shares and ratios of 1; None if something was not run."""
     models = content["models"]
     layers = [key for model in models.values() for key in model["layers"]]
     ratios = {clock: construct.ratios(content, clock) for clock in CLOCKS}
@@ -68,7 +68,7 @@ def _structure(model: Content, most: int) -> dict[str, Any]:
 def _construction(
     model: Content, bricks: Content, clock: str, ratio: float | None
 ) -> dict[str, Any] | None:
-    """measured_ns: None where the model is absent. ratio: only where every brick was measured."""
+    """measured_ns: None if the model is absent. ratio: None unless every brick was measured."""
     if not construct.is_measured(model):
         return None
     parts = construct.construct(model, bricks, clock)

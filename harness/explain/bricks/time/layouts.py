@@ -21,7 +21,7 @@ _INTEGER_CONVERSION = "Transpose"
 
 class Reorders(NamedTuple):
     """Time of the layout conversion at each input and output of a brick in ns, the least of
-    several runs; 0 where there is none. None where only layers that take either layout (sums,
+    several runs; 0 if there is none. None if only layers that take either layout (sums,
     concatenations) lie between that end and the rest, so that the neighbour decides.
     """
 
@@ -29,7 +29,7 @@ class Reorders(NamedTuple):
     outputs_ns: tuple[int | None, ...]
     inside: tuple[tuple[tuple[int, ...], int], ...] = ()
     """(positions of inputs, ns): conversions around layers that take either layout and read these
-    inputs as they come. They vanish where the inputs come in ONNX Runtime's own layout.
+    inputs as they come. They vanish if the inputs come in ONNX Runtime's own layout.
     """
 
 
@@ -46,7 +46,7 @@ def reorders(
     outputs: Sequence[str],
     layers: Sequence[str] = (),
 ) -> Reorders:
-    """optimised: the brick as ONNX Runtime executes it. events: of its profiler.
+    """Finds the conversions. optimised: the brick as ONNX Runtime executes it. events: of its profiler.
     inputs, outputs: names in the brick.
     layers: the brick's operators; a Transpose that is not among them is a conversion.
     """
@@ -93,7 +93,7 @@ class _Layout:
             left = [i for i in left if inputs[i] not in names]
 
     def _region(self, name: str) -> list[Any]:
-        """The connected layers of either layout that begin with the readers of `name`."""
+        """Returns the connected layers of either layout that begin with the readers of `name`."""
         nodes, todo = list[Any](), self._readers(name)
         while todo:
             node = todo.pop()
@@ -103,7 +103,7 @@ class _Layout:
         return nodes
 
     def _around(self, region: Sequence[Any]) -> Iterator[Any]:
-        """Nodes beside these layers, except those at the brick's own ends."""
+        """Yields the nodes next to these layers, except at the brick's own ends."""
         for node in region:
             before, after = self._makers(node), self._readers(*node.output)
             yield from (n for n in before if n.input and n.input[0] not in self._inputs)
@@ -119,7 +119,7 @@ class _Layout:
         return [node for name in names for node in self._nodes if name in node.input]
 
     def at_output(self, name: str) -> int | None:
-        """Includes conversions separated from the end only by layers of either layout."""
+        """Returns the time of conversions at an output, or separated from it only by layers of either layout."""
         todo, conversions_ns, is_plain = [name], list[int](), False
         while todo:
             node = self._maker.get(todo.pop())
@@ -135,7 +135,7 @@ class _Layout:
 
 
 def _least_ns(events: Sequence[Event]) -> dict[str, int]:
-    """Node -> shortest run of its kernel."""
+    """Returns node -> shortest run of its kernel."""
     least_ns: dict[str, int] = {}
     for event in events:
         node = event["name"].removesuffix(KERNEL)

@@ -1,8 +1,8 @@
 """Times bricks on ONNX Runtime, and the models they were cut from.
 
-A brick is measured with caches as inside its model: its input was just written, and its weights
-were last read before all other weights of the model. Therefore the bricks of a model run in turns,
-and between two turns the program reads as many further bytes as the model has and its bricks lack.
+A brick is measured with caches in the same state as inside its model: its input was just written, and its
+weights were last read before all other weights of the model. Therefore the bricks of a model run in turns.
+Between two turns, the program reads as many further bytes as the model has beyond its bricks.
 An empty model measures the overhead of a run.
 """
 
@@ -44,7 +44,7 @@ _IN_THE_SHARED_ARENA = {
 
 
 Samples = dict[str, list[int]]
-"""cpu_ns, wall_ns: one entry a run."""
+"""cpu_ns, wall_ns: one entry per run."""
 
 
 def onnxruntime() -> Any:
@@ -89,7 +89,7 @@ class Pool:
         self._memory = np.zeros(0, np.uint8)
 
     def place(self, arrays: Sequence[Array]) -> list[Array]:
-        """A place for each array; the places are shared with all other calls."""
+        """Returns a place for each array; the places are shared with all other calls."""
         step = self.ALIGNED_BYTES
         starts = np.cumsum([0, *(-(-array.nbytes // step) * step for array in arrays)])
         if len(self._memory) < starts[-1] + step:
@@ -114,8 +114,8 @@ class TimedSession:
         self.run()
 
     def run(self) -> tuple[int, int]:
-        """Runs once, with inputs just written, as the layer before would have done. Returns (CPU
-        ns, wall ns).
+        """Runs once, with inputs just written, as if by the previous layer. Returns (CPU ns,
+        wall ns).
         """
         binding = self._binding
         places = self._pool.place(self._given)
@@ -165,7 +165,7 @@ def measure(
 ) -> ModelSamples:
     """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
     samples so far, with `was_stopped`.
-    graph: None where the model is absent. weight_bytes: of the model.
+    graph: None if the model is absent. weight_bytes: of the model.
     rounds: turns of all bricks, each after a turn of the model.
     progress: called with the number of rounds done.
     """
@@ -181,7 +181,7 @@ def measure(
             # from its own file, with the symbolic dimensions of the bricks
             session = open_session(graph.path, setup, sizes=graph.sizes)
             whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
-    except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
+    except Exception as e:  # noqa: BLE001 - bricks of a model that does not run may still run
         measured.why_not = one_line(e)
     empty, pool, brick_bytes = _empty(setup), Pool(), 0
     for digest, cut in cuts.items():
@@ -235,7 +235,7 @@ def _filler(size_bytes: int) -> Array:
 
 
 def _empty(setup: SessionSetup) -> TimedSession:
-    """A model that does nothing; its time is the overhead of a run."""
+    """Opens a model that does nothing; its time is the overhead of a run."""
     from onnx import TensorProto, helper
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
@@ -249,7 +249,7 @@ def _empty(setup: SessionSetup) -> TimedSession:
 def _brick(
     cut: Cut, setup: SessionSetup, pool: Pool, decided: Mapping[str, Array]
 ) -> tuple[TimedSession, Reorders]:
-    """Checks, loads and runs a brick once; ValueError where its output contradicts the graph."""
+    """Checks, loads and runs a brick once. Raises ValueError if its output contradicts the graph."""
     import onnx
 
     model = cut.model()

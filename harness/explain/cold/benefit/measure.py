@@ -1,4 +1,4 @@
-"""Measures the constants of the benefit estimate on this machine, and what sharing a model really saves."""
+"""Measures the constants of the benefit estimate on this machine, and the real savings of sharing a model."""
 
 import mmap
 import os
@@ -23,23 +23,23 @@ from harness.models.manifest.files import files_of
 _OWNER = "harness.explain.cold.benefit.owner"
 _OBJECT_BYTES, _OBJECTS = 1 << 20, 64
 _ROUNDS = 9
-"""The least of these is taken: other processes add time, and none takes any away."""
+"""The least of these rounds is taken, because other processes only add time."""
 
 
 class Pass(NamedTuple):
     """Times of one pass over all objects, in ns: (n,) each."""
 
     given_ns: list[int]
-    """Asked for, received, mapped, and in the end given back."""
+    """To request, receive, map and finally return each object."""
     touched_ns: list[int]
-    """Its first byte."""
+    """To touch its first byte."""
 
 
 def benefit(path: Path, folder: Path) -> dict[str, Any]:
-    """The estimate for the model file `path` and what was measured. folder: for a file of 64 MiB.
+    """Returns the estimate for the model file `path`, and measurements. folder: for a file of 64 MiB.
 
-    saved_ns: reading all objects less sharing them, each the least of its rounds; predicted_ns: rho.
-    owner_bytes: memory of a process that owns the weights, beside them.
+    saved_ns: time to read all objects minus time to share them, each the least of its rounds. predicted_ns: rho.
+    owner_bytes: memory of a process that owns the weights, without the weights.
     """
     constants = measure_constants(folder)
     sizes_bytes, granularity = objects(path)
@@ -66,7 +66,7 @@ def benefit(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def objects(path: Path) -> tuple[list[int], str]:
-    """Sizes in bytes of what is shared: the weight tensors of an ONNX file, else the files as blocks."""
+    """Returns sizes in bytes of the shared objects: the weight tensors of an ONNX file, else the files as blocks."""
     try:
         sizes = [len(tensor.raw) for tensor in initializers(path)]
     except (OSError, ValueError):
@@ -77,7 +77,7 @@ def objects(path: Path) -> tuple[list[int], str]:
 
 
 def measure_constants(folder: Path) -> Constants:
-    """folder: for a file of 64 MiB, which is read from the page cache."""
+    """Measures the constants. folder: for a file of 64 MiB, which is read from the page cache."""
     file = folder / "block"
     sizes = [_OBJECT_BYTES] * _OBJECTS
     file.write_bytes(bytes(sum(sizes)))
@@ -93,14 +93,14 @@ def measure_constants(folder: Path) -> Constants:
 
 
 def _least(rounds: Iterable[Sequence[int]]) -> list[int]:
-    """The least time of each object over the rounds."""
+    """Returns the least time of each object over the rounds."""
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
 @contextmanager
 def _owner(sizes_bytes: Sequence[int]) -> Iterator[tuple[socket.socket, int]]:
-    """A process that owns objects of these sizes; yields the socket on which it gives them away, and the memory
-    (PSS) that the process takes beside them.
+    """Runs a process that owns objects of these sizes. Yields the socket on which it hands them out, and the
+    memory (PSS) of the process without them.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -141,7 +141,7 @@ def _share(owner: socket.socket, sizes_bytes: Sequence[int]) -> Pass:
 
 
 def _read_ns(files: Iterable[Path], sizes_bytes: Sequence[int]) -> list[int]:
-    """Times to read pieces of these sizes into new pages, as in a fresh process, and to free each."""
+    """Returns the times to read pieces of these sizes into new pages, as in a fresh process, and to free each."""
     longest = max(files, key=lambda file: file.stat().st_size)
     times_ns = []
     with longest.open("rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""The process that owns shared memory, and gives others a descriptor of each object that they ask for.
+"""Runs the process that owns shared memory and hands out a descriptor of each requested object.
 
 It counts the users of each object, as TrIMS' model resource manager does when a model is opened and closed.
 """
@@ -10,7 +10,7 @@ import socket
 from harness.core.child import Channel, serve
 
 ASK = 4
-"""Bytes of a question: the number of the object, and RETURNED where its user is done with it."""
+"""Bytes of a request: the number of the object, and RETURNED if its user is done with it."""
 
 RETURNED = 1 << 31
 
@@ -20,7 +20,7 @@ def main() -> None:
 
 
 def _work(channel: Channel, number: int) -> None:
-    """number: the descriptor of the socket on which objects are asked for."""
+    """number: the descriptor of the socket on which objects are requested."""
     message = channel.receive()
     if message is None:
         return
@@ -39,7 +39,7 @@ def _work(channel: Channel, number: int) -> None:
 
 
 def _object(size_bytes: int) -> int:
-    """A descriptor of shared memory whose first page is there."""
+    """Returns a descriptor of shared memory whose first page exists."""
     descriptor = os.memfd_create("weights")
     os.ftruncate(descriptor, max(size_bytes, 1))
     with mmap.mmap(descriptor, max(size_bytes, 1)) as mapped:

@@ -38,7 +38,7 @@ def _ir(source: Path, folder: Path) -> Path:
 
 
 def _saved_model(source: Path, folder: Path) -> Path:
-    """Through TensorFlow's own exporter of Keras models."""
+    """Uses TensorFlow's own exporter of Keras models."""
     import tensorflow as tf
 
     tf.keras.models.load_model(source, compile=False, safe_mode=True).export(folder / "model")

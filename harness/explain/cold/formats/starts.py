@@ -60,7 +60,7 @@ class Absent(NamedTuple):
 
 
 def find(config: RunConfig, model: Model, folder: Path, log: Path) -> list[Start | Absent]:
-    """folder: for files that are made. log: what the converters print."""
+    """Finds or makes each format. folder: for made files. log: what the converters print."""
     return [_find(stored, config, model, folder, log) for stored in FORMATS]
 
 
@@ -84,7 +84,7 @@ def _find(
 
 
 def _own(file_format: str, model: Model) -> Path | None:
-    """The model's file in this format; None where it has none."""
+    """Returns the model's file in this format; None if it has none."""
     if not file_format or not model.may_have(file_format):
         return None
     with suppress(HarnessError):  # it is declared, and not here
@@ -102,7 +102,7 @@ def _why_not(stored: Stored, model: Model) -> str:
 def _made(stored: Stored, source: Path, folder: Path, log: Path) -> Path:
     if size_bytes(source) > MOST_BYTES:
         raise HarnessError(
-            f"the model is larger than {show_bytes(MOST_BYTES)}: it is not written again"
+            f"the model is larger than {show_bytes(MOST_BYTES)}: it is not converted"
         )
     place = folder / f"{stored.backend}-{stored.name}".replace(" ", "_").replace(",", "")
     place.mkdir()

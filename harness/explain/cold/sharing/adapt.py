@@ -1,6 +1,6 @@
-"""Has a framework share weights inside this process, by changing how the backend's calls reach it.
+"""Makes a framework share weights inside this process, by changing the backend's calls to it.
 
-The backend stays the one of a run, with its own options; only the call that takes or makes the weights is
+The backend and its options are the same as in a run; only the call that takes or makes the weights is
 replaced. Each function is called once, after the framework was imported and before a model is loaded.
 """
 
@@ -57,7 +57,7 @@ def _openvino_compiled_once(_folder: Path) -> None:
 
 
 def _torch_mapped(folder: Path) -> None:
-    """The first process to load writes the parameters, and maps them like those after it."""
+    """Maps the parameters from a file, which the first process to load writes."""
     import torch
 
     plain, file = torch.jit.load, folder / "parameters.pt"
@@ -89,7 +89,7 @@ def _torch_of_first(_folder: Path) -> None:
 
 
 def _assign(module: Any, values: Mapping[str, Any]) -> None:
-    """Puts these tensors in place of the module's own, without a copy."""
+    """Replaces the module's tensors by these, without a copy."""
     for name, parameter in (*module.named_parameters(), *module.named_buffers()):
         parameter.data = values[name].detach()
 

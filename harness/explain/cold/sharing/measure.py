@@ -1,4 +1,4 @@
-"""Measures each way to share: memory and start of a second worker beside the first one, and their answers."""
+"""Measures each way to share: memory and start of a second worker next to the first one, and their answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -45,12 +45,12 @@ def new_row(way: Way, backend: str, size_bytes: int | None, failed: str | None) 
 
 
 def plan(way: Way, start: Start, ir: Path | None, trials: Trials, folder: Path) -> Pair:
-    """start: of the backend's own file. ir: OpenVINO's, where there is one. Makes the file that is mapped."""
+    """Plans a pair, and makes the file to map. start: of the backend's own file. ir: OpenVINO's file, if any."""
     folder.mkdir()
     config, path, threads = start.config, start.path, trials.threads
     options = dict(config.backend_option)
     if way.name == FORK:
-        threads = 1  # the others end in the forked process
+        threads = 1  # further threads end in the forked process
     if way.name == INITIALISERS and config.backend == "ort":
         options["share_weights"] = "on"
     if way.name == MAPPED and config.backend == "ort":
@@ -64,7 +64,7 @@ def plan(way: Way, start: Start, ir: Path | None, trials: Trials, folder: Path) 
 
 
 def one_round(pair: Pair, row: dict[str, Any], trials: Trials) -> None:
-    """Adds a round to the row, or the reason why the way cannot be taken."""
+    """Adds a round to the row, or the reason why the way is not possible."""
     if row["failed"] is not None:
         return
     page_cache.read(files_of(pair.path).values())
@@ -73,12 +73,12 @@ def one_round(pair: Pair, row: dict[str, Any], trials: Trials) -> None:
     except HarnessError as e:
         row["failed"] = one_line(e)
     except OSError as e:
-        row["failed"] = f"no memory was read: {e}"
+        row["failed"] = f"the memory could not be read: {e}"
 
 
 def _round(pair: Pair, trials: Trials) -> dict[str, Any]:
-    """alone_bytes: PSS with one worker. growth_bytes: how much more with two. of_model_bytes: as that, since
-    the second process had imported its framework.
+    """Makes a round. alone_bytes: PSS with one worker. growth_bytes: PSS that the second worker adds.
+    of_model_bytes: the part of it after the second process has imported its framework.
     """
     answers = [pair.folder / f"answer-{number}.npz" for number in range(2)]
     with ExitStack() as stack:
@@ -130,7 +130,7 @@ class _Asked(NamedTuple):
 
 @contextmanager
 def _worker(pair: Pair, trials: Trials) -> Iterator[_Asked]:
-    """A worker that has imported its framework; it is killed at the end."""
+    """Starts a worker, which has imported its framework; it is killed at the end."""
     with trials.log.open("ab") as log:
         process, channel = connect(_WORKER, log=log)
     with process, closing(channel):
@@ -154,7 +154,7 @@ def _worker(pair: Pair, trials: Trials) -> Iterator[_Asked]:
 
 
 def compare(plain: Path, other: Path) -> float:
-    """The largest difference of two answers, as a share of the largest value of the first; 0: bit-identical."""
+    """Returns the largest difference of two answers, as a share of the largest value of the first; 0: bit-identical."""
     with np.load(plain, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:
         pairs = [(a[name], b[name]) for name in a.files]
     if all(x.tobytes() == y.tobytes() for x, y in pairs):
@@ -184,7 +184,7 @@ def planned(
     trials: Trials,
     made: Path,
 ) -> tuple[list[Pair], list[dict[str, Any]], list[dict[str, Any]]]:
-    """(pairs, their rows, rows of the ways that cannot be taken)."""
+    """Returns (pairs, their rows, rows of the ways that are not possible)."""
     pairs, rows, absent = [], [], []
     numbers = count()
     for way, backend, reason in wanted:

@@ -1,4 +1,4 @@
-"""The ways to share a model's weights, and which framework cannot take which, with the reason."""
+"""Lists the ways to share a model's weights, and the reasons why some frameworks cannot use some of them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -56,7 +56,7 @@ CANNOT: Mapping[tuple[str, str], str] = {
 
 
 def pairs(backends: Mapping[str, object]) -> Iterator[tuple[Way, str, str | None]]:
-    """(way, backend, the reason why not or None) of every way on every backend."""
+    """Yields (way, backend, reason why not, or None) for every way on every backend."""
     for backend in backends:
         for way in WAYS.values():
             yield way, backend, CANNOT.get((way.name, backend))

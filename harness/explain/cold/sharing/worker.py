@@ -1,4 +1,4 @@
-"""The process of a worker that shares: opens instances, answers one sample, and forks, as its parent says."""
+"""Runs a worker that shares: it opens instances, answers one sample and forks, as its parent requests."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ from harness.models.opened.loading import open_backends
 from harness.types import Backend, Batch
 
 LEAST_WAIT_S = 10.0
-"""A forked process gets this long for its answer, and twenty times what its parent took."""
+"""A forked process gets this long for its answer, plus twenty times the time of its parent."""
 
 
 class Worker:
@@ -72,7 +72,7 @@ class Worker:
 
     def fork(self, answer: Path) -> dict[str, Any]:
         """Forks; the child answers with the instance that was loaded before. `pid`: the child's, which stays
-        until this process ends. Raises PluginUnavailable where the child dies or hangs.
+        until this process ends. Raises PluginUnavailable if the child dies or hangs.
         """
         ours, theirs = socket.socketpair()
         begun_ns = time.monotonic_ns()
@@ -98,12 +98,12 @@ class Worker:
         return {**message["result"], "pid": pid}
 
     def _answer_in_child(self, channel: Channel, begun_ns: int, answer: Path) -> None:
-        """Never returns. Ends when the parent closes its end, as it does when it dies."""
+        """Never returns. Ends when the parent closes its end of the socket, or dies."""
         try:
             forked_ns = time.monotonic_ns() - begun_ns
             channel.send("result", result={"load_ns": forked_ns, **self.run(answer)})
             channel.receive()
-        except BaseException as e:  # noqa: BLE001 - told by the parent
+        except BaseException as e:  # noqa: BLE001 - reported by the parent
             channel.send_error(e)
         finally:
             os._exit(0)
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def _work(channel: Channel) -> None:
-    """Messages: `open` with the request, then `load` and `fork` with the file for an answer; None ends it."""
+    """Handles messages: `open` with the request, then `load` and `fork` with the file for an answer; None ends it."""
     message = channel.receive()
     if message is None:
         return

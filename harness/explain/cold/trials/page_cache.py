@@ -1,4 +1,4 @@
-"""Empties the kernel's page cache of chosen files, and measures how much of them is in it.
+"""Drops chosen files from the kernel's page cache, and measures how much of them is in it.
 
 Source: posix_fadvise(2), POSIX_FADV_DONTNEED: pages that are written to and pages that a process maps stay.
 """
@@ -14,11 +14,11 @@ import numpy as np
 _PIECE_BYTES = 1 << 20
 
 MOST_RESIDENT = 0.05
-"""Share of a file that may stay in the page cache where the file is called cold."""
+"""Largest share of a cold file that may stay in the page cache."""
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Writes out what is not on the disk yet, and asks the kernel to forget the files' pages."""
+    """Writes unsaved pages to the disk, and has the kernel drop the files' pages."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -29,7 +29,7 @@ def drop(paths: Iterable[Path]) -> None:
 
 
 def resident_share(paths: Iterable[Path]) -> float:
-    """Share of the files' pages in the page cache, in [0, 1]. Raises OSError if the kernel does not report it."""
+    """Returns the share of file pages in the page cache, in [0, 1]. Raises OSError if the kernel does not report it."""
     pages = resident = 0
     for path in paths:
         with path.open("rb") as file:
@@ -43,7 +43,7 @@ def resident_share(paths: Iterable[Path]) -> float:
 
 
 def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """One byte for each page; its lowest bit says whether the page is in memory (mincore(2))."""
+    """Returns a byte per page; its lowest bit says whether the page is in memory (mincore(2))."""
     view = np.frombuffer(mapped, np.uint8)
     here = np.zeros(-(-len(view) // mmap.PAGESIZE), np.uint8)
     library = ctypes.CDLL(None, use_errno=True)

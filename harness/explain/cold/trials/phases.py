@@ -1,7 +1,7 @@
 """Separates the phases of a backend's load by timing the framework's calls inside it.
 
 The backend is opened as a run opens it. Each framework does a phase in one public call, which is wrapped
-by a clock before the backend is opened; what no call covers is the rest of the load.
+by a clock before the backend is opened. Time outside these calls is the rest of the load.
 """
 
 import time
@@ -57,7 +57,7 @@ NOTES: Mapping[str, str] = {
     "first run: there is no phase of optimisation",
     "torch": "PyTorch optimises a module while it runs: there is no phase of optimisation",
 }
-"""Backend -> which phases its framework cannot tell apart."""
+"""Backend -> the phases that its framework does not separate."""
 
 FOREIGN = "the backend is a plug-in, whose calls are not known: its load is one phase"
 
@@ -87,10 +87,10 @@ class Clock:
 def watch(backend: str) -> Clock:
     """Wraps the framework's calls for the rest of this process. The framework must be imported.
 
-    A call that this version of the framework lacks is left alone: its time is in the rest of the load.
+    If this version of the framework lacks a call, the call's time is in the rest of the load.
     """
     clock = Clock()
-    # Methods first: the name of a class may stand for a wrapped function afterwards.
+    # Methods first: afterwards the name of a class may refer to a wrapped function.
     for call in sorted(CALLS.get(backend, ()), key=lambda one: not one.owner):
         try:
             owner: Any = import_module(call.module)

@@ -1,4 +1,4 @@
-"""The process of one trial: reads, loads and runs a model for the first time, and times each phase.
+"""Runs the process of one trial: it reads, loads and runs a model for the first time, and times each phase.
 
 It imports little, because its imports are part of the start of the process.
 """
@@ -27,11 +27,11 @@ _SAMPLE = [0]
 
 
 def trial(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Times in ns and the peak of the resident memory in bytes.
+    """Returns times in ns and the peak of the resident memory in bytes.
 
-    request: `config` and `model`, plain; `path`, the model file; `dataset`; `threads`; `runs`, how many
-    steady ones; `read`, whether the files are read from the disk first; `asked_ns`, the monotonic
-    clock when the process was asked for. read_ns is None where nothing was read.
+    request: `config` and `model`, plain; `path`, the model file; `dataset`; `threads`; `runs`, the number of
+    steady runs; `read`, whether the files are read from the disk first; `asked_ns`, the monotonic
+    clock when the process was requested. read_ns is None if nothing was read.
     """
     entered_ns = time.monotonic_ns()
     config, model = from_plain(request["config"]), model_from_json(request["model"])
@@ -70,7 +70,7 @@ def _read_ns(path: Path) -> int:
 
 
 def first_sample(config: RunConfig, model: Model, backend: Backend, name: str) -> tuple[Batch, int]:
-    """The dataset's first sample as a batch, and the time in ns to decode and prepare it."""
+    """Returns the dataset's first sample as a batch, and the time in ns to decode and prepare it."""
     dataset = open_dataset(config, model, name, inputs_of(model, backend))
     with plugin(f"dataset {name!r}"):
         begun_ns = time.monotonic_ns()

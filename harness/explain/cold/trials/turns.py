@@ -17,7 +17,7 @@ COLD, WARM = "cold", "warm"
 
 _TRIAL = "harness.explain.cold.trials.process:trial"
 _LIMIT_S = 900.0
-"""A trial that takes longer is given up."""
+"""A trial that takes longer is aborted."""
 
 
 class Start(NamedTuple):
@@ -44,7 +44,7 @@ class Trials(NamedTuple):
 
 
 def new_row(start: Start) -> dict[str, Any]:
-    """The row of a start in cold.json before its first trial."""
+    """Returns the row of a start in cold.json before its first trial."""
     return {
         **empty_row(start.name, start.config.backend, None),
         "about": start.about,
@@ -55,7 +55,7 @@ def new_row(start: Start) -> dict[str, Any]:
 
 
 def empty_row(name: str, backend: str, failed: str | None) -> dict[str, Any]:
-    """The row of a start without files and trials. failed: why it is impossible here."""
+    """Returns the row of a start without files and trials. failed: why it is impossible here."""
     return {
         "name": name,
         "backend": backend,
@@ -76,7 +76,7 @@ def one_round(
     trials: Trials,
     ended: Callable[[], None],
 ) -> None:
-    """One cold and one warm trial of each start, into its row. ended: called after each trial.
+    """Makes one cold and one warm trial of each start, into its row. ended: called after each trial.
 
     A start that fails keeps its reason, and is not tried again. Raises the HarnessError of a required start.
     """
@@ -106,12 +106,12 @@ def _one(start: Start, row: dict[str, Any], trials: Trials, temperature: str) ->
 
 
 def _cooled(files: Sequence[Path]) -> str | None:
-    """Drops the files from the page cache; the reason where they stay in it."""
+    """Drops the files from the page cache; returns the reason if they stay in it."""
     try:
         page_cache.drop(files)
         share = page_cache.resident_share(files)
     except OSError as e:
-        return f"the page cache cannot be emptied of the file: {e.strerror}"
+        return f"the file cannot be dropped from the page cache: {e.strerror}"
     if share > page_cache.MOST_RESIDENT:
         return (
             f"{show_percent(share)} of the file stays in the page cache: another process maps it, or the "

@@ -29,11 +29,11 @@ LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow")
 
 
 class Unprofiled(Exception):
-    """The reason for a missing layer level; the rest of the profile goes on."""
+    """The reason for a missing layer level; the rest of the profile continues."""
 
 
 def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
-    """The layer level at other batches, or the reason why a batch is refused."""
+    """Measures the layer level at other batches; a refused batch gets its reason."""
     measured, skipped = {}, {}
     for size in batches:
         try:
@@ -48,8 +48,8 @@ def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> d
 def layer_level(
     subject: Subject, batch: int, runs: int, events: Path | None = None
 ) -> tuple[dict[str, Any], Graph | None]:
-    """Returns the level as stored, and the graph of the model's file where it can be read.
-    events: a file for ONNX Runtime's own JSON. Raises Unprofiled where the backend reports no
+    """Returns the level as stored, and the graph of the model's file if it can be read.
+    events: a file for ONNX Runtime's own JSON. Raises Unprofiled if the backend reports no
     kernels.
     """
     is_ort = subject.config.backend == "ort"
@@ -74,7 +74,7 @@ def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Fra
 
 
 def _of_backend(subject: Subject, batch: int, runs: int) -> FrameworkProfile:
-    """Uses a separate instance for this batch: frameworks specialise for it."""
+    """Profiles a separate instance for this batch, because frameworks specialise for it."""
     config, path = subject.config, subject.path
     spec = subject.spec._replace(max_batch=batch)
     with ExitStack() as stack:
@@ -113,7 +113,7 @@ def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, s
 def node_costs(
     wiring: Wiring, graph: Graph | None, tensors: Mapping[str, executed.Tensor]
 ) -> list[NodeCost]:
-    """One for each node of the file; the cost is unknown where the graph lacks the node.
+    """Returns a cost per node of the file; it is unknown if the graph lacks the node.
     tensors: types by name, for tensors unknown to the graph.
     """
     costs = graph_costs(graph) if graph else []

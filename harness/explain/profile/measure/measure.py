@@ -24,14 +24,14 @@ from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
 BUDGET_S = 3.0
-"""For each kind of call: slow models get fewer runs, but at least LEAST_RUNS."""
+"""Time for each kind of call: slow models get fewer runs, but at least LEAST_RUNS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The loaded model under profile.
-    path: the model's file; None where the backend reads none.
-    fixed: the batch fixed by the file; None where it takes any.
+    path: the model's file; None if the backend reads none.
+    fixed: the batch fixed by the file; None if it takes any.
     dataset_name: as it was opened.
     """
 
@@ -45,24 +45,24 @@ class Subject:
     fixed: int | None
 
     def batch(self, size: int) -> Batch:
-        """The dataset's first samples, repeated where it has fewer."""
+        """Returns the dataset's first samples, repeated if it has fewer."""
         indices = [i % len(self.dataset) for i in range(size)]
         return self.dataset.batch(indices)
 
     def feeds(self, size: int) -> dict[str, Array]:
-        """The inputs of such a batch by their names in the file."""
+        """Returns the inputs of such a batch by their names in the file."""
         assert self.path is not None
         return self.model.in_file(self.path, self.batch(size).inputs)
 
     def shapes(self, size: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of `feeds`."""
+        """Returns the shapes of `feeds`."""
         return {name: tuple(rows.shape) for name, rows in self.feeds(size).items()}
 
 
 def opened(
     config: RunConfig, model: Model, dataset: str, spec: InstanceGroup, most: int, stack: ExitStack
 ) -> Subject:
-    """`stack` closes it. most: samples held."""
+    """Opens the model; `stack` closes it. most: number of samples to hold."""
     path = loading.model_file(config, model)
     (backend,) = loading.open_backends(config, model, path, spec, stack)
     inputs = loading.inputs_of(model, backend)
@@ -75,7 +75,7 @@ def opened(
 
 
 def affordable(call: Callable[[], object], most_runs: int) -> int:
-    """Calls once; returns at most `most_runs`, fewer where the runs would exceed BUDGET_S."""
+    """Calls once; returns at most `most_runs`, fewer if the runs would exceed BUDGET_S."""
     begin = time.perf_counter()
     call()
     call_s = max(time.perf_counter() - begin, 1e-9)
@@ -83,7 +83,7 @@ def affordable(call: Callable[[], object], most_runs: int) -> int:
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
-    """Bare calls of the backend, by batch: no harness, LoadGen or profiler around them."""
+    """Times bare calls of the backend by batch, without harness, LoadGen or profiler."""
     measured, skipped = {}, {}
     for size in sorted({batch, *batches}):
         try:
@@ -97,7 +97,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
-    """The rates, or `missing` with the reason: without them only the roofline is missing."""
+    """Returns the rates, or `missing` with the reason: without rates only the roofline is missing."""
     try:
         return here.measure(threads)._asdict()
     except HarnessError:
@@ -109,7 +109,7 @@ def peaks(threads: int) -> dict[str, Any]:
 
 
 def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
-    """The highest of each rate, since noise only slows; `missing` where the first ones have none."""
+    """Returns the highest of each rate, because noise only slows; `missing` if there are no rates."""
     found = [one for one in measured if "flops_per_s" in one and "bytes_per_s" in one]
     if not found:
         return dict(next(one for one in reversed(measured) if "missing" in one))
@@ -119,7 +119,7 @@ def highest(*measured: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
-    """Counters around bare calls of a fresh instance, whose threads belong to them; per call."""
+    """Counts events per bare call of a fresh instance, including its threads."""
     with Counters() as counters, ExitStack() as stack:
         (backend,) = loading.open_backends(
             subject.config, subject.model, subject.path, subject.spec, stack
@@ -173,7 +173,7 @@ def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]
 
 
 def _noise(random: np.random.Generator, rows: Array) -> Array:
-    """Noise of the same type within the samples' range: token numbers must be known ones."""
+    """Makes noise of the same type within the samples' range, because token numbers must be valid."""
     if rows.dtype.kind in "iub":
         low, high = int(rows.min()), int(rows.max())
         return random.integers(low, high, rows.shape, endpoint=True).astype(rows.dtype)

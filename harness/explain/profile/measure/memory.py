@@ -1,8 +1,8 @@
 """Computes a model's memory: weights, inputs, activations, and their growth with the input.
 
-From a graph's shapes. Activations are counted alive from the node that makes them to the last one
-that takes them, nodes in the file's order: the least that any runtime can do without computing a
-tensor twice or in place. The table shows the measured memory beside it.
+The numbers follow from a graph's shapes. An activation counts as alive from the node that makes it to the
+last node that reads it, in the file's order. No runtime needs less, unless it computes a tensor twice or in
+place. The table also shows the measured memory.
 """
 
 import tempfile
@@ -20,13 +20,13 @@ _BATCHES = (1, 2, 4, 8)
 _AREA_FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
 _LENGTHS = (32, 64, 128, 256, 512)
 _LONG_SIDE = 32
-"""Pixels from which on a dimension of four-dimensional input counts as a side of an image."""
+"""Pixels from which a dimension of four-dimensional input counts as the side of an image."""
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Footprint(NamedTuple):
-    """In bytes.
+    """Sizes in bytes.
     activations: most alive at once, including inputs and outputs of the model.
     unknown: tensors whose size depends on data; excluded from all numbers.
     """
@@ -50,7 +50,7 @@ def footprint(graph: Graph) -> Footprint:
 
 
 def _activations(graph: Graph) -> Mapping[str, int | None]:
-    """Tensor -> bytes, for all tensors that depend on the model's input."""
+    """Returns tensor -> bytes, for all tensors that depend on the model's input."""
     outputs = [name for node in graph.layers for name in node.outputs if name]
     tensors = {name: graph.tensors.get(name) for name in (*graph.inputs, *outputs)}
     return {name: tensor.size_bytes if tensor else None for name, tensor in tensors.items()}
@@ -73,13 +73,13 @@ def _most_alive(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def slope(points: Mapping[float, float]) -> float:
-    """Slope of log(bytes) over log(size): 1 for linear growth, 2 for quadratic."""
+    """Returns the slope of log(bytes) over log(size): 1 for linear growth, 2 for quadratic."""
     x, y = (np.log(np.array(list(v), float)) for v in (points.keys(), points.values()))
     return float(np.polyfit(x, y, 1)[0])
 
 
 def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
-    """Returns the footprint of the graph as it is, and its growth with the input.
+    """Returns the footprint of the graph, and its growth with the input.
     shapes: shapes of the model's inputs by name.
     growth: kind -> points (size -> footprint), and why other sizes were refused.
     """
@@ -96,8 +96,8 @@ def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
 
 
 def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
-    """Dimension -> size -> shapes of the inputs. Area: images (n, c, h, w) or (n, h, w, c).
-    Length: the second dimension of two-dimensional integer input, as of tokens.
+    """Returns dimension -> size -> shapes of the inputs. Area: images (n, c, h, w) or (n, h, w, c).
+    Length: the second dimension of two-dimensional integer input, e.g. tokens.
     """
     variants: dict[str, dict[int, _Shapes]] = {
         "batch": {b: {n: (b, *s[1:]) for n, s in shapes.items()} for b in _BATCHES}
@@ -119,7 +119,7 @@ def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
 
 
 def _scaled(shape: tuple[int, ...], area_factor: float) -> tuple[int, ...]:
-    """Sides in multiples of 32, as networks that halve them five times need."""
+    """Scales sides to multiples of 32, because networks may halve them five times."""
     return tuple(
         d if i == 0 or d < _LONG_SIDE else round(d * area_factor**0.5 / 32) * 32
         for i, d in enumerate(shape)

@@ -1,8 +1,8 @@
 """Simulates a call with valgrind to count instructions and cache misses without hardware counters.
 
-Slower than the call by a factor of fifty and more, but nothing else on the machine changes what is
-counted. Never measured: caches without prefetching, threads one at a time, and no more vector
-instructions than valgrind knows.
+The simulation is fifty times slower than the call, or more, but nothing else on the machine changes the
+counts. It is not a measurement: caches do not prefetch, threads run one at a time, and vector instructions
+that valgrind lacks are not used.
 
 Source: Valgrind user manual, Callgrind (cache simulation, options) and "Callgrind Format
 Specification".
@@ -28,11 +28,11 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.loadgen.plan import InstanceGroup
 
 CALLS = 2
-"""Counted calls, after a warm-up call. They differ by some per cent, as each allocates its memory again."""
+"""Counted calls, after a warm-up call. They differ by a few per cent, because each allocates its memory again."""
 
 INSTRUCTIONS = "Ir"
 _MARK = "getpgrp"
-"""A C function that no other code calls: valgrind writes its counts where it begins."""
+"""A C function that no other code calls; valgrind writes its counts when it begins."""
 
 _OPTIONS = (
     "--tool=callgrind",
@@ -57,9 +57,9 @@ class Dump(NamedTuple):
 
 
 def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path) -> dict[str, Any]:
-    """One entry for each counted call. folder: for the logs of valgrind and of the simulated
+    """Returns an entry per counted call. folder: for the logs of valgrind and of the simulated
     process.
-    Raises PluginUnavailable without valgrind, or where valgrind cannot run this model's framework.
+    Raises PluginUnavailable without valgrind, or if valgrind cannot run this model's framework.
     """
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -81,7 +81,7 @@ def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path)
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """Output 1 holds everything before the first mark; the one without a number, all after the last."""
+    """Reads the calls. Output 1 is before the first mark; the output without a number is after the last."""
     count = len(list(out.parent.glob(f"{out.name}.*")))
     if count != CALLS + 1:
         raise ConfigError(f"{count} outputs of valgrind for {CALLS} calls")
@@ -89,7 +89,7 @@ def _of_calls(out: Path) -> list[Dump]:
 
 
 def calls(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Runs under valgrind: the calls, with a mark before each and after the last."""
+    """Makes the calls under valgrind, with a mark before each and after the last."""
     from harness.explain.profile.measure.measure import opened
     from harness.models.manifest.lookup import load_model
 
@@ -108,13 +108,13 @@ def calls(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vector_extensions() -> list[str]:
-    """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated ones."""
+    """Returns the extensions beyond numpy's baseline in this process; under valgrind, the simulated ones."""
     numpy_config: Any = np.show_config(mode="dicts")
     return list(numpy_config["SIMD Extensions"]["found"])
 
 
 def read_dump(path: Path) -> Dump:
-    """Raises ConfigError where the file is missing or its lines do not add up to its total."""
+    """Reads a dump. Raises ConfigError if the file is missing or its lines do not add up to its total."""
     with reading(f"{path.name} is not an output of callgrind", also=(OSError,)):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         header = dict(
@@ -122,7 +122,7 @@ def read_dump(path: Path) -> Dump:
         )
         events = header["events"].split()
         values = [int(word) for word in header["summary"].split()]
-        values += [0] * (len(events) - len(values))  # those at the end are left out
+        values += [0] * (len(events) - len(values))  # zeros at the end are left out
         counts = dict(zip(events, values, strict=True))
         whole = counts[INSTRUCTIONS]
     libraries: Counter[str] = Counter()

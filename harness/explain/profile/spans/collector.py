@@ -40,12 +40,12 @@ class Collector:
     """PEM file of the authority that signed the collector's certificate; None: the system's authorities."""
 
     def __str__(self) -> str:
-        """The URL without its query, which may hold a key."""
+        """Returns the URL without its query, which may hold a key."""
         return self.url.partition("?")[0]
 
 
 def from_environment(variables: Mapping[str, str]) -> Collector:
-    """The collector of OTEL_EXPORTER_OTLP_TRACES_* and, where these are not set, of OTEL_EXPORTER_OTLP_*.
+    """Returns the collector of OTEL_EXPORTER_OTLP_TRACES_* or, if these are not set, of OTEL_EXPORTER_OTLP_*.
 
     Raises one ConfigError with every problem.
     """
@@ -77,7 +77,7 @@ def from_environment(variables: Mapping[str, str]) -> Collector:
 
 
 def _variable(variables: Mapping[str, str], key: str) -> tuple[str, str]:
-    """(name, text) of the first variable that is set; an empty text if none is."""
+    """Returns (name, text) of the first variable that is set; an empty text if none is."""
     general = f"OTEL_EXPORTER_OTLP_{key}"
     for name in (f"OTEL_EXPORTER_OTLP_TRACES_{key}", general):
         if text := variables.get(name, "").strip():
@@ -92,14 +92,14 @@ def _url(text: str) -> str:
 def _protocol(text: str) -> str:
     if not text.startswith("http/"):
         raise ValueError(
-            f"{text!r} is not sent here: name the collector's port for HTTP, which is often 4318, and "
+            f"{text!r} is not supported: name the collector's port for HTTP, which is often 4318, and "
             "set http/json"
         )
     return text
 
 
 def _headers(text: str) -> dict[str, str]:
-    """'api-key=secret,other=value'. A ValueError names the place of a wrong one, never its text."""
+    """Parses 'api-key=secret,other=value'. A ValueError names the place of a wrong header, never its text."""
     headers = {}
     for place, pair in enumerate(text.split(","), start=1):
         match = _HEADER.fullmatch(pair)
@@ -111,7 +111,7 @@ def _headers(text: str) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float:
-    """text: ms."""
+    """Parses a number of milliseconds."""
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not int(text):
         raise ValueError(f"{text!r} is not a number of milliseconds above 0")
     return int(text) / 1e3
@@ -130,7 +130,7 @@ def _pem(text: str) -> Path | None:
 
 
 def post(messages: Iterable[Message], collector: Collector) -> None:
-    """Uses no proxy, follows no redirect. Raises ConfigError where the collector refuses anything."""
+    """Posts without proxies and redirects. Raises ConfigError if the collector refuses anything."""
     parts = urlsplit(collector.url)
     headers = {**collector.headers, "Content-Type": "application/json"}
     if collector.compress:
@@ -164,7 +164,7 @@ def post(messages: Iterable[Message], collector: Collector) -> None:
 
 def _connection(collector: Collector) -> http.client.HTTPConnection:
     parts = urlsplit(collector.url)
-    assert parts.hostname is not None  # by the parser
+    assert parts.hostname is not None  # checked by the parser
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=collector.timeout_s)
     context = ssl.create_default_context(cafile=collector.certificate)
@@ -174,7 +174,7 @@ def _connection(collector: Collector) -> http.client.HTTPConnection:
 
 
 def _refused(body: bytes) -> str:
-    """An ExportTraceServiceResponse's report of dropped spans; "" for none."""
+    """Returns an ExportTraceServiceResponse's report of dropped spans; "" for none."""
     try:
         partial = json.loads(body or b"{}").get("partialSuccess") or {}
         count, why = int(partial.get("rejectedSpans", 0)), partial.get("errorMessage", "")

@@ -1,7 +1,7 @@
 """Exports a profile's spans as OTLP/JSON, and writes them as lines of a file.
 
 Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
-integers, 64-bit integers as text), and its file exporter (one message a line).
+integers, 64-bit integers as text), and its file exporter (one message per line).
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span
 
 SPANS_A_MESSAGE = 1_000
-"""Some 400 kB: no receiver has to hold a whole profile in one line or request."""
+"""About 400 kB, so that no receiver has to hold a whole profile in one line or request."""
 
 _INTERNAL = 1  # SPAN_KIND_INTERNAL
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,12 +27,12 @@ Message = Mapping[str, Any]
 
 
 def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Message]:
-    """All spans belong to one trace, whose id derives from `started` and `model`: spans sent twice
+    """Returns messages of one trace. Its id derives from `started` and `model`, so spans sent twice
     are the same trace.
-    started: ISO 8601 with zone, the time of the first span. Raises TypeError or ValueError
-    otherwise.
+    started: ISO 8601 with zone, the time of the first span. Raises TypeError or ValueError for
+    other text.
     """
-    # Exact: a float holds ns since 1970 to 256 ns.
+    # In integers: a float holds ns since 1970 only to 256 ns.
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]
@@ -89,7 +89,7 @@ def encoded(message: Message) -> bytes:
 
 
 def write(messages_: Iterable[Message], file: Path) -> None:
-    """One message a line. Raises ConfigError where the file exists or cannot be written."""
+    """Writes one message per line. Raises ConfigError if the file exists or cannot be written."""
     try:
         with file.open("xb") as out:
             for message in messages_:

@@ -16,7 +16,7 @@ class Span:
     """start_ns, end_ns: on a clock shared by all spans.
     group, lane: where it is drawn; spans of a lane are disjoint or nested.
     parent: id of the span that contains it.
-    ambiguous: several spans could be the parent, so none is.
+    ambiguous: whether several spans could be the parent; then none is.
     """
 
     id: int
@@ -39,9 +39,9 @@ class Span:
 
 
 def with_parents(spans: Sequence[Span]) -> list[Span]:
-    """Gives spans without a parent the one span of the level above that contains them, in order.
-    The level above is the next level that has spans. If several contain it, as in parallel work,
-    it is marked ambiguous: a run with one thread would decide.
+    """Returns the spans in order, with the one span of the level above that contains them as parent.
+    The level above is the next level that has spans. If several contain a span, as in parallel
+    work, the span is marked ambiguous: a run with one thread would decide.
     """
     present = [level for level in LEVELS if any(span.level == level for span in spans)]
     above = dict(zip(present[1:], present, strict=False))
@@ -61,7 +61,7 @@ def _adopted(span: Span, containers: Sequence[Span]) -> Span:
 
 
 class _Sorted:
-    """By start; `latest` is the running maximum of the ends, so that a search can stop early."""
+    """Spans by start; `_latest` is the running maximum of the ends, so that a search can stop early."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda s: s.start_ns)
@@ -81,7 +81,7 @@ class _Sorted:
 
 
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """For chrome://tracing and ui.perfetto.dev: complete events, times in us from the first span.
+    """Makes a trace for chrome://tracing and ui.perfetto.dev: complete events, in us from the first span.
     Each group is drawn as a process, each lane as a thread.
     """
     start_ns = min((span.start_ns for span in spans), default=0)
@@ -115,7 +115,7 @@ def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """A lane for each (start, end), ascending by start; intervals of a lane do not overlap."""
+    """Yields a lane for each (start, end), ascending by start; intervals of a lane do not overlap."""
     free_at: list[int] = []
     for start, end in intervals:
         lane = next((i for i, free in enumerate(free_at) if free <= start), len(free_at))

@@ -1,6 +1,6 @@
 """Tabulates the whole model by batch: work, traffic and roofline position by batch size. Pure.
 
-From the layer level at the profile's batch and at each of --batches, all of them measured.
+The input is the layer level at the profile's batch and at each of --batches, all measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from harness.results.pages.tables import Cell, Column, Table, columns
 
 
 def batch_tables(profiled: Profiled) -> Iterator[Table]:
-    """No table where only one batch was profiled."""
+    """Yields the tables; none if only one batch was profiled."""
     batches, peaks = profiled.by_batch, profiled.peaks
     if len(batches) < 2:
         return
@@ -56,7 +56,7 @@ def _whole(batches: Mapping[int, LayerLevel], peaks: Peaks | None, skipped: Sequ
 
 
 def _kernels(batches: Mapping[int, LayerLevel], peaks: Peaks | None) -> Table:
-    """One row for each kernel, the slowest at the largest batch first."""
+    """Tabulates a row per kernel, the slowest at the largest batch first."""
     sizes = list(batches)
     largest = sizes[-1]
     rows: list[list[Cell]] = []
@@ -79,5 +79,5 @@ def _kernels(batches: Mapping[int, LayerLevel], peaks: Peaks | None) -> Table:
     heads += [Column(f"rate at {batch}", "FLOP/s") for batch in sizes]
     heads.append(Column("compute-bound from", "count"))
     about = f"every kernel by batch, the slowest at batch {largest} first"
-    notes = ["compute-bound from: the smallest of these batches where the kernel is; -: none"]
+    notes = ["compute-bound from: the smallest batch at which the kernel is compute-bound; -: none"]
     return Table("kernels_by_batch", "Kernels by batch", about, heads, rows, notes)

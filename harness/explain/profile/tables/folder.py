@@ -1,6 +1,6 @@
 """Reads a profile's folder and writes its tables and trace.
 
-profile.json and the harness run beside it hold what was measured; `profile` and `profile --from`
+profile.json and the harness run next to it hold the measurements; `profile` and `profile --from`
 derive everything else from them.
 """
 
@@ -77,7 +77,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(profiled: Profiled) -> Iterator[str]:
-    """The harness run's headline, measured without a profiler; where most time is; then doubts and missing levels."""
+    """Yields the run's headline, measured without a profiler, the slowest kernels, doubts and missing levels."""
     content = profiled.content
     run = content.get("run")
     if run:
@@ -99,7 +99,7 @@ def headline(profiled: Profiled) -> Iterator[str]:
 
 
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
-    """folder: named in the error where its files do not fit together."""
+    """folder: named in the error if its files do not fit together."""
     with reading_run(folder):
         return tables_of(profiled)
 
@@ -113,13 +113,13 @@ def to_json(shown: Sequence[Table]) -> dict[str, Any]:
 
 
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
-    """folder: named in the error where its files do not fit together."""
+    """folder: named in the error if its files do not fit together."""
     with reading_run(folder):
         return profile_trace.spans_of(profiled)
 
 
 def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:
-    """Writes everything but the page. Raises OSError where the folder cannot be written."""
+    """Writes everything but the page. Raises OSError if the folder cannot be written."""
     (folder / TEXT).write_text(visible(hide(text(shown, None))) + "\n", encoding="utf-8")
     write_json(folder / JSON, hidden(to_json(shown)))
     (folder / CSV).mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LayerLevel:
-    """The layer level of a profile at one batch, as it is stored."""
+    """The layer level of a profile at one batch, as stored."""
 
     profile: LayerProfile
     nodes: Sequence[NodeCost]
@@ -77,11 +77,11 @@ class Profiled:
 
     content: Content
     done: Completions | None = None
-    """The rows of the harness run; None where there is none."""
+    """The rows of the harness run; None if there is none."""
 
     @cached_property
     def level(self) -> LayerLevel | None:
-        """The layer level at the profile's own batch; None where it was not measured."""
+        """The layer level at the profile's own batch; None if it was not measured."""
         stored = self.content.get("layer")
         return LayerLevel.from_json(stored) if stored else None
 
@@ -110,7 +110,7 @@ FEW = 3
 
 
 def most_time(level: LayerLevel) -> str:
-    """Says where MOST_TIME of the kernels' time is: in the fewest kernels, or kernel types if more than FEW kernels."""
+    """States the fewest kernels that take MOST_TIME of the time, or the fewest types if these are more than FEW."""
     kernels = [(f"{one.name} ({one.op_type})", one.latency_ns) for one in level.layers]
     share, names = _fewest(kernels)
     of = counted(len(kernels), "kernel")
@@ -122,7 +122,7 @@ def most_time(level: LayerLevel) -> str:
 
 
 def _fewest(times_ns: Sequence[tuple[str, float]]) -> tuple[float, list[str]]:
-    """The longest ones that together have MOST_TIME of the time: their share and names."""
+    """Returns the share and names of the longest ones that together take MOST_TIME of the time."""
     total_ns, sum_ns, names = sum(ns for _, ns in times_ns) or 1.0, 0.0, []
     for name, ns in sorted(times_ns, key=lambda one: -one[1]):
         if sum_ns >= MOST_TIME * total_ns:
@@ -180,7 +180,7 @@ def _layers(level: LayerLevel) -> Table:
 
 
 _OPTIONAL = ("implementation", "spread", "allocated", "of memory")
-"""Columns that are left out of a table where no cell has a value."""
+"""Columns that are left out of a table if no cell has a value."""
 
 
 def _without_empty(table: Table) -> Table:
@@ -238,7 +238,7 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
 
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
-    """The kernel's rate over the highest rate that the roofline allows at its intensity."""
+    """Returns the kernel's rate over the highest rate that the roofline allows at its intensity."""
     rate, intensity, own = layer.flops_per_s, layer.intensity, peaks.of(layer)
     if not rate or not intensity or own is None:
         return None
@@ -278,7 +278,7 @@ def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]
 
 
 def _accounted(level: LayerLevel) -> Table:
-    """Every part of a call outside kernels has a name."""
+    """Tabulates a call; every part outside kernels has a name."""
     parts = level.parts
     times_ns = [
         *((f"kernels {group.name}", group.latency_ns) for group in level.by_type),
@@ -321,7 +321,7 @@ def _thirds(layers: Sequence[Layer]) -> Table:
 
 
 def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
-    """Work is the file's; operators without a rule are listed, not counted as 0."""
+    """Tabulates the file's work; operators without a rule are listed, not counted as 0."""
     layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(la.flops is not None for la in layers if not la.inserted)
@@ -334,12 +334,12 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
         ["kernels executed", f"{len(layers):,}"],
-        ["bytes a call", f"{level.moved_bytes / 1e6:.4g} MB"],
+        ["bytes per call", f"{level.moved_bytes / 1e6:.4g} MB"],
     ]
     if is_known:
         macs = sum(node.macs or 0 for node in nodes) / batch
-        rows.append(["MACs a sample", f"{macs / 1e9:.4g} G"])
-        rows.append(["FLOPs a call", f"{flops / 1e9:.4g} G"])
+        rows.append(["MACs per sample", f"{macs / 1e9:.4g} G"])
+        rows.append(["FLOPs per call", f"{flops / 1e9:.4g} G"])
         rows.append(["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"])
     if is_known and (moved := level.moved_bytes):
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
@@ -355,7 +355,7 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
 
 
 def _sources(level: LayerLevel) -> Table:
-    """Each node of the file with the kernels that compute it, or the reason why none does."""
+    """Tabulates each node of the file with the kernels that compute it, or the reason why none does."""
     layers, eliminated = level.layers, level.profile.eliminated
     kernels: dict[int, list[str]] = {}
     for layer in layers:

@@ -35,7 +35,7 @@ def _hardware(content: Content) -> Iterator[Table]:
     notes = [f"mean of {counts['runs']} bare calls, all threads"]
     cycles, done = (counts["per_call"].get(n) for n in ("cycles", "instructions"))
     if cycles and done:
-        notes.append(f"{done / cycles:.2f} instructions a cycle")
+        notes.append(f"{done / cycles:.2f} instructions per cycle")
     heads = columns("counter | per call [count] | reason")
     about = "perf_event counters around bare calls"
     yield Table("hardware", "Hardware", about, heads, rows, notes)

@@ -1,7 +1,7 @@
 """Builds the tables of a profile from the content of its folder alone.
 
-Pure: profile.json, and the rows of the harness run beside it, in; tables out. Where a level was not
-measured, its tables are not there; `missing` in profile.json says why.
+Pure. The input is profile.json and the rows of the harness run next to it. A level that was not measured
+has no tables; `missing` in profile.json says why.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ UNSTEADY = 1.5
 
 
 def tables(profiled: Profiled) -> list[Table]:
-    """All tables, outermost level first."""
+    """Returns all tables, outermost level first."""
     content, done = profiled.content, profiled.done
     tables = [_levels(profiled)]
     if done is not None:
@@ -66,7 +66,7 @@ def tables(profiled: Profiled) -> list[Table]:
 
 
 def _levels(profiled: Profiled) -> Table:
-    """XSP's leveled experimentation: each number from the run whose deepest level it is."""
+    """Tabulates XSP's leveled experimentation: each number is from the run whose deepest level it is."""
     content, done, level = profiled.content, profiled.done, profiled.level
     rows: list[list[Cell]] = []
     if done is not None:
@@ -107,12 +107,12 @@ def _levels(profiled: Profiled) -> Table:
 
 
 def contended(content: Content) -> Iterator[str]:
-    """Yields a note where other processes disturbed the calls, on which all times of kernels depend."""
+    """Yields a note if other processes disturbed the calls, because all kernel times depend on them."""
     layer = (content.get("layer") or {}).get("profile", {})
     calls = [c for c in (_bare_calls(content), layer.get("plain"), layer.get("profiled")) if c]
     if not calls:
         return
-    load = content.get("load_average")  # of a profile that was stopped there is none
+    load = content.get("load_average")  # a profile that was stopped has none
     then = f", load average {load['before']:.1f} to {load['after']:.1f}" if load else ""
     if content.get("threads") == 1:
         ratio = max(trimmed_mean(c["wall_ns"]) / max(trimmed_mean(c["cpu_ns"]), 1.0) for c in calls)
@@ -154,18 +154,18 @@ def _stages(done: Completions) -> Table:
         p99 = float(spent[int(len(spent) * 0.99)])
         rows.append([stage, float(spent.mean()), float(np.median(spent)), p99, share])
     heads = columns("stage | mean [ns] | p50 [ns] | p99 [ns] | share [share]")
-    about = "where the time of a sample went in the harness run; they sum to its latency"
+    about = "time of a sample by stage in the harness run; the stages add up to its latency"
     return Table("stages", "Stages", about, heads, rows)
 
 
 def phases_of(done: Completions) -> Mapping[str, Sequence[str]]:
-    """Phase -> stages that the run has."""
+    """Returns phase -> stages that the run has."""
     phases = _REMOTE_PHASES if done.is_remote else _LOCAL_PHASES
     return {phase: [s for s in stages if s in done.edges] for phase, stages in phases.items()}
 
 
 def _phases(content: Content, done: Completions) -> Table:
-    """Shares of LoadGen's own latency, which is measured independently of the stages."""
+    """Tabulates shares of LoadGen's latency, which is measured independently of the stages."""
     rows: list[list[Cell]] = []
     for phase, stages in phases_of(done).items():
         spent = sum(float(done.spent_ns(stage).mean()) for stage in stages)
@@ -214,7 +214,7 @@ def _model_tables(content: Content) -> Iterator[Table]:
     within = " (within the noise)" if best.is_unsure else ""
     fastest = max(throughput, key=lambda b: throughput[b])
     notes = [
-        f"optimal batch {optimal}{within}: the smallest from which doubling gains no more than 5 %",
+        f"optimal batch {optimal}{within}: the smallest batch whose doubling gains at most 5 %",
         f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
         *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
     ]
@@ -262,7 +262,7 @@ def _memory(profiled: Profiled) -> Iterator[Table]:
 
 
 def _data(content: Content) -> Iterator[Table]:
-    """The difference is the median over pairs of calls, shown where its 95 % interval excludes 0."""
+    """Tabulates the median difference over pairs of calls, shown if its 95 % interval excludes 0."""
     data = content.get("data") or {}
     if "real" not in data:
         return

@@ -1,7 +1,7 @@
 """Puts a profile's spans on one time line: queries, batches, stages, calls, kernels.
 
 The harness run, the bare calls and the profiled calls happened one after the other, on clocks that
-do not compare: each group begins where the one before it ends.
+cannot be compared, so each group begins where the previous one ends.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,13 @@ from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.results.evidence.stages import Completions
 
 MOST_BATCHES = 2_000
-"""Batches of the harness run in the trace, the first ones; completions.npz has all."""
+"""The number of the harness run's first batches in the trace; completions.npz has all batches."""
 
 _GAP_NS = 1_000_000
 
 
 def spans_of(profiled: Profiled) -> list[Span]:
-    """Parents are found by interval, except where the journal knows them."""
+    """Returns all spans. Parents are found by interval unless the journal has them."""
     ids = count(1)
     groups: list[list[Span]] = []
     content = profiled.content
@@ -46,8 +46,8 @@ def _in_a_row(groups: Sequence[Sequence[Span]]) -> Iterator[Span]:
 
 
 def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
-    """LoadGen's thread launches a batch and a worker executes it: its parent is the query of its
-    first sample, which waits from before the launch to after the execution.
+    """Yields the spans of the run. A batch's parent is the query of its first sample, which waits from
+    before LoadGen's thread launches the batch until after a worker has executed it.
     """
     columns = {name: column.tolist() for name, column in done.columns.items()}
 
@@ -112,8 +112,8 @@ def _calls(
 
 
 def _kernel_spans(level: LayerLevel, ids: Iterator[int]) -> Iterator[Span]:
-    """Shifts the profiler's clock to Python's so that every run lies within its call. Where
-    kernels have no start times, one mean call is drawn, its kernels in a row from its start.
+    """Shifts the profiler's clock to Python's so that every run lies within its call. If
+    kernels have no start times, yields one mean call with its kernels in a row from its start.
     """
     profile = level.profile
     calls, session = profile.profiled, profile.session

@@ -29,7 +29,7 @@ _MOST_SHARED = 0.25
 def doubts(
     profile: LayerProfile, layers: Sequence[Layer], nodes: Sequence[NodeCost], peaks: Peaks | None
 ) -> list[str]:
-    """One line for each failed check. layers: from `layers_of` with the same profile and nodes."""
+    """Returns a line for each failed check. layers: from `layers_of` with the same profile and nodes."""
     if (kernel := misplaced_work(profile, nodes)) is not None:
         return [_wrong_map(kernel)]
     lines = [*_against_nodes(profile, layers, nodes)]
@@ -70,7 +70,7 @@ def _against_nodes(
 def _whole_against_peak(
     profile: LayerProfile, layers: Sequence[Layer], peaks: Peaks
 ) -> Iterator[str]:
-    """The unprofiled call: detects excess work in kernels that are too short to be judged alone."""
+    """Checks the unprofiled call, to detect excess work in kernels that are too short to be judged alone."""
     work = sum(layer.flops or 0 for layer in layers if not layer.is_integer)
     share = work / overhead(profile).plain_ns * 1e9 / peaks.flops_per_s
     if share > MOST_OF_PEAK:

@@ -17,11 +17,11 @@ from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridO
 
 
 def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: GridOptions) -> Axes:
-    """lists: from options.take_lists. A ConfigError names every problem."""
+    """Makes the axes. lists: from options.take_lists. Raises ConfigError with every problem."""
     models = lists.get("model", (config.model,))
     problems = list(_unknown(models, lists.get("backend", ())))
     if options.ops and "model" in lists:
-        problems.append("--ops is instead of --model: drop one")
+        problems.append("--ops replaces --model: drop one")
     if problems:
         raise ConfigError("\n".join(problems))
     models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)

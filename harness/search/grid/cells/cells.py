@@ -30,7 +30,7 @@ CELLS = "cells"
 PROBES = "probes"
 
 BLOCKS = 20
-"""Blocks of consecutive batches whose means give the uncertainty: neighbouring batches are alike."""
+"""Blocks of consecutive batches whose means give the uncertainty, because neighbouring batches are alike."""
 
 JITTER = 1.4826
 """Factor from the median absolute deviation to the standard deviation of a normal distribution."""
@@ -49,14 +49,14 @@ class Cell(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name of its folder."""
+        """The name of the cell's folder."""
         words = [_short(self.model), _short(self.backend), self.precision, self.data]
         words += [re.sub(r"[^A-Za-z0-9.]+", "_", text) for text in self.shape]
         return "-".join([*words, f"t{self.threads}", f"b{self.batch}"])
 
     @property
     def variant(self) -> "Cell":
-        """Cell of the same model, framework, precision and input, whatever the batch and the threads."""
+        """The cell of the same model, framework, precision and input at batch 1 with one thread."""
         return self._replace(batch=1, threads=1)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Cell(NamedTuple):
 
 
 def folder_of(grid: Path, cell: Cell) -> Path | None:
-    """Returns the folder of the cell's finished run: the cell's folder, or a numbered one beside an unfinished run."""
+    """Returns the folder of the cell's finished run: the cell's folder, or a numbered one next to an unfinished run."""
     for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
         number = folder.name.removeprefix(cell.key)
         own = number == "" or (number.startswith("-") and number[1:].isdecimal())
@@ -75,7 +75,7 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """Model -> name in tables: the file's name, with as many parent folders as make it unique."""
+    """Returns model -> name in tables: the file's name, with as many parent folders as make it unique."""
     names = {}
     parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
     for model, own in parts.items():
@@ -87,7 +87,7 @@ def labels(models: Sequence[str]) -> dict[str, str]:
 
 
 def _short(name: str) -> str:
-    """A name for a file; a plug-in or model given by path gets a digest of the path."""
+    """Returns a name for a file; a plug-in or model given by path gets a digest of the path."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
     if not is_path(name) and ":" not in name:
         return plain
@@ -95,7 +95,7 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """All cells. Cells to be compared, precisions above all, follow each other closely in time."""
+    """Yields all cells. Cells to compare, above all precisions, follow each other closely in time."""
     order = product(
         axes.model, axes.shape, axes.data, axes.threads, axes.batch, axes.backend, axes.precision
     )
@@ -104,7 +104,7 @@ def cells(axes: Axes) -> Iterator[Cell]:
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """file: the model in the cell's precision. By default one instance has the machine to itself."""
+    """Returns the configuration of a run, by default of one instance. file: the model in the cell's precision."""
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)
@@ -125,7 +125,7 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
 
 
 class Row(NamedTuple):
-    """The measurements of one cell; None where a number was not measured."""
+    """The measurements of one cell; a number is None if it was not measured."""
 
     model: str
     backend: str
@@ -143,10 +143,10 @@ class Row(NamedTuple):
     jitter: float | None = None
     """Scatter of single batches, as a share of the throughput (see `spread`)."""
     batch_p50_ns: float | None = None
-    """From taking a batch to having answered it."""
+    """From taking a batch to completing its answers."""
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
-    """In the framework alone."""
+    """In the framework only."""
     forward_least_ns: float | None = None
     accuracy: float | None = None
     """In the metric's unit."""
@@ -182,7 +182,7 @@ class Row(NamedTuple):
 
 
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
-    """A ConfigError where the folder's files are not a run's."""
+    """Reads a cell's row. Raises ConfigError if the folder's files are not a run's."""
     files = read_files(folder)
     with reading_run(folder):
         return Row(*cell)._replace(
@@ -198,7 +198,7 @@ def row_of(cell: Cell, folder: Path, below: Path) -> Row:
 
 
 def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
-    """The times of batches. fixed_batch: the batch of the run where the model's file fixes another one."""
+    """Returns the times of batches. fixed_batch: the run's batch, if the model's file fixes a different one."""
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")
     fixed = {"fixed_batch": planned if planned not in (None, cell.batch) else None}
@@ -221,7 +221,7 @@ def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
 
 
 def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
-    """Three (n,) arrays of the batches of `size` samples: duration, time in the framework, end."""
+    """Returns three (n,) arrays for the batches of `size` samples: duration, time in the framework, end."""
     _, first = np.unique(done.columns["batch"], return_index=True)
     first = first[done.columns["batch_size"][first] == size]
     at = {name: done.columns[f"{name}_ns"][first] for name in ("taken", "gathered", "inferred")}
@@ -230,13 +230,13 @@ def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
 
 
 def spread(took_ns: Array) -> tuple[float | None, float | None]:
-    """Uncertainty and jitter of the throughput, as shares; None for fewer than two batches.
+    """Returns uncertainty and jitter of the throughput, as shares; None for fewer than two batches.
 
     took_ns: (n,) durations of batches in order of time. Uncertainty: the standard error of the mean
-    over blocks of neighbours, stalls included. Jitter: 1.4826 times the median absolute deviation of
+    over blocks of neighbours, including stalls. Jitter: 1.4826 times the median absolute deviation of
     single batches over their median.
 
-    Source: tf_cnn_benchmarks' columns of these names, there both over single steps.
+    Source: tf_cnn_benchmarks' columns of these names, which are both over single steps.
     """
     if len(took_ns) < 2:
         return None, None
@@ -262,7 +262,7 @@ def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(files: RunFiles) -> dict[str, Any]:
-    """Energy (of the source that runs.sqlite has), memory and CPU time."""
+    """Returns energy (from the source that runs.sqlite has), memory and CPU time."""
     energy = energy_of(files.result.get("power") or {})
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}

@@ -1,4 +1,4 @@
-"""Declares the options of `sweep` over a grid, and reads the lists that options of a run may be there."""
+"""Declares the options of `sweep` over a grid, and parses the lists that it takes for options of a run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _batch_size = positive(MAX_BATCH)
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """'1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64): between dots, each size doubles the one before."""
+    """Parses '1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64): between dots, each size doubles the previous one."""
     sizes: set[int] = set()
     for part in text.split(","):
         begin, dots, end = part.partition("..")
@@ -38,7 +38,7 @@ def parse_batches(text: str) -> tuple[int, ...]:
 
 
 def parse_price(text: str) -> float:
-    """'1.20/h' -> 1.2 per hour, in any currency."""
+    """Parses '1.20/h' -> 1.2 per hour, in any currency."""
     try:
         price = float(text.strip().removesuffix("/h"))
     except ValueError:
@@ -73,7 +73,7 @@ class GridOptions:
         metavar="NAMES",
     )
     data: tuple[str, ...] | None = option(
-        "real, synthetic, or real,synthetic (default real where the model has data)",
+        "real, synthetic, or real,synthetic (default real if the model has data)",
         parse=words_of(DATA),
         metavar="KINDS",
     )
@@ -83,22 +83,22 @@ class GridOptions:
         metavar="KINDS",
     )
     calibration_dir: Path | None = option(
-        "a --data-dir with the quantisation samples of int8; they are not scored",
+        "folder, as for --data-dir, with the quantisation samples of int8; they are not scored",
         parse=parse_path,
         metavar="PATH",
     )
     accuracy_floor: float | None = option(
-        "score that a cell needs to be in the table of the fastest (default: the model's target)",
+        "least score of a cell in the table of the fastest cells (default: the model's target)",
         parse=parse_floor,
         metavar="SCORE",
     )
     price: float | None = option(
-        "price of an hour of this machine, e.g. 1.20/h; adds samples per price",
+        "price of this machine per hour, e.g. 1.20/h; adds the price of a million samples",
         parse=parse_price,
         metavar="PRICE",
     )
     resume: Path | None = option(
-        "continue the grid of this folder with the options it was begun with",
+        "continue the grid in this folder with its original options",
         parse=parse_path,
         metavar="DIR",
     )
@@ -125,7 +125,7 @@ class Axes(NamedTuple):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Axes":
-        """Raises a KeyError, TypeError or ValueError on other types: cells name folders after the values."""
+        """Raises KeyError, TypeError or ValueError for other types, because folders are named after the values."""
         plain = {name: tuple(value) for name, value in values.items()}
         axes = cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
         if not all(isinstance(text, str) for text in chain(axes.model, axes.backend, *axes.shape)):
@@ -137,7 +137,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """The values of both: the measured ones and the requested ones."""
+        """Joins the values of both: the measured ones and the requested ones."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
@@ -151,7 +151,7 @@ class Grid(NamedTuple):
 
 
 def names_grid(texts: Mapping[str, Any]) -> bool:
-    """Whether the command line names a grid, not rates. texts: text by key of the options on it."""
+    """Whether the command line is for a grid, not for rates. texts: text by key of its options."""
     if not texts.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
     lists = any("," in texts.get(name, "") for name in ("model", "backend", "threads"))
@@ -159,7 +159,7 @@ def names_grid(texts: Mapping[str, Any]) -> bool:
 
 
 def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Takes the lists out of `texts`. Where the common configuration needs a value, the first one stays."""
+    """Takes the lists out of `texts`. If the common configuration needs a value, the first one stays."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():

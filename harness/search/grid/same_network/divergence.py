@@ -23,7 +23,7 @@ class Divergence(NamedTuple):
 
 
 def divergence(ours: Array, theirs: Array) -> Divergence | None:
-    """ours, theirs: (n, ...) raw outputs for the same samples. None where they cannot be compared."""
+    """Returns None if the outputs cannot be compared. ours, theirs: (n, ...) raw outputs for the same samples."""
     if ours.shape != theirs.shape or not ours.size:
         return None
     a, b = (rows.astype(np.float64).reshape(len(rows), -1) for rows in (ours, theirs))
@@ -49,7 +49,7 @@ def _js_bits(a: Array, b: Array) -> float:
 
 
 def _softmax(rows: Array) -> Array:
-    """The softmax of each row; rows that are probabilities already stay as they are."""
+    """Returns the softmax of each row; rows that already are probabilities stay unchanged."""
     if (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, atol=1e-3):
         return rows
     grown: Array = np.exp(rows - rows.max(axis=1, keepdims=True))

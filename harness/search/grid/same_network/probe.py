@@ -82,7 +82,7 @@ def _loaded(dataset: Dataset, indices: list[int]) -> Batch:
 
 
 def _rows(outputs: Outputs, name: str | None) -> list[Array]:
-    """The output `name` of each sample, or its first one."""
+    """Returns the output `name` of each sample, or else the first output."""
     if isinstance(outputs, Mapping):
         outputs = outputs.get(name or "", next(iter(outputs.values())))
     return [np.asarray(row) for row in outputs]

@@ -27,7 +27,7 @@ def write(view: View, folder: Path) -> Path:
 
 
 def _heat_maps(view: View) -> Iterator[Figure]:
-    """One scale for all maps of a number, and in all maps the brighter cell is the better one."""
+    """Yields the heat maps. All maps of a number share a scale, and brighter is always better."""
     maps = view.heat_maps()
     values: dict[str, list[float]] = {}
     for content in maps:
@@ -53,7 +53,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
 
 
 def _lines(view: View) -> Iterator[Figure]:
-    """Throughput over batch, with a line for each way to run the model."""
+    """Yields throughput over batch, with a line per way to run the model."""
     groups: dict[str, list[Row]] = {}
     for row in view.ranked:
         groups.setdefault(_label(view, row), []).append(row)
@@ -92,7 +92,7 @@ def _label(view: View, row: Row) -> str:
 
 
 def _fronts(view: View) -> Iterator[Figure]:
-    """A scatter plot for each pair of measured numbers; filled marks are on the front."""
+    """Yields a scatter plot per pair of measured numbers; filled marks are on the front."""
     beaten = tables.front(view.ranked)
     measured = [(row, tables.numbers(row)) for row in view.ranked]
     names = list(dict.fromkeys(name for _, numbers in measured for name in numbers))
@@ -108,7 +108,7 @@ def _fronts(view: View) -> Iterator[Figure]:
             lines.setdefault(_label(view, one[0]), []).append(one)
         yield Figure(
             f"{y.capitalize()} against {x}",
-            "Filled: on the front, no other cell is at least as good in every number and better in one.",
+            "Filled: on the front. No other cell is at least as good in every number and better in one.",
             [_points(label, own, beaten) for label, own in lines.items()],
             {
                 "xaxis": {"title": f"{x}, {both[0][1].unit}"},

@@ -20,12 +20,12 @@ _NUMBERS = columns(
     "| score [of the metric] | same [share] | energy [J] | memory [bytes]"
 )
 _WORST_WALL = 1.2
-"""From this ratio of wall time to CPU time of one thread on, other programs had the core."""
+"""Ratio of wall time to CPU time of one thread from which other programs had the core."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
     config = view.content["config"]
-    yield f"GRID  {config['scenario']}  {config['duration']} a cell"
+    yield f"GRID  {config['scenario']}  {config['duration']} per cell"
     yield from _precisions(view)
     yield ""
     yield from _cells(view)
@@ -43,7 +43,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 def _titled(
     title: str, heads: Sequence[Column], rows: Sequence[Sequence[TableCell]]
 ) -> Iterator[str]:
-    """A table below its title; nothing without rows."""
+    """Yields a table below its title; nothing without rows."""
     if rows:
         yield ""
         yield title
@@ -63,7 +63,7 @@ def _name(view: View, one: Cell | Row) -> str:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    """The axes on which these cells differ; only they have a column."""
+    """Returns the axes on which these cells differ; only these axes have a column."""
     return [axis for axis in tables.AXES if len({getattr(row, axis) for row in rows}) > 1]
 
 
@@ -74,7 +74,7 @@ def _value(view: View, axis: str, value: Any) -> str:
 
 
 def _word(view: View, axis: str, value: Any) -> str:
-    """A value outside of a column, with its axis where the number alone says too little."""
+    """Formats a value outside of a column, with its axis if the number alone says too little."""
     plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
@@ -140,7 +140,7 @@ def _notes(view: View) -> Iterator[str]:
 
 
 def _networks(view: View) -> Iterator[str]:
-    """The network of every ranked file, once for each size of its input."""
+    """Yields the network of every ranked file, once per input size."""
     for variant, network in view.structures.items():
         is_first = variant.precision == BASELINE and variant not in view.strangers
         if is_first and isinstance(network, Structure):
@@ -149,7 +149,7 @@ def _networks(view: View) -> Iterator[str]:
 
 
 def _left_out(view: View) -> Iterator[str]:
-    """Every reason with the ways to run the model, or the cells, to which it applies."""
+    """Yields every reason with the ways to run the model, or the cells, to which it applies."""
     cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
@@ -167,7 +167,7 @@ def _each(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(view: View, context: Context) -> list[str]:
-    """The parts of a context that differ between cells."""
+    """Returns the parts of a context that differ between cells."""
     varying = _varying(view.rows)
     return [_word(view, axis, value) for axis, value in context if axis in varying]
 

@@ -22,7 +22,7 @@ AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
 
 
 class Line(NamedTuple):
-    """One line of a table: a ratio for each batch. unsure: batches whose ratio may be 1 within the noise."""
+    """One line of a table: a ratio per batch. unsure: batches whose ratio may be 1 within the noise."""
 
     context: Context
     of: str
@@ -31,20 +31,20 @@ class Line(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The optimal batch: doubling it gains too little."""
+    """The optimal batch, whose doubling gains too little."""
 
     context: Context
     optimal: int | None
-    """The doubled batch gives 5 % or less; None where every larger batch gave more."""
+    """The batch whose double gives at most 5 % more; None if every larger batch gave more."""
     largest: int
     throughput_per_s: float
     unsure: bool = False
-    """Within the noise the doubled batch may give more than 5 %, and no larger one settles it."""
+    """Whether the doubled batch may give more than 5 % within the noise, and no larger batch settles it."""
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
-    """Cell -> why it is not ranked. strangers: variant -> why it is another network. scored: the real
-    data have labels, so a precision without its accuracy is not a result.
+    """Returns cell -> why it is not ranked. strangers: variant -> why it is a different network. scored: the
+    real data have labels, so a precision without its accuracy is not a result.
     """
     reasons_by_cell = {}
     for row in rows:
@@ -69,7 +69,7 @@ def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) 
 
 
 def _grouped(rows: Sequence[Row], *axes: str) -> dict[Context, list[Row]]:
-    """The rows grouped by all axes except `axes`."""
+    """Groups the rows by all axes except `axes`."""
     groups: dict[Context, list[Row]] = defaultdict(list)
     for row in rows:
         groups[tuple((a, getattr(row, a)) for a in AXES if a not in axes)].append(row)
@@ -82,7 +82,7 @@ def _ratios(
     base: Callable[[Sequence[Row]], Any],
     speed: Callable[[Row], float | None] = lambda row: row.throughput_per_s,
 ) -> Iterator[Line]:
-    """The speed at each value of `axis` over that at its base value, by batch."""
+    """Yields the speed at each value of `axis` over the speed at its base value, by batch."""
     for context, members in _grouped(rows, axis, "batch").items():
         values: dict[Any, dict[int, Row]] = defaultdict(dict)
         for row in members:
@@ -105,7 +105,7 @@ def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
 
 
 def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
-    """(title, lines) of each table of ratios."""
+    """Yields (title, lines) of each table of ratios."""
     yield f"throughput by precision, times {BASELINE}", precision_gain(rows)
     yield f"median batch by precision, times the speed of {BASELINE}", median_gain(rows)
     fewest = _ratios(rows, "threads", lambda members: min(row.threads for row in members))
@@ -117,12 +117,12 @@ def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
 
 
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
-    """By batch, on which the effect of a precision depends."""
+    """Computes the gain of each precision by batch, because the effect depends on the batch."""
     return list(_ratios(rows, "precision", lambda _members: BASELINE))
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """The speed of the median batch, which other programs disturb less than the mean."""
+    """Computes the gain in the speed of the median batch, which other programs disturb less than the mean."""
     lines = _ratios(
         rows,
         "precision",
@@ -133,7 +133,7 @@ def median_gain(rows: Sequence[Row]) -> list[Line]:
 
 
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:
-    """The optimal batch of each setting that was measured with several batches."""
+    """Returns the optimal batch of each setting that was measured with several batches."""
     return [
         _best(context, {row.batch: row for row in members})
         for context, members in _grouped(rows, "batch").items()
@@ -150,7 +150,7 @@ def _best(context: Context, rows: Mapping[int, Row]) -> Best:
 
 
 def numbers(row: Row) -> dict[str, Number]:
-    """The numbers in which one cell can beat another."""
+    """Returns the numbers in which one cell can beat another."""
     values = {
         "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
         "batch latency": (row.batch_p50_ns, 1e-6, "ms", False),
@@ -166,7 +166,7 @@ def numbers(row: Row) -> dict[str, Number]:
 
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
-    """Cell -> the first cell of the same model, shape and data that beats it in everything, else None."""
+    """Returns cell -> the first cell of the same model, shape and data that beats it in everything, else None."""
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
@@ -182,8 +182,8 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
-    """The cells of the smallest batch that reach the accuracy `floor`, or their model's target; the
-    fastest first. Cells without a score are left out.
+    """Returns the cells of the smallest batch that reach the accuracy `floor`, or else their model's target,
+    the fastest first. Cells without a score are left out.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)
@@ -201,7 +201,7 @@ def _passes(row: Row, floor: float | None) -> bool:
 
 
 def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Maps of precision against batch for each setting and number; null where no cell is ranked."""
+    """Returns maps of precision against batch per setting and number; null where no cell is ranked."""
     measured: dict[str, Callable[[Row], float | None]] = {
         "throughput, samples/s": lambda row: row.throughput_per_s,
         "latency of a batch (p50), ms": lambda row: row.batch_p50_ns and row.batch_p50_ns / 1e6,

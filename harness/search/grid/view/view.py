@@ -33,7 +33,7 @@ _WEIGHTS = {"fp32": ("float32", "float64")}
 
 
 def content_of(folder: Path) -> Mapping[str, Any]:
-    """The content of grid.json; a ConfigError where no grid has written it."""
+    """Returns the content of grid.json. Raises ConfigError if no grid has written it."""
     if not (folder / GRID).is_file():
         raise ConfigError(f"{folder} has no {GRID}: is this a grid's folder?")
     content = files.read_json(folder / GRID, "sweep")
@@ -70,7 +70,7 @@ class View:
 
     @cached_property
     def namesakes(self) -> Sequence[str]:
-        """A line for every two models of the same name that are different networks."""
+        """A line per pair of models that have the same name and are different networks."""
         return tuple(_namesakes(self.structures, self.labels))
 
     @cached_property
@@ -83,7 +83,7 @@ class View:
         return [row for row in self.rows if row.cell not in self.why_not]
 
     def gflop_per_s(self, row: Row) -> float | None:
-        """The speed of an operator, whose work is known, in its fastest batch, as DeepBench reports it."""
+        """Returns an operator's speed in its fastest batch, as DeepBench reports it; None if its work is unknown."""
         about = self.content["ops"].get(row.model)
         if about is None or not row.forward_least_ns:
             return None
@@ -127,7 +127,7 @@ class View:
 
 
 def stored_view(folder: Path, options: GridOptions) -> View:
-    """The view from the files in `folder` alone."""
+    """Reads the view from the files in `folder` alone."""
     content = content_of(folder)
     known = list(cells(Axes.from_json(content["axes"])))
     rows = []
@@ -149,7 +149,7 @@ def stored_view(folder: Path, options: GridOptions) -> View:
 
 
 def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell, str]]:
-    """(variant, reason) where its network differs from the first variant's, or cannot be identified."""
+    """Yields (variant, reason) per network that differs from the first variant's, or cannot be identified."""
     for model in dict.fromkeys(variant.model for variant in structures):
         own = {v: s for v, s in structures.items() if v.model == model}
         first = next(iter(own))
@@ -157,7 +157,7 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
         for variant, network in own.items():
             if isinstance(network, str) or known is None:
                 if variant.backend != first.backend:
-                    yield variant, f"whether it is the same network is not known: {network}"
+                    yield variant, f"it is not known to be the same network: {network}"
             elif why := difference(known._replace(macs=_macs_of(own, variant)), network):
                 yield variant, f"another network of the same name: {why}"
             elif why := _other_precision(variant, network):
@@ -177,11 +177,11 @@ def _namesakes(
             continue
         is_same_input = (here.shape, here.data) == (there.shape, there.data)
         if why := difference(ours, theirs if is_same_input else theirs._replace(macs=None)):
-            yield f"{labels[one]} and {labels[other]} are different networks of one name: {why}"
+            yield f"{labels[one]} and {labels[other]} are different networks of the same name: {why}"
 
 
 def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
-    """Multiplications of the first variant with the same input, on whose size they depend."""
+    """Returns the multiplications of the first variant with the same input, because they depend on its size."""
     alike = (s for v, s in own.items() if (v.shape, v.data) == (variant.shape, variant.data))
     return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
 
@@ -208,7 +208,7 @@ def _structures(
 
 
 def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, float]]:
-    """Agreement of complete accuracy runs with fp32 at the same batch, threads, framework and data."""
+    """Yields the agreement of complete accuracy runs with fp32 at the same batch, threads, framework and data."""
     for row in rows:
         base = folder_of(folder, row.cell._replace(precision=BASELINE))
         if row.precision == BASELINE or not row.folder or base is None:
@@ -218,7 +218,7 @@ def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, flo
 
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
-    """Distance of raw outputs from fp32 in the same framework; fp32 itself: in the first framework."""
+    """Yields the distance of raw outputs from fp32 in the same framework; for fp32, in the first framework."""
     first = {variant.model: variant.backend for variant in reversed(list(variants))}
     for variant in variants:
         base = variant._replace(precision=BASELINE)
