@@ -1,6 +1,6 @@
-"""Checks the measured process's messages: a plug-in runs in that process and can send any.
+"""Checks the messages of the measured process: a plug-in runs in that process and can send any message.
 
-A message that passes has all that the supervisor reads from it, in the types that it expects.
+A message that passes has every value that the supervisor reads, with the expected type.
 """
 
 from collections.abc import Collection, Mapping
@@ -56,7 +56,7 @@ class _Reason(TypedDict):
 
 
 class _Times(TypedDict):
-    """The form of `ServiceTimes.to_json`; every batch takes time."""
+    """The form of `ServiceTimes.to_json`; every time is positive."""
 
     sizes: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
     ns: list[list[Annotated[float, Field(gt=0)]]]
@@ -266,10 +266,10 @@ _MESSAGES: Mapping[str, TypeAdapter[Any]] = {
 
 
 def check(message: object, expected: Collection[str]) -> None:
-    """Raises BadMessage where our own code does not send this message at this time.
+    """Raises BadMessage if the harness's code does not send this message at this point.
 
-    expected: the events that may come next. The content of `loaded` and `calibrated`, which other modules
-    of the measured process fill in their own way, is checked by those who read it.
+    expected: the events that may come next. The content of `loaded` and `calibrated` depends on the module
+    that the measured process runs, so it is checked by the functions that read it.
     """
     event = message.get("event") if isinstance(message, dict) else None
     if not isinstance(event, str) or event not in expected:

@@ -31,7 +31,7 @@ class Setup:
     outdir: Path
     """LoadGen writes its logs here."""
     calibrate_s: float
-    """Seconds for the calibration; 0 where the plan needs none."""
+    """Seconds for the calibration; 0 if the plan needs none."""
 
     @classmethod
     def of(cls, run: ResolvedRun, *, outdir: Path, calibrate_s: float) -> "Setup":
