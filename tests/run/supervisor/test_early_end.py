@@ -91,7 +91,7 @@ def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[i
     with pytest.raises(RunHopeless) as caught:
         limit.check()
     assert str(caught.value) == (
-        "ended early: 12 of 100 queries took longer than 50.0 ms already, 10 may"
+        "ended early: 12 of 100 queries have already taken longer than 50.0 ms, but only 10 may"
     )
 
 
