@@ -37,7 +37,7 @@ def test_a_port_that_was_asked_for_and_is_taken_ends_the_command(tmp_path: Path)
         done = run(*QUICK, "--metrics", place, "--out", str(tmp_path / "r"))
     assert (done.status, done.printed) == (2, "")
     assert done.said == (
-        f"harness: --metrics {place}: Address already in use: choose another, or --no-metrics\n"
+        f"harness: --metrics {place}: Address already in use: choose another, or use --no-metrics\n"
     )
     assert list(tmp_path.iterdir()) == []
 
