@@ -228,7 +228,7 @@ class NodeHandler:
         if len(run) < RUN_BYTES or len(body) % 4:
             raise Refusal(400, "the body is not the number of a run and a list of INT32")
         if self._run not in (b"", run) and arrived_ns - self._asked_ns < SILENT_S * NS_PER_S:
-            raise Refusal(IN_USE, "the node works for another run")
+            raise Refusal(IN_USE, "the node is in use by a different run")
         self._run, self._asked_ns = run, arrived_ns
         indices = np.frombuffer(body, "<i4").tolist()
         count = self._facts.total_count
