@@ -90,7 +90,7 @@ def cut(through: Relay, _host: Host) -> str:
 
 def freeze(through: Relay, _host: Host) -> str:
     through.freeze()
-    return "was not heard of for 10 s"
+    return "sent nothing for 10 s"
 
 
 def kill_process(_through: Relay, host: Host) -> str:
@@ -164,7 +164,7 @@ def test_code_of_the_runs_own_is_not_executed_there(
         more = ("--dataset", f"{data}:Own", "--mode", "performance", *named(*ports))
         assert main(words(url, tmp_path / "run", *more)) == 2
     errors = capfd.readouterr().err
-    assert f"127.0.0.1:{ports[0]}: {data}:Own is a file or module of the run's own" in errors
+    assert f"127.0.0.1:{ports[0]}: {data}:Own is a file or module, and a load host" in errors
     assert f"127.0.0.1:{ports[1]} does not answer" in errors  # both are named
 
 
@@ -236,5 +236,5 @@ def test_a_stranger_is_told_in_a_sentence_and_begins_no_run(
         "trace": "",
     }
     said = capfd.readouterr().err
-    assert said.startswith("harness: 127.0.0.1 sent what no run sends: ")
+    assert said.startswith("harness: 127.0.0.1 sent a message that no run sends: ")
     assert "a run begins" not in said

@@ -224,7 +224,7 @@ def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why
     ("values", "words", "why"),
     [
         (["1", "2"], ["sweep"], "put {} into the command"),
-        (["1", "1"], ["sweep", "--batch", "{}"], "names a value twice"),
+        (["1", "1"], ["sweep", "--batch", "{}"], "contains a value twice"),
         (["1", ""], ["sweep", "--batch", "{}"], "has a value without letters"),
     ],
 )
@@ -253,7 +253,7 @@ def test_a_folder_is_of_one_command(tmp_path: Path, refuses: Said) -> None:
     out.mkdir()
     (out / "nodes.json").write_text('{"command": ["sweep"], "nodes": []}')
     words = ["on", "ray://127.0.0.1:1", "--node-count", "1", "--out", str(out), "--", "tune"]
-    assert "holds the results of another command" in refuses(*words)
+    assert "holds the results of a different command" in refuses(*words)
 
 
 @pytest.mark.parametrize(
