@@ -141,7 +141,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
 @pytest.mark.parametrize(
     ("fields", "status", "problem"),
     [
-        ({"guided_regex": "a"}, 400, "this server does not know the field 'guided_regex'"),
+        ({"guided_regex": "a"}, 400, "this server does not support the field 'guided_regex'"),
         ({"model": "gpt"}, 404, "there is no model 'gpt': this server has 'tinylm'"),
         ({"prompt": ["1", 1]}, 400, "prompt must be a text, a list of token ids, or a list of either"),
         ({"prompt": ""}, 400, "the prompt is empty"),
