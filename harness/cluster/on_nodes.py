@@ -175,7 +175,7 @@ def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, A
         measured = (0, RunInvalid.exit_status)
         return {row["folder"]: row for row in rows if row["status"] in measured}
     if any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty, and holds no {NODES}: pass another --out")
+        raise ConfigError(f"{folder} is not empty, and has no {NODES}: pass another --out")
     files.write_json(path, {**asked, "nodes": []})
     return {}
 
@@ -293,7 +293,7 @@ def _shared_lines(
     if len({row["node"] for row in rows.values()}) > 1:
         yield "several nodes measured, so their numbers also compare machines: rank the results of one node"
     if len(rows) < len(values) or any(row["lost"] for row in rows.values()):
-        yield f"the same command with --out {folder} measures what is missing"
+        yield f"the same command with --out {folder} measures the missing values"
 
 
 def _results(path: Path) -> str:

@@ -70,7 +70,7 @@ REMOTE_ROW_DTYPE = np.dtype(
 """A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if it gave none.
 
 first_token_ns: stamp of the first token; 0 if the reply was not a stream. tokens: of the answer; 0 if unknown.
-late_tokens: tokens that came later after the previous token than the SLO of that time allows.
+late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
 server: number of the server in the order of --url or --nodes.
 """
 
@@ -102,8 +102,8 @@ CACHED_ROW_DTYPE = np.dtype(
         ("evicted", "<i4"),
     ]
 )
-"""One sample of a set of models. acquired_ns: its model was loaded, and no other sample used it. origin: a place in
-harness/models/cache/cache.py, ORIGINS. evicted: models that were evicted for it, and when it was answered.
+"""One sample of a set of models. acquired_ns: when its model was loaded and no other sample used it. origin: index of
+ORIGINS in harness/models/cache/cache.py. evicted: number of models that were evicted for it and at its end.
 """
 
 

@@ -16,7 +16,7 @@ MOST_ROWS = 8192
 
 
 class News:
-    """The rows that a journal has gained since the last call. For one thread."""
+    """Reads the rows that were added to a journal since the last call. For one thread."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

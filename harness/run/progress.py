@@ -1,4 +1,4 @@
-"""Shows on stderr how far work has come: a bar on a terminal, elsewhere a plain line every 10 s."""
+"""Shows the progress of work on stderr: a bar on a terminal, elsewhere a plain line every 10 s."""
 
 import math
 import os
@@ -51,7 +51,7 @@ class Progress:
         return _now_s() >= self._due_s
 
     def series(self, text: str, left_s: float | None, bound: str = "about") -> None:
-        """text: which of how many runs comes next. left_s: estimated time for this run and all later ones.
+        """text: which of how many runs is next. left_s: estimated time for this run and all later ones.
 
         bound: `at most` if the series may end earlier.
         """
@@ -66,7 +66,10 @@ class Progress:
         details: Sequence[str] = (),
         left_s: float | None = None,
     ) -> None:
-        """name: what is done. share: in [0, 1]. share and left_s: None if no end is known."""
+        """Draws the bar or prints a line, if it is due. name: the current work.
+
+        share: in [0, 1]. share and left_s: None if no end is known.
+        """
         is_new = self._bar is not None and name != self._name
         if not (self.is_due or is_new):
             return
@@ -123,7 +126,7 @@ class Pace:
         self._beyond_s: list[float] = []
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
-        """planned_s: the part of the run's time that was known before it, e.g. its --duration."""
+        """Notes the time of a run. planned_s: the part that was known before the run, e.g. its --duration."""
         # A run that ended early does not show how long the remaining runs take beyond their planned time.
         self._beyond_s.append(max(0.0, took_s - planned_s))
 

@@ -134,7 +134,7 @@ class Study(ABC, Generic[Options]):
             self._seal()
 
     def _open_seal(self) -> None:
-        """Removes the seal of a study that is continued. Before, prints what was changed since: a new seal hides it."""
+        """Removes the seal of a continued study, after printing the changes since, which a new seal would hide."""
         if (self.folder / digests.SEAL).is_file():
             say(some_of(list(digests.differences(self.folder))))
             digests.remove(self.folder)
@@ -157,15 +157,15 @@ class Study(ABC, Generic[Options]):
 
     @abstractmethod
     def content(self) -> Mapping[str, Any]:
-        """The content of `file`."""
+        """Returns the content of `file`."""
 
     def to_json(self) -> Mapping[str, Any]:
-        """The output of --json."""
+        """Returns the output of --json."""
         return self.content()
 
     @abstractmethod
     def lines(self) -> Iterable[str]:
-        """The table for people."""
+        """Returns the lines of the table."""
 
     def has_measured(self) -> bool:
         """Whether the folder is kept after an error."""
@@ -264,7 +264,7 @@ def other_reason(result: Mapping[str, Any]) -> Reason | None:
 def show_result(
     content: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]], *, as_json: bool
 ) -> None:
-    """Prints the output of --json, or the table for people."""
+    """Prints the output of --json, or the table."""
     text = json.dumps(content(), indent=2, allow_nan=False) if as_json else "\n".join(lines())
     show(text)
 

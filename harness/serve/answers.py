@@ -17,7 +17,7 @@ _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 
 
 class Refusal(Exception):
-    """The request is answered with an error; the connection stays open."""
+    """Raised to answer a request with an error; the connection stays open."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 class Malformed(Exception):
-    """The connection has no valid request. It is refused with `status`, and closed."""
+    """Raised if a connection has no valid request. It is answered with `status`, and closed."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -69,7 +69,7 @@ class Chunks:
         self._trailer_bytes = 0
 
     def add(self, data: bytes) -> bytes:
-        """Adds received bytes. Returns those that need more bytes to be read, or that follow the body."""
+        """Adds received bytes. Returns the bytes that cannot be read yet, or that follow the body."""
         at = 0
         while not self.is_complete:
             if self._missing:

@@ -48,7 +48,7 @@ class TensorInfo(NamedTuple):
 
 
 class Served(Protocol):
-    """A model that requests of the protocol can describe and call."""
+    """A model that can be described and called with the protocol."""
 
     name: str
     backend_name: str

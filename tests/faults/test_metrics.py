@@ -76,7 +76,7 @@ def test_an_error_of_the_start_is_the_only_line_where_the_default_port_is_taken(
         done = run(*QUICK, *words, default_port=True)
     assert done.status == 2
     (line,) = done.said.splitlines()
-    assert line.startswith("harness: metric 'squad_f1' cannot score what the model answers: ")
+    assert line.startswith("harness: metric 'squad_f1' cannot score the model's answers: ")
 
 
 _Answers = list[bytes]

@@ -54,18 +54,18 @@ class Answerer(NamedTuple):
             )
         if answers.dtype.hasobject:
             raise ConfigError(
-                f"{self._output()} of the model holds texts or other objects, and answers must be "
-                "numbers: turn it into numbers in a manifest with the postprocessing step `hook`: "
-                "--model FILE.yaml, docs/manifest.md"
+                f"{self._output()} of the model has texts or other objects, but answers must be "
+                "numbers: convert them in a manifest with the postprocessing step `hook` "
+                "(--model FILE.yaml, docs/manifest.md)"
             )
 
     def no_numbers(self, row: AnswerRow) -> str:
         """Returns the error message for answers that are rows without numbers."""
         shape = show_shape(("n", *row.shape))
         return (
-            f"{self._output()} of the model holds no numbers for any sample of the warm-up: {row.dtype} of shape "
-            f"{shape}: correct the model or the manifest's postprocessing, or pass a --dataset in which the "
-            "model finds something"
+            f"{self._output()} of the model has no numbers for any sample of the warm-up ({row.dtype} of shape "
+            f"{shape}): correct the model or the manifest's postprocessing, or pass a --dataset for which the "
+            "model has answers"
         )
 
     def _name(self) -> str | None:

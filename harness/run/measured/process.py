@@ -199,7 +199,7 @@ class _Measurement:
             raise
         except ValueError as e:
             raise ConfigError(
-                f"metric {setup.metric!r} cannot score what the model answers: {e}"
+                f"metric {setup.metric!r} cannot score the model's answers: {e}"
             ) from e
         except (Exception, SystemExit):  # noqa: BLE001 - a plug-in's; scoring reports it after the run
             return

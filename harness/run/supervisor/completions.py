@@ -24,7 +24,7 @@ SAMPLES_AT_ONCE = 100_000
 
 
 class Samples(NamedTuple):
-    """The samples of some batches, batch after batch."""
+    """The samples of some batches, in the order of the batches."""
 
     size: Array
     """(batches,) samples of each batch."""

@@ -27,7 +27,7 @@ class MemoryLimit:
     """Checks the newest row of the host log. Python collects no garbage during a run, so cyclic garbage grows."""
 
     def __init__(self, log: HostLog, total_bytes: int) -> None:
-        """log: still growing. total_bytes: memory of the machine or the container."""
+        """log: grows during the run. total_bytes: memory of the machine or the container."""
         self._log = log
         self._total_bytes = total_bytes
         self._first_bytes: float | None = None

@@ -145,7 +145,7 @@ class LoadGenRun:
         config, group = findings.config, findings.resolved.instances
         held = config.performance_count
         if held is not None and held > loaded.total_count:
-            say(f"the dataset has {counted(loaded.total_count, 'sample')}: all are held")
+            say(f"the dataset has only {counted(loaded.total_count, 'sample')}: all are loaded")
         fixed = loaded.fixed_batch
         if fixed is not None and fixed < group.max_batch:
             say(f"the model file fixes the batch: --max-batch is {fixed}")

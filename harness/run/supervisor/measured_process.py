@@ -81,7 +81,7 @@ class Supervised(ABC):
     """The longest round trip to that machine before the run."""
 
     def __init__(self, output: Path, while_waiting: Callable[[], None]) -> None:
-        """output: file for what plug-ins print. while_waiting: called about once a second in `expect`."""
+        """output: file for the output of plug-ins. while_waiting: called about once per second in `expect`."""
         self.clock = ClockWatch()
         self._output = output
         self._while_waiting = while_waiting
@@ -170,7 +170,7 @@ class Supervised(ABC):
     ) -> dict[str, Any]:
         """Watches until LoadGen has ended. Returns the `ended` message, or raises RunDied.
 
-        show: called 4 times a second. load_limit_s: the longest time without progress while the
+        show: called 4 times per second. load_limit_s: the longest time without progress while the
         dataset loads samples.
         """
         while True:

@@ -38,7 +38,7 @@ class Now:
 
 
 class Watchdog:
-    """Reads only what is new at each `look`. Not thread-safe."""
+    """Watches a run; each `look` reads only new rows. Not thread-safe."""
 
     def __init__(self, rows: NewRows) -> None:
         plan = rows.plan

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:@/+-]{0,99}")
 
 
 class Node(NamedTuple):
-    """One server, as it answered."""
+    """One server: the name that it reported, and the time of that request."""
 
     name: str
     round_trip_ns: int

@@ -121,7 +121,7 @@ class Session:
         """Answers one request on each connection, and measures the client's ceiling and floor.
 
         loaded: dataset indices. The kernel's first stamps on a connection may be stale; these requests use them up.
-        Raises ConfigError if a server gives no answer of this model.
+        Raises ConfigError if a server does not answer with this model.
         """
         if self._shared is not None:
             self._shared.place(loaded)

@@ -31,8 +31,8 @@ def check_here(peers: Sequence[tuple[str, bool]]) -> None:
     for address, is_local in peers:
         if not is_local:
             raise ConfigError(
-                f"--backend-option encoding=shm: the server at {address} is on another machine, which cannot "
-                "read this one's memory: drop the option"
+                f"--backend-option encoding=shm: the server at {address} is on a different machine and cannot "
+                "read this machine's memory: drop the option"
             )
 
 

@@ -122,7 +122,7 @@ class Tokens:
     """Sums over the answers of a run. Used by one thread."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
-        """itl_bound_ns: of the SLO of the time between tokens; None without one."""
+        """itl_bound_ns: bound of the SLO on the time between tokens; None without one."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = 0
         # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
@@ -150,7 +150,7 @@ class Tokens:
         return self._streams.add(arrivals, count, count, exact=True)
 
     def add(self, usage: Usage, index: int) -> None:
-        """usage: of one answer. index: of its sample in the dataset."""
+        """Adds the usage of one answer. index: dataset index of its sample."""
         self._answers += 1
         if usage.input is not None:
             self._varied += self._prompts.setdefault(index, usage.input) != usage.input

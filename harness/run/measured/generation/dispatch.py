@@ -24,7 +24,7 @@ def generating_dispatcher(
 
 
 def _samples(ids: Sequence[int], indices: Sequence[int], first: int) -> Iterator[Sample]:
-    """first: issue order of the first sample."""
+    """Yields the samples of one callback. first: issue order of the first sample."""
     return map(Sample, ids, indices, range(first, first + len(ids)))
 
 

@@ -176,7 +176,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Request(socket.SocketIO):
-    """The bytes of a client's request, which must all come before a deadline."""
+    """The bytes of a client's request, which must all arrive before a deadline."""
 
     def __init__(self, connection: socket.socket, deadline_s: float) -> None:
         """deadline_s: on the monotonic clock."""
