@@ -76,7 +76,7 @@ class Mirror:
         if journal.start_ns and started_ns != journal.start_ns:
             away_ns = abs(started_ns - journal.start_ns)
             raise ValueError(
-                f"its schedule started {show_ns(away_ns)} away from the ordered moment"
+                f"its schedule started {show_ns(away_ns)} away from the ordered start"
             )
         journal.start_ns = started_ns
 

@@ -18,11 +18,11 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class BadMessage(PluginUnavailable):
-    """A message that the harness's own code does not send."""
+    """Raised for a message that the harness's code does not send."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"the measured process sent a message that is not the harness's ({why}): remove the "
+            f"the measured process sent a message that the harness does not send ({why}): remove the "
             "plug-in that writes to the harness's connection"
         )
 
@@ -66,7 +66,7 @@ class _Times(TypedDict):
 def _has_times(times: _Times) -> _Times:
     ServiceTimes.from_json(times)
     if times["sizes"] != sorted(set(times["sizes"])):
-        raise ValueError("the batch sizes do not ascend")
+        raise ValueError("the batch sizes are not in ascending order")
     return times
 
 
@@ -77,7 +77,7 @@ class _BothTimes(TypedDict):
 
 def _of_one_sample(both: _BothTimes) -> _BothTimes:
     if any(both[name]["sizes"] != [1] for name in ("before", "after")):
-        raise ValueError("the wide instance answers one sample at once")
+        raise ValueError("the times of the wide instance are not of one sample")
     return both
 
 

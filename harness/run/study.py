@@ -48,13 +48,13 @@ def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
     if config.mlperf:
         yield mlperf
     if config.audit is not None:
-        yield f"--audit is one run, {verb} makes many: drop it"
+        yield f"--audit makes one run, but {verb} makes several: drop it"
     if config.mode == "accuracy":
         yield f"{verb} needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
-        yield f"--metrics-linger waits after one run, {verb} makes many: drop it"
+        yield f"--metrics-linger waits after one run, but {verb} makes several: drop it"
     if config.metrics_push is not None:
-        yield f"--metrics-push keeps one run of a workload, {verb} makes many: drop it"
+        yield f"--metrics-push keeps one run per workload, but {verb} makes several: drop it"
 
 
 class Study(ABC, Generic[Options]):
@@ -146,7 +146,7 @@ class Study(ABC, Generic[Options]):
         try:
             digests.write(self.folder)
         except OSError as e:
-            say(f"{self.folder} has no {digests.SEAL}: it cannot be written: {e.strerror}")
+            say(f"{self.folder} has no {digests.SEAL}, which cannot be written ({e.strerror})")
             return
         if self._config.sign is not None:
             say(signature.sign(self.folder, self._config.sign))

@@ -40,7 +40,7 @@ VERSION = "1"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
 INDEX = "/v2/repository/index"
 _ABSENT = {
-    "model_repository, but for its index": "/v2/repository/",
+    "model_repository, except for its index": "/v2/repository/",
     "system_shared_memory": "/v2/systemsharedmemory",
     "cuda_shared_memory": "/v2/cudasharedmemory",
     "trace": "/v2/trace",

@@ -15,8 +15,8 @@ SILENT_NS = 10_000_000_000
 """A connection without a request for this time is closed if a new connection needs its descriptor."""
 
 TICK_NS = 500_000_000
-"""Most time that counts against peers while the loop works between two checks of the sockets: meanwhile, their bytes
-wait there. This is also the interval of the checks for late peers.
+"""Most time that counts against peers for the loop's work between two checks of the sockets, because their bytes wait
+there during the work. This is also the interval of the checks for late peers.
 """
 
 Peer = TypeVar("Peer")

@@ -205,7 +205,7 @@ def _steps(model: Model) -> Postprocess:
         if step.name in _NOT_HERE:
             raise ConfigError(
                 f"--postprocess: the step {step.name!r} of model {model.name!r} {_NOT_HERE[step.name]}: drop "
-                "--postprocess, or serve a file that answers by itself"
+                "--postprocess, or serve a file that returns the answers itself"
             )
     return postprocessor(steps, output.name if output else None)
 
@@ -225,7 +225,7 @@ def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Back
     except ConfigError:
         if config.input_shape:
             raise
-        say("not warmed up: sizes of its inputs are not known (--input-shape sets them)")
+        say("not warmed up: the sizes of its inputs are unknown (--input-shape sets them)")
         return
     for size in dict.fromkeys((1, served.max_batch)):
         indices = [i % len(noise) for i in range(size)]

@@ -189,7 +189,7 @@ class HostGroup:
     def _bring_answers_together(self) -> Mapping[str, str]:
         """Writes the answers that the hosts kept into one file, in the run's order. Returns its digest, as in `ended`.
 
-        If a file differs from the one that its host wrote, returns that host's digest, which differs from all files here.
+        If a file has changed since its host wrote it, returns the host's digest, which differs from all files here.
         """
         rows = []
         for host in self._hosts:

@@ -83,7 +83,7 @@ class RemoteProcess(Supervised):
         try:
             return socket.create_connection(self._address, LOST_S)
         except OSError as e:
-            raise self._refused(f"does not answer: {one_line(e)}") from None
+            raise self._refused(f"does not answer ({one_line(e)})") from None
 
     def _refused(self, why: str) -> ConfigError:
         return ConfigError(
@@ -95,7 +95,7 @@ class RemoteProcess(Supervised):
         try:
             message = self._channel.receive(LOST_S)
         except (OSError, ValueError) as e:
-            why = f": {one_line(e)}" if isinstance(e, OSError) else ""
+            why = f" ({one_line(e)})" if isinstance(e, OSError) else ""
             raise self._refused(f"{_NO_HOST}{why}") from None
         if message is not None and message.get("event") == "error":
             error = BY_EXIT_STATUS.get(int(message.get("status", 0)), ConfigError)
@@ -198,7 +198,7 @@ class RemoteProcess(Supervised):
             else:
                 return False
         except (KeyError, TypeError) as e:
-            raise ValueError(f"a message is not whole: {e!r}") from None
+            raise ValueError(f"a message is not complete: {e!r}") from None
         return True
 
     def wait_for_exit(self) -> None:

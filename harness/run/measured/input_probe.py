@@ -1,6 +1,6 @@
 """Probes an instance after the run: is each input computed, and does the answer follow the input?
 
-The instance is called as in the run, by `Instance.answer` on a thread with the name of LoadGen's. This module
+The instance is called as in the run, by `Instance.answer` on a thread with the name of LoadGen's thread. This module
 replaces its dataset, responder and journal. Two comparisons are made, in untimed batches:
 
 time      a new batch with slightly changed values, compared with the same batch again and with a batch of the

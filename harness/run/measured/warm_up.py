@@ -55,7 +55,7 @@ class Warmth(NamedTuple):
 
 
 def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[int]:
-    """Returns every batch size that can occur, ascending, except that of Offline's last batch: see `remainders`."""
+    """Returns every batch size that can occur, ascending; `remainders` returns the size of Offline's last batch."""
     if dispatch == "queued":
         return list(range(1, max_batch + 1))
     if dispatch == "sliced":

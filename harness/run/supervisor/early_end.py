@@ -43,7 +43,7 @@ class MemoryLimit:
         if now.waiting and (growth := self.growth()):  # nothing waits if the run is over
             raise RunDied(
                 f"the measured process was ended, because {show_bytes(left_bytes)} of memory were left"
-                f"{growth}: find what the backend keeps of each batch"
+                f"{growth}: find the data that the backend keeps per batch"
             )
 
     def growth(self) -> str:

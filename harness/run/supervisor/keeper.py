@@ -86,7 +86,7 @@ class RunKeeper:
         except OSError as e:
             with suppress(OSError):
                 path.unlink()  # half a file would look complete
-            say(f"{path} was not written: {e.strerror}: the run's numbers are in its other files")
+            say(f"{path} was not written ({e.strerror}): the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> Reason:
         """Notes and returns the reason `not-saved`: the folder cannot be written."""
@@ -136,7 +136,7 @@ class RunKeeper:
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
             path = database.path_in(folder.parent)
-            say(f"{path}: the run was not added: {e}: `runs` does not list {folder.name}")
+            say(f"{path}: the run was not added ({e}), so `runs` does not list {folder.name}")
         except OSError as e:
             self.not_saved(e)
             content = self._result()

@@ -182,7 +182,7 @@ def check_digests(config: RunConfig, loaded: Loaded) -> None:
     _raise_changed(
         (config.model_sha256, config.dataset_digest),
         loaded,
-        "has changed: its digest is {now}, this configuration was written for {before}: restore it, or "
+        "has changed: its digest is {now}, but this configuration was written for {before}. Restore it, or "
         "remove {key} from the configuration",
     )
 
@@ -196,7 +196,7 @@ def check_unchanged(before: Loaded | None, now: Loaded) -> None:
         _raise_changed(
             (before.model_sha256, before.dataset.get("digest")),
             now,
-            "has changed since the performance run: its digest is {now}, it was {before}: run again",
+            "has changed since the performance run: its digest is {now}, but was {before}. Run again",
         )
 
 

@@ -387,7 +387,7 @@ class InlineRemoteDispatcher:
         entry_ns = wall_ns()
         first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
-            flights.turn(0)  # a connection that the server has closed meanwhile is replaced
+            flights.turn(0)  # replaces a connection that the server has closed since
         for flight in _requests(ids, indices, first, self._max_batch):
             flights.submit(flight)
             pending += 1
@@ -400,4 +400,4 @@ class InlineRemoteDispatcher:
         self._looked_ns = wall_ns()
 
     def stop(self) -> None:
-        """There is no thread to stop."""
+        """Does nothing: there is no thread."""

@@ -139,7 +139,7 @@ class Session:
         # A server that refuses only some requests is busy; the run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
-                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or have it serve the same "
+                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make it serve the same "
                 "model as the others"
             )
         try:

@@ -50,7 +50,7 @@ class InlineDispatcher:
             self._answer(ids[start:end], indices[start:end], first + start, wall_ns())
 
     def stop(self) -> None:
-        """There is no thread to stop."""
+        """Does nothing: there is no thread."""
 
 
 class _Workers:

@@ -44,7 +44,7 @@ class InlineGeneratingDispatcher:
             instance.step()
 
     def stop(self) -> None:
-        """There is no thread to stop."""
+        """Does nothing: there is no thread."""
 
 
 class GeneratingDispatcher:

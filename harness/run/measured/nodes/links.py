@@ -78,7 +78,7 @@ class NodeLink:
         reply = self._asked(Request("/harness/journal", method="GET"), ASK_LIMIT_S)
         rows: Array = np.frombuffer(bytes(reply.body), "<i8")
         if rows.size % _STAMPS:
-            raise ConfigError(f"{self.name}: its journal is cut off")
+            raise ConfigError(f"{self.name}: its journal is not complete")
         return rows.reshape(-1, _STAMPS)
 
     def host(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class NodeLink:
             reply = self._links[limit_s].exchange(request)
         except (OSError, BadReply) as e:
             raise ConfigError(
-                f"--nodes: {self.name} does not answer: {one_line(e)}: is `serve --node` running there?"
+                f"--nodes: {self.name} does not answer ({one_line(e)}): is `serve --node` running there?"
             ) from e
         if reply.status == IN_USE:
             raise ConfigError(
@@ -111,7 +111,7 @@ class NodeLink:
         if reply.status != _OK:
             said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))
             raise ConfigError(
-                f"--nodes: {self.name} answered {reply.status} to {request.path}: {said}: it must be a `serve --node` of "
+                f"--nodes: {self.name} answered {reply.status} to {request.path} ({said}): it must be a `serve --node` of "
                 "this version"
             )
         return reply

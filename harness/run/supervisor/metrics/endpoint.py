@@ -186,7 +186,7 @@ class _Request(socket.SocketIO):
     def readinto(self, buffer: Any) -> int | None:
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError("the request is not whole")
+            raise TimeoutError("the request is not complete")
         self._connection.settimeout(left_s)
         return super().readinto(buffer)
 
@@ -307,5 +307,5 @@ class MetricsEndpoint:
         """Keeps serving for --metrics-linger, so that the last scrape includes the verdict."""
         if self._server is not None and self._linger_s:
             if not self._quiet:
-                say(f"metrics stay up for {self._linger_s:g} s; Ctrl-C ends that")
+                say(f"metrics stay available for {self._linger_s:g} s; press Ctrl-C to stop")
             time.sleep(self._linger_s)
