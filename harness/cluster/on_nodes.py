@@ -162,7 +162,7 @@ def folder_names(values: Sequence[str]) -> Sequence[str]:
 
 
 def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Returns the rows of shared commands that have already ended, by folder, without lost, interrupted and failed ones.
+    """Returns the rows of shared commands that have ended, by folder; not of lost, interrupted and failed ones.
 
     Raises ConfigError if the folder belongs to a different command.
     """
@@ -181,7 +181,7 @@ def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, A
 
 
 def _set_aside(folder: Path) -> None:
-    """Renames the files of an interrupted or lost command, because a different node may begin the command again."""
+    """Renames the folder of an interrupted or lost command, because a different node may begin the command again."""
     if folder.exists():
         folder.rename(free_name(folder.with_name(f"{folder.name}.stopped")))
 

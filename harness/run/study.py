@@ -44,7 +44,7 @@ class Ended(Exception):
 
 
 def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
-    """Yields a message per option of `config` that makes no sense for several runs. mlperf: the message for --mlperf."""
+    """Yields a message per option that makes no sense for several runs. mlperf: the message for --mlperf."""
     if config.mlperf:
         yield mlperf
     if config.audit is not None:

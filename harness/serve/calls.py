@@ -87,7 +87,7 @@ def parsed(text: bytes) -> object:
 
 
 def read_call(content: object, served: Served) -> Call:
-    """Checks a request and returns it as a Call. content: of the JSON. Raises Refusal with the name of a faulty field."""
+    """Returns the checked request. content: of the JSON. Raises Refusal with the name of a faulty field."""
     request = _mapping(content, "the request")
     parameters = _parameters(request, "the request")
     request_id = request.get("id")

@@ -93,7 +93,7 @@ class ServedModel:
         self._sizes_vary = any(ANY in tensor.shape[1:] for tensor in self.inputs)
 
     def infer(self, batch: Batch) -> Mapping[str, Array]:
-        """Returns answers by output, each with one row per sample. Raises ConfigError if an output has more or fewer."""
+        """Returns answers by output, with one row per sample. Raises ConfigError if an output has more or fewer."""
         answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
             if rows.shape[:1] != (batch.size,):

@@ -64,7 +64,7 @@ class MergedJournal:
         return any(share.journal.loading for share in self._shares)
 
     def row_counts(self) -> list[int]:
-        """Returns the number of batches of each worker; the arguments `start` and `end` of `rows` count batches, too."""
+        """Returns the number of batches per worker; the arguments `start` and `end` of `rows` count batches, too."""
         return [count for share in self._shares for count in share.journal.row_counts()]
 
     def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
@@ -81,7 +81,7 @@ class MergedJournal:
         return rows
 
     def _take_entries(self) -> None:
-        """Copies the entries of samples issued since the last call. Two threads may do this at once: they copy the same."""
+        """Copies the entries of samples issued since the last call. Two threads at the same time copy the same entries."""
         for at, share in enumerate(self._shares):
             begin, end = self._entered[at], share.journal.issued
             self.entry_ns[share.part[begin:end]] = share.journal.entry_ns[begin:end]

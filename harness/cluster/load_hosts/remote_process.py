@@ -181,7 +181,7 @@ class RemoteProcess(Supervised):
             self._how = f"sent nothing for {LOST_S:.0f} s"
 
     def _is_own(self, message: Mapping[str, Any]) -> bool:
-        """Handles a message of the load host itself, and returns whether it was one. Raises ValueError if it is faulty."""
+        """Handles a message of the load host itself; returns whether it was one. Raises ValueError if it is faulty."""
         try:
             event = message["event"]
             if event == "pong":

@@ -1,1 +1,1 @@
-"""Ray places, starts and ends hosts on the nodes of a cluster; only with --transport actor does it carry batches, too."""
+"""Ray places, starts and ends hosts on the nodes of a cluster; it carries batches only with --transport actor."""

@@ -97,8 +97,8 @@ def connected(nodes: str) -> Iterator[Any]:
         yield ray
     except (ray.exceptions.RayError, ConnectionError) as e:
         raise PluginUnavailable(
-            f"{nodes} fails: {_reason(e).rstrip('.')}: `ray status` and the logs of its machines show why; a full disk or full "
-            "memory can be the cause"
+            f"{nodes} fails ({_reason(e).rstrip('.')}): `ray status` and the logs of its machines show why; a full disk or "
+            "full memory can be the cause"
         ) from e
     finally:
         ray.shutdown()
@@ -248,7 +248,7 @@ def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequen
 
 @contextmanager
 def every_node(ray: Any) -> Iterator[Sequence[Host]]:
-    """Yields a host on each node that has a processor, even a busy node. Its name is the node's address and Ray's id."""
+    """Yields a host on each node with a processor, even a busy one. Its name is the node's address and Ray's id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from harness.cluster.ray.host import NodeActor

@@ -22,7 +22,7 @@ _LOG_LIMIT = 1 << 16
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Returns the path in this folder of a file `name` from a different machine. Refuses a name that leads out of it."""
+    """Returns the path in this folder for a file of a different machine. Refuses a name that leads out of it."""
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
         raise ConfigError(f"{name!r} is not a file name inside a results folder")

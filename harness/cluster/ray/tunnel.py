@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class TunnelEnd:
-    """An actor on a node: the far ends of connections to one port of its machine. Forwards bytes without parsing them."""
+    """An actor on a node: the far ends of connections to one port of its machine. Forwards bytes unparsed."""
 
     def __init__(self, port: int) -> None:
         end_with_raylet()

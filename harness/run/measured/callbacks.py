@@ -55,7 +55,7 @@ class SampleCallbacks:
         """
         self._only_issues = only_issues
         self.slice: dict[str, Any] = {}
-        """The time slice of LoadGen's thread, or why it is the kernel's default; empty if no short one was requested."""
+        """The time slice of LoadGen's thread, or why it is the kernel's default; empty if the default was wanted."""
         self._separate = separate
         self._prepare = prepare
         self._cpus = cpus

@@ -55,7 +55,7 @@ CheckNumbers = Callable[[Dataset, list[int]], None]
 
 
 class Preparation:
-    """The preparation of one run. Call `run`, then `finish` once the plan is known, and `after_run` after LoadGen's run.
+    """Prepares one run. Call `run`, then `finish` once the plan is known, and `after_run` after LoadGen's run.
 
     Between `run` and `finish` some of the dataset's samples are loaded.
     """

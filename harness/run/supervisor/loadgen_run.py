@@ -107,7 +107,7 @@ class LoadGenRun:
             yield process
 
     def _spawn(self, stack: ExitStack, outdir: Path, log: str) -> MeasuredProcess:
-        """Returns a measured process that ends with `stack`. outdir: of LoadGen's logs. log: name of its output file."""
+        """Returns a measured process that ends with `stack`. outdir: of LoadGen's logs. log: name for its output."""
         run = self._findings.resolved
         process = MeasuredProcess(
             self._setup(outdir).to_json(),

@@ -1,4 +1,4 @@
-"""Answers the Open Inference Protocol over gRPC in addition to HTTP: grpcio owns the sockets, the loop's thread computes."""
+"""Answers the Open Inference Protocol over gRPC, too: grpcio owns the sockets, and the HTTP loop's thread computes."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping

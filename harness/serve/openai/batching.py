@@ -22,7 +22,7 @@ class Batching:
         """The first error of the backend."""
 
     def add(self, answer: Answer) -> None:
-        """Adds an answer; its choices join at the next steps with room. Raises ValueError if the model cannot take a prompt."""
+        """Adds an answer; its choices join when there is room. Raises ValueError if the model cannot take a prompt."""
         for choice in answer.choices:
             self._generator.room(choice.one.prompt)
         for choice in answer.choices:

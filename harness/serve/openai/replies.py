@@ -17,7 +17,7 @@ _STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 _CHUNKED = {**_STREAM, "Transfer-Encoding": "chunked"}
 _DONE = b"data: [DONE]\n\n"
 _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""In ms: from arrival to the step that computes the prompt, from there to the last token, and from arrival to sending."""
+"""In ms: from arrival to the step that computes the prompt, from there to sending, and from arrival to sending."""
 
 
 class Answer(Later):

@@ -48,7 +48,8 @@ class InlineGeneratingDispatcher:
 
 
 class GeneratingDispatcher:
-    """Runs one thread per instance. Before each step the thread takes as many waiting samples as its instance has room for.
+    """Runs one thread per instance. Before each step, the thread takes waiting samples, as many as the instance has
+    room for.
 
     While several instances have room, each takes its share of the waiting samples.
     """

@@ -43,7 +43,7 @@ class Generated:
         self._lock = threading.Lock()
 
     def add(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Returns how many tokens were late. stamps_ns: of each token of one answer. index: the sample's dataset index."""
+        """Returns how many tokens were late. stamps_ns: of an answer's tokens. index: the sample's dataset index."""
         with self._lock:
             return self._tokens.generated(stamps_ns, usage, index)
 

@@ -1,4 +1,4 @@
-"""Answers one sample with its model from the cache: takes the stamps, writes the row, and answers even after an error."""
+"""Answers one sample with its model from the cache, even after an error: takes the stamps and writes the row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

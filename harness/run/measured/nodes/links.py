@@ -74,7 +74,7 @@ class NodeLink:
         return Ping(sent_ns, answer["arrived_ns"], answer["now_ns"], wall_ns())
 
     def journal(self) -> Array:
-        """Returns (rows, 6) int64: received, taken, gathered, inferred, postprocessed, sent, in ns of the node's clock."""
+        """Returns (rows, 6) int64: received, taken, gathered, inferred, postprocessed, sent; ns on the node's clock."""
         reply = self._asked(Request("/harness/journal", method="GET"), ASK_LIMIT_S)
         rows: Array = np.frombuffer(bytes(reply.body), "<i8")
         if rows.size % _STAMPS:

@@ -136,7 +136,7 @@ class NodeSession(Session):
         }
 
     def _peers(self) -> Iterator[Mapping[str, Any]]:
-        """Yields the peers. A local address may be a tunnel of Ray or SSH to a different machine, which is not local."""
+        """Yields the peers. A local address may be a tunnel of Ray or SSH; the machine behind it is not local."""
         for peer, facts in zip(super()._peers(), self._opened.facts, strict=True):
             yield {**peer, "local": peer["local"] and facts.boot == boot_id()}
 
