@@ -311,7 +311,7 @@ class Loop:
         self._send(connection, [json_answer(self._problem(status, text), CLOSE, status)])
 
     def _do_work(self) -> None:
-        """Works once, and sends the parts to the clients that are still there."""
+        """Works once, and sends the parts to the clients that are still connected."""
         parts = self._work()
         self._has_work = parts is not None
         for later, content, is_last in parts or ():

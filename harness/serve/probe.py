@@ -179,7 +179,7 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
-    """Yields how to measure the first of the models."""
+    """Yields lines that show how to measure the first model."""
     if not models:
         return
     served, more = models[0], ""

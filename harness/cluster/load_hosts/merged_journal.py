@@ -81,7 +81,7 @@ class MergedJournal:
         return rows
 
     def _take_entries(self) -> None:
-        """Copies the entries of samples issued since the last call. Two threads at the same time copy the same entries."""
+        """Copies the entries of samples issued since the last call. Two threads at once copy the same entries."""
         for at, share in enumerate(self._shares):
             begin, end = self._entered[at], share.journal.issued
             self.entry_ns[share.part[begin:end]] = share.journal.entry_ns[begin:end]

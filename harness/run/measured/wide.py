@@ -124,7 +124,7 @@ class Wide:
         return usual._replace(backend=backend, cpus=cpus[:1])
 
     def _loses(self, plan: LoadPlan, curve: Curve) -> str | None:
-        """Simulates queries at the plan's rate. Returns why they are better without it; None if they are not."""
+        """Simulates queries at the plan's rate. Returns why the wide instance does not help them; None if it does."""
         if plan.target_qps is None:
             return "the rate of the queries is not known before the run"
         assert self.wide_ns is not None

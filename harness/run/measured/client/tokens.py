@@ -143,7 +143,7 @@ class Tokens:
         return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Adds an answer of this process; returns its number of late tokens. stamps_ns: of each token. index: as in `add`."""
+        """Adds an answer of this process; returns its late tokens. stamps_ns: per token. index: as in `add`."""
         self.add(usage, index)
         count = len(stamps_ns)
         arrivals = [(ns, i) for i, ns in enumerate(stamps_ns, 1)]

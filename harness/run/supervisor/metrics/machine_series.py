@@ -22,7 +22,7 @@ from harness.types import PowerSource
 
 _FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)
 _LAST = 64
-"""How many readings of a meter are used for its power: more than one second contains."""
+"""Most readings of a meter that are used for its power; one second has fewer."""
 
 _Readings = Sequence[tuple[int, float]]
 
