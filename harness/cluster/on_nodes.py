@@ -191,7 +191,7 @@ def _problems(words: Sequence[str]) -> Iterator[str]:
     if not verb or not (verb.startswith("-") or verb in VERBS):
         yield f"on: the command is missing: after `--`, add one of {', '.join(VERBS)}, and its options"
     for flag, why in (
-        ("--out", "pass it before `--`: it is the folder of all nodes"),
+        ("--out", "pass it before `--`, because it is the folder of all nodes"),
         ("--nodes", "a command runs on one machine"),
         ("--load-hosts", "a command runs on one machine"),
         ("--from", "it measures nothing"),

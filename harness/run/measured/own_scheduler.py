@@ -226,7 +226,7 @@ class ClosedLoop(Scheduler):
 class ConversationsInTurn(ClosedLoop):
     """Keeps `concurrency` conversations going. Each sends its next turn when the previous turn is answered.
 
-    After its last turn a new conversation begins, drawn with replacement with the sample_index seed. The last
+    After its last turn a new conversation begins, drawn with replacement from the sample_index seed. The last
     conversations may be cut short by the count of queries.
     """
 
