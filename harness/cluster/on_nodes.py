@@ -73,7 +73,9 @@ def ray_head(nodes: str) -> str:
     except ValueError as e:
         raise ConfigError(f"on: {e}") from None
     if not head.startswith(RAY_NODES):
-        raise ConfigError(f"on: {nodes} is not a Ray cluster: give the address of its head, e.g. ray://10.0.0.1")
+        raise ConfigError(
+            f"on: {nodes} is not a Ray cluster: give the address of its head, e.g. ray://10.0.0.1"
+        )
     return head
 
 
@@ -137,7 +139,9 @@ def _list_runs(folder: Path, name: str) -> None:
     """Adds the runs of one node or value to the database of all runs, with their paths in `folder`."""
     for path in sorted((folder / name).rglob(RESULT)):
         place = path.parent.relative_to(folder).as_posix()
-        if is_unfinished(place) or path.parent.parent.name == "probes":  # a search is represented by its best run
+        if (
+            is_unfinished(place) or path.parent.parent.name == "probes"
+        ):  # a search is represented by its best run
             continue
         search = path.with_name(PEAK)
         try:
@@ -170,7 +174,9 @@ def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, A
     if path.is_file():
         stored = files.read_json(path)
         if {"shared": [], **stored} != {**asked, "nodes": stored.get("nodes")}:
-            raise ConfigError(f"{folder} holds the results of a different command: pass another --out")
+            raise ConfigError(
+                f"{folder} holds the results of a different command: pass another --out"
+            )
         rows = stored["nodes"] if asked["shared"] else []
         measured = (0, RunInvalid.exit_status)
         return {row["folder"]: row for row in rows if row["status"] in measured}
@@ -233,9 +239,7 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
             while True:
                 if stopping.caught is not None and not has_asked_to_stop:
                     stopping.go_on()
-                    say(
-                        "stopping the command on every node; a second Ctrl-C does not wait for it"
-                    )
+                    say("stopping the command on every node; a second Ctrl-C does not wait for it")
                     channel.send("stop")
                     has_asked_to_stop = True
                 try:

@@ -75,9 +75,7 @@ class Mirror:
         journal, started_ns = self._journal, start_ns - self._ahead_ns
         if journal.start_ns and started_ns != journal.start_ns:
             away_ns = abs(started_ns - journal.start_ns)
-            raise ValueError(
-                f"its schedule started {show_ns(away_ns)} away from the ordered start"
-            )
+            raise ValueError(f"its schedule started {show_ns(away_ns)} away from the ordered start")
         journal.start_ns = started_ns
 
     def _add_rows(self, worker: int, text: str, indices: str) -> None:

@@ -228,7 +228,9 @@ class Study(ABC, Generic[Options]):
         differ = sorted(k for k in {**ours, **stored} if ours.get(k) != stored.get(k))
         if differ:
             names = ", ".join(differ)
-            raise ConfigError(f"{self.folder} is a {noun} with a different {names}: pass another --out")
+            raise ConfigError(
+                f"{self.folder} is a {noun} with a different {names}: pass another --out"
+            )
 
     def _check_answered(self, finished: Finished, consequence: str) -> None:
         """Raises Ended if the run was stopped, or failed for a reason that is not its load."""

@@ -174,11 +174,14 @@ def _shape(name: str, tensor: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _check(spec: TensorInfo, datatype: str, shape: Sequence[int]) -> None:
     if datatype != spec.datatype:
-        raise Refusal(400, f"input {spec.name!r} is {spec.datatype}, but the request has {datatype}")
+        raise Refusal(
+            400, f"input {spec.name!r} is {spec.datatype}, but the request has {datatype}"
+        )
     pairs = zip(spec.shape[1:], shape[1:], strict=False)
     if len(shape) != len(spec.shape) or any(want not in (ANY, have) for want, have in pairs):
         raise Refusal(
-            400, f"input {spec.name!r} has the shape {[*spec.shape]}, but the request has {[*shape]}"
+            400,
+            f"input {spec.name!r} has the shape {[*spec.shape]}, but the request has {[*shape]}",
         )
 
 

@@ -51,9 +51,13 @@ def _serve_node(
 ) -> int:
     name = options.name if options.name != DEFAULT_NAME else platform.node()
     if options.postprocess:
-        raise ConfigError("--postprocess has no effect on a node, which always postprocesses: drop it")
+        raise ConfigError(
+            "--postprocess has no effect on a node, which always postprocesses: drop it"
+        )
     if options.grpc is not None:
-        raise ConfigError("--grpc cannot be used with --node, which answers only over HTTP: drop it")
+        raise ConfigError(
+            "--grpc cannot be used with --node, which answers only over HTTP: drop it"
+        )
     opened = open_node(config, name, stack)
     with in_use(options.listen):
         listening.listen(BACKLOG)

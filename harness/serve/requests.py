@@ -127,7 +127,9 @@ class Parser:
             self._data = self._data[len(LINE) :]
         data = self._data
         if data[:1] not in (b"", b"\r") and not _FIRST.match(data):
-            raise Malformed(400, "this is not an HTTP request; the server supports HTTP without TLS")
+            raise Malformed(
+                400, "this is not an HTTP request; the server supports HTTP without TLS"
+            )
         separator = _BARE_END if data.partition(b"\n")[0][-1:] != b"\r" else END
         end = data.find(separator)
         if end > MOST_HEAD_BYTES or (end < 0 and len(data) - len(END) >= MOST_HEAD_BYTES):

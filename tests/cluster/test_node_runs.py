@@ -98,6 +98,8 @@ def test_a_node_has_one_run_at_a_time_and_one_name() -> None:
 
         port = url.rpartition(":")[2]
         twice = NodeLinks([url, f"http://localhost:{port}"])
-        with pytest.raises(ConfigError, match=f"localhost:{port} are the same node: drop one of them"):
+        with pytest.raises(
+            ConfigError, match=f"localhost:{port} are the same node: drop one of them"
+        ):
             twice.facts()
         twice.close()

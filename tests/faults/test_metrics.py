@@ -182,7 +182,9 @@ def test_a_database_that_is_locked_all_along_is_one_line_and_the_run_is_whole(
         done = run(*QUICK, "--out", str(tmp_path / "r"))
     assert done.status == 0, done.printed
     assert [line for line in done.said.splitlines() if "runs.sqlite" in line] == [
-        (f"harness: {database}: the run was not added (database is locked), so `runs` does not list r")
+        (
+            f"harness: {database}: the run was not added (database is locked), so `runs` does not list r"
+        )
     ]
     assert result(tmp_path / "r")["verdict"] == "VALID"
     assert check(tmp_path / "r") == []

@@ -160,7 +160,9 @@ def _accepted(message: Mapping[str, Any], folder: Path, allowed: frozenset[str])
                 "execute such code: install it there as a plug-in"
             )
     if config.hook is not None:
-        raise ConfigError("--hook is code, which a load host on a different machine does not execute")
+        raise ConfigError(
+            "--hook is code, which a load host on a different machine does not execute"
+        )
     for header, source in config.header:
         name = source.removeprefix("env:")
         if name not in allowed:

@@ -62,7 +62,9 @@ class RemoteProcess(Supervised):
         self._how = ""  # how the process ended; "" while it runs
         self._was_killed = False
         self._heard_s = self._pinged_s = time.monotonic()
-        self._early: deque[dict[str, Any]] = deque()  # messages that arrived between the first pings
+        self._early: deque[dict[str, Any]] = (
+            deque()
+        )  # messages that arrived between the first pings
         self._pings: list[Ping] = []
         self.clocks: list[ClockOffset] = []
         try:

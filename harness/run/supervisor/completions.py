@@ -175,7 +175,9 @@ def _complete_arrivals(columns: dict[str, Array]) -> None:
     """Drops the kernel's stamps if too many are missing; replaces a few missing ones by the times of reading."""
     arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
     missing = arrived_ns == 0
-    replied = (columns["failed"] == 0) | (arrived_ns != read_ns)  # all others failed without a reply
+    replied = (columns["failed"] == 0) | (
+        arrived_ns != read_ns
+    )  # all others failed without a reply
     if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
     elif missing.any():

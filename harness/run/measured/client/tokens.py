@@ -128,7 +128,9 @@ class Tokens:
         # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
-        self._varied = 0  # answers whose prompt had a different number of tokens than the first time
+        self._varied = (
+            0  # answers whose prompt had a different number of tokens than the first time
+        )
         self._contradictions: Counter[str] = Counter()
         self._doubts: Counter[str] = Counter()
         self._known: Counter[str] = Counter()

@@ -143,7 +143,9 @@ class NodeLinks:
             name = self.links[number].name
             other = names.setdefault(facts.process, name)
             if other != name:
-                raise ConfigError(f"--nodes: {other} and {name} are the same node: drop one of them")
+                raise ConfigError(
+                    f"--nodes: {other} and {name} are the same node: drop one of them"
+                )
         return {self.links[number].name: facts for number, facts in found.items()}
 
     def load(self, indices: Sequence[int]) -> None:

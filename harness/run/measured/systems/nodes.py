@@ -28,9 +28,7 @@ class ModelOnNodes(RemoteModel):
         self.config = as_client(setup.config)
         self._on_wire = setup.config.inputs_on_wire
         if not self._on_wire:
-            self.no_probe = (
-                "the nodes have the samples, so the driver cannot change the inputs"
-            )
+            self.no_probe = "the nodes have the samples, so the driver cannot change the inputs"
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
         start = time.monotonic()

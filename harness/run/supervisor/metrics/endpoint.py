@@ -301,7 +301,9 @@ class MetricsEndpoint:
             self.exporter.push(self._gateway)
         except (OSError, http.client.HTTPException) as e:
             why = one_line(e) or type(e).__name__
-            say(f"--metrics-push {self._gateway} did not take the metrics ({why}): is a Pushgateway there?")
+            say(
+                f"--metrics-push {self._gateway} did not take the metrics ({why}): is a Pushgateway there?"
+            )
 
     def linger(self) -> None:
         """Keeps serving for --metrics-linger, so that the last scrape includes the verdict."""

@@ -64,7 +64,10 @@ class LiveCounts:
         self.scheduled_queries = 0
         self.start_ns: int | None = None
         self._rows: NewRows | None = rows
-        self._newest = (0, 0)  # the batch taken last: end of its samples, time at which it was taken
+        self._newest = (
+            0,
+            0,
+        )  # the batch taken last: end of its samples, time at which it was taken
         self._last_failed_query = -1
 
     def queries(self, samples: int) -> int:
