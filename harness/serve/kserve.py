@@ -242,7 +242,7 @@ class OpenInference:
         stamps: Stamps,
         told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """Returns the parts of the answer. told: text before the times in the header."""
+        """Returns the parts of the answer. The last argument is put before the times in the header."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
         # No time may be negative if the clock was set back in between.

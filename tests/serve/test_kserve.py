@@ -510,7 +510,7 @@ def test_an_output_of_python_s_objects_is_refused_before_it_is_served(value: obj
 
     batch = Batch(2, {"image": np.zeros((2, 1, 8, 8), np.float32)})
     line = (
-        f"^the model's output 'probabilities' has values of the type {type(value).__name__}, and "
+        f"^the model's output 'probabilities' has values of the type {type(value).__name__}, but "
     )
     with pytest.raises(ConfigError, match=line):
         digits(Fake(maps)).infer(batch)

@@ -207,11 +207,11 @@ def test_a_stop_before_the_start_starts_nothing_and_one_after_it_is_no_end() -> 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ([], "name what to run"),
-        (["list"], "name what to run"),
+        ([], "the command is missing"),
+        (["list"], "the command is missing"),
         (["run", "--out", "x"], "--out after `--`"),
         (["--nodes=a:1"], "--nodes after `--`: a command runs on one machine"),
-        (["sweep", "--batch", "{}"], "name the values with --share"),
+        (["sweep", "--batch", "{}"], "list the values with --share"),
     ],
 )
 def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why: str) -> None:

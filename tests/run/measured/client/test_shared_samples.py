@@ -152,7 +152,7 @@ def test_a_server_that_refuses_the_region_is_one_line_and_leaves_nothing() -> No
     machine = Machine()
     with opened(machine) as (_, _, samples):
         machine.refuses = True
-        with pytest.raises(ConfigError, match=r"it answered 400: .*Unable to open shared memory"):
+        with pytest.raises(ConfigError, match=r"\(status 400: .*Unable to open shared memory"):
             samples.place([1])
     assert not file().exists()
 
