@@ -1,6 +1,6 @@
 """Executes one run: on this machine, on the nodes of --nodes, or with the load of --load-hosts.
 
-Verbs that measure a run call this module. The room `run` knows only one measured process, and never imports `cluster`.
+Verbs that measure a run call this module. The package `run` handles one measured process, and never imports `cluster`.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from harness.run.supervisor import job
 
 
 def execute(config: RunConfig, **shown: Any) -> int:
-    """Runs harness.run.supervisor.job.execute; starts the nodes before the run, and ends them after it."""
+    """Calls harness.run.supervisor.job.execute; starts the nodes before the run, and ends them after it."""
     if config.nodes is None:
         return job.execute(config, **_performance_run(config), **shown)
     with ready_nodes(config) as ready:
@@ -21,10 +21,10 @@ def execute(config: RunConfig, **shown: Any) -> int:
 
 
 def measure(config: RunConfig, **how: Any) -> Finished:
-    """Runs harness.run.supervisor.job.measure with the same options; without nodes."""
+    """Calls harness.run.supervisor.job.measure with the same options; nodes are not supported."""
     return job.measure(config, **_performance_run(config), **how)
 
 
 def _performance_run(config: RunConfig) -> dict[str, Any]:
-    """The option of `execute` and `measure` that --load-hosts needs."""
+    """Returns the argument of `execute` and `measure` that --load-hosts needs."""
     return {} if config.load_hosts is None else {"performance_run": HostsRun}

@@ -1,4 +1,4 @@
-"""Lists the nodes that --nodes can name: the machine, the versions and the models of each."""
+"""Lists the nodes that --nodes can refer to, with the machine, versions and models of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,13 +21,13 @@ _FRAMEWORKS = ("onnxruntime", "openvino", "tensorflow-cpu", "tensorflow", "torch
 
 
 def lines(text: str) -> Iterator[str]:
-    """The table for nodes as --nodes names them. Raises a ConfigError for those that cannot be asked."""
+    """Yields the table of the nodes. text: as in --nodes. Raises ConfigError for nodes that cannot be listed."""
     try:
         nodes = parse_nodes(text)
     except ValueError as e:
         raise ConfigError(f"--nodes: {e}") from None
     if nodes.startswith(LOCAL_NODES):
-        raise ConfigError(f"--nodes {nodes} are started by a run: there are none to list")
+        raise ConfigError(f"--nodes {nodes}: a run starts these nodes, so there are none to list")
     yield from _of_ray(nodes) if nodes.startswith(RAY_NODES) else _of_addresses(nodes.split(","))
 
 

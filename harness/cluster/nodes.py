@@ -1,4 +1,4 @@
-"""Makes the nodes of a run ready: starts them here or on a Ray cluster, or asks those that the user has started."""
+"""Makes the nodes of a run ready: starts them here or on a Ray cluster, or checks nodes that the user has started."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ NODE_MODULE = "harness.serve.node.child"
 PLACER_MODULE = "harness.cluster.ray.placer"
 
 END_LIMIT_S = 15.0
-"""Time in which the placer ends the nodes of a Ray cluster, before it is killed and the cluster ends them."""
+"""Time limit for the placer to end the nodes of a Ray cluster; then it is killed and the cluster ends them."""
 
 _OF_THE_DRIVER = (
     "nodes",
@@ -36,15 +36,15 @@ _OF_THE_DRIVER = (
     "user_conf",
     "audit",
 )
-"""Fields of a run that its nodes do not get."""
+"""Fields of a run's configuration that its nodes do not get."""
 
 
 @contextmanager
 def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
-    """Yields the configuration with the addresses of its ready nodes; nodes that were started here end with the block.
+    """Yields the configuration with the addresses of its ready nodes. Nodes that this started end with the block.
 
-    Raises the error of a node that cannot be started, and a ConfigError if a node of the user does not answer, or
-    runs another version.
+    Raises the error of a node that cannot be started, and ConfigError if a user's node does not answer or
+    runs a different version.
     """
     assert config.nodes is not None
     if config.nodes.startswith(RAY_NODES):
@@ -62,7 +62,7 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
         _check_count(config, len(addresses))
         asked = _with(config, addresses)
         with ExitStack() as stack:
-            open_nodes(asked, stack)  # before the run begins: the measured process asks them again
+            open_nodes(asked, stack)  # only a check: the measured process opens them again
         yield asked
         return
     count = int(config.nodes.removeprefix(LOCAL_NODES))
@@ -85,7 +85,7 @@ def _check_count(config: RunConfig, count: int) -> None:
 
 
 def of_node(config: RunConfig) -> RunConfig:
-    """The configuration that a node gets of a run."""
+    """Returns the configuration that a node of the run gets."""
     values: dict[str, Any] = {
         name: RunConfig.__dataclass_fields__[name].default for name in _OF_THE_DRIVER
     }
@@ -93,7 +93,7 @@ def of_node(config: RunConfig) -> RunConfig:
 
 
 def shares(cores: Cores, count: int) -> Sequence[Sequence[int]]:
-    """The logical processors of each of `count` nodes: whole cores; with more nodes than cores several share one."""
+    """Returns the logical processors per node: whole cores. With more nodes than cores, several nodes share a core."""
     groups = cores.groups
     if count >= len(groups):
         return [groups[number % len(groups)] for number in range(count)]

@@ -1,9 +1,9 @@
 """Runs commands of the harness on several machines, and gathers the results in one folder.
 
-Either each machine has the same command: a study is measured whole on each, so its runs are ranked with runs of the
-same machine only. Or the machines share a list of values: the next free one has the command with the next value. The
-folder has a folder for each node or value, `nodes.json`, and a database of all runs; the same command with the same
---out goes on where it was.
+Either every machine runs the same command: each measures a whole study, so runs are ranked only with runs of the
+same machine. Or the machines share a list of values: the next free machine runs the command with the next value. The
+results folder has one folder per node or value, `nodes.json`, and a database of all runs. The same command with the
+same --out continues where it stopped.
 """
 
 import re
@@ -37,10 +37,10 @@ from harness.results.run_folder import PEAK, RESULT
 GATHER_MODULE = "harness.cluster.ray.gather"
 NODES = "nodes.json"
 VERBS = ("run", "peak", "sweep", "tune", "profile", "bricks")
-"""Verbs that leave a folder of results at --out."""
+"""Verbs that write a results folder to --out."""
 
 END_LIMIT_S = 15.0
-"""Time in which the process that asks Ray ends, once it has sent the rows."""
+"""Time limit for the process that calls Ray to end after it has sent the rows."""
 
 _LOOK_EVERY_S = 0.5
 _HEADS = columns("node | machine | CPU | status | results")
@@ -52,14 +52,14 @@ _NOT_LISTED: tuple[type[Exception], ...] = (
     ConfigError,
     *files.WRONG_CONTENT,
 )
-"""Errors of one run's files, which leave it out of the database of all."""
+"""Errors of one run's files; such a run is not added to the database of all runs."""
 
 PLACE = "{}"
-"""Each value takes this place in the command."""
+"""Each value replaces this text in the command."""
 
 
 def parsed(nodes: str, count: str) -> tuple[str, int]:
-    """(ray://HOST:PORT, how many nodes). A ConfigError for anything else."""
+    """Returns (ray://HOST:PORT, number of nodes). Raises ConfigError for anything else."""
     try:
         return ray_head(nodes), positive(MOST_NODES)(count)
     except ValueError as e:
@@ -67,20 +67,22 @@ def parsed(nodes: str, count: str) -> tuple[str, int]:
 
 
 def ray_head(nodes: str) -> str:
-    """ray://HOST:PORT. A ConfigError for anything else."""
+    """Returns ray://HOST:PORT. Raises ConfigError for anything else."""
     try:
         head = parse_nodes(nodes)
     except ValueError as e:
         raise ConfigError(f"on: {e}") from None
     if not head.startswith(RAY_NODES):
-        raise ConfigError(f"on: {nodes} is not a Ray cluster: name its head, e.g. ray://10.0.0.1")
+        raise ConfigError(
+            f"on: {nodes} is not a Ray cluster: give the address of its head, e.g. ray://10.0.0.1"
+        )
     return head
 
 
 def execute(
     nodes: str, count: int, words: Sequence[str], folder: Path, values: Sequence[str] = ()
 ) -> int:
-    """Returns 0, the highest exit status of the commands, 5 if one was lost, or the status of a signal.
+    """Runs the command. Returns the highest exit status of the commands, 5 if one was lost, or a signal's status.
 
     values: the values of --share; () if each node runs the whole command.
     """
@@ -134,10 +136,12 @@ def execute(
 
 
 def _list_runs(folder: Path, name: str) -> None:
-    """Adds the runs of one node or value to the database of all, under their places in `folder`."""
+    """Adds the runs of one node or value to the database of all runs, with their paths in `folder`."""
     for path in sorted((folder / name).rglob(RESULT)):
         place = path.parent.relative_to(folder).as_posix()
-        if is_unfinished(place) or path.parent.parent.name == "probes":  # a search is its best run
+        if (
+            is_unfinished(place) or path.parent.parent.name == "probes"
+        ):  # a search is represented by its best run
             continue
         search = path.with_name(PEAK)
         try:
@@ -148,7 +152,7 @@ def _list_runs(folder: Path, name: str) -> None:
 
 
 def folder_names(values: Sequence[str]) -> Sequence[str]:
-    """A folder for each value: its letters, with a number where several have the same ones."""
+    """Returns a folder name per value: the value's letters, with a number if several values have the same letters."""
     names: list[str] = []
     for value in values:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", value).strip("._") or "value"
@@ -162,26 +166,28 @@ def folder_names(values: Sequence[str]) -> Sequence[str]:
 
 
 def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Rows of shared commands that ended before, by their folder; those that were lost, interrupted or failed are not.
+    """Returns the rows of shared commands that have ended, by folder; not of lost, interrupted and failed ones.
 
-    A ConfigError where the folder is of another command.
+    Raises ConfigError if the folder belongs to a different command.
     """
     path = folder / NODES
     if path.is_file():
         stored = files.read_json(path)
         if {"shared": [], **stored} != {**asked, "nodes": stored.get("nodes")}:
-            raise ConfigError(f"{folder} holds the results of another command: pass another --out")
+            raise ConfigError(
+                f"{folder} holds the results of a different command: pass another --out"
+            )
         rows = stored["nodes"] if asked["shared"] else []
         measured = (0, RunInvalid.exit_status)
         return {row["folder"]: row for row in rows if row["status"] in measured}
     if any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty, and holds no {NODES}: pass another --out")
+        raise ConfigError(f"{folder} is not empty, and has no {NODES}: pass another --out")
     files.write_json(path, {**asked, "nodes": []})
     return {}
 
 
 def _set_aside(folder: Path) -> None:
-    """Keeps what an interrupted or lost command has left, under another name: another node may begin it again."""
+    """Renames the folder of an interrupted or lost command, because a different node may begin the command again."""
     if folder.exists():
         folder.rename(free_name(folder.with_name(f"{folder.name}.stopped")))
 
@@ -189,9 +195,9 @@ def _set_aside(folder: Path) -> None:
 def _problems(words: Sequence[str]) -> Iterator[str]:
     verb = words[0] if words else ""
     if not verb or not (verb.startswith("-") or verb in VERBS):
-        yield f"on: name what to run after `--`: {', '.join(VERBS)}, and its options"
+        yield f"on: the command is missing: after `--`, add one of {', '.join(VERBS)}, and its options"
     for flag, why in (
-        ("--out", "pass it before `--`: it is the folder of all nodes"),
+        ("--out", "pass it before `--`, because it is the folder of all nodes"),
         ("--nodes", "a command runs on one machine"),
         ("--load-hosts", "a command runs on one machine"),
         ("--from", "it measures nothing"),
@@ -211,19 +217,19 @@ def _has_gpu(words: Sequence[str]) -> bool:
 def _share_problems(words: Sequence[str], values: Sequence[str]) -> Iterator[str]:
     takes_values = any(PLACE in word for word in words)
     if values and not takes_values:
-        yield f"on: --share: put {PLACE} into the command, where a value goes"
+        yield f"on: --share: put {PLACE} into the command in place of a value"
     if takes_values and not values:
-        yield f"on: the command has the place {PLACE} for a value: name the values with --share"
+        yield f"on: the command has {PLACE} in place of a value: list the values with --share"
     if "" in values:
         yield f"on: --share {','.join(values)} has a value without letters"
     if len(set(values)) < len(values):
-        yield f"on: --share {','.join(values)} names a value twice"
+        yield f"on: --share {','.join(values)} contains a value twice"
 
 
 def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None]) -> int | None:
-    """Returns the signal that stopped it; a second one raises Stopped.
+    """Runs the commands. Returns the signal that stopped them, None without one; a second signal raises Stopped.
 
-    keep: takes a row for each command that has ended.
+    keep: called with the row of each command that has ended.
     """
     process, channel = child.connect(GATHER_MODULE, new_session=True)
     with process, closing(channel), stoppable() as stopping:
@@ -233,9 +239,7 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
             while True:
                 if stopping.caught is not None and not has_asked_to_stop:
                     stopping.go_on()
-                    say(
-                        "stopping the command on every node; a second Ctrl-C leaves what is still there"
-                    )
+                    say("stopping the command on every node; a second Ctrl-C does not wait for it")
                     channel.send("stop")
                     has_asked_to_stop = True
                 try:
@@ -244,10 +248,10 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
                 except TimeoutError:
                     continue
                 if message is None and stopping.caught is not None:
-                    return stopping.caught  # before any node was ours
+                    return stopping.caught  # before any node was taken
                 if message is None:
                     raise PluginUnavailable(
-                        f"on: the process that asks Ray ended with status {process.wait()}"
+                        f"on: the process that calls Ray ended with status {process.wait()}"
                     )
                 if message["event"] == "log":
                     say(f"{message['node']}: {message['text'].removeprefix('harness: ')}")
@@ -259,14 +263,14 @@ def _gathered(setup: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None
                     process.wait(END_LIMIT_S)
                     return stopping.caught
         except BaseException:
-            process.kill()  # the cluster ends what it had on the nodes
+            process.kill()  # the cluster then ends its actors on the nodes
             raise
 
 
 def _error_of(message: Mapping[str, Any]) -> Exception:
     error = BY_EXIT_STATUS.get(message["status"])
     if error is None:
-        return RuntimeError(f"the process that asks Ray failed:\n{message['trace']}")
+        return RuntimeError(f"the process that calls Ray failed:\n{message['trace']}")
     return error(message["text"])
 
 
@@ -276,13 +280,13 @@ def _lines(rows: Mapping[str, Mapping[str, Any]], folder: Path, verb: str) -> It
         for row in sorted(rows.values(), key=itemgetter("folder"))
     ]
     yield from aligned(_HEADS, cells)
-    yield "each node measured by itself: runs are ranked within a node; numbers of two nodes compare their machines"
+    yield "each node measured alone: runs are ranked within a node; numbers of two nodes compare their machines"
 
 
 def _shared_lines(
     rows: Mapping[str, Mapping[str, Any]], values: Mapping[str, str], folder: Path, verb: str
 ) -> Iterator[str]:
-    """values: by the name of its folder."""
+    """Yields the table of --share. values: folder name -> value."""
     cells = [
         (value, *_about(rows[name]), _results(folder / name / verb))
         if name in rows
@@ -293,11 +297,11 @@ def _shared_lines(
     if len({row["node"] for row in rows.values()}) > 1:
         yield "several nodes measured, so their numbers also compare machines: rank the results of one node"
     if len(rows) < len(values) or any(row["lost"] for row in rows.values()):
-        yield f"the same command with --out {folder} measures what is missing"
+        yield f"the same command with --out {folder} measures the missing values"
 
 
 def _results(path: Path) -> str:
-    """Returns the folder, even an incomplete one; '-' if nothing came."""
+    """Returns the results folder, even an incomplete one; '-' if there is none."""
     partial = path.with_name(path.name + files.PARTIAL)
     return str(next((found for found in (path, partial) if found.exists()), "-"))
 

@@ -1,4 +1,4 @@
-"""Starts processes here that are nodes, or that place them, waits until all are ready, and ends them in any case."""
+"""Starts processes here that are nodes or place nodes, waits until all are ready, and ends them in any case."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from harness.core.signals import signal_name
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable
 
 READY_LIMIT_S = 600.0
-"""Time to load model and data, and to measure the rate."""
+"""Time limit to load model and data, and to measure the rate."""
 
 _LAST_LINES = 5
 
@@ -32,12 +32,12 @@ class _Process:
 class NodeProcesses:
     """Processes that run `main` of a module and send `listening` once they answer. Use as a context manager.
 
-    They end with this process, whatever ends it; at the end of the block they are killed with all that they
-    have started.
+    They end with this process, even if it is killed. At the end of the block they are killed together with all
+    processes that they have started.
     """
 
     def __init__(self, module: str, end_limit_s: float = 0.0) -> None:
-        """end_limit_s: time to end by themselves once their channel is closed, before they are killed."""
+        """end_limit_s: after their channel is closed, they have this time to end before they are killed."""
         self._module = module
         self._end_limit_s = end_limit_s
         self._processes: list[_Process] = []
@@ -78,11 +78,11 @@ class NodeProcesses:
         channel.send("setup", name=name, **setup)
 
     def addresses(self, limit_s: float = READY_LIMIT_S) -> Sequence[str]:
-        """HOST:PORT of each process, in the order in which they were started, once all are ready.
+        """Waits until all processes are ready. Returns HOST:PORT of each, in the order of their start.
 
-        A process that listens for others sends all their addresses.
+        A process that listens for several nodes sends all their addresses.
 
-        Raises the error that one of them sends, and a PluginUnavailable where one dies or takes too long.
+        Raises the error that a process sends, and PluginUnavailable if one dies or takes too long.
         """
         deadline_s = time.monotonic() + limit_s
         return [one for each in self._processes for one in self._addresses(each, deadline_s)]
@@ -114,6 +114,6 @@ class NodeProcesses:
 
 
 def _end(log: Path) -> str:
-    """The last lines that a process printed."""
+    """Returns the last lines that a process printed."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return " / ".join(lines[-_LAST_LINES:]) or "it printed nothing"

@@ -1,4 +1,4 @@
-"""Renders progress as rows of a terminal, by rich.progress; imported where stderr is a terminal only."""
+"""Renders progress as rows of a terminal with rich.progress; imported only if stderr is a terminal."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class Bar:
     def rows(
         self, columns: int, name: str, share: float | None, details: Sequence[str]
     ) -> Sequence[str]:
-        """The bar with the words beside it, cropped to `columns`. share: None for a bar without an end."""
+        """Returns the bar and its texts, cropped to `columns`. share: None for a bar without an end."""
         self._console.width = columns
         self._rich.update(
             self._task,

@@ -10,12 +10,12 @@ the measured process has died. It has three parts:
              have other stamps (REMOTE_ROW_DTYPE), a language model's have tokens (TOKENS_ROW_DTYPE), and the
              batches of a set of models have the model's origin (CACHED_ROW_DTYPE)
 
-Every row and counter has one writer; a worker raises its row counter after the row is written. x86 shows
-both to other processes in this order; Arm may show the counter first, and Python has no barrier that would be
-free on the hot path. So a reader beside the run waits SETTLE_S between counter and rows, in which the
-processor writes out what it still holds back. Reads after the process has ended need no wait.
+Every row and counter has one writer; a worker raises its row counter after the row is written. On x86, other
+processes see both in this order. On Arm, they may see the counter first, and Python has no barrier that is
+free on the hot path. So during the run a reader waits SETTLE_S between counter and rows; by then the
+processor has written out its pending stores. Reads after the process has ended need no wait.
 
-All tables are as long as the run could need: pages that are never written cost no memory.
+All tables are as long as the longest possible run needs: pages that are never written use no memory.
 """
 
 import mmap
@@ -70,8 +70,8 @@ REMOTE_ROW_DTYPE = np.dtype(
 """A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if it gave none.
 
 first_token_ns: stamp of the first token; 0 if the reply was not a stream. tokens: of the answer; 0 if unknown.
-late_tokens: tokens that came later after the token before than the SLO of the time between tokens allows.
-server: its number in the order of --url or --nodes.
+late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
+server: number of the server in the order of --url or --nodes.
 """
 
 _TOKENS_ROW = Struct("<iHHqqqqqqii")
@@ -83,7 +83,8 @@ TOKENS_ROW_DTYPE = np.dtype(
         ("late_tokens", "<i4"),
     ]
 )
-"""One sample that a language model of this machine answered; the tokens as of a server's, 0 where it failed."""
+"""One sample that a language model on this machine answered. The fields of tokens are as in REMOTE_ROW_DTYPE;
+they are 0 if the sample failed."""
 
 _CACHED_ROW = Struct("<iHHqqqqqqii")
 CACHED_ROW_DTYPE = np.dtype(
@@ -101,8 +102,8 @@ CACHED_ROW_DTYPE = np.dtype(
         ("evicted", "<i4"),
     ]
 )
-"""One sample of a set of models. acquired_ns: its model was loaded, and no other sample used it. origin: a place in
-harness/models/cache/cache.py, ORIGINS. evicted: models that were evicted for it, and when it was answered.
+"""One sample of a set of models. acquired_ns: when its model was loaded and no other sample used it. origin: index of
+ORIGINS in harness/models/cache/cache.py. evicted: number of models that were evicted for it and at its end.
 """
 
 
@@ -122,7 +123,7 @@ class RowKind(Enum):
 _KINDS = tuple(RowKind)
 
 SETTLE_S = 0.0005
-"""Wait of a live reader between counter and rows: a thousand times as long as a store stays in its core."""
+"""Wait of a reader between counter and rows during the run: a thousand times as long as a store stays in its core."""
 
 BYTES_PER_SAMPLE = 12
 
@@ -171,7 +172,7 @@ class Journal:
 
     @staticmethod
     def create() -> int:
-        """The descriptor of an empty journal; call `resize` before any process attaches."""
+        """Returns the descriptor of an empty journal; call `resize` before any process attaches."""
         return os.memfd_create("harness-journal", os.MFD_CLOEXEC)
 
     @staticmethod
@@ -187,7 +188,7 @@ class Journal:
 
     @property
     def stamps(self) -> Sequence[str]:
-        """The names of a row's time stamps, and of what else it has of each sample."""
+        """Names of a row's fields after the first three: time stamps and, depending on the kind, counts."""
         assert self._row.names is not None
         return self._row.names[3:]
 
@@ -211,7 +212,7 @@ class Journal:
 
     @property
     def loading(self) -> bool:
-        """LoadGen waits while samples are loaded or unloaded, which is not timed."""
+        """Whether LoadGen waits for samples to be loaded or unloaded, which is not timed."""
         return bool(self._cells[_LOADING])
 
     @loading.setter
@@ -228,20 +229,20 @@ class Journal:
         self._cells[_START] = now_ns
 
     def row_counts(self) -> list[int]:
-        """The number of batches that each worker has completed."""
+        """Returns the number of batches that each worker has completed."""
         return [self._cells[self._line(worker) + _ROWS] for worker in range(self.workers)]
 
     def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
-        """The batches `worker` has completed, from row `start`: a view, in completion order.
+        """Returns a view of the batches that `worker` has completed, from row `start`, in completion order.
 
-        end: a count that was read SETTLE_S ago, while the measured process runs.
+        end: required while the measured process runs; a row count that was read SETTLE_S ago.
         """
         count = (self._cells[self._line(worker) + _ROWS] if end is None else end) - start
         offset = self._worker_offset(worker) + start * self._row_bytes
         return np.frombuffer(self._map, self._row, count, offset)
 
     def add_rows(self, worker: int, rows: Array) -> None:
-        """Writes the next batches of `worker`, as another journal has them."""
+        """Appends batches of `worker` that were read from a different journal."""
         line = self._line(worker)
         start = self._cells[line + _ROWS]
         self.rows(worker, start, start + len(rows))[:] = rows
@@ -255,7 +256,7 @@ class Journal:
         return Writer(self._rows_of(worker), self._cells, self._line(worker), self.index)
 
     def remote_writer(self) -> "RemoteWriter":
-        """The one writer of a run that a server answers."""
+        """Returns the only writer of a run that a server answers."""
         return RemoteWriter(self._rows_of(0), self._cells, self._line(0), self.index)
 
     def cached_writer(self, worker: int) -> "CachedWriter":
@@ -277,7 +278,7 @@ class Journal:
 
 
 def _layout(capacity: int, workers: int, row_bytes: int) -> tuple[int, int, int, int]:
-    """The byte offsets at which the cells, entry column, index column and batch tables end."""
+    """Returns the byte offsets at which the cells, entry column, index column and batch tables end."""
     cells_end = 8 * _LINE_CELLS * (1 + workers)
     entries_end = cells_end + 8 * capacity
     indices_end = entries_end + -(-4 * capacity // 8) * 8
@@ -285,14 +286,14 @@ def _layout(capacity: int, workers: int, row_bytes: int) -> tuple[int, int, int,
 
 
 class Issuer:
-    """Used by LoadGen's issuing thread alone."""
+    """Records issued samples. Used only by LoadGen's issuing thread."""
 
     __slots__ = ("_cells", "_column", "_entry_ns", "count")
 
     def __init__(self, cells: memoryview, entry_ns: Array) -> None:
         self._cells = cells
         self._column = entry_ns
-        self._entry_ns = memoryview(entry_ns.data)  # single items: three times as fast as numpy's
+        self._entry_ns = memoryview(entry_ns.data)  # for single items: three times as fast as numpy
         self.count = 0
 
     def issued(self, samples: int, entry_ns: int) -> int:
@@ -308,7 +309,7 @@ class Issuer:
 
 
 class Writer:
-    """Used by one worker alone."""
+    """Writes the rows of batches. Used by one worker only."""
 
     __slots__ = ("_cells", "_column", "_index", "_line", "_pack", "_rows", "_rows_done", "_samples")
 
@@ -358,7 +359,7 @@ class Writer:
 
 
 class RemoteWriter(Writer):
-    """Writes the rows of replies. Used by one thread alone."""
+    """Writes the rows of replies. Used by one thread only."""
 
     __slots__ = ()
 
@@ -379,7 +380,7 @@ class RemoteWriter(Writer):
 
 
 class TokensWriter(Writer):
-    """Writes the rows of samples that are answered token by token. Used by one worker alone."""
+    """Writes the rows of samples that are answered token by token. Used by one worker only."""
 
     __slots__ = ()
 
@@ -396,7 +397,7 @@ class TokensWriter(Writer):
 
 
 class CachedWriter(Writer):
-    """Writes the rows of samples that a set of models answers. Used by one worker alone."""
+    """Writes the rows of samples that a set of models answers. Used by one worker only."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Copies a journal to another machine while it is written: the news as messages, and their stamps by that machine's clock."""
+"""Copies a journal to another machine while it is written, and converts its time stamps to that machine's clock."""
 
 import time
 from base64 import b64decode, b64encode
@@ -12,11 +12,11 @@ from harness.run.journal import SETTLE_S, Journal
 from harness.types import Array
 
 MOST_ROWS = 8192
-"""Batches, or samples, of one message."""
+"""Most batches, or samples, per message."""
 
 
 class News:
-    """The rows that a journal has gained since the last call. For one thread."""
+    """Reads the rows that were added to a journal since the last call. For one thread."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -24,7 +24,7 @@ class News:
         self._rows = [0] * journal.workers
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Messages for `Mirror.add`, in their order."""
+        """Yields messages for `Mirror.add`, in order."""
         journal = self._journal
         counts, issued = journal.row_counts(), journal.issued
         time.sleep(SETTLE_S)
@@ -43,15 +43,15 @@ class News:
 
 
 class Mirror:
-    """Writes the news into a journal of this machine, which one thread does alone."""
+    """Writes the messages of `News` into a journal on this machine. For one thread."""
 
     def __init__(self, journal: Journal, ahead_ns: int) -> None:
-        """journal: empty, of the same size. ahead_ns: what the other machine's clock shows more than this one's."""
+        """journal: empty, of the same size. ahead_ns: how far the other machine's clock is ahead of this one's."""
         self._journal = journal
         self._ahead_ns = ahead_ns
 
     def add(self, news: Mapping[str, Any]) -> None:
-        """Raises a ValueError or KeyError where `News` did not make the message."""
+        """Raises ValueError or KeyError if the message was not made by `News`."""
         journal = self._journal
         if "entered" in news:
             entered = _array(news["entered"], "<i8") - self._ahead_ns
@@ -66,15 +66,16 @@ class Mirror:
             journal.loading = bool(news["loading"])
 
     def _note_start(self, start_ns: int) -> None:
-        """start_ns: on the other machine's clock; 0 before the start. Latencies count from it, so it must be the ordered one."""
+        """Notes the start, from which latencies count; raises ValueError if it is not the ordered one.
+
+        start_ns: on the other machine's clock; 0 before the start.
+        """
         if not start_ns:
             return
         journal, started_ns = self._journal, start_ns - self._ahead_ns
         if journal.start_ns and started_ns != journal.start_ns:
             away_ns = abs(started_ns - journal.start_ns)
-            raise ValueError(
-                f"its schedule started {show_ns(away_ns)} away from the ordered moment"
-            )
+            raise ValueError(f"its schedule started {show_ns(away_ns)} away from the ordered start")
         journal.start_ns = started_ns
 
     def _add_rows(self, worker: int, text: str, indices: str) -> None:
@@ -96,7 +97,7 @@ class Mirror:
 
 
 def _samples(rows: Array) -> Array:
-    """The issue order of each sample of these batches."""
+    """Returns the issue order of each sample in these batches."""
     sizes = rows["size"].astype(np.int64)
     begins = np.repeat(rows["first"].astype(np.int64) - np.cumsum(sizes) + sizes, sizes)
     orders: Array = begins + np.arange(len(begins))

@@ -13,15 +13,15 @@ def check_labels(
     classes: range | None = None,
     dtype: str = "int64",
 ) -> None:
-    """A ConfigError if the metric cannot score these labels. None stands for a sample without a label.
+    """Raises ConfigError if the metric cannot score these labels. None stands for a sample without a label.
 
-    labels: of all samples, called where the metric checks any: they may take hundreds of MB. classes: those that the
-    model can answer, None if they are not known. dtype: of the answers.
+    labels: returns the labels of all samples; called only if the metric checks labels, which may take hundreds of MB.
+    classes: the classes that the model can answer; None if unknown. dtype: of the answers.
     """
     try:
         scorer = registry.load("metric", metric)(dtype)
     except ValueError:
-        return  # it scores answers of another type, and its labels do not number classes
+        return  # it scores answers of a different type, and its labels are not class numbers
     has_classes = isinstance(scorer, HasClassCheck) and classes is not None
     if not (isinstance(scorer, HasLabelCheck) or has_classes):
         return

@@ -1,6 +1,6 @@
-"""Checks the measured process's messages: a plug-in runs in that process and can send any.
+"""Checks the messages of the measured process: a plug-in runs in that process and can send any message.
 
-A message that passes has all that the supervisor reads from it, in the types that it expects.
+A message that passes has every value that the supervisor reads, with the expected type.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,11 +18,11 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class BadMessage(PluginUnavailable):
-    """A message that the harness's own code does not send."""
+    """Raised for a message that the harness's code does not send."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"the measured process sent a message that is not the harness's ({why}): remove the "
+            f"the measured process sent a message that the harness does not send ({why}): remove the "
             "plug-in that writes to the harness's connection"
         )
 
@@ -56,7 +56,7 @@ class _Reason(TypedDict):
 
 
 class _Times(TypedDict):
-    """The form of `ServiceTimes.to_json`; every batch takes time."""
+    """The form of `ServiceTimes.to_json`; every time is positive."""
 
     sizes: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
     ns: list[list[Annotated[float, Field(gt=0)]]]
@@ -66,7 +66,7 @@ class _Times(TypedDict):
 def _has_times(times: _Times) -> _Times:
     ServiceTimes.from_json(times)
     if times["sizes"] != sorted(set(times["sizes"])):
-        raise ValueError("the batch sizes do not ascend")
+        raise ValueError("the batch sizes are not in ascending order")
     return times
 
 
@@ -77,7 +77,7 @@ class _BothTimes(TypedDict):
 
 def _of_one_sample(both: _BothTimes) -> _BothTimes:
     if any(both[name]["sizes"] != [1] for name in ("before", "after")):
-        raise ValueError("the wide instance answers one sample at once")
+        raise ValueError("the times of the wide instance are not of one sample")
     return both
 
 
@@ -266,10 +266,10 @@ _MESSAGES: Mapping[str, TypeAdapter[Any]] = {
 
 
 def check(message: object, expected: Collection[str]) -> None:
-    """Raises BadMessage where our own code does not send this message at this time.
+    """Raises BadMessage if the harness's code does not send this message at this point.
 
-    expected: the events that may come next. The content of `loaded` and `calibrated`, which other modules
-    of the measured process fill in their own way, is checked by those who read it.
+    expected: the events that may come next. The content of `loaded` and `calibrated` depends on the module
+    that the measured process runs, so it is checked by the functions that read it.
     """
     event = message.get("event") if isinstance(message, dict) else None
     if not isinstance(event, str) or event not in expected:

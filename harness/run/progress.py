@@ -1,4 +1,4 @@
-"""Shows on stderr how far work has come: a bar on a terminal, elsewhere a plain line every 10 s."""
+"""Shows the progress of work on stderr: a bar on a terminal, elsewhere a plain line every 10 s."""
 
 import math
 import os
@@ -20,7 +20,7 @@ EVERY_S = 10.0
 """Plain lines: the first comes after FIRST_S, the next ones EVERY_S apart."""
 
 LEAST_LEFT_S = 0.5
-"""Less than this is shown as 0 s, beside work that goes on."""
+"""Less than this would be shown as 0 s while work goes on."""
 
 DRAW_EVERY_S = 1.0
 """A bar takes about a millisecond to draw, and the supervisor looks at the run four times a second."""
@@ -47,13 +47,13 @@ class Progress:
 
     @property
     def is_due(self) -> bool:
-        """Whether `show` with the same name would show anything by now."""
+        """Whether `show` with the same name would draw or print anything now."""
         return _now_s() >= self._due_s
 
     def series(self, text: str, left_s: float | None, bound: str = "about") -> None:
-        """text: which of how many runs comes next. left_s: time for it and those after it, by estimate.
+        """text: which of how many runs is next. left_s: estimated time for this run and all later ones.
 
-        bound: `at most` where the series may end earlier.
+        bound: `at most` if the series may end earlier.
         """
         self._series = text, bound, left_s
         self._series_since_s = _now_s()
@@ -66,7 +66,10 @@ class Progress:
         details: Sequence[str] = (),
         left_s: float | None = None,
     ) -> None:
-        """name: what is done. share: in [0, 1]. share and left_s: None if no end is known."""
+        """Draws the bar or prints a line, if it is due. name: the current work.
+
+        share: in [0, 1]. share and left_s: None if no end is known.
+        """
         is_new = self._bar is not None and name != self._name
         if not (self.is_due or is_new):
             return
@@ -89,14 +92,14 @@ class Progress:
             clear_status()
 
     def _series_text(self, run_left_s: float | None) -> str:
-        """run_left_s: time for the run that is going on, which knows better than the estimate before it."""
+        """run_left_s: time left for the current run, which is more precise than the estimate made before it."""
         assert self._series is not None
         text, bound, left_s = self._series
         if left_s is None:
             return text
         left_s = max(left_s - (_now_s() - self._series_since_s), run_left_s or 0.0)
         if left_s < LEAST_LEFT_S:
-            return text  # the estimate has run out, and the series has not
+            return text  # the estimate has run out, but the series goes on
         return f"{text}, {bound} {show_wait(left_s)} left in all"
 
 
@@ -117,18 +120,18 @@ def _bar() -> "Bar":
 
 
 class Pace:
-    """Estimates how long the runs to come will take, from those that have ended."""
+    """Estimates the time of the remaining runs from the runs that have ended."""
 
     def __init__(self) -> None:
         self._beyond_s: list[float] = []
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
-        """planned_s: the part of the run's time that was known before it, e.g. its --duration."""
-        # A run that ends early says nothing about the time around the runs to come.
+        """Notes the time of a run. planned_s: the part that was known before the run, e.g. its --duration."""
+        # A run that ended early does not show how long the remaining runs take beyond their planned time.
         self._beyond_s.append(max(0.0, took_s - planned_s))
 
     def left_s(self, planned_s: Iterable[float]) -> float | None:
-        """planned_s: of each run to come. None before a run has ended."""
+        """Returns None before a run has ended. planned_s: of each remaining run."""
         if not self._beyond_s:
             return None
         beyond_s = sum(self._beyond_s) / len(self._beyond_s)

@@ -12,7 +12,7 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
 NODE_ROWS = "nodes.npz"
-"""File beside LoadGen's logs: what the journals of the nodes have of each batch."""
+"""File next to LoadGen's logs with the rows of the nodes' journals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Setup:
     outdir: Path
     """LoadGen writes its logs here."""
     calibrate_s: float
-    """Seconds for the calibration; 0 where the plan needs none."""
+    """Seconds for the calibration; 0 if the plan needs none."""
 
     @classmethod
     def of(cls, run: ResolvedRun, *, outdir: Path, calibrate_s: float) -> "Setup":

@@ -1,4 +1,4 @@
-"""Names the shared memory of a measured process, and gives it back once that process has ended, however it ended."""
+"""Names the shared memory of a measured process, and removes it after that process has ended in any way."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +15,12 @@ _DETACH_S = 2.0
 
 
 def region_of(pid: int) -> str:
-    """The name of the region of a measured process."""
+    """Returns the name of the region of a measured process."""
     return f"mlperf-harness-{pid}"
 
 
 def release(config: RunConfig, pid: int) -> None:
-    """Removes the region of a process that has ended, and has the servers let go of it. Raises nothing."""
+    """Removes the region of a process that has ended, and asks the servers to detach from it. Raises nothing."""
     if dict(config.backend_option).get("encoding") != "shm":
         return
     region = region_of(pid)
@@ -28,7 +28,7 @@ def release(config: RunConfig, pid: int) -> None:
         (REGIONS / region).unlink()
     for server in servers_of(config):
         link = link_to(server, _DETACH_S)
-        with suppress(Exception):  # a server that is gone, or has let go of it before
+        with suppress(Exception):  # the server is gone, or has detached before
             remote: type[SharesSamples] = registry.load("backend", config.backend)
             link.exchange(remote.detach(region, server.address.transport))
         link.close()

@@ -44,17 +44,17 @@ class Ended(Exception):
 
 
 def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
-    """Options of `config` that make no sense for many performance runs. mlperf: why not --mlperf."""
+    """Yields a message per option that makes no sense for several runs. mlperf: the message for --mlperf."""
     if config.mlperf:
         yield mlperf
     if config.audit is not None:
-        yield f"--audit is one run, {verb} makes many: drop it"
+        yield f"--audit makes one run, but {verb} makes several: drop it"
     if config.mode == "accuracy":
         yield f"{verb} needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
-        yield f"--metrics-linger waits after one run, {verb} makes many: drop it"
+        yield f"--metrics-linger waits after one run, but {verb} makes several: drop it"
     if config.metrics_push is not None:
-        yield f"--metrics-push keeps one run of a workload, {verb} makes many: drop it"
+        yield f"--metrics-push keeps one run per workload, but {verb} makes several: drop it"
 
 
 class Study(ABC, Generic[Options]):
@@ -71,7 +71,7 @@ class Study(ABC, Generic[Options]):
     """How to use the folder of a study that was stopped; {folder} is its path."""
 
     folder: Path
-    """Current place of the results; the folder's name ends in `.partial` until it is complete."""
+    """Current path of the results; the folder's name ends in `.partial` until it is complete."""
 
     def __init__(
         self, config: RunConfig, options: Options, measure: Measure, *, quiet: bool
@@ -119,8 +119,8 @@ class Study(ABC, Generic[Options]):
         return status
 
     def attempt(self) -> int:
-        """Calls `run`, and seals the folder however that ends; removes the folder where that fails before
-        anything was measured.
+        """Calls `run`, and seals the folder in any case. Removes the folder if the call fails before anything was
+        measured.
         """
         try:
             self._open_seal()
@@ -134,19 +134,19 @@ class Study(ABC, Generic[Options]):
             self._seal()
 
     def _open_seal(self) -> None:
-        """Removes the seal of a study that goes on; says what was changed since, which a new seal hides."""
+        """Removes the seal of a continued study, after printing the changes since, which a new seal would hide."""
         if (self.folder / digests.SEAL).is_file():
             say(some_of(list(digests.differences(self.folder))))
             digests.remove(self.folder)
 
     def _seal(self) -> None:
-        """Seals the folder with the runs in it, and signs the seal where --sign is set."""
+        """Seals the folder with the runs in it, and signs the seal if --sign is set."""
         if not self.folder.is_dir():
             return
         try:
             digests.write(self.folder)
         except OSError as e:
-            say(f"{self.folder} has no {digests.SEAL}: it cannot be written: {e.strerror}")
+            say(f"{self.folder} has no {digests.SEAL}, which cannot be written ({e.strerror})")
             return
         if self._config.sign is not None:
             say(signature.sign(self.folder, self._config.sign))
@@ -157,15 +157,15 @@ class Study(ABC, Generic[Options]):
 
     @abstractmethod
     def content(self) -> Mapping[str, Any]:
-        """The content of `file`."""
+        """Returns the content of `file`."""
 
     def to_json(self) -> Mapping[str, Any]:
-        """The output of --json."""
+        """Returns the output of --json."""
         return self.content()
 
     @abstractmethod
     def lines(self) -> Iterable[str]:
-        """The table for people."""
+        """Returns the lines of the table."""
 
     def has_measured(self) -> bool:
         """Whether the folder is kept after an error."""
@@ -186,10 +186,10 @@ class Study(ABC, Generic[Options]):
         bound: str = "about",
         **how: Any,
     ) -> Finished:
-        """Makes one run of several and shows how far it and all of them have come.
+        """Makes one of several runs, and shows its progress and the progress of the study.
 
-        text: which of how many it is. planned_s: known time of it and of those after it, 0 where none
-        is known. bound: `at most` where the study may end before all of them. how: for `measure`.
+        text: which of how many runs it is. planned_s: known time of this run and of each later one, 0 if
+        unknown. bound: `at most` if the study may end before all runs are made. how: for `measure`.
         """
         self._progress.series(text, self._pace.left_s(planned_s), bound)
         begun_s = time.monotonic()
@@ -198,7 +198,7 @@ class Study(ABC, Generic[Options]):
         return finished
 
     def time_left(self, planned_s: Sequence[float], bound: str = "about") -> str:
-        """The end of a line after a run: the time left for the others; '' after the last one."""
+        """Returns the end of a line after a run: the time left for the remaining runs; '' after the last run."""
         left_s = self._pace.left_s(planned_s) if planned_s else None
         return "" if left_s is None else f"; {bound} {show_wait(left_s)} left"
 
@@ -212,7 +212,7 @@ class Study(ABC, Generic[Options]):
         return new
 
     def _open_folder(self, *words: str) -> bool:
-        """Whether --out holds a study begun earlier; else makes a folder.
+        """Returns whether --out holds a study begun earlier; if not, makes a folder.
 
         The new folder has its final name at once, because runs can be added at any time.
         """
@@ -224,14 +224,16 @@ class Study(ABC, Generic[Options]):
         return False
 
     def _check_same(self, noun: str, ours: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-        """A ConfigError where the folder holds a study with other options."""
+        """Raises ConfigError if the folder holds a study with different options."""
         differ = sorted(k for k in {**ours, **stored} if ours.get(k) != stored.get(k))
         if differ:
             names = ", ".join(differ)
-            raise ConfigError(f"{self.folder} is a {noun} with another {names}: pass another --out")
+            raise ConfigError(
+                f"{self.folder} is a {noun} with a different {names}: pass another --out"
+            )
 
     def _check_answered(self, finished: Finished, consequence: str) -> None:
-        """Raises Ended where the run was stopped, or failed for a reason that is not its load."""
+        """Raises Ended if the run was stopped, or failed for a reason that is not its load."""
         other = other_reason(finished.result)
         if other is None:
             return
@@ -256,7 +258,7 @@ def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool])
 
 
 def other_reason(result: Mapping[str, Any]) -> Reason | None:
-    """The first reason in result.json that says nothing about the load."""
+    """Returns the first reason in result.json that does not concern the load."""
     others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
     return next(others, None)
 
@@ -264,19 +266,19 @@ def other_reason(result: Mapping[str, Any]) -> Reason | None:
 def show_result(
     content: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]], *, as_json: bool
 ) -> None:
-    """Prints the output of --json, or the table for people."""
+    """Prints the output of --json, or the table."""
     text = json.dumps(content(), indent=2, allow_nan=False) if as_json else "\n".join(lines())
     show(text)
 
 
 def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
-    """A line for each code of a doubt: in how many of the runs it arose."""
+    """Yields one line per code of a doubt: in how many of the runs it arose."""
     counts = Counter(code for codes in runs for code in set(codes))
     yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
 
 
 def shared_doubts(runs: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Doubts of every run, which a table shows once below its rows; () for one run."""
+    """Returns the doubts that all runs share, which a table shows once below its rows; empty for one run."""
     common = [set(run["doubts"]) for run in runs] if len(runs) > 1 else [set()]
     return sorted(set.intersection(*common))
 
@@ -293,9 +295,9 @@ def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def machine_text(runs: Sequence[Mapping[str, Any]]) -> str:
-    """In how many runs a doubt concerns the machine, and which; '' where in none.
+    """Returns in how many runs a doubt concerns the machine, and which doubts; '' if in none.
 
-    runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high lets every run
+    runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high makes every run
     drift, so `drift` counts in VALID runs only.
     """
     doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
@@ -311,7 +313,7 @@ def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:
-    """Calls `write`; after an error one line says why there is no page."""
+    """Calls `write`; after an error, prints one line that says why there is no page."""
     try:
         write(*arguments)
     except HarnessError as e:

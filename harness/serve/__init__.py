@@ -1,1 +1,1 @@
-"""Serves a model over HTTP by the Open Inference Protocol."""
+"""Serves a model over HTTP with the Open Inference Protocol, or a language model with OpenAI's API."""

@@ -1,4 +1,4 @@
-"""Builds HTTP answers: status line, headers, and errors as the Open Inference Protocol has them."""
+"""Builds HTTP answers: status line, headers, and errors in the form of the Open Inference Protocol."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 
 
 class Refusal(Exception):
-    """The request is answered with an error; the connection stays open."""
+    """Raised to answer a request with an error; the connection stays open."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Refusal(Exception):
         headers: Mapping[str, str] | None = None,
         param: str | None = None,
     ) -> None:
-        """param: the field of the request that is at fault."""
+        """param: the faulty field of the request."""
         super().__init__(text)
         self.status = status
         self.headers = headers or {}
@@ -34,13 +34,13 @@ class Refusal(Exception):
 
 
 def check_method(head: Head, method: str) -> None:
-    """Raises a Refusal for another method."""
+    """Raises Refusal if the request has a different method."""
     if head.method != method:
-        raise Refusal(405, f"{head.path} is asked with {method}", {"Allow": _allowed(method)})
+        raise Refusal(405, f"{head.path} requires {method}", {"Allow": _allowed(method)})
 
 
 def options_answer(head: Head, method: str) -> bytes:
-    """The answer to OPTIONS. method: of the path."""
+    """Returns the answer to OPTIONS. method: of the path."""
     return json_answer(None, connection_header(head), headers={"Allow": _allowed(method)})
 
 
@@ -57,7 +57,7 @@ def connection_header(head: Head) -> bytes:
 def route_answer(
     content: Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None, head: Head
 ) -> bytes:
-    """A whole answer to a GET. content: JSON, a page of metrics, or None for an empty body."""
+    """Returns a complete answer to a GET. content: JSON, a page of metrics, or None for an empty body."""
     if not isinstance(content, bytes):
         return json_answer(content, connection_header(head))
     about = answer_head(200, {"Content-Type": METRICS, "Content-Length": len(content)})
@@ -65,7 +65,7 @@ def route_answer(
 
 
 def answer_head(status: int, headers: Mapping[str, object]) -> bytes:
-    """Status line and headers, without the empty line after them."""
+    """Returns status line and headers, without the empty line after them."""
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
@@ -77,7 +77,7 @@ def json_answer(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A whole answer. content: None for an empty body. connection: of `connection_header`, or CLOSE."""
+    """Returns a complete answer. content: None for an empty body. connection: from `connection_header`, or CLOSE."""
     body = b"" if content is None else json.dumps(content).encode()
     about = {"Content-Type": JSON} if content is not None else {}
     head = answer_head(status, {**about, "Content-Length": len(body), **(headers or {})})

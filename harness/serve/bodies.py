@@ -1,4 +1,4 @@
-"""Receives the bodies of requests: in one piece, in chunks, and compressed. It opens no socket."""
+"""Receives the bodies of requests: in one piece, in chunks, and compressed. Opens no socket."""
 
 import re
 import zlib
@@ -8,11 +8,11 @@ import numpy as np
 MOST_HEAD_BYTES = 1 << 15
 MOST_BODY_BYTES = 1 << 30
 MOST_UNPACKED_BYTES = 1 << 27
-"""Less than a plain body may have: of a compressed one the sender pays a thousandth."""
+"""Less than the limit of a plain body: a compressed body costs its sender a thousandth of its size."""
 
 ALIGNMENT_BYTES = 64
 CODINGS = ("gzip", "x-gzip", "deflate")
-"""Values of Content-Encoding that are read, beside identity."""
+"""Supported values of Content-Encoding besides identity."""
 
 LINE = b"\r\n"
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
@@ -25,7 +25,7 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
 class Malformed(Exception):
-    """The connection holds no request that can be answered. It is refused with `status`, and closed."""
+    """Raised if a connection has no valid request. It is answered with `status`, and closed."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -37,18 +37,18 @@ def too_long(most: int) -> Malformed:
 
 
 def aligned(length: int, offset: int) -> memoryview:
-    """Room for a body whose byte at `offset`, where the tensors begin, is aligned for every number type."""
+    """Returns a buffer for a body whose byte at `offset`, where the tensors begin, is aligned for every number type."""
     padding = -offset % ALIGNMENT_BYTES
     return np.empty(padding + length, np.uint8).data[padding:]
 
 
 def unpacked(body: memoryview, most: int = MOST_UNPACKED_BYTES) -> memoryview:
-    """The content of a body in gzip's or zlib's format, of `most` bytes at most. Raises Malformed."""
+    """Returns the content of a body in gzip's or zlib's format, of at most `most` bytes. Raises Malformed."""
     packer = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
         content = packer.decompress(body, most + 1)
     except zlib.error:
-        raise Malformed(400, "the body is not compressed as Content-Encoding says") from None
+        raise Malformed(400, "the body is not compressed as Content-Encoding declares") from None
     if len(content) > most:
         raise Malformed(413, f"the body is longer than {most:,} bytes when it is unpacked")
     if not packer.eof or packer.unused_data:
@@ -64,12 +64,12 @@ class Chunks:
         self.body = bytearray()
         self.is_complete = False
         self._missing = 0
-        """Bytes of a chunk that have not come yet, with the end of its line."""
+        """Bytes of a chunk that have not arrived yet, including the end of its line."""
         self._is_last = False
         self._trailer_bytes = 0
 
     def add(self, data: bytes) -> bytes:
-        """Returns the bytes that cannot be read before more have come, or that follow the body."""
+        """Adds received bytes. Returns the bytes that cannot be read yet, or that follow the body."""
         at = 0
         while not self.is_complete:
             if self._missing:
@@ -90,7 +90,7 @@ class Chunks:
         return data[at:]
 
     def _take(self, data: bytes, at: int) -> int:
-        """Takes bytes of a chunk, and the end of its line once it is there; returns their number."""
+        """Takes bytes of a chunk, and the end of its line once it has arrived; returns their number."""
         of_body = self._missing - len(LINE)
         if of_body > 0:
             part = data[at : at + of_body]
@@ -99,7 +99,7 @@ class Chunks:
             return len(part)
         line = data[at : at + len(LINE)]
         if line != LINE[: len(line)]:
-            raise Malformed(400, "a chunk is longer than it says")
+            raise Malformed(400, "a chunk is longer than its declared size")
         if len(line) < len(LINE):
             return 0
         self._missing = 0

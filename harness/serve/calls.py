@@ -14,11 +14,11 @@ from harness.serve.served import ANY, Served, TensorInfo
 from harness.types import Array
 
 _UNSUPPORTED = ("classification", "shared_memory_region")
-"""Parameters of extensions: an answer that ignored them would be another one than was asked for."""
+"""Parameters of extensions. They are refused: an answer that ignored them would not be the requested one."""
 
 
 class Template(NamedTuple):
-    """An answer apart from its times and the bytes of its tensors."""
+    """An answer without its times and the bytes of its tensors."""
 
     key: Sequence[object]
     """Name, type and shape of each tensor."""
@@ -27,7 +27,7 @@ class Template(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    """A tensor among the bytes behind the JSON."""
+    """A tensor in the bytes after the JSON."""
 
     name: str
     datatype: str
@@ -36,7 +36,7 @@ class _Raw(NamedTuple):
     end: int
 
     def array(self, tensors: memoryview) -> Array:
-        """A view, or a copy where the bytes do not lie as the type needs it."""
+        """Returns a view, or a copy if the bytes are not aligned for the type."""
         raw, count = tensors[self.begin : self.end], prod(self.shape)
         if self.datatype == "BYTES":
             return texts_from(raw, count).reshape(self.shape)
@@ -46,14 +46,14 @@ class _Raw(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A request for inference without the bytes behind its JSON."""
+    """A request for inference without the bytes after its JSON."""
 
     samples: int
     raw: Sequence[_Raw]
     given: Mapping[str, Array]
     """Inputs whose values are in the JSON."""
     outputs: Mapping[str, bool] | None
-    """Output -> whether it is asked for as binary; None: all outputs, as `all_binary` says."""
+    """Output -> whether it is requested as binary; None: all outputs, with `all_binary` for each."""
     all_binary: bool
     request_id: str | None
     template: Template | None = None
@@ -64,11 +64,11 @@ class Call:
         return self.raw[-1].end if self.raw else 0
 
     def inputs(self, tensors: memoryview) -> Mapping[str, Array]:
-        """tensors: the bytes behind the JSON. Raises a Refusal."""
+        """Returns all inputs by name. tensors: the bytes after the JSON. Raises Refusal."""
         if len(tensors) != self.raw_bytes:
             raise Refusal(
                 400,
-                f"{len(tensors):,} bytes follow the JSON, its tensors have {self.raw_bytes:,}: "
+                f"{len(tensors):,} bytes follow the JSON, but its tensors have {self.raw_bytes:,}: "
                 "Inference-Header-Content-Length must be the length of the JSON",
             )
         try:
@@ -79,7 +79,7 @@ class Call:
 
 
 def parsed(text: bytes) -> object:
-    """The content of JSON. Raises a Refusal."""
+    """Returns the content of a JSON text. Raises Refusal."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
@@ -87,7 +87,7 @@ def parsed(text: bytes) -> object:
 
 
 def read_call(content: object, served: Served) -> Call:
-    """content: of the JSON. Raises a Refusal that names the field at fault."""
+    """Returns the checked request. content: of the JSON. Raises Refusal with the name of a faulty field."""
     request = _mapping(content, "the request")
     parameters = _parameters(request, "the request")
     request_id = request.get("id")
@@ -123,7 +123,7 @@ def _parameters(owner: Mapping[str, Any], what: str) -> Mapping[str, Any]:
 
 
 def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(name, tensor), each name once."""
+    """Yields (name, tensor), each name once."""
     tensors = request[key]
     if not isinstance(tensors, list):
         raise Refusal(400, f"{key} is not a list")
@@ -132,7 +132,7 @@ def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mappin
         tensor = _mapping(each, f"one of {key}")
         name = tensor.get("name")
         if not isinstance(name, str) or name in names:
-            raise Refusal(400, f"{key}: each needs a unique name, and {name!r} is not")
+            raise Refusal(400, f"{key}: each needs a unique name, and {name!r} is not one")
         names.add(name)
         yield name, tensor
 
@@ -140,7 +140,7 @@ def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mappin
 def _inputs(
     request: Mapping[str, Any], served: Served
 ) -> Iterator[tuple[str, tuple[int, ...], _Raw | Array]]:
-    """(name, shape, values) of each."""
+    """Yields (name, shape, values) of each input."""
     if not request.get("inputs"):
         raise Refusal(400, "the request has no inputs")
     specs = {spec.name: spec for spec in served.inputs}
@@ -149,7 +149,7 @@ def _inputs(
     for name, tensor in _tensors(request, "inputs"):
         found.add(name)
         if specs and name not in specs:
-            raise Refusal(400, f"there is no input {name!r}: the model's are {', '.join(specs)}")
+            raise Refusal(400, f"there is no input {name!r}: the model has {', '.join(specs)}")
         datatype, shape = tensor.get("datatype"), _shape(name, tensor)
         if datatype not in DATATYPES:
             raise Refusal(400, f"input {name!r}: {datatype!r} is not one of {', '.join(DATATYPES)}")
@@ -174,18 +174,21 @@ def _shape(name: str, tensor: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _check(spec: TensorInfo, datatype: str, shape: Sequence[int]) -> None:
     if datatype != spec.datatype:
-        raise Refusal(400, f"input {spec.name!r} is {spec.datatype}, the request has {datatype}")
+        raise Refusal(
+            400, f"input {spec.name!r} is {spec.datatype}, but the request has {datatype}"
+        )
     pairs = zip(spec.shape[1:], shape[1:], strict=False)
     if len(shape) != len(spec.shape) or any(want not in (ANY, have) for want, have in pairs):
         raise Refusal(
-            400, f"input {spec.name!r} has the shape {[*spec.shape]}, the request has {[*shape]}"
+            400,
+            f"input {spec.name!r} has the shape {[*spec.shape]}, but the request has {[*shape]}",
         )
 
 
 def _value(
     name: str, datatype: str, shape: tuple[int, ...], tensor: Mapping[str, Any], begin: int
 ) -> _Raw | Array:
-    """begin: where the bytes of the tensor begin, if it is binary."""
+    """Returns the values of a tensor. begin: where its bytes begin, if it is binary."""
     size = _parameters(tensor, f"input {name!r}").get("binary_data_size")
     if size is None:
         try:
@@ -193,10 +196,10 @@ def _value(
         except ValueError as e:
             raise Refusal(400, f"input {name!r}: {e}") from None
     if type(size) is not int or size < 0 or "data" in tensor:
-        raise Refusal(400, f"input {name!r}: binary_data_size is not a size, or stands beside data")
+        raise Refusal(400, f"input {name!r}: binary_data_size is not a size, or data is given, too")
     if datatype != "BYTES" and size != prod(shape) * np.dtype(DATATYPES[datatype]).itemsize:
         raise Refusal(
-            400, f"input {name!r}: {datatype} of the shape {[*shape]} has no {size:,} bytes"
+            400, f"input {name!r}: {datatype} of the shape {[*shape]} does not have {size:,} bytes"
         )
     return _Raw(name, datatype, shape, begin, begin + size)
 

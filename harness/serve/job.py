@@ -29,7 +29,7 @@ from harness.serve.served import ServedGeneration, ServedModel, open_served
 
 
 def serve(config: RunConfig, options: ServeOptions) -> int:
-    """Returns the exit status. Raises ConfigError where the address cannot be used."""
+    """Serves until a signal. Returns the exit status. Raises ConfigError if the address cannot be used."""
     listen = options.listen
     with ExitStack() as stack:
         listening = stack.enter_context(bound(listen))
@@ -51,9 +51,13 @@ def _serve_node(
 ) -> int:
     name = options.name if options.name != DEFAULT_NAME else platform.node()
     if options.postprocess:
-        raise ConfigError("--postprocess: a node does it anyway: drop it")
+        raise ConfigError(
+            "--postprocess has no effect on a node, which always postprocesses: drop it"
+        )
     if options.grpc is not None:
-        raise ConfigError("--grpc: a node answers over HTTP alone: drop it")
+        raise ConfigError(
+            "--grpc cannot be used with --node, which answers only over HTTP: drop it"
+        )
     opened = open_node(config, name, stack)
     with in_use(options.listen):
         listening.listen(BACKLOG)
@@ -68,7 +72,10 @@ def _loop_of(
     listening: socket.socket,
     stack: ExitStack,
 ) -> tuple[Loop, Completions | OpenInference]:
-    """The loop and its handler; `stack` ends what they need. A ConfigError for options of the Open Inference Protocol at a language model."""
+    """Returns the loop and its handler; `stack` closes what they need.
+
+    Raises ConfigError if options of the Open Inference Protocol are set for a language model.
+    """
     if isinstance(served, ServedModel):
         inference = OpenInference(served, options.name)
         if options.grpc is None:
@@ -87,7 +94,7 @@ def _loop_of(
     }
     for option in (option for option, is_given in given.items() if is_given):
         raise ConfigError(
-            f"{option} is of the Open Inference Protocol, and {served.name!r} answers by OpenAI's API: drop it"
+            f"{option} belongs to the Open Inference Protocol, but {served.name!r} is served with OpenAI's API: drop it"
         )
     completions = Completions(served)
     loop = Loop(listening, completions.handle, completions.batching.step, problem)
@@ -105,7 +112,7 @@ def _serve(
     at = listen._replace(port=port)
     say(exposure(address, at))
     gc.collect()
-    gc.freeze()  # a collection need not look at what the frameworks have made
+    gc.freeze()  # collections skip the objects that the frameworks have made
     with stopping(loop):
         show(f"serving {name} ({backend}) on http://{at}")
         loop.run()
@@ -118,10 +125,10 @@ def _serve(
 
 
 def exposure(address: str, at: Endpoint) -> str:
-    """The warning for an address that other machines may reach; "" for one of this machine alone."""
+    """Returns the warning for an address that other machines may reach; "" if only this machine can reach it."""
     if is_loopback(address):
         return ""
-    return f"whoever reaches {at} can use the model: there is no password and no encryption"
+    return f"anyone who reaches {at} can use the model: there is no password and no encryption"
 
 
 def is_loopback(address: str) -> bool:
@@ -134,7 +141,7 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stopping(loop: Stoppable) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the loop; a second one ends the process at once."""
+    """Makes SIGINT and SIGTERM stop the loop; a second signal ends the process at once."""
 
     def stop(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)

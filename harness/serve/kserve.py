@@ -1,7 +1,7 @@
 """Answers requests of the Open Inference Protocol v2 (KServe, Triton) with a served model.
 
-Of requests that repeat their JSON, as those with binary tensors do, the JSON is read once: `Call`. So is
-the JSON of their answers written once.
+Requests with binary tensors repeat their JSON. It is parsed once, into a `Call`, and the JSON of their answers is
+written once.
 """
 
 import json
@@ -40,25 +40,25 @@ VERSION = "1"
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
 INDEX = "/v2/repository/index"
 _ABSENT = {
-    "model_repository, but for its index": "/v2/repository/",
+    "model_repository, except for its index": "/v2/repository/",
     "system_shared_memory": "/v2/systemsharedmemory",
     "cuda_shared_memory": "/v2/cudasharedmemory",
     "trace": "/v2/trace",
     "logging": "/v2/logging",
 }
-"""Triton's extensions that are not here -> the begin of their paths."""
+"""Triton's extensions that are not supported -> the beginning of their paths."""
 
 MOST_CALLS = 256
-"""Requests whose JSON is remembered: a client sends a few sizes of batches."""
+"""Requests whose JSON is cached: a client sends only a few batch sizes."""
 
 MOST_CALL_BYTES = 1 << 14
 JOINED_BYTES = 1 << 14
-"""Up to this size tensors are copied behind the head: that is quicker than one more buffer to send."""
+"""Up to this size, tensors are copied after the head, which is faster than sending one more buffer."""
 
 _BINARY = "application/octet-stream"
 _TIMES = b"Server-Timing: %bqueue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""In ms, as the header has it: waiting in the socket, in the backend, and from arrival to sending. The last line of
-the head: our client knows all that is before it from the reply before.
+"""In ms, the unit of the header: waiting in the socket, in the backend, and from arrival to sending. It is the last
+line of the head, so that the lines before it are the same in each reply and our client need not parse them again.
 """
 
 
@@ -68,7 +68,7 @@ class OpenInference:
     def __init__(
         self, served: Served, name: str = DEFAULT_NAME, statistics: Statistics | None = None
     ) -> None:
-        """name: the server's name. statistics: shared by several models that count as one."""
+        """name: the server's name. statistics: shared if several models count as one."""
         self._served = served
         self.statistics = statistics or Statistics(served.name)
         self._name = name
@@ -93,7 +93,7 @@ class OpenInference:
         """The first error of the backend."""
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """The parts of the answer, or who has them later."""
+        """Returns the parts of the answer, or the Later that gets them."""
         taken_ns = time_ns()
         head = request.head
         try:
@@ -136,29 +136,29 @@ class OpenInference:
                 return f"this server does not have the extension {extension}"
         if path.startswith("/v2/models/") and not path.startswith(f"/v2/models/{name}"):
             return f"there is no model at {path}: this server has {name!r}, version {VERSION}"
-        return f"there is nothing at {path}: ask for /v2/models/{quote(name, safe='')}/infer"
+        return f"there is nothing at {path}: use /v2/models/{quote(name, safe='')}/infer"
 
     def about_server(self) -> Mapping[str, Any]:
         return {"name": self._name, "version": __version__, "extensions": [*EXTENSIONS]}
 
     def _models(self) -> Mapping[str, Any]:
-        """The models as the KServe SDK lists them; the protocol itself has no list."""
+        """Returns the models in the form of the KServe SDK; the protocol itself has no list."""
         return {"models": [self._served.name]}
 
     def index(self) -> Sequence[Mapping[str, Any]]:
-        """The index as Triton lists its repository."""
+        """Returns the index in the form of Triton's repository index."""
         return [{"name": self.model, "version": VERSION, "state": "READY", "reason": ""}]
 
     def totals(self) -> Mapping[str, Any]:
-        """The totals as Triton's statistics extension has them."""
+        """Returns the totals in the form of Triton's statistics extension."""
         return self.statistics.of_triton(VERSION)
 
     def has_model(self, name: str, version: str) -> bool:
-        """version: "" for any."""
+        """Whether the server has this model. version: "" for any."""
         return name == self.model and version in ("", VERSION)
 
     def check_model(self, name: str, version: str) -> None:
-        """Raises a Refusal for another model than the served model."""
+        """Raises Refusal if it is not the served model."""
         if not self.has_model(name, version):
             path = f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
             raise Refusal(
@@ -195,9 +195,9 @@ class OpenInference:
     def computed_call(
         self, content: object, tensors: memoryview, arrived_ns: int, taken_ns: int
     ) -> tuple[Call, Mapping[str, Array], Stamps]:
-        """Computes a request that did not come over HTTP. content, tensors: its JSON and the bytes behind it.
+        """Computes a request that did not arrive over HTTP. content, tensors: its JSON and the bytes after it.
 
-        Returns what it asks for, the outputs and their times, for `count`. Raises a Refusal.
+        Returns the call, the requested outputs, and their times for `count`. Raises Refusal.
         """
         call = read_call(content, self._served)
         batch = Batch(call.samples, call.inputs(tensors))
@@ -205,7 +205,7 @@ class OpenInference:
         return call, _asked_for(call, outputs), stamps
 
     def count(self, samples: int, stamps: Stamps, now_ns: int) -> None:
-        """A request that was answered."""
+        """Counts an answered request."""
         self.answered += 1
         self.statistics.add(samples, stamps, now_ns)
 
@@ -221,7 +221,7 @@ class OpenInference:
         return outputs, Stamps(arrived_ns, taken_ns, begun_ns, time_ns())
 
     def _asked(self, request: Request) -> tuple[Call, Batch]:
-        """The call of a request, and its inputs. Raises a Refusal."""
+        """Returns the call of a request, and its inputs. Raises Refusal."""
         head, body = request
         size = len(body) if head.json_length is None else head.json_length
         if size > len(body):
@@ -242,10 +242,10 @@ class OpenInference:
         stamps: Stamps,
         told: bytes = b"",
     ) -> Sequence[bytes | memoryview]:
-        """The parts of the answer. The last argument goes before the times in the header."""
+        """Returns the parts of the answer. The last argument is put before the times in the header."""
         arrived_ns, taken_ns, begun_ns, ended_ns = stamps
         template, tensors = self._answer(call, outputs)
-        # A clock that was set back in between makes no time negative.
+        # No time may be negative if the clock was set back in between.
         now_ns = time_ns()
         self.count(call.samples, stamps, now_ns)
         waited_ns, total_ns = max(0, taken_ns - arrived_ns), max(0, now_ns - arrived_ns)
@@ -268,7 +268,7 @@ class OpenInference:
     def _answer(
         self, call: Call, outputs: Mapping[str, Array]
     ) -> tuple[Template, Sequence[bytes | memoryview]]:
-        """(the answer, the bytes of its binary tensors)."""
+        """Returns (the answer, the bytes of its binary tensors)."""
         outputs = _asked_for(call, outputs)
         key = [(name, rows.dtype, rows.shape) for name, rows in outputs.items()]
         if call.template is not None and call.template.key == key:
@@ -315,14 +315,14 @@ class OpenInference:
             return answer_head(200, {"Content-Type": JSON, "Content-Length": size}), text
         headers = {
             "Content-Type": _BINARY,
-            "Content-Length": size,  # before the one whose name ends in it, for clients that search
+            "Content-Length": size,  # before the header whose name ends with this one, for clients that search
             "Inference-Header-Content-Length": len(text),
         }
         return answer_head(200, headers), text
 
 
 def _empty() -> None:
-    """The body of an answer that says all by its status."""
+    """Returns no content: the status is the whole answer."""
 
 
 def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -330,12 +330,12 @@ def _asked_for(call: Call, outputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return outputs
     for name in call.outputs:
         if name not in outputs:
-            raise Refusal(400, f"there is no output {name!r}: the model's are {', '.join(outputs)}")
+            raise Refusal(400, f"there is no output {name!r}: the model has {', '.join(outputs)}")
     return {name: outputs[name] for name in call.outputs}
 
 
 def _raw(rows: Array) -> bytes | memoryview:
-    """The bytes in C order; of large arrays where they lie."""
+    """Returns the bytes in C order; large arrays are not copied."""
     if rows.nbytes <= JOINED_BYTES:
         return rows.tobytes()
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data

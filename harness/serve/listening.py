@@ -1,4 +1,4 @@
-"""Takes the port of a server, before its model is loaded, or says why it cannot be taken."""
+"""Binds the port of a server before its model is loaded, or reports why the port cannot be used."""
 
 import errno
 import socket
@@ -9,11 +9,11 @@ from harness.core.config.parse import Endpoint
 from harness.errors import ConfigError
 
 BACKLOG = 1024
-"""Connections that wait to be accepted; the kernel may allow fewer."""
+"""Connections that may wait to be accepted; the kernel may allow fewer."""
 
 
 def bound(listen: Endpoint) -> socket.socket:
-    """The port; it answers once the caller listens."""
+    """Returns a bound socket; the caller must call `listen`."""
     with in_use(listen):
         found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
@@ -29,9 +29,9 @@ def bound(listen: Endpoint) -> socket.socket:
 
 @contextmanager
 def in_use(listen: Endpoint) -> Iterator[None]:
-    """Makes a ConfigError of an address that cannot be used."""
+    """Raises ConfigError if the address cannot be used."""
     try:
         yield
     except OSError as e:
         why = "in use" if e.errno == errno.EADDRINUSE else e.strerror
-        raise ConfigError(f"{listen} cannot be used: {why}: choose another --listen") from None
+        raise ConfigError(f"{listen} cannot be used ({why}): choose a different --listen") from None

@@ -1,4 +1,4 @@
-"""Opens the port of a load host, and lends it to runs until a signal ends it."""
+"""Opens the port of a load host, and serves runs until a signal ends it."""
 
 from harness.cluster.load_hosts.agent import Agent
 from harness.core.config.parse import Endpoint
@@ -8,7 +8,10 @@ from harness.serve.listening import BACKLOG, bound, in_use
 
 
 def serve(listen: Endpoint, allowed: frozenset[str]) -> int:
-    """Returns the exit status. allowed: environment variables that a run may send to a server. Raises a ConfigError where the address cannot be used."""
+    """Serves until a signal. Returns the exit status. Raises ConfigError if the address cannot be used.
+
+    allowed: environment variables that a run may send to a server.
+    """
     with bound(listen) as listening:
         with in_use(listen):
             listening.listen(BACKLOG)
@@ -16,7 +19,8 @@ def serve(listen: Endpoint, allowed: frozenset[str]) -> int:
         at = listen._replace(port=port)
         if not is_loopback(address):
             say(
-                f"whoever reaches {at} can have this machine load servers, and send them its data: there is no password and no encryption"
+                f"anyone who reaches {at} can make this machine load servers and send its data to them: there is no "
+                "password and no encryption"
             )
         agent = Agent(listening, allowed)
         with stopping(agent):

@@ -1,4 +1,4 @@
-"""Serves HTTP/1.1 connections in one thread: reads requests, has each answered in turn, sends the answers."""
+"""Serves HTTP/1.1 connections in one thread: reads requests, calls their handler in turn, sends the answers."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from harness.serve.patience import SILENT_NS, TICK_NS, WAIT_NS, Patience
 from harness.serve.requests import END, Head, Parser, Request
 
 Parts = Sequence[bytes | memoryview]
-"""A memoryview is of bytes, in one dimension."""
+"""Each memoryview has bytes, in one dimension."""
 
 
 class Later:
@@ -27,13 +27,13 @@ class Later:
 
     def __init__(self) -> None:
         self.closes = False
-        """The end of the connection is the end of the answer."""
+        """Whether the end of the connection is the end of the answer."""
         self.is_awaited = True
-        """False once the client has gone. The loop alone sets it."""
+        """False once the client has gone. Only the loop sets it."""
 
 
 Handler = Callable[[Request, int], "Parts | Later"]
-"""From a request, and the time its last byte arrived in ns of the wall clock, to the parts of an answer."""
+"""(request, wall clock in ns at the arrival of its last byte) -> the parts of the answer."""
 
 
 class Part(NamedTuple):
@@ -45,20 +45,20 @@ class Part(NamedTuple):
 
 
 Work = Callable[[], "Sequence[Part] | None"]
-"""Does a little of the work for answers that are not complete; returns what is to be sent, None without work."""
+"""Does a small step of the work for incomplete answers; returns the parts to send, None without work."""
 
 Problem = Callable[[int, str], Mapping[str, Any]]
-"""From the status and the text of an error to the JSON of its answer."""
+"""(status, text of an error) -> the JSON of its answer."""
 
 READ_BYTES = 1 << 16
 LINGER_NS = 2_000_000_000
-"""A connection that was closed is read for this long: with unread bytes TCP would drop the answer, too."""
+"""A closed connection is still read for this time: if bytes stay unread, TCP may drop the answer."""
 
 DRAIN_NS = 1_000_000_000
-"""At the end answers that have begun may take this long."""
+"""After a stop, answers that have begun may take this time."""
 
 _SO_TIMESTAMPNS = 35
-"""include/uapi/asm-generic/socket.h. The kernel stamps what arrives with the wall clock, in ns."""
+"""include/uapi/asm-generic/socket.h. The kernel stamps received data with the wall clock, in ns."""
 
 _STAMP = struct.Struct("=qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_STAMP.size)
@@ -79,31 +79,31 @@ class _Connection:
         self.parser = Parser(known)
         self.keeps_open = True
         self.unsent = memoryview(b"")
-        """Bytes for which the socket's buffer had no room; nothing is read until they are sent."""
+        """Bytes that did not fit into the socket's buffer; nothing is read until they are sent."""
         self.later: Later | None = None
-        """The answer that is not complete; nothing is read until it is."""
+        """The incomplete answer, if any; nothing is read until it is complete."""
         self.is_ending = False
-        """The last answer is sent: what comes after it is thrown away until the connection is closed."""
+        """Whether the last answer is sent: later bytes are discarded until the connection is closed."""
         self.taken_ns = 0
-        """By the clock of `Patience`: when the peer last sent a whole request, or took a long answer."""
+        """When the peer last sent a complete request or took a long answer, on the clock of `Patience`."""
         self.watched = _READING
-        """Events that epoll reports of it."""
+        """Events that epoll reports for this connection."""
 
     @property
     def is_silent(self) -> bool:
-        """Nothing is asked on it."""
+        """Whether there is no request on it."""
         return not (self.later or self.unsent or self.is_ending or self.parser.has_begun)
 
 
 class Loop:
-    """One epoll, level-triggered: what a read leaves makes the next event.
+    """The server's loop: one epoll, level-triggered, so that unread bytes cause the next event.
 
-    A peer that keeps the loop waiting in the midst of a message is refused or closed when its time is over (`patience`). A
-    connection without a request may stay open, until a descriptor is needed.
+    A peer that keeps the loop waiting within a message is refused or closed when its time is over (`patience`). A
+    connection without a request may stay open until its descriptor is needed.
 
-    Requests of a connection are answered in their order; requests of several connections in the order in which
-    the kernel reports them. The handler runs in this thread: while it works, requests wait in the sockets. So
-    does `work`, between any two looks at the sockets, as long as there is some.
+    Requests of one connection are answered in order; requests of several connections in the order in which
+    the kernel reports them. The handler runs in this thread; requests wait in the sockets while it works. `work` runs
+    in this thread, too: as long as there is work, once after each check of the sockets.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Loop:
         self._problem = problem
         self._later: dict[Later, _Connection] = {}
         self.accepts = True
-        """False while no descriptor is free for a further connection."""
+        """False while no descriptor is free for a new connection."""
         self.address: tuple[str, int] = listening.getsockname()[:2]
         self._poll = select.epoll()
         self._poll.register(self._stop_fd, select.EPOLLIN)
@@ -140,15 +140,15 @@ class Loop:
         return len(self._connections)
 
     def stop(self) -> None:
-        """End `run` once the requests that are here have been answered. Safe in signal handlers."""
+        """Ends `run` once all received requests have been answered. Safe in signal handlers."""
         os.eventfd_write(self._stop_fd, 1)
 
     def wake(self) -> None:
-        """Have `work` called soon. Safe in other threads."""
+        """Makes the loop call `work` soon. Safe in other threads."""
         os.eventfd_write(self._wake_fd, 1)
 
     def run(self) -> None:
-        """Serve until `stop`; then every socket is closed."""
+        """Serves until `stop`; then closes every socket."""
         try:
             while not self._has_stopped:
                 is_timed = self._patience or not self.accepts
@@ -165,7 +165,7 @@ class Loop:
             os.close(self._wake_fd)
 
     def _drain(self) -> None:
-        """Answers what has arrived, works on answers that are not complete, and sends what is unsent."""
+        """Answers received requests, completes incomplete answers, and sends unsent bytes."""
         deadline_ns = time.monotonic_ns() + DRAIN_NS
         self._turn(0)
         while time.monotonic_ns() < deadline_ns and any(
@@ -204,7 +204,7 @@ class Loop:
             self._close(connection)
         elif event & select.EPOLLOUT:
             self._send_rest(connection)
-        elif connection.later is not None:  # few clients send more before they have the answer
+        elif connection.later is not None:  # few clients send more before they get the answer
             self._watch(connection, select.EPOLLRDHUP)
         else:
             self._read(connection)
@@ -214,7 +214,7 @@ class Loop:
             sock, _ = self._listening.accept()
         except OSError as e:
             if e.errno in _OUT_OF_DESCRIPTORS:
-                say(f"no further connection can be opened: {e.strerror}")
+                say(f"no more connections can be opened: {e.strerror}")
                 self._poll.unregister(self._listening.fileno())  # until one is closed
                 self.accepts = False
             return
@@ -248,7 +248,7 @@ class Loop:
                 self._close(connection)
 
     def _free_descriptors(self) -> None:
-        """Closes connections that ask for nothing if new connections wait for a descriptor."""
+        """Closes connections without a request if new connections wait for a descriptor."""
         if self.accepts:
             return
         long_ago_ns = self._patience.now_ns - SILENT_NS
@@ -257,7 +257,7 @@ class Loop:
                 self._close(connection)
 
     def _settle(self, connection: _Connection) -> None:
-        """The peer has done what it had to do."""
+        """Notes that the peer has sent a complete request or taken its answer."""
         self._patience.settle(connection)
         connection.taken_ns = self._patience.now_ns
 
@@ -306,12 +306,12 @@ class Loop:
             self._patience.wait_for(connection, WAIT_NS)
 
     def _refuse(self, connection: _Connection, status: int, text: str) -> None:
-        """The last answer of a connection."""
+        """Sends an error as the last answer of a connection."""
         connection.keeps_open = False
         self._send(connection, [json_answer(self._problem(status, text), CLOSE, status)])
 
     def _do_work(self) -> None:
-        """Works once, and sends the parts to the clients that are still there."""
+        """Works once, and sends the parts to the clients that are still connected."""
         parts = self._work()
         self._has_work = parts is not None
         for later, content, is_last in parts or ():
@@ -347,7 +347,7 @@ class Loop:
         except BlockingIOError:
             sent, size = 0, 1
         if sent < size:
-            # A copy: the backend may write its next answer into the same memory.
+            # Copy it, because the backend may write its next answer into the same memory.
             connection.unsent = memoryview(b"".join(parts))[sent:]
             self._watch(connection, select.EPOLLOUT | self._while_incomplete(connection))
             self._patience.wait_for(connection, WAIT_NS)
@@ -361,7 +361,7 @@ class Loop:
 
     @staticmethod
     def _while_incomplete(connection: _Connection) -> int:
-        """Nothing is read while an answer is not complete, but a client that leaves is noticed."""
+        """Returns the events to watch: while an answer is incomplete, only the end of the connection."""
         return 0 if connection.later is None else select.EPOLLRDHUP
 
     def _send_rest(self, connection: _Connection) -> None:
@@ -380,7 +380,7 @@ class Loop:
             self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
-        """Nothing more is sent; the client closes, or `_end_late` does."""
+        """Ends sending; then the client closes the connection, or `_end_late` does."""
         connection.sock.shutdown(socket.SHUT_WR)
         connection.is_ending = True
         self._patience.wait_for(connection, LINGER_NS)
@@ -392,7 +392,7 @@ def _without_body(answer: Parts) -> Parts:
 
 
 def _arrived_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """The kernel's stamp; the time now where it has given none, as for a Unix socket."""
+    """Returns the kernel's stamp, or the current time if there is none, e.g. on a Unix socket."""
     for _, kind, data in ancillary:
         if kind == _SO_TIMESTAMPNS:
             seconds, ns = _STAMP.unpack(data)

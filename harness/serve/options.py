@@ -1,4 +1,4 @@
-"""Declares the options of `serve`, and names the run options that it takes, too."""
+"""Declares the options of `serve`, and lists the run options that it takes, too."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -47,13 +47,13 @@ class ServeOptions:
     GROUP: ClassVar = "server"
 
     listen: Endpoint = option(
-        "address to listen at (default 127.0.0.1:8000; port 0: a free one)",
+        "address to listen on (default 127.0.0.1:8000; port 0 takes a free port)",
         parse=_listening,
         default=Endpoint("127.0.0.1", 8000),
         metavar="HOST:PORT",
     )
     grpc: Endpoint | None = option(
-        "address to answer the Open Inference Protocol over gRPC at, too (needs the extra kserve-grpc)",
+        "also answer the Open Inference Protocol over gRPC at this address (needs the extra kserve-grpc)",
         parse=_listening_grpc,
         default=None,
         metavar="HOST:PORT",
@@ -66,11 +66,11 @@ class ServeOptions:
         metavar="NAME",
     )
     postprocess: bool = option(
-        "do the manifest's postprocessing here: reply with answers in place of outputs, as a client with --qdl "
-        "expects",
+        "do the manifest's postprocessing in the server: reply with answers instead of outputs, as a client with "
+        "--qdl expects",
         flag=True,
     )
     node: bool = option(
-        "be a node of --nodes: load the data, run one instance per core, and take queries that name samples by index",
+        "run as a node of --nodes: load the data, run one instance per core, and take queries with sample indices",
         flag=True,
     )

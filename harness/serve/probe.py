@@ -1,4 +1,4 @@
-"""Describes a server: how far away it is, which protocols it speaks, which models it has, how they are asked."""
+"""Describes a server: its round-trip time, its protocols, its models, and how to measure them."""
 
 import json
 import time
@@ -21,16 +21,16 @@ from harness.wire.remote_backend import link_to
 
 ROUND_TRIPS = 20
 MOST_MODELS = 20
-"""Models of which one sample of zeros is asked."""
+"""Most models that get a sample of zeros."""
 
 _OK = 200
 _PATHS = ("/v2", "/v1/models", "/")
 
 
 def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int:
-    """Describes the server of --url. Returns the exit status. Raises a ConfigError if it cannot be reached.
+    """Describes the server of --url. Returns the exit status. Raises ConfigError if the server cannot be reached.
 
-    model: the server's name of a model that it may not list.
+    model: the server's name of a model, which it need not list.
     """
     found = looked_at(config, model)
     show(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
@@ -38,7 +38,7 @@ def probe(config: RunConfig, model: str | None, *, as_json: bool = False) -> int
 
 
 def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
-    """Plain values. Each model is asked one sample of zeros, which finds out the encoding."""
+    """Returns the description as plain values. Sends each model one sample of zeros to find out the encoding."""
     server = servers_of(config)[0]
     is_grpc = server.address.grpc
     link = link_to(server, request_timeout_s(config))
@@ -80,7 +80,7 @@ def _json(reply: Reply) -> Any:
 def _kserve(
     ask: Exchange, exchange: Exchange, is_grpc: bool, about: Reply, model: str | None
 ) -> Mapping[str, Any] | None:
-    """ask: by the paths of HTTP. exchange: as the plug-in's."""
+    """Returns facts of a KServe server; None if it is not one. ask: takes HTTP paths. exchange: as in the plug-in."""
     server = _json(about)
     if not isinstance(server, dict) or not isinstance(server.get("name"), str):
         return None
@@ -106,7 +106,7 @@ def _names(exchange: Exchange) -> list[str]:
 
 
 def _model(exchange: Exchange, is_grpc: bool, name: str) -> dict[str, Any]:
-    """Facts about the model that its plug-in finds out."""
+    """Returns the facts about a model that the plug-in finds out."""
     transport = "grpc" if is_grpc else "http"
     setup = BackendSetup(model=None, model_name=name, transport=transport)
     try:
@@ -149,7 +149,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         for model in about["models"]:
             yield from _model_lines(found["url"], model)
         if not about["models"]:
-            yield "models       not listed: name one with --model"
+            yield "models       not listed: pass a model's name with --model"
     if found["openai_models"] is not None:
         yield f"protocol     OpenAI: models {', '.join(found['openai_models']) or 'none'}"
         yield from _openai_lines(found["url"], found["openai_models"])
@@ -165,7 +165,7 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
         f"{i['name']} {i['dtype']} {show_shape(i['shape'])}" for i in model["inputs"]
     )
     limit = model["server_max_batch"]
-    most = f"; at most {counted(limit, 'sample')} a request" if limit else ""
+    most = f"; at most {counted(limit, 'sample')} per request" if limit else ""
     yield (
         f"model        {model['name']}: {inputs} -> {', '.join(model['outputs'])}; {model['encoding']} "
         f"requests, {model['reply_encoding']} replies{most}"
@@ -173,13 +173,13 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
     name = model["name"]
     if name not in named_models():
         name = f"{name}.yaml"
-        yield f"manifest     no model of that name is known here; write this into {name}, then its data and steps:"
+        yield f"manifest     no model has this name here; write this into {name}, then add its data and steps:"
         yield indent(_manifest(model), "    ")
     yield f"try          {program()} --scenario server --backend kserve --url {url} --model {name}"
 
 
 def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
-    """How the first of the models is asked."""
+    """Yields lines that show how to measure the first model."""
     if not models:
         return
     served, more = models[0], ""
@@ -189,7 +189,7 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
         more = " --data-dir prompts.jsonl"
         if len(models) > 1:
             more += f" --backend-option served={served}"
-        yield f"manifest     no model of that name is known here; write this into {name}, and prompts into prompts.jsonl:"
+        yield f"manifest     no model has this name here; write this into {name}, and prompts into prompts.jsonl:"
         fields = {
             "name": name.removesuffix(".yaml"),
             "files": {},
@@ -209,7 +209,7 @@ def _as_yaml(fields: Mapping[str, Any]) -> str:
 
 
 def _manifest(model: Mapping[str, Any]) -> str:
-    """The least manifest of a model on a server, with synthetic data."""
+    """Returns the smallest manifest of a model on a server, with synthetic data."""
     sizes = [spec["shape"] for spec in model["inputs"]]
     shapes = [
         ["batch" if size is None and not at else size for at, size in enumerate(shape)]

@@ -1,8 +1,8 @@
-"""Splits the bytes of a connection into HTTP/1.1 requests. It opens no socket.
+"""Splits the bytes of a connection into HTTP/1.1 requests. Opens no socket.
 
-Source: RFC 9112. Refused where the RFC allows it, because two programs may read it differently: a bare LF in
-a head with CRLF, folded lines, space before a colon, a Content-Length beside a Transfer-Encoding, or two of either.
-A head whose lines all end in a bare LF is read, as people type it.
+Source: RFC 9112. Some forms are refused, as the RFC allows, because two programs may read them differently: a bare LF
+in a head with CRLF, folded lines, space before a colon, Content-Length together with Transfer-Encoding, or two of
+either. A head whose lines all end in a bare LF is accepted, because people type it.
 """
 
 import re
@@ -36,26 +36,26 @@ _ONLY_ONCE = ("content-length", "transfer-encoding", "host", "inference-header-c
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """Request line and headers. Requests with the same bytes of it share one object."""
+    """Request line and headers. Requests whose heads have the same bytes share one object."""
 
     method: str
     """GET for a HEAD, too."""
     path: str
     """Unquoted, without a query."""
     length: int
-    """Bytes of the body; 0 where `is_chunked`."""
+    """Bytes of the body; 0 if `is_chunked`."""
     is_chunked: bool
     is_packed: bool
-    """The body is compressed."""
+    """Whether the body is compressed."""
     wants_no_body: bool
-    """A HEAD: the answer to a GET without its body."""
+    """Whether it is a HEAD, which gets the answer to a GET without its body."""
     keeps_open: bool
-    """The connection stays open after the answer."""
+    """Whether the connection stays open after the answer."""
     is_old: bool
-    """HTTP/1.0, where a connection stays open only if the answer says so, too."""
+    """Whether it is HTTP/1.0: then a connection stays open only if the answer has this header, too."""
     expects_continue: bool
     json_length: int | None
-    """Bytes of JSON before the tensors, from Inference-Header-Content-Length; None: all is JSON."""
+    """Bytes of JSON before the tensors, from Inference-Header-Content-Length; None: the whole body is JSON."""
 
 
 class Request(NamedTuple):
@@ -64,14 +64,14 @@ class Request(NamedTuple):
 
 
 class Parser:
-    """The requests of one connection.
+    """Parses the requests of one connection.
 
-    Bytes go in by `add`; or, while `room` is a buffer, by `room` and `fill`: a long body is received where
-    it stays. `next` gives the requests, and raises Malformed once, after the good ones.
+    Pass received bytes to `add`. While `room` returns a buffer, receive into it and call `fill`, so that a long body is
+    not copied. `next` returns the requests; after the valid ones, it raises Malformed once.
     """
 
     def __init__(self, known: dict[bytes, Head], most_body_bytes: int = MOST_BODY_BYTES) -> None:
-        """known: heads by their bytes, which the connections of a server share."""
+        """known: heads by their bytes, shared by the connections of a server."""
         self._known = known
         self._most_body_bytes = most_body_bytes
         self._data = b""
@@ -81,28 +81,28 @@ class Parser:
         self._body = memoryview(b"")
         self._filled = 0
         self.wants_continue = False
-        """The client waits for `100 Continue` before it sends the body. The server sets it to False."""
+        """Whether the client waits for `100 Continue` before it sends the body. The server sets it to False."""
 
     @property
     def has_begun(self) -> bool:
-        """Some bytes of a request are here."""
+        """Whether some bytes of a request have arrived."""
         return bool(self._data) or self._head is not None
 
     def room(self) -> memoryview | None:
-        """The buffer for the next bytes; None: give them to `add`."""
+        """Returns the buffer for the next bytes; None if they must go to `add`."""
         if self._head is None or self._chunks is not None:
             return None
         return self._body[self._filled :]
 
     def fill(self, size: int) -> None:
-        """`size` bytes were received into `room`."""
+        """Notes that `size` bytes were received into `room`."""
         self._filled += size
 
     def add(self, data: bytes) -> None:
         self._data = self._data + data if self._data else data
 
     def next(self) -> Request | None:
-        """The next request; None: it is not complete."""
+        """Returns the next request; None if it is not complete."""
         if self._head is not None:
             return self._next_of_body(self._head)
         data = self._data
@@ -122,12 +122,14 @@ class Parser:
         return self._begin_body(head, data[end:])
 
     def _new_head(self) -> tuple[Head | None, int]:
-        """(head, its bytes); (None, 0): it is not complete."""
-        while self._data.startswith(LINE):  # as some clients send after a body
+        """Returns (head, number of its bytes); (None, 0) if it is not complete."""
+        while self._data.startswith(LINE):  # some clients send it after a body
             self._data = self._data[len(LINE) :]
         data = self._data
         if data[:1] not in (b"", b"\r") and not _FIRST.match(data):
-            raise Malformed(400, "this is not an HTTP request; the server speaks HTTP without TLS")
+            raise Malformed(
+                400, "this is not an HTTP request; the server supports HTTP without TLS"
+            )
         separator = _BARE_END if data.partition(b"\n")[0][-1:] != b"\r" else END
         end = data.find(separator)
         if end > MOST_HEAD_BYTES or (end < 0 and len(data) - len(END) >= MOST_HEAD_BYTES):
@@ -146,7 +148,7 @@ class Parser:
         return head, end
 
     def _begin_body(self, head: Head, begin: bytes) -> Request | None:
-        """begin: what has come of the body, and where it is chunked perhaps of the next request."""
+        """Begins a body. begin: its first bytes; if it is chunked, perhaps also bytes of the next request."""
         self._head = head
         self.wants_continue = head.expects_continue and not begin
         if head.is_chunked:
@@ -182,21 +184,21 @@ def _request(head: Head, body: memoryview) -> Request:
 
 
 def _check_line_ends(raw: bytes, *, is_bare: bool) -> None:
-    """raw: of a head. Raises Malformed where some of its lines end in CRLF and some in LF."""
+    """Raises Malformed if some lines of a head end in CRLF and some in LF. raw: bytes of the head."""
     mixed = b"\r" in raw if is_bare else raw.count(b"\n") != raw.count(LINE)
     if mixed:
         raise Malformed(400, "some lines of the head end in CRLF, some in a bare LF")
 
 
 def _parsed(raw: bytes) -> Head:
-    """raw: with the empty line at its end."""
+    """Returns the parsed head. raw: its bytes, with the empty line at the end."""
     line = LINE if raw.endswith(LINE) else b"\n"
     first, *lines = raw.removesuffix(2 * line).split(line)
     match = _REQUEST_LINE.fullmatch(first)
     if match is None:
         raise Malformed(400, "the request line is malformed")
     if match[3] != b"1":
-        raise Malformed(505, "the server speaks HTTP/1.1")
+        raise Malformed(505, "the server supports only HTTP/1.1")
     is_old = match[4] == b"0"
     headers = _headers(lines)
     if not is_old and "host" not in headers:
@@ -204,7 +206,7 @@ def _parsed(raw: bytes) -> Head:
     coding = headers.get("content-encoding", "identity").lower()
     if coding not in ("identity", *CODINGS):
         raise Malformed(
-            415, f"the server does not read the Content-Encoding {coding!r:.40}: use gzip"
+            415, f"the server does not support the Content-Encoding {coding!r:.40}: use gzip"
         )
     expected = headers.get("expect", "").lower()
     if expected not in ("", "100-continue"):
@@ -260,7 +262,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def _path(target: str) -> str:
-    """The path of `/path?query`, or of a whole URL, as proxies get it."""
+    """Returns the path of `/path?query`, or of a complete URL, the form that proxies get."""
     _, is_url, rest = target.partition("://")
     if is_url and not target.startswith("/"):
         target = "/" + rest.partition("/")[2]

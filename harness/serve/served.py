@@ -1,4 +1,4 @@
-"""Opens a model for serving: one instance, its inputs and outputs as the protocol states them, warmed up."""
+"""Opens a model for serving: one warm instance, with its inputs and outputs in the protocol's terms."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -29,13 +29,13 @@ from harness.models.steps.postprocess import NOT_FINITE, Postprocess, postproces
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1
-"""A size that varies, in the protocol's metadata."""
+"""A variable size, in the protocol's metadata."""
 
 ANSWER = "answer"
-"""Output of a model whose postprocessing is done here."""
+"""Name of the output if the server does the postprocessing."""
 
 WARM_UP_CALLS = 3
-"""For each of two sizes of the batch."""
+"""Warm-up calls for each of two batch sizes."""
 
 
 class TensorInfo(NamedTuple):
@@ -44,28 +44,28 @@ class TensorInfo(NamedTuple):
     name: str
     datatype: str
     shape: tuple[int, ...]
-    """The first size is the batch; ANY where a size varies."""
+    """The first size is the batch; ANY stands for a variable size."""
 
 
 class Served(Protocol):
-    """A model as the protocol describes and asks it."""
+    """A model that can be described and called with the protocol."""
 
     name: str
     backend_name: str
     max_batch: int
     """Samples in the largest batch that is answered."""
     inputs: Sequence[TensorInfo]
-    """() if neither manifest nor file states them: any are then passed on."""
+    """() if neither manifest nor file declares them: then all inputs are passed on."""
     outputs: Sequence[TensorInfo]
     """Known once the model has answered."""
     properties: Mapping[str, str]
 
     def infer(self, batch: Batch, /) -> Mapping[str, Array]:
-        """Answers by output, each with one row a sample."""
+        """Returns answers by output, each with one row per sample."""
 
 
 class ServedModel:
-    """A model that answers, on the thread that calls."""
+    """A model that answers on the calling thread."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ServedModel:
         max_batch: int,
         postprocess: Postprocess | None = None,
     ) -> None:
-        """postprocess: the manifest's steps, to reply with answers in place of outputs."""
+        """postprocess: the manifest's steps, to reply with answers instead of outputs."""
         self.name = model.name
         self.backend_name = backend_name
         self.max_batch = max_batch
@@ -93,13 +93,13 @@ class ServedModel:
         self._sizes_vary = any(ANY in tensor.shape[1:] for tensor in self.inputs)
 
     def infer(self, batch: Batch) -> Mapping[str, Array]:
-        """Answers by output, each with one row per sample. Raises a ConfigError for another number of rows."""
+        """Returns answers by output, with one row per sample. Raises ConfigError if an output has more or fewer."""
         answers = self._by_name(self._answered(batch))
         for name, rows in answers.items():
             if rows.shape[:1] != (batch.size,):
                 raise ConfigError(
-                    f"the model's output {name!r} has the shape {[*rows.shape]} for a batch of {batch.size}, and "
-                    "replies need a row for each sample: export the model without it, or with the batch first"
+                    f"the model's output {name!r} has the shape {[*rows.shape]} for a batch of {batch.size}, but "
+                    "replies need one row per sample: export the model without it, or with the batch first"
                 )
         if not self.outputs:
             self.outputs = tuple(self._output(name, rows) for name, rows in answers.items())
@@ -124,27 +124,27 @@ class ServedModel:
         strange = _not_text(rows)
         if strange is not None:
             raise ConfigError(
-                f"the model's output {name!r} has values of the type {type(strange).__name__}, and the protocol has "
-                "numbers and texts alone: export the model without it (skl2onnx: zipmap=False)"
+                f"the model's output {name!r} has values of the type {type(strange).__name__}, but the protocol has "
+                "only numbers and texts: export the model without it (skl2onnx: zipmap=False)"
             )
         sizes = (ANY,) * (rows.ndim - 1) if self._sizes_vary else rows.shape[1:]
         return TensorInfo(name, datatype_of_array(rows) or rows.dtype.name, (ANY, *sizes))
 
 
 def _not_text(rows: Array) -> object | None:
-    """The first value of an array of objects that is not a text."""
+    """Returns the first value of an array of objects that is not a text; None without one."""
     if rows.dtype.kind != "O":
         return None
     return next((value for value in rows.flat if not isinstance(value, str | bytes)), None)
 
 
 def tensors_of(specs: Sequence[TensorSpec]) -> tuple[TensorInfo, ...]:
-    """The inputs as the protocol states them."""
+    """Returns the inputs in the protocol's terms."""
     return tuple(_info(spec) for spec in specs)
 
 
 def _info(spec: TensorSpec) -> TensorInfo:
-    """A ConfigError for a number type that the protocol has no name for."""
+    """Returns a tensor in the protocol's terms. Raises ConfigError if the protocol does not have its number type."""
     datatype = datatype_of(spec.dtype)
     if datatype is None:
         raise ConfigError(
@@ -156,7 +156,7 @@ def _info(spec: TensorSpec) -> TensorInfo:
 
 
 class ServedGeneration:
-    """A language model that generates, warmed up. Its generator belongs to one thread."""
+    """A warm language model that generates. Only one thread may use its generator."""
 
     def __init__(self, model: Model, backend: GeneratingBackend, backend_name: str) -> None:
         about = model.generation
@@ -164,7 +164,7 @@ class ServedGeneration:
         self.name = model.name
         self.backend_name = backend_name
         self.context = about.context
-        """The most tokens of a prompt with its answer."""
+        """Most tokens of a prompt together with its answer."""
         self.prompts = Prompts(about)
         with plugin(f"backend {backend_name!r}: describe()"):
             self.properties = {key: str(value) for key, value in backend.describe().items()}
@@ -178,9 +178,9 @@ class ServedGeneration:
 def open_served(
     config: RunConfig, stack: ExitStack, *, postprocess: bool = False
 ) -> ServedModel | ServedGeneration:
-    """The model of a configuration with one instance, warmed up; `stack` closes it.
+    """Opens and warms up one instance of a configuration's model; `stack` closes it.
 
-    postprocess: reply with answers in place of outputs.
+    postprocess: reply with answers instead of outputs.
     """
     model = load_model(config.model)
     steps = _steps(model) if postprocess else None
@@ -198,32 +198,32 @@ def open_served(
 
 
 def _steps(model: Model) -> Postprocess:
-    """A ConfigError for steps whose answers the protocol has no tensor for, or that need code of the user's."""
+    """Returns the manifest's steps. Raises ConfigError if their answers do not fit into a tensor, or need user code."""
     for step in model.postprocess:
         if step.name in _NOT_HERE:
             raise ConfigError(
                 f"--postprocess: the step {step.name!r} of model {model.name!r} {_NOT_HERE[step.name]}: drop "
-                "--postprocess, or serve a file that answers by itself"
+                "--postprocess, or serve a file that returns the answers itself"
             )
     return postprocessor_of(model.output)
 
 
 _NOT_HERE = {"boxes": "gives answers of different lengths", "hook": "runs a file of yours"}
-"""Step -> why `serve` does not take it."""
+"""Step -> why `serve` does not support it."""
 
 
 def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Backend) -> None:
-    """Answers noise, at first of one sample, then of a whole batch."""
+    """Answers noise: first one sample, then a whole batch."""
     inputs = inputs_of(model, backend)
     if texts := [spec.name for spec in inputs if spec.dtype == "string"]:
-        say(f"not warmed up: {', '.join(texts)} takes texts, and noise has numbers alone")
+        say(f"not warmed up: {', '.join(texts)} takes texts, but noise has only numbers")
         return
     try:
         noise = open_dataset(config, model, "synthetic", inputs)
     except ConfigError:
         if config.input_shape:
             raise
-        say("not warmed up: sizes of its inputs are not known (--input-shape sets them)")
+        say("not warmed up: the sizes of its inputs are unknown (--input-shape sets them)")
         return
     for size in dict.fromkeys((1, served.max_batch)):
         indices = [i % len(noise) for i in range(size)]

@@ -17,11 +17,11 @@ LIMITS_NS = tuple(
 )  # 10 us to 50 s
 _LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
 _MOST_SIZES = 1024
-"""Sizes of batches that are told apart in Triton's statistics."""
+"""Most batch sizes that have separate entries in Triton's statistics."""
 
 
 class Stamps(NamedTuple):
-    """ns of the wall clock: the request is here, taken up, and the model begins and ends."""
+    """Stamps in ns of the wall clock: the request arrives, is taken up, and the model begins and ends."""
 
     arrived_ns: int
     taken_ns: int
@@ -30,7 +30,7 @@ class Stamps(NamedTuple):
 
 
 class Histogram:
-    """How many values are at most each limit."""
+    """Counts values by upper limits."""
 
     __slots__ = ("counts", "limits", "total")
 
@@ -52,26 +52,26 @@ class Histogram:
 
 
 class Requests(Collector):
-    """Requests by their end, and the times of those that were answered. Used by the thread that serves."""
+    """Counts requests by their end, and keeps the times of answered ones. Used by the serving thread."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._answered = self._failed = 0
         self.refused = 0
-        """Requests that were answered with an error, those that failed included."""
+        """Requests that were answered with an error, failed ones included."""
         self._total, self._queue, self._compute = (Histogram(LIMITS_NS) for _ in range(3))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def _add(self, total_ns: int, queue_ns: int, compute_ns: int) -> None:
-        """A request that is answered. A clock that was set back in between makes no time negative."""
+        """Counts an answered request. Times below 0, after a clock was set back, count as 0."""
         self._answered += 1
         self._total.add(max(0, total_ns))
         self._queue.add(max(0, queue_ns))
         self._compute.add(max(0, compute_ns))
 
     def page(self) -> bytes:
-        """Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -102,7 +102,7 @@ class Requests(Collector):
 
 
 class Statistics(Requests):
-    """Inferences of the Open Inference Protocol."""
+    """Counts inferences of the Open Inference Protocol."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
@@ -112,7 +112,7 @@ class Statistics(Requests):
         self._by_size: dict[int, tuple[int, int]] = {}
 
     def add(self, samples: int, stamps: Stamps, sent_ns: int) -> None:
-        """An inference that is answered. sent_ns: when the answer is given to the kernel."""
+        """Counts an answered inference. sent_ns: when the answer is passed to the kernel."""
         compute_ns = max(0, stamps.ended_ns - stamps.begun_ns)
         self._add(sent_ns - stamps.arrived_ns, stamps.taken_ns - stamps.arrived_ns, compute_ns)
         self._samples += samples
@@ -123,12 +123,12 @@ class Statistics(Requests):
             self._by_size[samples] = (count + 1, spent_ns + compute_ns)
 
     def add_failed(self, spent_ns: int) -> None:
-        """An inference at which the backend raised."""
+        """Counts an inference during which the backend raised."""
         self._failed += 1
         self._failed_ns += max(0, spent_ns)
 
     def of_triton(self, version: str) -> Mapping[str, Any]:
-        """Statistics in the form of Triton's extension. A part that is not measured apart is 0 ns."""
+        """Returns statistics in the form of Triton's extension. A part without its own measurement is 0 ns."""
         count = self._answered
         parts = {
             "success": _spent(count, self._total.total),
@@ -162,9 +162,9 @@ class Statistics(Requests):
 
     def collect(self) -> Iterator[Metric]:
         yield from super().collect()
-        text = "Samples in the requests that were answered"
+        text = "Samples in answered requests"
         yield self._counter("samples", text, self._samples)
-        text = "Samples of a request that was answered"
+        text = "Samples per answered request"
         yield self._sizes.family("harness_serve_batch_samples", text, self._model)
 
 

@@ -40,7 +40,7 @@ def test_a_run_in_a_thread_is_the_run_of_its_folder_and_prints_nothing(
         thread.join(LIMIT_S)
     (run,) = results
     assert capfd.readouterr() == ("", "")
-    assert any("all are held" in record.message for record in caplog.records)
+    assert any("all are loaded" in record.message for record in caplog.records)
     assert run.verdict == "VALID", run.reasons
     assert run.content == read_run(run.folder).content
     assert run.content == json.loads((tmp_path / "run/result.json").read_text())

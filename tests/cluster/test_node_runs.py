@@ -90,7 +90,7 @@ def test_a_node_has_one_run_at_a_time_and_one_name() -> None:
         first, second = NodeLinks([url]), NodeLinks([url])
         first.load([0])
         first.load([0, 1])
-        with pytest.raises(ConfigError, match="works for another run: wait for its end"):
+        with pytest.raises(ConfigError, match="is in use by a different run: wait for its end"):
             second.load([2])
         first.close()
         second.load([2])
@@ -98,6 +98,8 @@ def test_a_node_has_one_run_at_a_time_and_one_name() -> None:
 
         port = url.rpartition(":")[2]
         twice = NodeLinks([url, f"http://localhost:{port}"])
-        with pytest.raises(ConfigError, match=f"localhost:{port} are one node: drop one of them"):
+        with pytest.raises(
+            ConfigError, match=f"localhost:{port} are the same node: drop one of them"
+        ):
             twice.facts()
         twice.close()

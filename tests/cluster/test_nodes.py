@@ -125,7 +125,7 @@ def test_all_nodes_that_are_not_there_are_named_before_the_run(
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err
     for name in ("127.0.0.1:1", "127.0.0.1:2"):
-        assert f"--nodes: {name} does not answer: Connection refused: is" in errors
+        assert f"--nodes: {name} does not answer (Connection refused): is" in errors
     assert not (tmp_path / "run").exists()
 
 
@@ -138,7 +138,7 @@ def test_a_node_that_does_not_reply_is_told_the_limit_and_no_option_that_sets_an
         name = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ConfigError) as caught:
             [*node_list.lines(name)]
-    assert f"{name} does not answer: no reply within 0.05 s: is `serve" in str(caught.value)
+    assert f"{name} does not answer (no reply within 0.05 s): is `serve" in str(caught.value)
 
 
 def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

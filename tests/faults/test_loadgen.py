@@ -39,7 +39,7 @@ def test_another_version_is_said_and_the_quick_run_goes_on(tmp_path: Path) -> No
     done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{tmp_path}/r", env=env)
     assert done.status == 0, done.said
     assert done.said.splitlines()[0] == (
-        f"harness: LoadGen 6.0.12 is installed, this harness was tried with 6.0.17: {PINNED}"
+        f"harness: LoadGen 6.0.12 is installed, but this harness was tested with 6.0.17: {PINNED}"
     )
 
 

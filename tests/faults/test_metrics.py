@@ -37,7 +37,7 @@ def test_a_port_that_was_asked_for_and_is_taken_ends_the_command(tmp_path: Path)
         done = run(*QUICK, "--metrics", place, "--out", str(tmp_path / "r"))
     assert (done.status, done.printed) == (2, "")
     assert done.said == (
-        f"harness: --metrics {place}: Address already in use: choose another, or --no-metrics\n"
+        f"harness: --metrics {place}: Address already in use: choose another, or use --no-metrics\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -76,7 +76,7 @@ def test_an_error_of_the_start_is_the_only_line_where_the_default_port_is_taken(
         done = run(*QUICK, *words, default_port=True)
     assert done.status == 2
     (line,) = done.said.splitlines()
-    assert line.startswith("harness: metric 'squad_f1' cannot score what the model answers: ")
+    assert line.startswith("harness: metric 'squad_f1' cannot score the model's answers: ")
 
 
 _Answers = list[bytes]
@@ -150,7 +150,7 @@ def test_a_disk_that_is_full_under_the_metrics_loses_no_number(tmp_path: Path) -
     assert done.status == 0, done.printed
     assert [line for line in done.said.splitlines() if "metrics.prom" in line] == [
         (
-            f"harness: {tmp_path}/r.partial/metrics.prom was not written: No space left on device: "
+            f"harness: {tmp_path}/r.partial/metrics.prom was not written (No space left on device): "
             "the run's numbers are in its other files"
         )
     ]
@@ -182,7 +182,9 @@ def test_a_database_that_is_locked_all_along_is_one_line_and_the_run_is_whole(
         done = run(*QUICK, "--out", str(tmp_path / "r"))
     assert done.status == 0, done.printed
     assert [line for line in done.said.splitlines() if "runs.sqlite" in line] == [
-        (f"harness: {database}: the run was not added: database is locked: `runs` does not list r")
+        (
+            f"harness: {database}: the run was not added (database is locked), so `runs` does not list r"
+        )
     ]
     assert result(tmp_path / "r")["verdict"] == "VALID"
     assert check(tmp_path / "r") == []
@@ -218,6 +220,6 @@ def test_what_is_no_database_is_left_alone_and_costs_no_more_than_the_row(
     done = run(*QUICK, "--out", str(tmp_path / "r"))
     assert done.status == 0, done.printed
     (line,) = [line for line in done.said.splitlines() if "runs.sqlite" in line]
-    assert line.startswith(f"harness: {database}: the run was not added: ")
+    assert line.startswith(f"harness: {database}: the run was not added (")
     assert result(tmp_path / "r")["verdict"] == "VALID"
     assert database.is_dir() or database.read_text() == "my list of runs"

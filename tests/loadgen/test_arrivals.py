@@ -306,10 +306,7 @@ def test_a_sample_outside_of_memory_is_refused(tmp_path: Path) -> None:
 
 def test_a_closed_loop_needs_at_least_as_many_queries_as_places() -> None:
     config = RunConfig(scenario="server", backend="null", concurrency=1000, queries=999)
-    expected = (
-        "^--queries 999 are fewer than --concurrency keeps in flight, 1,000: raise it, or lower "
-        "--concurrency$"
-    )
+    expected = "^--queries 999 is less than --concurrency 1,000: raise it, or lower --concurrency$"
     with pytest.raises(ConfigError, match=expected):
         preflight.check(config, load_model("digits"), "digits", None)
     preflight.check(replace(config, queries=1000), load_model("digits"), "digits", None)

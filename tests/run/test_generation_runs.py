@@ -201,6 +201,6 @@ def test_synthetic_prompts_have_the_lengths_that_were_asked_for(tmp_path: Path) 
 def test_a_model_without_tokens_takes_no_slo_of_them() -> None:
     config = RunConfig(scenario="server", model="digits", slo=(parse_slo("tpot:p99=1s"),))
     with pytest.raises(
-        ConfigError, match=r"^--slo tpot:p99 is of a language model: model 'digits'"
+        ConfigError, match=r"^--slo tpot:p99 needs a language model, but model 'digits'"
     ):
         resolve(config)

@@ -167,8 +167,8 @@ def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
     [
         ("--repeats 1", "--repeats: 1 must lie between 2 and 1,000"),
         ("--repeats 3 --mlperf", "--repeats changes the seeds: drop --mlperf, which fixes them"),
-        ("--repeats 3 --audit a.config", "--audit is one run, --repeats makes many: drop it"),
-        ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, --repeats makes many: drop it"),
+        ("--repeats 3 --audit a.config", "--audit makes one run, but --repeats makes several: drop it"),
+        ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, but --repeats makes several: drop it"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:

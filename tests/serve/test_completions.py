@@ -141,7 +141,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
 @pytest.mark.parametrize(
     ("fields", "status", "problem"),
     [
-        ({"guided_regex": "a"}, 400, "this server does not know the field 'guided_regex'"),
+        ({"guided_regex": "a"}, 400, "this server does not support the field 'guided_regex'"),
         ({"model": "gpt"}, 404, "there is no model 'gpt': this server has 'tinylm'"),
         ({"prompt": ["1", 1]}, 400, "prompt must be a text, a list of token ids, or a list of either"),
         ({"prompt": ""}, 400, "the prompt is empty"),
@@ -149,7 +149,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
         ({"prompt": "1" * 48}, 400, "the prompt has 48 tokens"),
         ({"max_tokens": 0}, 400, "max_tokens is 0, and must be"),
         ({"stream": "yes"}, 400, "stream is 'yes', and must be true or false"),
-        ({"stream_options": EXACT}, 400, "stream_options must be an object, beside stream"),
+        ({"stream_options": EXACT}, 400, "stream_options must be an object, and needs stream"),
         ({"messages": []}, 400, "the request needs prompt, and no messages"),
     ],
 )  # fmt: skip

@@ -310,17 +310,17 @@ def request_of(**changes: Any) -> dict[str, Any]:
         ({"inputs": {"a": 1}}, "inputs is not a list"),
         ({"inputs": [1]}, "one of inputs is not a JSON object"),
         ({"inputs": [{}]}, "each needs a unique name"),
-        (request_of(name="pixels"), "there is no input 'pixels': the model's are image"),
+        (request_of(name="pixels"), "there is no input 'pixels': the model has image"),
         (request_of() | {"id": 5}, "id is not a string"),
         (request_of() | {"parameters": 5}, "parameters of the request is not a JSON object"),
         ({"inputs": request_of()["inputs"] * 2}, "'image' is not"),
         (request_of(datatype="BF16"), "'BF16' is not one of BOOL"),
-        (request_of(datatype="FP64"), "input 'image' is FP32, the request has FP64"),
+        (request_of(datatype="FP64"), "input 'image' is FP32, but the request has FP64"),
         (request_of(shape=None), "shape is not a list of sizes"),
         (request_of(shape=[True, 1, 8, 8]), "shape is not a list of sizes"),
         (request_of(shape=[-1, 1, 8, 8]), "shape is not a list of sizes"),
         (request_of(shape=[]), "the shape has no batch"),
-        (request_of(shape=[1, 64]), "has the shape [-1, 1, 8, 8], the request has [1, 64]"),
+        (request_of(shape=[1, 64]), "has the shape [-1, 1, 8, 8], but the request has [1, 64]"),
         (request_of(shape=[0, 1, 8, 8], data=[]), "a batch of 0: the server takes 1 to 8"),
         (request_of(shape=[9, 1, 8, 8], data=[0] * 576), "a batch of 9: the server takes 1 to 8"),
         (request_of(data=None), "data is not a list"),
@@ -328,9 +328,9 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of(data=["0"] * 64), "values that are not FP32"),
         (request_of(data=[[0.0], [0.0, 1.0]]), "input 'image': "),
         (request_of(data=[1e39] * 64), "does not fit FP32"),
-        (request_of(parameters={"binary_data_size": 256}), "binary_data_size is not a size, or stands beside data"),
-        (request_of(data=None, parameters={"binary_data_size": 255}), "FP32 of the shape [1, 1, 8, 8] has no 255 bytes"),
-        (request_of(data=None, parameters={"binary_data_size": 256}), "0 bytes follow the JSON, its tensors have 256"),
+        (request_of(parameters={"binary_data_size": 256}), "binary_data_size is not a size, or data is given, too"),
+        (request_of(data=None, parameters={"binary_data_size": 255}), "FP32 of the shape [1, 1, 8, 8] does not have 255 bytes"),
+        (request_of(data=None, parameters={"binary_data_size": 256}), "0 bytes follow the JSON, but its tensors have 256"),
         (request_of(data=None, parameters={"shared_memory_region": "r"}), "does not have the extension shared_memory_region"),
         (request_of() | {"outputs": [{"name": "scores"}]}, "there is no output 'scores'"),
         (request_of() | {"outputs": [{"name": "image", "parameters": {"classification": 3}}]}, "does not have the extension classification"),
@@ -371,9 +371,9 @@ def test_values_that_the_type_cannot_hold_are_refused(
     [
         ("/v2/models/other/infer", "POST", b"{}", 404, "this server has 'digits', version 1"),
         ("/v2/models/digits/versions/2/infer", "POST", b"{}", 404, "there is nothing at"),
-        ("/", "GET", b"", 404, "ask for /v2/models/digits/infer"),
-        (INFER, "GET", b"", 405, "is asked with POST"),
-        ("/v2", "POST", b"{}", 405, "is asked with GET"),
+        ("/", "GET", b"", 404, "use /v2/models/digits/infer"),
+        (INFER, "GET", b"", 405, "requires POST"),
+        ("/v2", "POST", b"{}", 405, "requires GET"),
     ],
 )
 def test_a_wrong_path_or_method_is_refused(
@@ -393,7 +393,7 @@ def failing(batch: Batch) -> Outputs:
     ("answer", "text"),
     [
         (failing, "the model cannot answer: RuntimeError: out of memory"),
-        (lambda batch: np.zeros((batch.size + 1, 2)), "'logits' has the shape [3, 2] for a batch of 2, and replies need a row for each sample: export"),
+        (lambda batch: np.zeros((batch.size + 1, 2)), "'logits' has the shape [3, 2] for a batch of 2, but replies need one row per sample: export"),
         (lambda batch: np.zeros((batch.size, 2), np.complex64), "the protocol has no such type"),
         (lambda batch: np.zeros((batch.size, 2), ">f4"), "the protocol has no such type"),
         (lambda batch: [np.zeros(i + 1) for i in range(batch.size)], "the model cannot answer"),
@@ -510,7 +510,7 @@ def test_an_output_of_python_s_objects_is_refused_before_it_is_served(value: obj
 
     batch = Batch(2, {"image": np.zeros((2, 1, 8, 8), np.float32)})
     line = (
-        f"^the model's output 'probabilities' has values of the type {type(value).__name__}, and "
+        f"^the model's output 'probabilities' has values of the type {type(value).__name__}, but "
     )
     with pytest.raises(ConfigError, match=line):
         digits(Fake(maps)).infer(batch)

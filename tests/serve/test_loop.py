@@ -300,7 +300,7 @@ def test_out_of_descriptors_new_clients_wait(
             first.close()
             second.settimeout(TIMEOUT_S)
             assert b'"/second"' in answer_of(second)[1]
-    assert "no further connection can be opened: Too many open files" in capsys.readouterr().err
+    assert "no more connections can be opened: Too many open files" in capsys.readouterr().err
 
 
 def test_a_silent_connection_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("temperature", 0.7, "temperature is 0.7: this server takes the likeliest token each time; "),
+        ("temperature", 0.7, "temperature is 0.7: this server always takes the likeliest token; "),
         ("presence_penalty", 0.5, "presence_penalty is 0.5: this server "),
         ("frequency_penalty", -1, "frequency_penalty is -1: this server "),
         ("logit_bias", {"5": 1}, "logit_bias is {'5': 1}: this server "),
@@ -187,7 +187,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
         ("response_format", {"type": "json_object"}, "response_format is {'type': "),
         ("tools", [{"type": "function"}], "tools is [{'type': "),
         ("suffix", "x", "suffix is 'x': this server "),
-        ("structured_outputs", {}, "this server does not know the field 'structured_outputs'"),
+        ("structured_outputs", {}, "this server does not support the field 'structured_outputs'"),
         ("n", 0, "n is 0, and must be a whole number from 1 to 1,024"),
         ("n", 2.0, "n is 2.0, and must be"),
         ("stop", [""], "stop is [''], and must be a text or a list of texts"),

@@ -122,7 +122,7 @@ def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -
         (["digits", "--backend", "nul"], "no backend named 'nul': did you mean 'null'?"),
         (["digits", "--backend", "kserve"], "--backend kserve asks a server, and `serve` is one: "),
         (["digits", "--listen", "0.0.0.0"], "--listen: '0.0.0.0' is not an address: write HOST:PORT, e.g. 127.0.0.1:8000"),
-        (["digits", "--listen", "nowhere.invalid:80"], "nowhere.invalid:80 cannot be used: "),
+        (["digits", "--listen", "nowhere.invalid:80"], "nowhere.invalid:80 cannot be used ("),
         (["digits", "--threads", "0"], "--threads: 0 must lie between 1 and 1,024"),
         (["digits", "--backend-option", "graph=x", "--listen", "127.0.0.1:0"], "--backend-option graph: 'x' is not one of "),
         ([], "MODEL is missing: "),
@@ -159,7 +159,7 @@ def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["serve", "digits", "--backend", "null", "--listen", address]) == 2
-    line = f"harness: {address} cannot be used: in use: choose another --listen\n"
+    line = f"harness: {address} cannot be used (in use): choose a different --listen\n"
     assert capsys.readouterr().err == line
 
 
@@ -169,5 +169,7 @@ def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_an_address_that_others_may_reach_has_a_warning(address: str, is_open: bool) -> None:
     line = exposure(address, Endpoint("name", 8000))
-    expected = "whoever reaches name:8000 can use the model: there is no password and no encryption"
+    expected = (
+        "anyone who reaches name:8000 can use the model: there is no password and no encryption"
+    )
     assert line == (expected if is_open else "")

@@ -228,7 +228,7 @@ def test_a_forged_message_ends_in_one_line_and_a_kept_result(event: str, tmp_pat
             assert ended.stored is not None
             (reason,) = ended.stored["reasons"]
             assert reason["code"] == ("died" if event == "ended" else "did-not-start")
-            assert "is not the harness's" in reason["text"]
+            assert "that the harness does not send" in reason["text"]
         except BaseException as e:
             e.add_note(f"forged: {forged}")
             raise

@@ -1,15 +1,15 @@
-"""Waits on another machine for runs that have it issue a share of their load, and lends them a measured process.
+"""Waits on a load host for runs, and issues its share of their load with a measured process.
 
-One run at a time. Its journal is sent while the run goes on, so that little of it is lost with a host.
+One run at a time. The journal is sent during the run, so that little of it is lost with a host.
 
 receives   setup    the harness's version and code, and the run as the measured process gets it
 receives   ping     answered at once with `pong`, for the clock and as a sign of life
-receives   file     a piece of a file that the plan names
-receives   plan     what this host issues of the run's load
-receives   begin    as the measured process
-sends      news     of the journal
-sends      died     how the measured process ended, where it sent no last message
-sends      file     a piece of what the run left
+receives   file     a piece of a file that the plan refers to
+receives   plan     this host's part of the load plan
+receives   begin    as in the measured process
+sends      news     new rows of the journal
+sends      died     how the measured process ended, if it sent no last message
+sends      file     a piece of a file that the run wrote
            and all messages of the measured process
 """
 
@@ -40,23 +40,23 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 
 NEWS_EVERY_S = 0.25
 HELLO_LIMIT_S = 10.0
-"""Limit of a connection's first message, until which it keeps no run waiting."""
+"""Time limit for a connection's first message; until then it does not delay other runs."""
 
 MOST_SILENT = 64
-"""Connections without their first message; for one more, the oldest is closed."""
+"""Most connections without a first message; if one more connects, the oldest is closed."""
 
 BUSY_LIMIT_S = 5.0
-"""Time for the process of the run before to end."""
+"""Time limit for the previous run's process to end."""
 
 _LAST_BYTES = 4000
-"""The end of what plug-ins printed is sent where the process died."""
+"""If the process died, this many last bytes of its output are sent."""
 
 
 class Agent:
-    """Takes runs from a socket that listens, until it is stopped."""
+    """Takes runs from a listening socket until it is stopped."""
 
     def __init__(self, listening: socket.socket, allowed: frozenset[str]) -> None:
-        """allowed: environment variables of this machine that a run's --header may name."""
+        """allowed: environment variables of this machine that a run's --header may use."""
         self._listening = listening
         self._allowed = allowed
         self._busy = threading.Lock()
@@ -64,7 +64,7 @@ class Agent:
         self._silent: dict[socket.socket, None] = {}  # the oldest first
 
     def run(self) -> None:
-        """Returns after `stop`, once nothing is left of the last run."""
+        """Takes runs until `stop` is called; returns once the last run is over."""
         while True:
             try:
                 connected, (peer, *_) = self._listening.accept()
@@ -82,7 +82,7 @@ class Agent:
             thread.join()
 
     def stop(self) -> None:
-        """Also ends the part in a run. May be called by a signal's handler."""
+        """Stops taking runs and ends the current one. May be called by a signal handler."""
         self._listening.close()
         for connected in [*self._answering]:
             _hang_up(connected)
@@ -99,7 +99,7 @@ class Agent:
                 del self._answering[connected]
 
     def _hear(self, channel: Channel, connected: socket.socket, peer: str) -> None:
-        """A peer is silent, and no run, until its first message is whole."""
+        """Answers a peer. Until its first message is complete, it is silent and does not count as a run."""
         try:
             setup = channel.receive(HELLO_LIMIT_S)
             if setup is not None and (
@@ -107,7 +107,7 @@ class Agent:
             ):
                 raise ValueError(f"an event {setup['event']!r:.40}")
         except (ValueError, KeyError, TypeError) as e:
-            say(f"{peer} sent what no run sends: {one_line(e)}")
+            say(f"{peer} sent a message that no run sends: {one_line(e)}")
             raise ConfigError(
                 "the message does not begin a run: is the client the same version of the harness?"
             ) from None
@@ -115,7 +115,7 @@ class Agent:
         if setup is None:
             return
         if not self._busy.acquire(timeout=BUSY_LIMIT_S):
-            raise ConfigError("it takes part in another run: wait for its end")
+            raise ConfigError("it takes part in a different run: wait for its end")
         say(f"{peer}: a run begins")
         try:
             _take_part(channel, setup, self._allowed)
@@ -125,13 +125,13 @@ class Agent:
 
 
 def _hang_up(connected: socket.socket) -> None:
-    """Its thread finds the end."""
+    """Closes a connection; its thread then sees the end."""
     with suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
 
 
 def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[str]) -> None:
-    """One run, from its `setup` to its end. Raises what refuses it."""
+    """Takes part in one run, from its `setup` to its end. Raises the error with which it is refused."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-host-")))
         setup = _accepted(message, folder, allowed)
@@ -144,34 +144,36 @@ def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[
 
 
 def _accepted(message: Mapping[str, Any], folder: Path, allowed: frozenset[str]) -> Setup:
-    """The run, with this machine's folder. A ConfigError where this host cannot or may not take part."""
+    """Returns the run with this machine's folder. Raises ConfigError if this host cannot or may not take part."""
     ours = own_code()
     differing = [what for what, value in ours.items() if message["code"].get(what) != value]
     if differing:
         raise ConfigError(
-            f"not the same there as here: {', '.join(differing)}: install the same version"
+            f"that host differs from this one in {', '.join(differing)}: install the same version"
         )
     setup = replace(Setup.from_json(message["setup"]), outdir=folder)
     config = setup.config
     for name in (config.backend, setup.dataset, setup.metric):
         if name is not None and registry.is_code(name):
             raise ConfigError(
-                f"{name} is a file or module of the run's own, which a load host on another machine does not "
-                "execute: install it there as a plug-in"
+                f"{name} is a file or module, and a load host on a different machine does not "
+                "execute such code: install it there as a plug-in"
             )
     if config.hook is not None:
-        raise ConfigError("--hook is code, which a load host on another machine does not execute")
+        raise ConfigError(
+            "--hook is code, which a load host on a different machine does not execute"
+        )
     for header, source in config.header:
         name = source.removeprefix("env:")
         if name not in allowed:
             raise ConfigError(
-                f"--header {header}={source}: that host sends no server its {name}: start it with --allow-env {name}"
+                f"--header {header}={source}: that host may not send its {name}: start it with --allow-env {name}"
             )
     return setup
 
 
 class _Part:
-    """Passes messages on in both directions: one thread for each."""
+    """Forwards messages in both directions, with one thread per direction."""
 
     def __init__(
         self, channel: Channel, process: MeasuredProcess, folder: Path, output: Path
@@ -191,7 +193,7 @@ class _Part:
         }
 
     def run(self) -> None:
-        """Until the run closes the connection, or its machine is gone."""
+        """Forwards until the run closes the connection, or its machine is gone."""
         thread = threading.Thread(target=self._receive, daemon=True)
         thread.start()
         while not self._left.is_set():
@@ -220,7 +222,7 @@ class _Part:
         except OSError:
             pass  # the run's machine is gone
         except (ValueError, KeyError, TypeError) as e:
-            say(f"the run sent what no run sends, and is left: {e!r}")
+            say(f"the run sent a message that no run sends, and was closed: {e!r}")
         finally:
             self._left.set()
             self._process.kill()

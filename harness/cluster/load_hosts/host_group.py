@@ -1,4 +1,4 @@
-"""Supervises several measured processes as one: starts their schedules at one moment, and ends the run if one is lost."""
+"""Supervises several measured processes as one: starts their schedules together, and ends the run if one is lost."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,8 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 START_NS = 2 * NS_PER_S
 START_ROUND_TRIPS = 100
-"""Time from all hosts' readiness to the start of the schedule, so that every host receives the start in time: START_NS,
-or START_ROUND_TRIPS of the slowest round trip if that is longer.
+"""When all hosts are ready, the schedule starts after START_NS, or after START_ROUND_TRIPS of the slowest round trip if
+that is longer, so that every host receives the start in time.
 """
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
@@ -38,22 +38,22 @@ _Show = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Host:
-    """One of the hosts, and how far it is."""
+    """One of the hosts and its state."""
 
     name: str
     process: Supervised
     outdir: Path
-    """Files of its part of the run; they do not outlive it."""
+    """Files of its part of the run; they are removed after the run."""
     share: Share | None = None
     watchdog: Watchdog | None = None
     is_ready: bool = False
     ended: Mapping[str, Any] | None = None
     lost: str = ""
-    """How this host was lost; "" where it was not."""
+    """How this host was lost; "" if it was not."""
 
     @property
     def ahead_ns(self) -> int:
-        """How far its clock is ahead of this machine's, by the pings before the run."""
+        """How far its clock is ahead of this machine's, from the pings before the run."""
         return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
@@ -63,7 +63,7 @@ class HostGroup:
     def __init__(self, hosts: Sequence[Host], outdir: Path, witness: Host | None = None) -> None:
         """outdir: the run's folder, which receives the hosts' answers.
 
-        witness: a process on this machine whose queries count in no number of the run.
+        witness: a process on this machine whose queries do not count in the run's numbers.
         """
         self._hosts = hosts
         self._witness = witness
@@ -88,7 +88,7 @@ class HostGroup:
             host.process.kill()
 
     def expect(self, events: Sequence[str], limit_s: float, show_loading: _Show) -> dict[str, Any]:
-        """The next message of every host, merged. Raises what one of them raises, with its name."""
+        """Returns the next message of every host, merged. Raises a host's error with the host's name."""
         found = {}
         for host in self._all:
             try:
@@ -162,12 +162,12 @@ class HostGroup:
             if isinstance(e, RunDied):
                 host.lost = str(e)
                 raise LoadHostLost(
-                    f"load host {host.name} is lost: {e}: the run was ended, and what was measured until then is kept"
+                    f"load host {host.name} is lost: {e}: the run was ended; its measurements until then are kept"
                 ) from None
             raise type(e)(f"load host {host.name}: {e}") from e.__cause__
 
     def _drop(self, witness: Host, error: HarnessError) -> None:
-        """Continues without the witness, which is not part of the run; keeps what it has seen."""
+        """Continues without the witness, which is not part of the run; keeps its measurements."""
         witness.lost = str(error)
         witness.process.kill()
         self._all.remove(witness)
@@ -187,9 +187,9 @@ class HostGroup:
         return merged_messages.ended(found, self._bring_answers_together())
 
     def _bring_answers_together(self) -> Mapping[str, str]:
-        """Writes the answers that the hosts kept into one file, by the run's order. Returns its digest, as of `ended`.
+        """Writes the answers that the hosts kept into one file, in the run's order. Returns its digest, as in `ended`.
 
-        Where a file is not as its host wrote it, that host's digest is returned, which differs from all files here.
+        If a file has changed since its host wrote it, returns the host's digest, which differs from all files here.
         """
         rows = []
         for host in self._hosts:
@@ -212,7 +212,7 @@ class HostGroup:
         return [_told(host) for host in self._hosts]
 
     def witnessed(self) -> dict[str, Any] | None:
-        """`witness` of the run's files; None without one, and where the run did not come to its end."""
+        """Returns `witness` of the run's files; None without a witness, or if the run did not end normally."""
         witness = self._witness
         if witness is None or witness.watchdog is None or not (witness.ended or witness.lost):
             return None

@@ -1,4 +1,4 @@
-"""Runs the performance run with the load of --load-hosts, where it names some."""
+"""Executes the performance run with the load of --load-hosts."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -50,7 +50,7 @@ class HostsRun(LoadGenRun):
         return Host(name, process, outdir)
 
     def _remote(self, stack: ExitStack, folder: Path, addresses: Sequence[Endpoint]) -> list[Host]:
-        """One ConfigError with every host that does not answer, or refuses."""
+        """Connects to the hosts. Raises one ConfigError with every host that does not answer, or refuses."""
         hosts, problems = [], []
         for n, address in enumerate(addresses, 1):
             outdir = folder / str(n)
@@ -69,7 +69,7 @@ class HostsRun(LoadGenRun):
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         plan = super()._plan(loaded, calibration)
-        parts_of(plan, self._group.names)  # refuses before anything is started
+        parts_of(plan, self._group.names)  # raises its error before anything is started
         return plan
 
     def _evidence(

@@ -1,4 +1,4 @@
-"""Reads the journals of several load hosts as one journal: during the run, and as columns at its end.
+"""Reads the journals of several load hosts as one journal, during the run and as columns at its end.
 
 A host's k-th query is the run's query part[k]. A host's batch is contiguous only in the host's order, so each of its
 samples becomes a separate row here. All stamps are on the coordinator's clock.
@@ -64,11 +64,11 @@ class MergedJournal:
         return any(share.journal.loading for share in self._shares)
 
     def row_counts(self) -> list[int]:
-        """Batches of each worker so far; the arguments `start` and `end` of `rows` count batches as well."""
+        """Returns the number of batches per worker; the arguments `start` and `end` of `rows` count batches, too."""
         return [count for share in self._shares for count in share.journal.row_counts()]
 
     def rows(self, worker: int, start: int = 0, end: int | None = None) -> Array:
-        """The samples of a worker's batches `start` to `end`, one row each."""
+        """Returns the samples of a worker's batches `start` to `end`, one row each."""
         share, of_host = self._workers[worker]
         batches = share.journal.rows(of_host, start, end)
         sizes = batches["size"].astype(np.int64)
@@ -81,7 +81,7 @@ class MergedJournal:
         return rows
 
     def _take_entries(self) -> None:
-        """Copies the entries of what was issued since the last call. Two threads at once copy the same."""
+        """Copies the entries of samples issued since the last call. Two threads at once copy the same entries."""
         for at, share in enumerate(self._shares):
             begin, end = self._entered[at], share.journal.issued
             self.entry_ns[share.part[begin:end]] = share.journal.entry_ns[begin:end]
@@ -89,7 +89,7 @@ class MergedJournal:
 
 
 def merged_completions(shares: Sequence[Share]) -> Completions:
-    """The samples of all hosts in the order of the schedule, with the column `host`. Nothing is left out or averaged."""
+    """Returns all samples of all hosts in the order of the schedule, with the column `host`. Nothing is averaged."""
     found = [read_completions(share.journal, share.plan) for share in shares]
     parts = []
     workers = batches = 0
@@ -112,9 +112,9 @@ def merged_completions(shares: Sequence[Share]) -> Completions:
 
 
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """The hosts' columns one after the other. Which columns there are is decided by the hosts that have answers.
+    """Returns the hosts' columns, concatenated. The hosts that have answers determine which columns there are.
 
-    The kernel's stamps are kept where every host has them; a host without columns of tokens had 0 tokens.
+    The kernel's stamps are kept if every host has them; a host without columns of tokens had 0 tokens.
     """
     telling = [part for part in parts if len(part["order"])] or parts[:1]
     names = dict.fromkeys(name for part in telling for name in part)

@@ -1,6 +1,6 @@
 """Merges messages of the same kind from several load hosts into one. Pure.
 
-Counts are added up. Percentiles that each host computed are left out, because percentiles have no sum.
+Counts are added. Percentiles that each host computed are dropped, because percentiles cannot be added.
 """
 
 from collections import Counter
@@ -14,13 +14,13 @@ Message = Mapping[str, Any]
 _SAME = ("inputs", "total_count", "performance_count", "fixed_batch", "model_sha256")
 _SUMS = ("cpu_s", "voluntary_switches", "involuntary_switches", "rss_before_bytes")
 _KNOWN_SUMS = ("rss_peak_bytes", "rss_run_peak_bytes", "cyclic_garbage_objects")
-"""Resources that a host may not know; then their sum is not known either."""
+"""Resources that may be unknown for a host; then their sum is unknown, too."""
 
 _CLIENT_SUMS = ("connections", "waited", "resent", "reopened")
 
 
 def loaded(messages: Mapping[str, Message]) -> dict[str, Any]:
-    """messages: `loaded` by the host's name, checked. A ConfigError where the hosts did not load the same."""
+    """Merges `loaded`. Raises ConfigError if the hosts did not load the same. messages: by the host's name, checked."""
     (first_name, first), *others = messages.items()
     problems = []
     for name, message in others:
@@ -44,7 +44,7 @@ def _differences(one: Message, other: Message) -> Iterable[tuple[str, object, ob
 
 
 def calibrated(messages: Sequence[Message]) -> dict[str, Any]:
-    """messages: `calibrated`, checked. The hosts calibrate at the same time, so their rates add up."""
+    """Merges `calibrated`. The hosts calibrate at the same time, so their rates are added. messages: checked."""
     return {
         **messages[0],
         "slowest_batch_ns": max(m["slowest_batch_ns"] for m in messages),
@@ -54,7 +54,7 @@ def calibrated(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def ended(messages: Mapping[str, Message], files: Mapping[str, str]) -> dict[str, Any]:
-    """messages: `ended` by the host's name. files: digests of the merged files, as of `ended`."""
+    """Merges `ended`. messages: by the host's name. files: digests of the merged files, as in `ended`."""
     all_of = list(messages.values())
     failed = [f"{name}: {m['first_failure']}" for name, m in messages.items() if m["first_failure"]]
     unclosed = [f"{name}: {m['close_error']}" for name, m in messages.items() if m["close_error"]]
@@ -70,7 +70,7 @@ def ended(messages: Mapping[str, Message], files: Mapping[str, str]) -> dict[str
 
 
 def _used(used: Sequence[Message]) -> dict[str, Any]:
-    """Resources of all hosts together, over the longest time that one of them took."""
+    """Returns the resources of all hosts together, over the longest time of any host."""
     sums: dict[str, Any] = {key: sum(u[key] for u in used) for key in _SUMS}
     sums |= {key: _sum(u[key] for u in used) for key in _KNOWN_SUMS}
     if all("run_queue_s" in u for u in used):
@@ -105,7 +105,7 @@ def _client(clients: Sequence[Message]) -> dict[str, Any]:
 
 
 def _server_times(times: Sequence[Message | None]) -> Message | None:
-    """A server's own totals are of all hosts' requests; medians of replies are each host's own."""
+    """Returns a server's totals, which cover the requests of all hosts; None for medians, which cover one host each."""
     first = times[0]
     return first if first is not None and first["source"] == "statistics" else None
 
@@ -150,7 +150,7 @@ def _streams(streams: Sequence[Message]) -> dict[str, Any] | None:
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    """None where one is."""
+    """Returns the sum; None if a value is None."""
     found = list(values)
     return None if any(value is None for value in found) else sum(found)
 

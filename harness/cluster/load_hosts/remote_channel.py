@@ -1,4 +1,4 @@
-"""Opens the connection between a run and a load host on another machine, finds its end soon, and copies files over it."""
+"""Connects a run and a load host on a different machine, detects a lost connection soon, and copies files over it."""
 
 import re
 import socket
@@ -11,11 +11,11 @@ from harness.core.child import Channel
 from harness.core.units import NS_PER_MS, NS_PER_S
 
 LOST_S = 10.0
-"""A machine that is not heard of for so long is lost."""
+"""A machine that is silent for this time is lost."""
 
 MESSAGE_LIMIT_S = 10.0
 MOST_MESSAGE_BYTES = 1 << 26
-"""Limits of one whole message, from its first byte on: a peer that drips is cut off."""
+"""Limits of one complete message, from its first byte on: a peer that sends too slowly is disconnected."""
 
 _PROBE_EVERY_S = 3
 _PIECE_BYTES = 2**19
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 
 def channel_over(connected: socket.socket) -> Channel:
-    """The channel; the kernel ends it where the other machine takes nothing for LOST_S."""
+    """Returns the channel. The kernel closes it if the other machine receives nothing for LOST_S."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_EVERY_S)
@@ -41,7 +41,7 @@ def send_file(channel: Channel, path: Path) -> None:
 
 
 def append_piece(folder: Path, message: Mapping[str, Any]) -> None:
-    """Adds the piece of a message `file` to the file of that name. A ValueError for a name that leaves the folder."""
+    """Appends the piece in a message `file` to its file. Raises ValueError if the name leads out of the folder."""
     name = message["name"]
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r:.100} is not a file name")

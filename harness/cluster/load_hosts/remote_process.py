@@ -1,4 +1,4 @@
-"""Talks to a measured process on another machine, through the load host there: as to one of this machine."""
+"""Supervises a measured process on a different machine, through the load host there."""
 
 import os
 import socket
@@ -31,10 +31,10 @@ _NO_HOST = "answers, but is not a load host"
 
 PING_EVERY_S = 0.25
 PINGS_LIMIT_S = 2.0
-"""Time for the pings before the run."""
+"""Time limit for the pings before the run."""
 
 WINDOW_S = 10.0
-"""The clock's offset is taken from the best ping of each such time."""
+"""The clock's offset is taken from the best ping of each window of this length."""
 
 
 class RemoteProcess(Supervised):
@@ -48,9 +48,9 @@ class RemoteProcess(Supervised):
         output: Path,
         while_waiting: Callable[[], None],
     ) -> None:
-        """outdir: what the process leaves is copied there. output: for what it printed, where it died.
+        """Raises ConfigError if the host does not answer, or refuses.
 
-        A ConfigError where the host does not answer, or refuses.
+        outdir: receives the files that the process wrote. output: receives what the process printed, if it died.
         """
         super().__init__(output, while_waiting)
         self._address = address
@@ -62,7 +62,9 @@ class RemoteProcess(Supervised):
         self._how = ""  # how the process ended; "" while it runs
         self._was_killed = False
         self._heard_s = self._pinged_s = time.monotonic()
-        self._early: deque[dict[str, Any]] = deque()  # what came between the first pings
+        self._early: deque[dict[str, Any]] = (
+            deque()
+        )  # messages that arrived between the first pings
         self._pings: list[Ping] = []
         self.clocks: list[ClockOffset] = []
         try:
@@ -83,7 +85,7 @@ class RemoteProcess(Supervised):
         try:
             return socket.create_connection(self._address, LOST_S)
         except OSError as e:
-            raise self._refused(f"does not answer: {one_line(e)}") from None
+            raise self._refused(f"does not answer ({one_line(e)})") from None
 
     def _refused(self, why: str) -> ConfigError:
         return ConfigError(
@@ -91,11 +93,11 @@ class RemoteProcess(Supervised):
         )
 
     def _answer(self) -> dict[str, Any]:
-        """The next message before the run. Raises the error that the host sends."""
+        """Returns the next message before the run. Raises the error that the host sends."""
         try:
             message = self._channel.receive(LOST_S)
         except (OSError, ValueError) as e:
-            why = f": {one_line(e)}" if isinstance(e, OSError) else ""
+            why = f" ({one_line(e)})" if isinstance(e, OSError) else ""
             raise self._refused(f"{_NO_HOST}{why}") from None
         if message is not None and message.get("event") == "error":
             error = BY_EXIT_STATUS.get(int(message.get("status", 0)), ConfigError)
@@ -105,7 +107,7 @@ class RemoteProcess(Supervised):
         return message
 
     def _pong(self) -> dict[str, Any]:
-        """Returns the next pong. The process may be faster than the pings: its messages are kept for `message`."""
+        """Returns the next pong. Messages of the process that arrive earlier are kept for `message`."""
         while (message := self._answer())["event"] != "pong":
             self._early.append(message)
         return message
@@ -124,7 +126,7 @@ class RemoteProcess(Supervised):
         return self._was_killed
 
     def kill(self) -> None:
-        """Closes the connection, with which the process ends."""
+        """Closes the connection, which also ends the process."""
         self._channel.close()
 
     def start(
@@ -138,7 +140,7 @@ class RemoteProcess(Supervised):
         self._journal = Journal(fd)
         self._mirror = Mirror(self._journal, self.clocks[0].offset_ns)
         self._socket.settimeout(LOST_S)
-        with suppress(OSError):  # the next `message` finds it lost
+        with suppress(OSError):  # the next `message` detects the loss
             if plan.schedule is not None:
                 send_file(self._channel, Path(plan.schedule))
             self._channel.send("plan", plan=plan.to_json(), workers=workers, rows=rows.name)
@@ -178,10 +180,10 @@ class RemoteProcess(Supervised):
 
     def _look_whether_heard(self) -> None:
         if time.monotonic() - self._heard_s > LOST_S:
-            self._how = f"was not heard of for {LOST_S:.0f} s"
+            self._how = f"sent nothing for {LOST_S:.0f} s"
 
     def _is_own(self, message: Mapping[str, Any]) -> bool:
-        """Whether the load host itself sent it. A ValueError where none sends such."""
+        """Handles a message of the load host itself; returns whether it was one. Raises ValueError if it is faulty."""
         try:
             event = message["event"]
             if event == "pong":
@@ -198,11 +200,11 @@ class RemoteProcess(Supervised):
             else:
                 return False
         except (KeyError, TypeError) as e:
-            raise ValueError(f"a message is not whole: {e!r}") from None
+            raise ValueError(f"a message is not complete: {e!r}") from None
         return True
 
     def wait_for_exit(self) -> None:
-        """Takes the last look at its clock; the process ends with the connection."""
+        """Measures the host's clock for the last time; the process ends with the connection."""
         if self._pings:
             self._close_window()
 

@@ -1,7 +1,7 @@
-"""Divides one schedule among load hosts with an independent draw for each query. Pure.
+"""Divides one schedule among load hosts with an independent draw per query. Pure.
 
-A Poisson process whose arrivals are given to hosts by independent draws is a Poisson process at each host, and
-together these are the process itself, to the nanosecond.
+If the arrivals of a Poisson process are assigned to hosts by independent draws, each host gets a Poisson process.
+Together, the hosts issue exactly the original process.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from harness.types import Array
 WITNESS_SHARE = 0.01
 FEWEST_WITNESSES = 20
 MOST_WITNESSES = 2000
-"""Queries of the coordinator's own on top of the schedule, as a share of it, and the bounds of their number."""
+"""Number of the coordinator's queries in addition to the schedule, as a share of the schedule, and its bounds."""
 
 MOST_WITNESS_SHARE = 0.2
-"""Share of a very short schedule that they do not exceed."""
+"""Largest share of a very short schedule."""
 
 _WORD = 0xFFFFFFFF
 _WITNESS = 1
-"""Follows the schedule's seed in the seed of the coordinator's own queries."""
+"""Appended to the schedule's seed for the seed of the coordinator's queries."""
 
 
 def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
-    """For each host the queries that it issues, by their place in the schedule: (n,) ascending, each query once.
+    """Returns, per host, the queries that it issues as positions in the schedule: (n,) ascending, each query once.
 
-    hosts: their names. A ConfigError where one of them would have nothing to do.
+    hosts: their names. Raises ConfigError if a host would have nothing to do.
     """
     # RandomState, because numpy promises that its numbers are the same in every version.
     seed = plan.seeds.schedule
@@ -42,14 +42,14 @@ def parts_of(plan: LoadPlan, hosts: Sequence[str]) -> list[Array]:
     idle = [name for name, part in zip(hosts, parts, strict=True) if not len(part)]
     if idle:
         raise ConfigError(
-            f"--load-hosts: of {counted(plan.query_count, 'query', 'queries')} none is drawn for {' and '.join(idle)}: "
-            "name fewer hosts, or raise --queries or --duration"
+            f"--load-hosts: none of {counted(plan.query_count, 'query', 'queries')} is drawn for {' and '.join(idle)}: "
+            "list fewer hosts, or raise --queries or --duration"
         )
     return parts
 
 
 def samples_of(plan: LoadPlan) -> Array:
-    """(queries,) the dataset index that each query of the whole schedule asks for."""
+    """Returns (queries,) dataset index of each query of the whole schedule."""
     if plan.schedule is not None:
         samples = schedule.stored(plan.schedule).samples
         if samples is not None:
@@ -58,7 +58,7 @@ def samples_of(plan: LoadPlan) -> Array:
 
 
 def plan_of(plan: LoadPlan, part: Array, outdir: Path) -> LoadPlan:
-    """The plan of the host that issues `part`. Its schedule is written into `outdir`."""
+    """Returns the plan of the host that issues `part`. Writes its schedule into `outdir`."""
     after_ns = schedule.planned_ns(plan, plan.query_count)
     assert after_ns is not None
     own = _own_plan(plan, after_ns[part], samples_of(plan)[part], outdir)
@@ -67,9 +67,10 @@ def plan_of(plan: LoadPlan, part: Array, outdir: Path) -> LoadPlan:
 
 
 def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
-    """The plan of the coordinator's own queries, which come on top of the schedule, at times drawn evenly over it.
+    """Returns the plan of the coordinator's queries, which are added to the schedule at uniformly drawn times.
 
-    No query repeats one of the schedule at its moment: it would always find the server busy with its twin.
+    They do not copy queries of the schedule at the same times: a copy would always find the server busy with the
+    original.
     """
     planned_ns = schedule.planned_ns(plan, plan.query_count)
     assert planned_ns is not None
@@ -83,7 +84,7 @@ def witness_plan(plan: LoadPlan, outdir: Path) -> LoadPlan:
 
 
 def _own_plan(plan: LoadPlan, after_ns: Array, samples: Array, outdir: Path) -> LoadPlan:
-    """The plan of these queries alone, as in `schedule.store`. Their schedule is written into `outdir`."""
+    """Returns the plan of these queries alone. Writes their schedule into `outdir` with `schedule.store`."""
     path = outdir / schedule.SCHEDULE
     schedule.store(path, after_ns, samples)
     count = len(after_ns)

@@ -1,7 +1,7 @@
 """Connects a separate process to a Ray cluster, and takes whole nodes of the cluster.
 
 Ray starts threads, changes signal handlers and may block, so no process that measures or supervises imports it.
-JSON travels through Ray in both directions, with the bytes of files and, with --transport actor, of connections.
+Ray carries JSON and the bytes of files in both directions; with --transport actor, the bytes of connections, too.
 """
 
 import json
@@ -22,35 +22,35 @@ from harness.errors import BY_EXIT_STATUS, ConfigError, PluginUnavailable, one_l
 CONNECT_LIMIT_S = 5.0
 CONNECT_TRIES = 3
 LET_IN_LIMIT_S = 90.0
-"""Ray gives up a server of its head that has not started after 30 s; it is tried CONNECT_TRIES times."""
+"""Ray gives up if a server on its head has not started after 30 s; it is tried CONNECT_TRIES times."""
 
 _DIED_AT_START = (
     "Starting Ray client server failed",
     "Initialization failure from server",
     "client has already been disconnected",
 )
-"""Ray's messages after its server for this client died."""
+"""Messages of Ray if its server for this client has died."""
 
 PLACE_LIMIT_S = 60.0
-"""Time in which Ray makes the nodes ours; a cluster that scales by itself must have them before."""
+"""Time limit for Ray to reserve the nodes; a cluster that scales automatically must have them before."""
 
 END_LIMIT_S = 5.0
-"""Time in which the hosts end what they have started. A node that is frozen ends nothing."""
+"""Time limit for the hosts to end what they have started. A frozen node ends nothing."""
 
 FILE_LIMIT_S = 60.0
-"""Time in which a file comes from a node, or gets there."""
+"""Time limit to copy a file to or from a node."""
 
 _LOOK_EVERY_S = 0.2
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",  # the cluster ends our actors as soon as we are gone
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",  # the cluster ends our actors as soon as the client is gone
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 
 
 class RayNode(NamedTuple):
-    """A node of the cluster that is alive."""
+    """A live node of the cluster."""
 
     node_id: str
     address: str
@@ -63,20 +63,20 @@ class RayNode(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The actor that has a node for us."""
+    """Our actor on a node, which reserves the node."""
 
     name: str
     actor: Any
     strategy: Any = None
-    """Placement of further actors on the host's node."""
+    """Placement of more actors on the host's node."""
 
 
 @contextmanager
 def connected(nodes: str) -> Iterator[Any]:
-    """The module `ray`, connected; nodes: 'ray://HOST:PORT'.
+    """Yields the module `ray`, connected. nodes: 'ray://HOST:PORT'.
 
-    Raises a PluginUnavailable without Ray and where the cluster fails within the block, and a ConfigError for
-    whatever is wrong with it before.
+    Raises PluginUnavailable if Ray is not installed or the cluster fails within the block, and ConfigError for any
+    fault of the cluster before it.
     """
     os.environ.update(_ENVIRONMENT)
     if _has_token():
@@ -97,15 +97,15 @@ def connected(nodes: str) -> Iterator[Any]:
         yield ray
     except (ray.exceptions.RayError, ConnectionError) as e:
         raise PluginUnavailable(
-            f"{nodes} fails: {_reason(e).rstrip('.')}: `ray status` and the logs of its machines say why; a full disk or memory "
-            "has this effect"
+            f"{nodes} fails ({_reason(e).rstrip('.')}): `ray status` and the logs of its machines show why; a full disk or "
+            "full memory can be the cause"
         ) from e
     finally:
         ray.shutdown()
 
 
 def _let_in(ray: Any, nodes: str) -> None:
-    """Ray itself waits for ever where the head's server for this client cannot reach the cluster."""
+    """Connects with a time limit: Ray waits for ever if the head's server for this client cannot reach the cluster."""
     errors: list[Exception] = []
 
     def connect() -> None:
@@ -121,14 +121,15 @@ def _let_in(ray: Any, nodes: str) -> None:
         raise errors[0]
     if thread.is_alive():
         raise TimeoutError(
-            f"its server for this client is not ready after {LET_IN_LIMIT_S:g} s (ray_client_server_*.err on the head says why)"
+            f"its server for this client is not ready after {LET_IN_LIMIT_S:g} s (ray_client_server_*.err on the head shows why)"
         )
 
 
 def _connect(ray: Any, nodes: str) -> None:
-    """Tries again where the head's server for this client dies as it is started.
+    """Connects; tries again if the head's server for this client dies at its start.
 
-    Ray forks it beside threads of gRPC, and one in fifteen dies of that. Source: ray-project/ray issue 63202.
+    Ray forks the server while threads of gRPC run, and one in fifteen dies from that. Source: ray-project/ray issue
+    63202.
     """
     for tries_left in reversed(range(CONNECT_TRIES)):
         try:
@@ -149,7 +150,7 @@ def _has_token() -> bool:
 
 
 def _check_listening(nodes: str) -> None:
-    """A ConfigError where no server listens, for which Ray would wait half a minute."""
+    """Raises ConfigError if no server listens; Ray would wait half a minute for one."""
     server = parse_endpoint(nodes.removeprefix(RAY_NODES))
     try:
         socket.create_connection((server.host, server.port), CONNECT_LIMIT_S).close()
@@ -161,7 +162,7 @@ def _check_listening(nodes: str) -> None:
 
 
 def nodes_of(ray: Any) -> Sequence[RayNode]:
-    """The nodes that are alive, those with the most processors first."""
+    """Returns the live nodes, those with the most processors first."""
     found = []
     for node in ray.nodes():
         if node["Alive"]:
@@ -175,15 +176,16 @@ def nodes_of(ray: Any) -> Sequence[RayNode]:
 def placed(
     ray: Any, count: int, *, is_gone: Callable[[], bool], gpus: bool = False
 ) -> Iterator[Sequence[Host]]:
-    """A host on each of `count` nodes, which has all processors of its node (and all GPUs, where `gpus` is set).
+    """Yields hosts on `count` nodes; each reserves all processors of its node (and all GPUs if `gpus` is set).
 
-    is_gone: whether who asked for them is gone. At the end of the block the hosts end what they have started.
+    is_gone: whether the process that requested them is gone. At the end of the block the hosts end what they have
+    started.
     """
     nodes = nodes_of(ray)
     fit = [node for node in nodes if node.cpus >= 1 and (node.gpus >= 1 or not gpus)]
     if len(fit) < count:
         raise ConfigError(
-            f"{counted(count, 'node')} are asked for, and {counted(len(fit), 'node')} of the cluster can be taken"
+            f"{counted(count, 'node')} are requested, but only {counted(len(fit), 'node')} of the cluster can be used"
             f"{' (with a GPU)' if gpus else ''}: {'; '.join(map(str, nodes)) or 'it has none'}"
         )
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -200,7 +202,7 @@ def placed(
         hosts += _hosts(ray, group, bundles)
         yield hosts
     finally:
-        with suppress(Exception):  # a cluster that is gone has ended them
+        with suppress(Exception):  # if the cluster is gone, it has ended them
             ray.wait(
                 [host.actor.end.remote() for host in hosts],
                 num_returns=len(hosts),
@@ -233,7 +235,7 @@ def _hosts(ray: Any, group: Any, bundles: Sequence[Mapping[str, float]]) -> list
 
 
 def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequence[Any]:
-    """A `TunnelEnd` beside each host, to this port of its machine. They end with the placement group."""
+    """Returns one `TunnelEnd` on each host's node, to this port of the node. They end with the placement group."""
     from harness.cluster.ray.tunnel import MOST_CALLS, TunnelEnd
 
     return [
@@ -246,7 +248,7 @@ def tunnel_ends(ray: Any, hosts: Sequence[Host], ports: Sequence[int]) -> Sequen
 
 @contextmanager
 def every_node(ray: Any) -> Iterator[Sequence[Host]]:
-    """A host on each node that has a processor, beside whatever runs there; named by its address and Ray's id."""
+    """Yields a host on each node with a processor, even a busy one. Its name is the node's address and Ray's id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from harness.cluster.ray.host import NodeActor
@@ -295,7 +297,7 @@ def ask(
 
 
 def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
-    """The JSON that a method of the host of this name has returned, or the error of one line that it makes."""
+    """Returns the JSON result of a host's method, or raises its error as one line. name: of the host."""
     try:
         answer: dict[str, Any] = json.loads(ray.get(done))
     except Exception as e:
@@ -307,7 +309,7 @@ def answer_of(ray: Any, done: Any, name: str) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """One line: Ray's own message is its last one, behind a traceback of several machines."""
+    """Returns the error as one line: the last line, because Ray's message follows a traceback of several machines."""
     text = str(error)
     if "No module named 'harness" in text:
         return "the harness is not installed where Ray runs: install this version on each node and on the head"
@@ -315,7 +317,7 @@ def _reason(error: Exception) -> str:
 
 
 class AskerGone(Exception):
-    """Who asked for the hosts has ended, or wants no more of them."""
+    """The process that requested the hosts has ended, or does not want them any more."""
 
 
 def _wait(
@@ -326,7 +328,7 @@ def _wait(
     text: str,
     look: Callable[[Any], object] = lambda _: None,
 ) -> None:
-    """Until all is answered. look: is called with each answer. text: of the error after `limit_s`."""
+    """Waits until all calls are answered. look: called with each answer. text: of the error after `limit_s`."""
     open_, left_s = list(asked), limit_s
     while open_:
         if is_gone():

@@ -1,4 +1,4 @@
-"""Runs a command line of the harness on a node, in a folder that can be filled before and read while it runs."""
+"""Runs a command line of the harness on a node; its folder can be filled before, and read while the command runs."""
 
 import hashlib
 import os
@@ -18,11 +18,11 @@ COMMAND_MODULE = "harness.cli.main"
 
 _DIGEST_BYTES = 32
 _LOG_LIMIT = 1 << 16
-"""The most bytes of the command's output in one answer of `state`."""
+"""Most bytes of the command's output in one answer of `state`."""
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file `name` of another machine's folder in this one. Refuses a name that leads out of it."""
+    """Returns the path in this folder for a file of a different machine. Refuses a name that leads out of it."""
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
         raise ConfigError(f"{name!r} is not a file name inside a results folder")
@@ -30,20 +30,20 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def sealed(content: bytes) -> bytes:
-    """A file as it travels: its SHA-256, 32 bytes, then its content."""
+    """Returns a file's content in the form in which it is sent: its SHA-256, 32 bytes, then the content."""
     return hashlib.sha256(content).digest() + content
 
 
 def unsealed(name: str, data: bytes) -> bytes:
-    """The content of a file that has travelled."""
+    """Returns the content of a file that was received. Raises RunDied if its SHA-256 differs."""
     content = data[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]:
-        raise RunDied(f"{name} did not arrive as it was sent: its SHA-256 differs: run again")
+        raise RunDied(f"{name} did not arrive as it was sent (its SHA-256 differs): run again")
     return content
 
 
 def put(folder: Path, name: str, content: bytes) -> None:
-    """Writes the file in one step, so that concurrent readers find it whole."""
+    """Writes the file in one step, so that concurrent readers find it complete."""
     path = inside(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
@@ -52,10 +52,10 @@ def put(folder: Path, name: str, content: bytes) -> None:
 
 
 def listed(folder: Path) -> Mapping[str, Sequence[int]]:
-    """(size, time of the last change in ns) of every file by its name; without links."""
+    """Returns (size, time of the last change in ns) of every file by its name; without links."""
     found = {}
     for path in folder.rglob("*"):
-        with suppress(OSError):  # a folder that is renamed meanwhile
+        with suppress(OSError):  # the folder may be renamed at the same time
             about = path.lstat()
             if path.is_file() and not path.is_symlink():
                 found[path.relative_to(folder).as_posix()] = (about.st_size, about.st_mtime_ns)
@@ -63,12 +63,12 @@ def listed(folder: Path) -> Mapping[str, Sequence[int]]:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether the file is of a run that is not complete."""
+    """Whether the file belongs to a run that is not complete."""
     return any(part.endswith(files.PARTIAL) for part in PurePosixPath(name).parts)
 
 
 class Command:
-    """One command and its folder. Both end with this process, and by `close`."""
+    """One command and its folder. The command is killed and the folder removed with this process, or by `close`."""
 
     def __init__(self) -> None:
         self._work = TemporaryDirectory(prefix="mlperf-harness-")
@@ -79,7 +79,7 @@ class Command:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, words: Sequence[str], out: str) -> None:
-        """out: name of the folder of results that is passed as --out."""
+        """Starts the command. out: name of the results folder that is passed as --out."""
         with self._log.open("wb") as log:
             self._process = start(
                 COMMAND_MODULE,
@@ -90,7 +90,10 @@ class Command:
         self._guard.watch(self._process.pid)
 
     def state(self, log_from: int) -> dict[str, Any]:
-        """status: None while it runs. log: what it has printed from that byte on. files: as of `listed`, in `folder`."""
+        """Returns the command's state. status: None while it runs. log: its output from byte `log_from` on.
+
+        files: as returned by `listed`, in `folder`.
+        """
         status = self._process.poll() if self._process is not None else None
         with self._log.open("rb") as file:
             file.seek(log_from)

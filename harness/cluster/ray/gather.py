@@ -1,13 +1,14 @@
-"""Entry of the process that runs commands on several nodes of a Ray cluster and brings their files together.
+"""Entry of the process that runs commands on several nodes of a Ray cluster and gathers their files.
 
-receives   setup    ray://HOST:PORT, how many nodes, the commands, where their results go
-           stop     interrupt the command on every node, and keep what it has measured
+receives   setup    ray://HOST:PORT, number of nodes, the commands, the folder of their results
+           stop     interrupt the command on every node, and keep its measurements
 sends      log      a line that the command has printed on a node
            row      a command has ended, or was lost with its node
-           ended    all have     (or `error`)
+           ended    all commands have ended     (or `error`)
 
-Each node has the one command, or each takes the next of many that are shared. A node has one at a time: it is taken whole. Files come while the command runs, so that what a node has
-measured is here when it is lost.
+Either every node runs the same command, or each free node takes the next of several shared commands. A node runs one
+command at a time and is reserved for it. Files are fetched while the command runs, so that the measurements of a lost
+node are kept.
 """
 
 from collections import deque
@@ -24,7 +25,7 @@ from harness.errors import ConfigError, HarnessError, one_line
 LOOK_EVERY_S = 1.0
 
 ANSWER_LIMIT_S = 60.0
-"""A node that leaves a question unanswered for so long is lost."""
+"""A node that does not answer a call within this time is lost."""
 
 
 def main() -> NoReturn:
@@ -32,7 +33,7 @@ def main() -> NoReturn:
 
 
 class Asker:
-    """The process that started this one, which may ask for a stop, and may end."""
+    """The process that started this one; it may request a stop, and may end."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -41,7 +42,7 @@ class Asker:
         """Messages `stop` so far: Ctrl-C may be pressed again."""
 
     def look(self, wait_s: float = 0.001) -> bool:
-        """Takes what it has sent; returns whether it is gone."""
+        """Receives its messages; returns whether it is gone."""
         while not self.is_gone:
             try:
                 message = self._channel.receive(wait_s)
@@ -56,7 +57,7 @@ class Asker:
 
 
 class Node(NamedTuple):
-    """A node that is ours. name: its address, with a number where several have the same one."""
+    """A reserved node. name: its address, with a number if several nodes have the same address."""
 
     name: str
     host: Host
@@ -83,7 +84,7 @@ class NodeCommand:
         self._log = ""
 
     def start(self, words: Sequence[str], out: str, cwd: str) -> None:
-        """Sends what an earlier command has left here, and starts the command."""
+        """Sends the files of an earlier command from here to the node, and starts the command."""
         for name in listed(self.folder):
             content = (self.folder / name).read_bytes()
             call(self._ray, self._host, "put", name, sealed(content))
@@ -93,7 +94,7 @@ class NodeCommand:
         self._ask("interrupt")
 
     def clear(self) -> bool:
-        """Makes room for the node's next command; returns whether it can have one."""
+        """Prepares the node for its next command; returns whether it can run one."""
         if self.row["lost"]:
             return False
         with suppress(HarnessError):
@@ -111,7 +112,7 @@ class NodeCommand:
         for name, about in state["files"].items():
             if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
                 data = call(self._ray, self._host, "read", name)
-                if isinstance(data, bytes):  # else it was renamed meanwhile
+                if isinstance(data, bytes):  # otherwise it was renamed since
                     put(self.folder, name, unsealed(name, data))
                     self._known[name] = about
         if has_ended:
@@ -119,7 +120,7 @@ class NodeCommand:
                 inside(self.folder, name).unlink()
             self.row["status"] = state["status"]
             lines += [self._log] if self._log else []
-        # The folder of the node is removed: its files lie here.
+        # The folder on the node will be removed, so show the folder here.
         return [line.replace(state["folder"], str(self.folder)) for line in lines]
 
     def lose(self, error: Exception) -> None:
@@ -134,7 +135,7 @@ class NodeCommand:
 
 
 def folder_names(addresses: Sequence[str]) -> Sequence[str]:
-    """A folder for each node: its address, with a number where several have the same one."""
+    """Returns a folder name per node: its address, with a number if several nodes have the same address."""
     return [
         address if (n := addresses[:i].count(address)) == 0 else f"{address}-{n + 1}"
         for i, address in enumerate(addresses)
@@ -163,7 +164,7 @@ def _gather(channel: Channel) -> None:
 def _run(
     ray: Any, nodes: Sequence[Node], setup: Mapping[str, Any], asker: Asker, channel: Channel
 ) -> None:
-    """Until all commands have ended or no node is left. After a stop none is begun."""
+    """Runs the commands until all have ended or no node is left. After a stop, no command is started."""
     waiting = deque(setup["shared"] or [(node.name, setup["words"]) for node in nodes])
     free, running, stops = deque(nodes), dict[NodeCommand, Node](), 0
     while True:
@@ -199,7 +200,7 @@ def _go_on(command: NodeCommand, channel: Channel, *, has_to_stop: bool) -> None
 
 @contextmanager
 def _losing(command: NodeCommand) -> Iterator[None]:
-    """An error of the node loses its command."""
+    """Marks the command as lost after an error of its node."""
     try:
         yield
     except ConfigError:  # a name that leads out of the folder

@@ -1,6 +1,6 @@
-"""The actor on a node of a Ray cluster: starts what is asked of it as a child process, and ends it.
+"""The actor on a node of a Ray cluster: starts nodes and commands as child processes, and ends them.
 
-The child dies with the actor, by the kernel, and the actor with the raylet and with the cluster's client.
+The kernel ends the child with the actor; the actor ends with the raylet and with the cluster's client.
 """
 
 import json
@@ -16,7 +16,7 @@ from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
 ORPHAN_S = 30.0
-"""An actor goes on for so long without its raylet: a run that is about to end needs it."""
+"""An actor lives this long without its raylet, because a run that is about to end needs it."""
 
 
 class NodeActor:
@@ -44,7 +44,7 @@ class NodeActor:
             return _refused(e, address)
 
     def facts(self, _text: str) -> str:
-        """The machine, versions and settings (`environment`), and the named models that are on its disk."""
+        """Returns the machine, versions and settings (`environment`), and the named models that are on its disk."""
         from harness.machine.host import fingerprint
         from harness.models.manifest.lookup import load_model, named_models
 
@@ -56,12 +56,12 @@ class NodeActor:
         return json.dumps({"address": _address(), "environment": fingerprint(), "models": models})
 
     def put(self, name: str, data: bytes) -> str:
-        """A file for the folder of the command, sealed."""
+        """Writes a file into the folder of the command. data: sealed."""
         put(self._commands().folder, name, unsealed(name, data))
         return "{}"
 
     def start(self, text: str) -> str:
-        """Starts the command (`words`), which leaves its results in `out` of the command's folder."""
+        """Starts the command (`words`), which writes its results to `out` in the command's folder."""
         setup = json.loads(text)
         _go_to(setup["cwd"])
         self._commands().start(setup["words"], setup["out"])
@@ -71,14 +71,14 @@ class NodeActor:
         return json.dumps(self._commands().state(json.loads(text)["log_from"]))
 
     def read(self, name: str) -> bytes | None:
-        """A file of the command's folder, sealed; None where it is there no more."""
+        """Returns a file of the command's folder, sealed; None if it no longer exists."""
         try:
             return sealed(inside(self._commands().folder, name).read_bytes())
         except FileNotFoundError:
             return None
 
     def clear(self, _text: str) -> str:
-        """Removes the command and its folder, so that another one can start."""
+        """Removes the command and its folder, so that the next command can start."""
         if self._command is not None:
             self._command.close()
             self._command = None
@@ -94,13 +94,13 @@ class NodeActor:
         return self._command
 
     def end(self) -> None:
-        """Everything that was started has ended when this returns."""
+        """Ends everything that was started, and returns when it has ended."""
         self.clear("{}")
         self._stack.close()
 
 
 def end_with_raylet() -> None:
-    """Ends the actor of this process ORPHAN_S after its raylet. Ray 2.60 does not, where the head is gone as well."""
+    """Ends the actor of this process ORPHAN_S after its raylet. Ray 2.60 does not end it if the head is gone, too."""
     threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
 
 
@@ -112,7 +112,7 @@ def _end_after(raylet: int) -> None:
 
 
 def _go_to(cwd: str) -> None:
-    """Relative paths are as on the driver, if this machine has the folder, too."""
+    """Changes to the driver's folder, if this machine has it, so that relative paths are the same."""
     with suppress(OSError):
         os.chdir(cwd)
 
@@ -133,7 +133,7 @@ def _refused(error: HarnessError, address: str) -> str:
 
 
 def _forget_rays_threads() -> None:
-    """Unsets OMP_NUM_THREADS where Ray has set it: a model has the threads that it has without Ray."""
+    """Unsets OMP_NUM_THREADS if Ray has set it, so that a model has as many threads as without Ray."""
     at_start = Path("/proc/self/environ").read_bytes()
     if b"OMP_NUM_THREADS=" not in at_start:
         os.environ.pop("OMP_NUM_THREADS", None)

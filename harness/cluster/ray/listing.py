@@ -1,4 +1,4 @@
-"""Asks every node of a Ray cluster what it is, also while something runs there."""
+"""Gets the facts of every node of a Ray cluster, even of busy nodes."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,9 +1,10 @@
-"""Entry of the process that has a node of a Ray cluster serve a run, for each of --node-count.
+"""Entry of the process that starts --node-count nodes on a Ray cluster for a run.
 
-receives   setup       ray://HOST:PORT, how many nodes, the run's configuration, what carries the batches
+receives   setup       ray://HOST:PORT, number of nodes, the run's configuration, the transport of the batches
 sends      listening   the addresses of the nodes, or of tunnels to them     (or `error`)
 
-It ends the nodes when the other process closes its end, and is killed with it; then the cluster ends them.
+It ends the nodes when the other process closes the channel. If it is killed together with that process, the cluster
+ends them.
 """
 
 import select
@@ -16,7 +17,7 @@ from harness.cluster.ray.tunnel import LOOPBACK, tunnels
 from harness.core.child import Channel, serve
 
 READY_LIMIT_S = 590.0
-"""Less than the time after which the other process gives up: this one says which node is late."""
+"""Less than the time after which the other process gives up, so that this one can report which node is late."""
 
 
 def main() -> NoReturn:
@@ -28,10 +29,10 @@ def _place(channel: Channel) -> None:
     if message is None:
         return
 
-    end = select.poll()  # which takes a descriptor of any number, as `select` does not
+    end = select.poll()  # unlike `select`, it takes descriptors of any number
     end.register(channel, select.POLLIN)
 
-    def is_gone() -> bool:  # after `setup` nothing is sent: what can be read is the end
+    def is_gone() -> bool:  # nothing is sent after `setup`, so only the end can be read
         return bool(end.poll(0))
 
     in_calls = message["transport"] == "actor"

@@ -1,9 +1,9 @@
-"""Carries a run's connections in Ray calls, for networks that let only the cluster's client through.
+"""Carries a run's connections in Ray calls, for networks that allow only the cluster's client.
 
-    driver -TCP-> a port here -call-> `TunnelEnd` on the node -TCP-> the node's port, on its own loopback
+    driver -TCP-> a port here -call-> `TunnelEnd` on the node -TCP-> the node's port, on the node's loopback
 
-Neither end of a connection knows of the tunnel, so requests, pings and journals are unchanged. A call takes
-milliseconds, so the tunnel cannot measure short batches.
+The tunnel is transparent for both ends of a connection, so requests, pings and journals are unchanged. A call takes
+milliseconds, so short batches cannot be measured through the tunnel.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from harness.cluster.ray.host import end_with_raylet
 
 LOOPBACK = "127.0.0.1"
 PIECE_BYTES = 1 << 20
-"""Most that one call carries."""
+"""Most bytes of one call."""
 
 MOST_CALLS = 10_000
-"""At once, to one node: one waits for each of its connections."""
+"""Most simultaneous calls to one node: one call waits per connection."""
 
 READY_LIMIT_S = 60.0
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class TunnelEnd:
-    """An actor on a node: the far ends of connections to one port of its machine. Passes bytes on unread."""
+    """An actor on a node: the far ends of connections to one port of its machine. Forwards bytes unparsed."""
 
     def __init__(self, port: int) -> None:
         end_with_raylet()
@@ -45,19 +45,19 @@ class TunnelEnd:
         await writer.drain()
 
     async def receive(self, number: int) -> bytes:
-        """The next bytes, once there are some; b'' where the node has closed the connection."""
+        """Waits for the next bytes and returns them; b'' if the node has closed the connection."""
         reader, _ = self._ends[number]
         return await reader.read(PIECE_BYTES)
 
     async def close(self, number: int) -> None:
         end = self._ends.pop(number, None)
-        if end is not None:  # else it was never open
+        if end is not None:  # otherwise it was never open
             end[1].close()
 
 
 @contextmanager
 def tunnels(ends: Sequence[Any]) -> Iterator[Sequence[str]]:
-    """HOST:PORT here for each of the `TunnelEnd`s, until the block is left."""
+    """Opens a local port per `TunnelEnd` until the end of the block. Yields their HOST:PORT."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -93,10 +93,10 @@ async def _end(servers: Sequence[asyncio.Server]) -> None:
 async def _carry(
     end: Any, numbers: Iterator[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """One connection, until one of its ends closes it, or is lost."""
+    """Carries one connection until one of its ends closes it, or is lost."""
     number = next(numbers)
     try:
-        with suppress(Exception):  # of a node that is gone: for the run its connection was closed
+        with suppress(Exception):  # the node is gone: to the run, its connection was closed
             await end.open.remote(number)
             ways = {
                 asyncio.ensure_future(_there(end, number, reader)),

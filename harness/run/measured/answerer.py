@@ -14,7 +14,7 @@ from harness.types import Backend, Batch, Dataset, HasOutputs, show_shape
 
 
 def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
-    """The dataset's batch; a PluginUnavailable names the dataset where that raises."""
+    """Returns the dataset's batch. If the dataset raises, raises PluginUnavailable with the dataset's name."""
     try:
         return dataset.batch(indices)
     except (Exception, SystemExit) as e:
@@ -22,13 +22,13 @@ def batch_of(dataset: Dataset, indices: Sequence[int]) -> Batch:
 
 
 class Answerer(NamedTuple):
-    """One instance. Its methods raise whatever the plug-ins raise."""
+    """One instance. Its methods also raise what the plug-ins raise."""
 
     backend: Backend
     dataset: Dataset
     postprocess: Postprocess
     cpus: Sequence[int] = ()
-    """The instance's own logical processors, () for any."""
+    """The instance's logical processors, () for any."""
 
     def answer(self, indices: Sequence[int]) -> Answers:
         batch = batch_of(self.dataset, indices)
@@ -46,7 +46,7 @@ class Answerer(NamedTuple):
         return answers
 
     def _check(self, answers: Answers) -> None:
-        """A ConfigError where the answers are one for the whole batch, or are not numbers."""
+        """Raises ConfigError if there is one answer for the whole batch, or if answers are not numbers."""
         if answers.shape == ():
             raise ConfigError(
                 f"{self._output()} of the model has the shape []: its first dimension must be the batch; "
@@ -54,22 +54,22 @@ class Answerer(NamedTuple):
             )
         if answers.dtype.hasobject:
             raise ConfigError(
-                f"{self._output()} of the model holds texts or other objects, and answers must be "
-                "numbers: turn it into numbers in a manifest with the postprocessing step `hook`: "
-                "--model FILE.yaml, docs/manifest.md"
+                f"{self._output()} of the model has texts or other objects, but answers must be "
+                "numbers: convert them in a manifest with the postprocessing step `hook` "
+                "(--model FILE.yaml, docs/manifest.md)"
             )
 
     def no_numbers(self, row: AnswerRow) -> str:
-        """The error where each answer is a row without numbers."""
+        """Returns the error message for answers that are rows without numbers."""
         shape = show_shape(("n", *row.shape))
         return (
-            f"{self._output()} of the model holds no numbers for any sample of the warm-up: {row.dtype} of shape "
-            f"{shape}: correct the model or the manifest's postprocessing, or pass a --dataset in which the "
-            "model finds something"
+            f"{self._output()} of the model has no numbers for any sample of the warm-up ({row.dtype} of shape "
+            f"{shape}): correct the model or the manifest's postprocessing, or pass a --dataset for which the "
+            "model has answers"
         )
 
     def _name(self) -> str | None:
-        """The output that the answers come from: the manifest's, else the first."""
+        """Returns the name of the output that contains the answers: the manifest's, else the first one."""
         names = self.backend.outputs() if isinstance(self.backend, HasOutputs) else ()
         return self.postprocess.output or next(iter(names), None)
 
@@ -84,7 +84,7 @@ class Answerer(NamedTuple):
 
 
 def run_in_threads(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
-    """Calls work(i) for every instance at the same time, each on its processors.
+    """Calls work(i) for all instances at the same time, each on the instance's processors.
 
     Raises the first error.
     """

@@ -1,11 +1,11 @@
 """Times one placement's bare loops, batch size after batch size, in a separate process.
 
-Threads, memory and settings that a framework has once per process then belong to this placement
-alone, and a placement that cannot be loaded, or crashes the process, costs only itself.
+A framework has some threads, memory and settings once per process; here they belong to this placement
+alone. A placement that cannot be loaded, or that crashes the process, does not affect any other.
 
-    receives   setup    the configuration with the placement in it, and the batch sizes
+    receives   setup    the configuration with the placement, and the batch sizes
     sends      loaded   the backend's tunable options, and the batch that the file fixes
-    sends      timed    for each size; then `done`           (or `error` at any time)
+    sends      timed    once per size; then `done`           (or `error` at any time)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,15 +38,15 @@ SIZE_LIMIT_S = 0.06
 
 GROWTH = 1.02
 PATIENCE = 2
-"""After PATIENCE sizes in a row that do not raise samples/s by the factor GROWTH, larger sizes are left
-out, as in a search by hand.
+"""After PATIENCE sizes in a row that do not raise samples/s by the factor GROWTH, larger sizes are skipped, as in
+a manual search.
 """
 
 _QUIET = 0.25
-"""Quantile of a size's times that decides about larger sizes: other load only makes times longer."""
+"""Quantile of a size's times that decides about larger sizes; low, because other load only makes times longer."""
 
 SAMPLES = 64
-"""How many samples are loaded; larger batches hold some of them more than once."""
+"""How many samples are loaded; larger batches contain some of them more than once."""
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
 
 
 def _other_values(backend: Backend) -> Mapping[str, Sequence[str]]:
-    """The values of tunable options that the backend does not have already, as far as it describes them."""
+    """Returns the values of tunable options, without the current values that the backend describes."""
     tunable: Mapping[str, Sequence[str]] = getattr(backend, "tunable", {})
     words = {True: "on", False: "off"}
     has = {k: words[v] if isinstance(v, bool) else v for k, v in backend.describe().items()}
@@ -106,7 +106,7 @@ def _times(
     sizes: Sequence[int],
     setup: Mapping[str, Any],
 ) -> Iterator[ServiceTimes]:
-    """The service times of one size after the other, as long as larger sizes are worthwhile."""
+    """Yields the service times of one size after another, as long as larger sizes are worthwhile."""
     best_per_s, fruitless = 0.0, 0
     for size in sizes:
         (alike,) = batches_of(dataset, loaded, [size])
@@ -124,7 +124,7 @@ def _times(
 
 
 def _warm(answerers: Sequence[Answerer], batch: Batch) -> None:
-    """Makes memory and kernels for that batch size."""
+    """Answers one batch per instance, so that memory and kernels for its size exist."""
 
     def once(i: int) -> None:
         answerers[i].backend.infer(batch)

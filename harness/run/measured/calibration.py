@@ -1,7 +1,7 @@
-"""Measures the rates and latencies that a load plan is sized by.
+"""Measures the rates and latencies that determine the size of a load plan.
 
-Each call answers other samples than the one before: a backend or a processor that keeps what it has just
-seen would otherwise look faster than the run can be.
+Each call answers different samples than the previous one. Otherwise a backend or a processor with a cache would
+look faster than it can be in the run.
 """
 
 import time
@@ -15,19 +15,20 @@ from harness.run.measured.answerer import Answerer, run_in_threads
 
 CURVE_LIMIT_S = 1.0
 IN_TIME = 90
-"""Percentile of a batch size's times for --dispatch deadline. By the median, every second batch that was planned
+"""Percentile of a batch size's times for --dispatch deadline. With the median, every second batch that was planned
 to be in time would be late."""
 
 
 BatchOf = Callable[[int], list[int]]
-"""size -> indices of that many samples, other ones in each call."""
+"""size -> indices of that many samples, different ones in each call."""
 
 
 def calibrate_latency(
     each: Answerer, query: Sequence[int], batch_of: BatchOf, limit_s: float
 ) -> dict[str, Any]:
-    """latency_ns: the median time of one query that is answered alone. mean_ns: the mean, with the moments
-    in which the thread had no core. query: the sizes of its batches.
+    """Times one query that is answered alone. query: the sizes of its batches.
+
+    Returns latency_ns, the median, and mean_ns, the mean, which includes times in which the thread had no core.
     """
     start = time.monotonic()
     with running_on(each.cpus):
@@ -39,7 +40,7 @@ def calibrate_latency(
 def busy_at(
     concurrency: int | None, answerers: Sequence[Answerer], largest: int
 ) -> tuple[Sequence[Answerer], int]:
-    """The instances that are busy with `concurrency` queries in flight, and the batch size of each.
+    """Returns the instances that `concurrency` queries in flight keep busy, and the batch size of each.
 
     concurrency: None keeps every instance busy on its largest batch.
     """
@@ -52,7 +53,7 @@ def busy_at(
 def calibrate_rate(
     answerers: Sequence[Answerer], size: int, batch_of: BatchOf, limit_s: float
 ) -> Mapping[str, Any]:
-    """The samples/s with every instance busy on batches of that size."""
+    """Measures samples/s with all instances busy on batches of that size."""
     start = time.monotonic()
     counts = [0] * len(answerers)
 
@@ -71,7 +72,7 @@ def measure_curve(
     percent: float,
     limit_s: float = CURVE_LIMIT_S,
 ) -> list[tuple[int, int]]:
-    """(samples, ns) of a batch of each size, with every instance busy on them: that percentile of its times."""
+    """Returns (samples, ns) per batch size, with all instances busy. ns: percentile `percent` of the times."""
     deadline = time.monotonic() + limit_s
     rounds: list[list[list[int]]] = [[] for _ in answerers]
 
@@ -87,7 +88,7 @@ def measure_curve(
 def _repeat(
     each: Answerer, sizes: Sequence[int], batch_of: BatchOf, deadline_s: float
 ) -> list[int]:
-    """The time in ns of a batch of each size, summed, again and again until the deadline; at least one."""
+    """Times one batch of each size repeatedly until the deadline; returns the sum of each round in ns, at least one."""
     times: list[int] = []
     while not times or time.monotonic() < deadline_s:
         times.append(sum(each.time_ns(batch_of(size)) for size in sizes))

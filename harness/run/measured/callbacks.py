@@ -33,9 +33,9 @@ class SampleCallbacks:
 
     No garbage is collected between load and unload, neither here nor in the processes of `separate`.
 
-    LoadGen calls both on its issuing thread. From the end of load on that thread runs on `cpus` (()
-    for any): by then LoadGen and the dataset have started the threads that must not share them. Where it
-    only issues, its time slice is short from then on, too.
+    LoadGen calls both on its issuing thread. After load, that thread runs on `cpus` (() for any): by then
+    LoadGen and the dataset have started the threads that must not share them. If the thread only issues, it
+    also gets a short time slice.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SampleCallbacks:
         """
         self._only_issues = only_issues
         self.slice: dict[str, Any] = {}
-        """The time slice of LoadGen's thread, or why it is the kernel's usual one; empty where none was asked for."""
+        """The time slice of LoadGen's thread, or why it is the kernel's default; empty if the default was wanted."""
         self._separate = separate
         self._prepare = prepare
         self._cpus = cpus
@@ -80,10 +80,10 @@ class SampleCallbacks:
                 self._prepare(indices)
             for each in self._separate:
                 each.start_run()
-        except BaseException as e:  # noqa: BLE001 - LoadGen takes no error: end it here
+        except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error: end the process here
             self._die(e)
         gc.collect()
-        gc.freeze()  # no later collection looks at the objects that exist now
+        gc.freeze()  # later collections skip the objects that exist now
         gc.disable()
         run_on(self._cpus)
         if self._only_issues and not self.slice:
@@ -94,7 +94,7 @@ class SampleCallbacks:
 
     def unload(self, indices: list[int]) -> None:
         self._end = self._usage()
-        self._journal.loading = True  # until the next set is there, or the logs are written
+        self._journal.loading = True  # until the next set is loaded or the logs are written
         collected = [
             self._cyclic_garbage,
             gc.collect(),
@@ -109,14 +109,14 @@ class SampleCallbacks:
             traceback.print_exc()
 
     def used(self) -> dict[str, Any]:
-        """Resources used from the first set's load to the last set's unload.
+        """Returns the resources used from the first set's load to the last set's unload.
 
         rss_peak_bytes: largest memory since the process began. rss_run_peak_bytes: largest memory
-        since LoadGen's start; where it is None, rss_run_peak_reason says why.
+        since LoadGen's start; if it is None, rss_run_peak_reason explains why.
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        end = self._end or self._usage()  # LoadGen runs nothing when it cannot open its logs
+        end = self._end or self._usage()  # LoadGen issues nothing if it cannot open its logs
         start = self._start or end
         return {k: end[k] - start[k] for k in end if k in start} | {
             "rss_before_bytes": self._rss_before_bytes,
@@ -127,10 +127,10 @@ class SampleCallbacks:
         }
 
     def _usage(self) -> dict[str, float]:
-        """Resources that this process has used so far.
+        """Returns the resources that this process has used so far.
 
-        cpu_s includes descendants. wall_offset_ns grows only when the wall clock is stepped or slewed.
-        run_queue_s: time in which threads, descendants' included, waited for a core; missing where the
+        cpu_s includes descendants. wall_offset_ns changes only when the wall clock is stepped or slewed.
+        run_queue_s: time in which threads, including descendants', waited for a core; missing if the
         kernel does not report it.
         """
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -150,16 +150,16 @@ def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]]
     def issue(ids: list[int], indices: list[int]) -> None:
         try:
             dispatcher.issue(ids, indices)
-        except BaseException as e:  # noqa: BLE001 - the supervisor gets the reason first
+        except BaseException as e:  # noqa: BLE001 - the supervisor must get the reason before the end
             die(e)
 
     return issue
 
 
 def no_worker_dies_alone(die: Die) -> None:
-    """Ends the process when a worker dies: LoadGen would wait for its samples for ever.
+    """Ends the process when a worker dies: LoadGen would wait for the worker's samples for ever.
 
-    Threads of plug-ins may die.
+    Plug-ins' threads may die.
     """
 
     def raised(e: threading.ExceptHookArgs) -> None:
@@ -176,9 +176,9 @@ def _rss_bytes() -> int:
 
 
 def _peak_bytes() -> int | None:
-    """The largest memory held since the process began, or since `_forget_peak`.
+    """Returns the largest memory since the process began, or since `_forget_peak`.
 
-    Not ru_maxrss, which begins with the parent's value.
+    Does not use ru_maxrss, which starts with the parent's value.
     """
     status = Path("/proc/self/status").read_text()
     match = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
@@ -186,7 +186,7 @@ def _peak_bytes() -> int | None:
 
 
 def _forget_peak() -> str | None:
-    """Resets the peak that `_peak_bytes` reads. Returns why that failed, None where it worked."""
+    """Resets the peak that `_peak_bytes` reads. Returns why that failed; None if it worked."""
     try:
         CLEAR_REFS.write_text("5")
     except OSError as e:

@@ -1,12 +1,12 @@
 """Probes an instance after the run: is each input computed, and does the answer follow the input?
 
-The instance is called as in the run, by `Instance.answer` on a thread of LoadGen's name; its dataset, its
-responder and its journal are this module's. Two comparisons, in untimed batches:
+The instance is called as in the run, by `Instance.answer` on a thread with the name of LoadGen's thread. This module
+replaces its dataset, responder and journal. Two comparisons are made, in untimed batches:
 
-time      a batch never seen, of slightly changed values, against the same batch again, and against a
-          batch of the dataset, in turns; MLPerf's audit TEST04 compares two runs for this
-answers   the inputs of other samples in a call whose frames, and whose postprocessing, get the dataset indices of
-          the first ones
+time      a new batch with slightly changed values, compared with the same batch again and with a batch of the
+          dataset, in turns; MLPerf's audit TEST04 compares two runs for this
+answers   the answers to the inputs of some samples, while the call's frames and the postprocessing get the dataset
+          indices of other samples
 """
 
 import time
@@ -29,22 +29,22 @@ CHANGE = 1e-3
 
 ROUNDS = 32
 FEWEST_ROUNDS = 8
-"""Rounds of three batches for the times."""
+"""Rounds of three batches each, to measure times."""
 
 FEWEST_ROWS = 8
-"""Samples for the answers."""
+"""Samples whose answers are compared."""
 
 ANSWER_BATCHES = 5
-"""For each of their inputs: alone, exchanged, and repeated."""
+"""Batches per comparison of answers: two inputs, one exchange, and two repetitions."""
 
 LIMIT_S = 0.25
 """Time for rounds beyond FEWEST_ROUNDS."""
 
 LARGEST_BYTES = 16 << 20
-"""Inputs of a batch: larger ones take too long to copy and to change."""
+"""Bytes of a batch's inputs: larger inputs take too long to copy and to change."""
 
 MOST_CHARACTERS = 200
-"""Length of an exception's line, beyond which it is cut."""
+"""An exception's line is cut to this length."""
 
 Inputs = Mapping[str, Array]
 
@@ -57,11 +57,11 @@ def probe(
     most_s: float,
     tolerance: float,
 ) -> Mapping[str, Any]:
-    """The `probed` of the last message; harness/results/evidence/input_probe.py reads it.
+    """Returns `probed` of the last message, which harness/results/evidence/input_probe.py reads.
 
-    loaded: samples that the dataset holds. sizes: batch sizes, best first; the first one is probed that
-    takes no longer than most_s; a probe that takes twice as long ends early. tolerance: of answers that
-    count as equal, see `is_close`.
+    loaded: samples that the dataset has loaded. sizes: batch sizes, best first; the first size that takes no
+    longer than most_s is probed, and a probe that takes twice as long ends early. tolerance: of equal answers,
+    see `is_close`.
     """
     results: list[Mapping[str, Any]] = []
 
@@ -76,7 +76,7 @@ def probe(
 
 
 class _Inputs:
-    """A dataset that gathers the batch of the indices, and then returns other inputs."""
+    """A dataset that gathers the batch of the indices, but returns other inputs."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -87,7 +87,7 @@ class _Inputs:
 
 
 class _Recorder:
-    """The responder and the journal: keeps the last answers and their time."""
+    """Replaces responder and journal: keeps the last answers and their time."""
 
     def __init__(self) -> None:
         self.rows: list[Array] = []
@@ -102,7 +102,7 @@ class _Recorder:
         return wall_ns()
 
     def batch(self, *row: Any) -> None:
-        """Takes the row like `Writer.batch`, and keeps its time in the backend."""
+        """Takes a row like `Writer.batch`, and keeps the batch's time in the backend."""
         _first, _indices, _failed, _taken, gathered_ns, inferred_ns, *_ = row
         self.took_ns = inferred_ns - gathered_ns
 
@@ -153,9 +153,9 @@ class _Probe:
         return {"reason": "a batch is too large, or takes too long for the length of the run"}
 
     def _answers(self, size: int, rounds: int) -> Mapping[str, int]:
-        """Counts `rows`, the samples whose answers differ between two inputs, and are the same when repeated.
+        """Counts `rows`, the samples whose answers differ between two inputs but do not change when repeated.
 
-        `by_index` counts the rows that followed the indices.
+        `by_index` counts the rows whose answers followed the indices.
         """
         rows = by_index = 0
         apart = size if size % len(self._loaded) else 1
@@ -179,7 +179,7 @@ class _Probe:
         return {"rows": rows, "by_index": by_index}
 
     def _times(self, indices: Sequence[int], seen: Inputs) -> Mapping[str, list[int]]:
-        """Times of each round in ns. Before each of its calls the same work is done on the inputs."""
+        """Returns the times of each round in ns. The same work is done on the inputs before each call."""
         change = _Change(seen)
         times: dict[str, list[int]] = {"changed_ns": [], "again_ns": [], "seen_ns": []}
         until_s = time.monotonic() + LIMIT_S
@@ -217,18 +217,18 @@ class _Probe:
         return np.array_equal(ours, theirs) or is_close(ours, theirs, self._tolerance)
 
     def _raised(self) -> str:
-        """The last line of the first exception, cut; "" without one."""
+        """Returns the last line of the first exception, cut; "" if there was none."""
         lines = self._failures.first.strip().splitlines()
         return lines[-1][:MOST_CHARACTERS] if lines else ""
 
 
 def _without(index: int, row: Array) -> Array:
-    """The answer without its own dataset index, which a postprocess step may write into it: 0 in its place."""
+    """Returns the answer with 0 instead of its dataset index, which a postprocessing step may have written into it."""
     return np.where(row == index, row.dtype.type(0), row) if row.dtype.kind in "iuf" else row
 
 
 def _copy(inputs: Inputs) -> Inputs:
-    """Read-only, as a dataset's batches are."""
+    """Returns a copy that is read-only, like a dataset's batches."""
     copied = {name: np.array(rows) for name, rows in inputs.items()}
     for rows in copied.values():
         rows.setflags(write=False)
@@ -236,10 +236,10 @@ def _copy(inputs: Inputs) -> Inputs:
 
 
 class _Change:
-    """Makes batches that differ a little from a given one, and from each other.
+    """Makes batches that differ slightly from a given batch and from each other.
 
-    Floats: a share of CHANGE of each array's range is added, within the range. Without floats: in each
-    sample one integer, of the input with the most different values, becomes another one of these values.
+    Floats: up to CHANGE of each array's range is added, within the range. Without floats: one integer per
+    sample, in the input with the most distinct values, is replaced by a different one of these values.
     """
 
     def __init__(self, inputs: Inputs) -> None:

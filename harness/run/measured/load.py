@@ -1,4 +1,4 @@
-"""Runs LoadGen, or our scheduler in its place, on a separate thread."""
+"""Runs LoadGen, or our own scheduler, on a separate thread."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ def run_load(
     outdir: Path,
     name: Callable[[], str] | None = None,
 ) -> None:
-    """Returns when every query is answered; the calling thread only waits. Raises what it raised.
+    """Runs the load until every query is answered; the calling thread only waits. Raises the run's error.
 
-    name: as of `start_test`.
+    name: as in `start_test`.
     """
     settings = settings_for(plan) if scheduler is None else None
 
@@ -33,7 +33,7 @@ def run_load(
 
 
 def on_loadgens_thread(work: Callable[[], None], cpus: Sequence[int] = ()) -> None:
-    """Calls `work` on a new thread of this name; the calling thread only waits. Raises what it raised.
+    """Calls `work` on a new thread named `loadgen`; the calling thread only waits. Raises the error of `work`.
 
     cpus: the thread's logical processors, () for any.
     """

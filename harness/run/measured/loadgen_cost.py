@@ -1,7 +1,7 @@
-"""Measures what LoadGen itself costs for each query, by a short run that answers nothing.
+"""Measures LoadGen's own time per query in a short run with empty answers.
 
-A model of microseconds takes less time than LoadGen's own part of a query. A run that is sized by the model
-alone then lasts several times as long as it should.
+A model that takes microseconds needs less time than LoadGen's own part of a query. A run that is sized by the
+model alone then lasts several times as long as it should.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ SAMPLES = 20_000
 
 
 def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRow) -> float:
-    """Mean time of a query with empty answers; in Offline, of a sample. row: of the run's answers."""
+    """Returns the mean time of a query (Offline: of a sample) with empty answers. row: of the run's answers."""
     all_at_once = scenario_named(scenario).all_at_once
     plan = LoadPlan(
         scenario=scenario,
@@ -50,16 +50,16 @@ def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRo
         calls = Callbacks(issue, nothing, nothing)
         work = partial(start_test, plan, settings_for(plan), Path(folder), calls)
         has_ended = threading.Event()
-        # Not on a thread of LoadGen's name, by which plug-ins could tell a run.
+        # The thread must not have the name of LoadGen's thread: plug-ins would take this for a run.
         threading.Thread(target=_run_and_stay, args=(work, has_ended), daemon=True).start()
         has_ended.wait()
     return (stamps[-1] - stamps[0]) / plan.query_count
 
 
 def _run_and_stay(work: Callable[[], None], has_ended: threading.Event) -> None:
-    """The thread lives as long as the process, because LoadGen's next run may crash where it has ended.
+    """Calls `work` and then keeps the thread alive until the process ends: otherwise LoadGen's next run may crash.
 
-    LoadGen frees the log buffers of a thread that has ended, in its next run, and may look at them once more. Source:
+    If the thread has ended, LoadGen frees its log buffers in the next run and may access them afterwards. Source:
     LoadGen 6.0.17, logging.cc, IOThread, which swaps the buffers of an orphan that it has just erased.
     """
     try:

@@ -1,6 +1,6 @@
-"""Issues queries in place of LoadGen's StartTest: replayed arrivals, or a fixed number in flight.
+"""Issues queries instead of LoadGen's StartTest: replayed arrivals, or a fixed number in flight.
 
-Callbacks, dispatchers, responders and journal are the same as under LoadGen. A run of this kind is
+Callbacks, dispatchers, responders and journal are the same as under LoadGen. Such a run is
 never an MLPerf result.
 """
 
@@ -26,7 +26,7 @@ from harness.run.journal import Journal
 from harness.types import Array
 
 _LOOK_S = 1e-3
-"""At the end of the run: how often to check whether the last answers are in."""
+"""Interval of the checks for the last answers, at the end of the run."""
 
 _Issue = Callable[[list[int], list[int]], None]
 
@@ -50,7 +50,7 @@ class AnswerLog:
     """
 
     def __init__(self, queries: int, target: int, seed: int) -> None:
-        """target: number of the queries whose answers to copy."""
+        """target: number of queries whose answers are copied."""
         drawn = np.random.default_rng(seed).choice(queries, min(target, queries), replace=False)
         self._logged: list[int] = np.sort(drawn).tolist()
         self._rows: list[tuple[int, bytes]] = []
@@ -72,7 +72,7 @@ class AnswerLog:
         ]
         try:
             path.write_text(json.dumps(rows), encoding="utf-8")
-        except OSError:  # a missing log makes the run INVALID, and nothing measured is lost
+        except OSError:  # a missing log makes the run INVALID, but no measurement is lost
             traceback.print_exc()
 
 
@@ -86,7 +86,7 @@ class Scheduler:
         samples: Array,
         begin: Callable[[], int] = wall_ns,
     ) -> None:
-        """samples: (queries,) the dataset index that each query asks for. begin: as of `scheduler_for`."""
+        """samples: (queries,) dataset index of each query. begin: as in `scheduler_for`."""
         self._journal = journal
         self._start_ns = begin
         self._held = list(range(plan.performance_count))
@@ -95,7 +95,7 @@ class Scheduler:
         self._log = AnswerLog(len(samples), target, plan.answers_seed) if target else None
 
     def complete(self, responses: Sequence[Response]) -> None:
-        """Copies some answers; the times are in the journal."""
+        """Copies some answers; their times are in the journal."""
         if self._log is not None:
             self._log.take(responses)
 
@@ -114,15 +114,15 @@ class Scheduler:
         raise NotImplementedError
 
     def _ids_and_indices(self, first: int, end: int) -> tuple[list[int], list[int]]:
-        """Two new lists, which a dispatcher may keep and extend. A query's id is its issue order."""
+        """Returns two new lists, which a dispatcher may keep and extend. A query's id is its issue order."""
         return list(range(first, end)), self._samples[first:end].tolist()
 
 
 class Replay(Scheduler):
-    """Issues each query at its time, and all overdue queries in one call, as LoadGen coalesces them.
+    """Issues each query at its time, and all overdue queries in one call, as LoadGen does.
 
-    It sleeps until the next query, as LoadGen does (sleep_until), and does not spin for the last
-    microseconds: a thread that spins in Python takes the GIL from the threads that answer.
+    It sleeps until the next query, like LoadGen (sleep_until), and does not spin for the last
+    microseconds: in Python, a spinning thread takes the GIL from the threads that answer.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Replay(Scheduler):
 
     def _issue_all(self, issue: _Issue) -> None:
         due = self._after_ns + self._journal.start_ns
-        due_ns = memoryview(due.data)  # single items: faster than numpy's
+        due_ns = memoryview(due.data)  # for single items: faster than numpy
         first, count = 0, len(due_ns)
         while first < count:
             now_ns = wall_ns()
@@ -153,7 +153,7 @@ class Replay(Scheduler):
 
 
 class Receiver(Protocol):
-    """A dispatcher whose one receiving thread calls `follow` after each of its turns. wake: ends its wait."""
+    """A dispatcher whose only receiving thread calls `follow` after each of its turns. wake: ends its wait."""
 
     follow: Callable[[], None] | None
 
@@ -161,10 +161,11 @@ class Receiver(Protocol):
 
 
 class ClosedLoop(Scheduler):
-    """Keeps `concurrency` queries in flight: what follows the answered ones is issued at once, in one call.
+    """Keeps `concurrency` queries in flight: replaces all answered queries at once, in one call.
 
-    It is issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a hop between
-    threads for each query. Never within `complete`: a dispatcher is called by one thread, and never within an answer.
+    The new queries are issued on LoadGen's thread, or on a dispatcher's receiving thread (`issue_on`), which saves a
+    switch of threads per query. They are never issued within `complete`: only one thread may call a dispatcher, and
+    not while it delivers an answer.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
@@ -181,7 +182,7 @@ class ClosedLoop(Scheduler):
         self._answered.put([response.id for response in responses])
 
     def issue_on(self, receiver: Receiver) -> None:
-        """Call before the run."""
+        """Makes `receiver` issue the queries. Call before the run."""
         self._receiver = receiver
         receiver.follow = self._follow_answers
 
@@ -206,7 +207,7 @@ class ClosedLoop(Scheduler):
             self._all_issued.set()
 
     def _follow(self, issue: _Issue, answered: list[int]) -> None:
-        """Issues what follows these queries and all queries that were answered since."""
+        """Issues one query per answered query: `answered`, and all queries that were answered since."""
         while not self._answered.empty():
             answered += self._answered.get()
         first, end = self._end, min(self._end + len(answered), len(self._samples))
@@ -216,21 +217,21 @@ class ClosedLoop(Scheduler):
             issue(*self._ids_and_indices(first, end))
 
     def _begin(self) -> None:
-        """Draws the samples of the first queries, where they were not drawn before the run."""
+        """Draws the samples of the first queries, if they were not drawn before the run."""
 
     def _draw(self, answered: Sequence[int], first: int, end: int) -> None:
         """Draws the samples of queries `first` to `end`, which follow the answered ones."""
 
 
 class ConversationsInTurn(ClosedLoop):
-    """Keeps `concurrency` conversations going, each of which asks its next turn when the last one is answered.
+    """Keeps `concurrency` conversations going. Each sends its next turn when the previous turn is answered.
 
-    After its last turn another conversation begins, drawn with replacement by the sample_index seed. The count
-    of queries may cut the last ones short.
+    After its last turn a new conversation begins, drawn with replacement from the sample_index seed. The last
+    conversations may be cut short by the count of queries.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, turns: Array) -> None:
-        """turns: as HasTurns. Those that a performance run does not hold are never asked."""
+        """turns: as in HasTurns. Turns beyond the samples of a performance run are never sent."""
         assert plan.concurrency is not None
         super().__init__(plan, journal, np.zeros(plan.query_count, np.int64), plan.concurrency)
         held = np.append(turns[: plan.performance_count], 0)
@@ -261,10 +262,10 @@ def scheduler_for(
     turns: Array | None = None,
     begin: Callable[[], int] = wall_ns,
 ) -> Scheduler | None:
-    """The scheduler of a plan; None where LoadGen schedules.
+    """Returns the scheduler of a plan; None if LoadGen schedules.
 
-    turns: of a dataset of conversations. begin: gives the wall clock at which a schedule starts, which may lie ahead;
-    called once the samples are loaded.
+    turns: of a dataset of conversations. begin: returns the wall clock at which the schedule starts, which may be in
+    the future; called once the samples are loaded.
     """
     if plan.schedule is not None:
         after_ns, samples = schedule.stored(plan.schedule)

@@ -41,21 +41,21 @@ from harness.types import Backend, Dataset, HasLengths, show_shape
 
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
-"""Samples that are loaded before the run, or two of the largest batches if that is more, as far as LOAD_LIMIT_S
-allows."""
+"""Before the run, SAMPLES samples or two of the largest batches are loaded, whichever is more; fewer if the load
+would take longer than LOAD_LIMIT_S."""
 
 PROBE_LIMIT_S = 20.0
-"""The supervisor waits two minutes for the end of a run."""
+"""Longest probe: the supervisor waits only two minutes for the end of a run."""
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
-"""Tries the manifest's postprocessing on one sample's output; a ConfigError names the field."""
+"""Tries the manifest's postprocessing on one sample's output; raises ConfigError with the field's name."""
 
 CheckNumbers = Callable[[Dataset, list[int]], None]
-"""Holds the loaded samples against the tables of the model; a ConfigError names the input."""
+"""Compares the loaded samples with the model's tables; raises ConfigError with the input's name."""
 
 
 class Preparation:
-    """Call `run`, then, once the plan is known, `finish`, and after LoadGen's run `after_run`.
+    """Prepares one run. Call `run`, then `finish` once the plan is known, and `after_run` after LoadGen's run.
 
     Between `run` and `finish` some of the dataset's samples are loaded.
     """
@@ -83,10 +83,10 @@ class Preparation:
         no_schedule: str = "",
         no_probe: str = "",
     ) -> None:
-        """name: of the dataset. held: samples that a run holds. query_samples: samples per query.
+        """name: of the dataset. held: samples that a run loads at once. query_samples: samples per query.
 
         may_vary: samples may differ in shape. report_alive: `finish` calls it after batches. no_schedule,
-        no_probe: as of a `System`.
+        no_probe: as in `System`.
         """
         self._config = config
         self._dispatch = dispatch
@@ -108,11 +108,11 @@ class Preparation:
         self._no_schedule = no_schedule
         self._no_probe = no_probe
         self.curve: list[tuple[int, int]] = []
-        """(samples, ns) of warm batches, where the dispatcher plans by them; set by `run`."""
+        """(samples, ns) of warm batches, if the dispatcher plans with them; set by `run`."""
         self.lengths: Lengths | None = None
-        """Lengths of the samples, where they differ and Offline may use them; set by `finish`."""
+        """Lengths of the samples, if they differ and Offline may use them; set by `finish`."""
         self.wide: Answerer | None = None
-        """Answers queries that are alone; set before `finish`, None without one."""
+        """The wide instance, which answers queries that are alone; set before `finish`; None if there is none."""
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
         self._wide_before: ServiceTimes | None = None
@@ -123,7 +123,7 @@ class Preparation:
         return self._loaded
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
-        """Returns the `calibrated` message. calibrate_s: 0 where the plan needs no calibration."""
+        """Returns the `calibrated` message. calibrate_s: 0 if the plan needs no calibration."""
         sizes = self._sizes
         with plugin(f"dataset {self._name!r}, loading samples for the warm-up,"):
             self._load()
@@ -155,14 +155,14 @@ class Preparation:
         }
 
     def _curve_percent(self, slowest_ns: int) -> float | None:
-        """Percentile of the times by batch size that the dispatcher needs; None where it needs none."""
+        """Returns the percentile of each batch size's times that the dispatcher needs; None if it needs none."""
         if self._config.dispatch == "deadline":
             return IN_TIME
         cls = dispatcher_class(self._dispatch, self._config, len(self.answerers), slowest_ns)
         return 50 if cls is QueuedDispatcher and self._sizes[-1] > 1 else None
 
     def _load(self) -> None:
-        """Loads the largest batch, and more samples as far as that is quick, so that batches differ."""
+        """Loads the samples of the largest batch, and more if that is quick, so that batches differ."""
         start_s = time.monotonic()
         self._dataset.load(self._loaded)
         each_s = (time.monotonic() - start_s) / self._least
@@ -173,8 +173,8 @@ class Preparation:
             self._dataset.load(self._loaded)
 
     def _warm_up(self) -> Warmth:
-        """Checks the numbers where answering fails, and the manifest's steps even there: these errors are
-        more precise.
+        """Warms up. Checks the numbers if answering fails, and the manifest's steps in any case: the errors of
+        these checks are more precise.
         """
         alone = self._loaded if self._may_vary else ()
         try:
@@ -186,7 +186,7 @@ class Preparation:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
     def finish(self, plan: LoadPlan) -> None:
-        """Answers Offline's last batch, whose size follows from the plan; unloads the samples."""
+        """Answers a batch with the size of Offline's last one, which follows from the plan; unloads the samples."""
         self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count
@@ -203,7 +203,7 @@ class Preparation:
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None and not self._no_schedule:
-            # A closed loop has no schedule, and a server queues by its own rules.
+            # A closed loop has no schedule, and a server has its own queue.
             with self._warming():
                 self._before, self._wide_before = self._service_times(plan)
             self._report_alive()
@@ -213,9 +213,9 @@ class Preparation:
     def after_run(
         self, plan: LoadPlan, failed_samples: int = 0, tolerance: float = 0.0
     ) -> Mapping[str, Any]:
-        """`bare` and `probed` of the last message; both are None for an accuracy run.
+        """Returns `bare` and `probed` of the last message; both are None for an accuracy run.
 
-        bare: service times before the run and, measured now, after it, for
+        bare: service times before the run and after it (measured now), for
         harness/results/evidence/reference.py; or the reason why there are none.
         probed: see harness/run/measured/input_probe.py. tolerance: of equal answers.
         """
@@ -261,7 +261,7 @@ class Preparation:
         return usual, timed([self.wide], [1]) if self.wide is not None else None
 
     def _expected_s(self, plan: LoadPlan) -> float:
-        """Duration of the run; from warm batch times where the plan has no forecast."""
+        """Returns the duration of the run, computed from warm batch times if the plan has no forecast."""
         if plan.expected_s is not None:
             return plan.expected_s
         batches = plan.query_count * ceil(self._query_samples / self._max_batch)
@@ -305,9 +305,9 @@ class Preparation:
         return dataset.lengths  # type: ignore[return-value] # it just returned lengths
 
     def _batch(self, size: int) -> list[int]:
-        """Indices of `size` samples, other ones in each call; some come more than once where fewer are loaded.
+        """Returns indices of `size` samples, different ones in each call; repeats samples if fewer are loaded.
 
-        They are neighbours where enough are loaded, so that a batch stays a view of the dataset's memory.
+        If enough are loaded, the samples are neighbours, so that a batch stays a view of the dataset's memory.
         """
         loaded, count = self._loaded, len(self._loaded)
         if size >= count:

@@ -1,14 +1,14 @@
 """Loads, warms up and calibrates a model, and then does nothing but answer LoadGen's queries.
 
-The supervisor spawns one measured process for each LoadGen run, with a socket and the journal's
+The supervisor spawns one measured process per LoadGen run, with a socket and the journal's
 descriptor.
 
-    receives   setup    the run as resolved (harness/run/setup.py)
-    sends      loading  progress of the dataset, now and then while it loads samples
+    receives   setup    the resolved run (harness/run/setup.py)
+    sends      loading  progress of the dataset, from time to time while it loads samples
     sends      loaded   descriptions of model and dataset, and the sizes that the plan needs
     sends      calibrated
     receives   plan     the load plan; the journal has its final size by now
-    sends      alive    batches that the plan requires before the run were answered
+    sends      alive    some batches that the plan requires before the run were answered
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
@@ -137,7 +137,7 @@ class _Measurement:
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
-        used = samples.used()  # before the bare loops, which need memory too
+        used = samples.used()  # before the bare loops, which need memory, too
         written = digests(self._setup.outdir)  # before any plug-in's code runs again
         dispatcher.stop()
         kind = system.summary(self._failures)  # before more batches
@@ -180,7 +180,7 @@ class _Measurement:
         )
 
     def _check_metric(self, row: AnswerRow, dataset: Dataset) -> None:
-        """A ConfigError, before the run, if the metric cannot score these labels or answers."""
+        """Raises ConfigError, before the run, if the metric cannot score these labels or answers."""
         setup = self._setup
         pointless = setup.model.has_random_weights or getattr(dataset, "synthetic", False)
         if setup.metric is None or pointless or not setup.config.runs_accuracy:
@@ -199,13 +199,13 @@ class _Measurement:
             raise
         except ValueError as e:
             raise ConfigError(
-                f"metric {setup.metric!r} cannot score what the model answers: {e}"
+                f"metric {setup.metric!r} cannot score the model's answers: {e}"
             ) from e
         except (Exception, SystemExit):  # noqa: BLE001 - a plug-in's; scoring reports it after the run
             return
 
     def _told_start_ns(self) -> int:
-        """The wall clock at which all load hosts start, by this machine's clock. The samples are loaded."""
+        """Waits for the start of all load hosts, once the samples are loaded. Returns it on this machine's clock."""
         self._channel.send("ready")
         message = self._channel.receive()
         if message is None:

@@ -1,7 +1,7 @@
-"""Measures service times by bare loops: the time of a batch in the backend alone, all instances busy.
+"""Measures service times in bare loops: the time of a batch in the backend alone, with all instances busy.
 
-The loops run just before and just after LoadGen's run, never in it: a dispatcher without overhead
-would have exactly these times to work with.
+The loops run just before and just after LoadGen's run, never during it. A dispatcher without overhead
+would have exactly these times.
 """
 
 import time
@@ -17,7 +17,7 @@ from harness.run.measured.answerer import Answerer, run_in_threads
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
-"""Share of the run's expected time, before it and again after it."""
+"""Share of the run's expected time that the loops take before it, and again after it."""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
@@ -26,7 +26,7 @@ VARIETY = 8
 
 
 def time_for(expected_s: float) -> float:
-    """Seconds of bare loops at each end of a run of that length."""
+    """Returns the seconds of bare loops before, and again after, a run of that length."""
     return min(LIMIT_S, SHARE * expected_s)
 
 
@@ -38,10 +38,10 @@ def measure(
 ) -> ServiceTimes:
     """Times every size on all backends at once, each on a separate thread.
 
-    batches: for each size some gathered batches, sizes ascending. limit_s: for all sizes together.
+    batches: some gathered batches per size, sizes ascending. limit_s: for all sizes together.
     Each size is timed at least LEAST_REPETITIONS times, unless that takes longer than most_s in
-    all: then only the largest size is still timed, once, so that the sizes left out lie between
-    others. Raises what a backend raises.
+    total. Then all further sizes are skipped except the largest, which is timed once, so that skipped
+    sizes lie between measured ones. Raises what a backend raises.
     """
     end_ns = time.monotonic_ns() + most_s * NS_PER_S
     times_ns: dict[int, list[int]] = {}
@@ -58,7 +58,7 @@ def measure(
 
 
 def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) -> list[list[Batch]]:
-    """For each size a few batches of different loaded samples, whose times may differ."""
+    """Returns a few batches per size, with different loaded samples, whose times may differ."""
     count = len(loaded)
     return [
         [
@@ -72,7 +72,7 @@ def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) ->
 def _times_ns(
     answerers: Sequence[Answerer], alike: Sequence[Batch], limit_s: float, most_until_ns: float
 ) -> list[int]:
-    """At least one time of each instance; LEAST_REPETITIONS before most_until_ns."""
+    """Returns at least one time per instance; at least LEAST_REPETITIONS if they end before most_until_ns."""
     times_ns: list[list[int]] = [[] for _ in answerers]
 
     def work(i: int) -> None:

@@ -1,4 +1,4 @@
-"""Warms every instance up with all batch sizes that can occur, until latency stops falling."""
+"""Warms up every instance with all batch sizes that can occur, until latency stops falling."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,25 +18,25 @@ COVER_LIMIT_S = 10.0
 """After this long, batch sizes between the smallest and the largest are skipped."""
 
 FLAT_LIMIT_S = 5.0
-"""For all instances together; a latency that still falls after it is reported as not flat."""
+"""Limit for all instances together; a latency that still falls after it is reported as not flat."""
 
 FLAT_SHARE = 0.05
 FLAT_ROUNDS = 3
-"""Latency is flat when FLAT_ROUNDS rounds in a row were not faster than the best one before by this
-share. Slower rounds count too: a busy machine does not make a model colder."""
+"""Latency is flat when FLAT_ROUNDS rounds in a row were not faster than the best earlier round by this
+share. Slower rounds count, too: a busy machine does not make a model colder."""
 
 MOST_ROUNDS = 50
 
 
 EXAMINED = 8
-"""Samples that are answered alone first, where answers may differ in shape."""
+"""Samples that are answered alone first, if answers may differ in shape."""
 
 
 class Warmth(NamedTuple):
     """The result of a warm-up."""
 
     row: AnswerRow | None
-    """Shape and type of every later answer; None where shapes differ from batch to batch."""
+    """Shape and type of every later answer; None if shapes differ between batches."""
     first: AnswerRow
     """Shape and type of the first answers."""
     answer_bytes: int
@@ -44,18 +44,18 @@ class Warmth(NamedTuple):
     slowest_ns: int
     """Time of the slowest warm batch."""
     first_ns: list[int]
-    """Time of each instance's first batch, of the smallest size."""
+    """Time of each instance's first batch, which has the smallest size."""
     placed: list[Placed]
     """Places of each instance's threads."""
     skipped: int
-    """Batch sizes that were left out for want of time."""
+    """Batch sizes that were skipped for lack of time."""
     flat: bool
     """Latency had stopped falling."""
     seconds: float
 
 
 def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[int]:
-    """Every batch size that can occur, ascending; Offline's last batch is left to `remainders`."""
+    """Returns every batch size that can occur, ascending; `remainders` returns the size of Offline's last batch."""
     if dispatch == "queued":
         return list(range(1, max_batch + 1))
     if dispatch == "sliced":
@@ -64,12 +64,12 @@ def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[i
 
 
 def remainders(counts: Sequence[int], max_batch: int) -> list[int]:
-    """Sizes of the last batch of each count of samples, unless it is the largest; ascending."""
+    """Returns the size of the last batch for each count of samples, unless it is the largest size; ascending."""
     return sorted({count % max_batch for count in counts} - {0})
 
 
 def probes(sizes: Sequence[int]) -> list[int]:
-    """The sizes that are timed repeatedly: the smallest, the largest, and powers of two between."""
+    """Returns the sizes that are timed repeatedly: the smallest, the largest, and powers of two between them."""
     return [s for s in sizes if s in (sizes[0], sizes[-1]) or s & (s - 1) == 0]
 
 
@@ -79,12 +79,12 @@ def warm_up(
     batch_of: Callable[[int], list[int]],
     alone: Sequence[int] = (),
 ) -> Warmth:
-    """First each instance alone, cold; then all instances at once through all sizes; then each
-    instance alone until its latency is flat.
+    """Runs each cold instance alone, then all instances at once through all sizes, then each instance alone until
+    its latency is flat.
 
-    sizes: every batch size that can occur, ascending. batch_of: size -> indices, called when they are
-    needed, because the indices for all sizes of a large --max-batch would fill the memory, and other ones
-    in each call, because a backend may keep what it has just seen.
+    sizes: every batch size that can occur, ascending. batch_of: size -> indices. It is called when they are
+    needed, because the indices for all sizes of a large --max-batch would fill the memory. It returns different
+    indices in each call, because a backend may cache the last inputs.
     alone: samples that the first instance answers one by one, in case answers differ in shape.
     """
     start = time.monotonic()
@@ -115,10 +115,10 @@ def warm_up(
 
 
 def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int, Placed]:
-    """Time in ns of the first batch, and where the threads were that computed it and the largest.
+    """Returns the time of the first batch in ns, and where the threads ran that computed it and the largest batch.
 
-    It runs on a thread of the instance's own, as in the run: OpenMP has one set of threads for each
-    calling thread, and one set for all instances would look as if it were not pinned.
+    Both run on a separate thread per instance, as in the run: OpenMP has one set of threads per calling thread,
+    and one set for all instances would look as if it were not pinned.
     """
     results: list[tuple[int, Placed]] = []
 
@@ -134,7 +134,7 @@ def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int
 
 
 def _examine(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerRow], int]:
-    """Shape and type of the answers of each batch, as time allows; bytes of the largest answer."""
+    """Returns the shape and type of each batch's answers, as time allows, and the bytes of the largest answer."""
     rows: list[AnswerRow] = []
     largest = 0
     deadline = time.monotonic() + EXAMINE_LIMIT_S
@@ -150,7 +150,7 @@ def _examine(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerR
 def _cover(
     answerers: Sequence[Answerer], sizes: Sequence[int], batch_of: Callable[[int], list[int]]
 ) -> int:
-    """Every size once on every instance, largest first. Returns how many sizes were skipped."""
+    """Answers every size once on every instance, largest first. Returns how many sizes were skipped."""
     deadline = time.monotonic() + COVER_LIMIT_S
     done = [0] * len(answerers)
 
@@ -168,9 +168,9 @@ def _cover(
 def _until_flat(
     each: Answerer, sizes: Sequence[int], batch_of: Callable[[int], list[int]], limit_s: float
 ) -> tuple[int, bool]:
-    """Rounds of a batch of each size, largest first; the largest is timed at least once.
+    """Answers rounds of one batch per size, largest first; the largest is timed at least once.
 
-    Two sets of batches take turns, and a round is compared with rounds of the same set: samples may
+    Two sets of batches take turns. A round is compared only with rounds of the same set, because samples may
     differ in length. Returns the median time of the slowest size in ns, and whether latency became flat.
     """
     deadline = time.monotonic() + limit_s
@@ -186,7 +186,7 @@ def _until_flat(
             spent_ns, best = sum(mine[-1] for mine in times), best_ns[rounds % 2]
             if not best or spent_ns < (1 - FLAT_SHARE) * best:
                 best_ns[rounds % 2], flat_rounds = spent_ns, 0
-            else:  # the best stays, or it would follow a latency that creeps down
+            else:  # keep the best: otherwise it would follow a latency that slowly falls
                 flat_rounds += 1
             rounds += 1
     return _slowest_ns(times), flat_rounds >= FLAT_ROUNDS

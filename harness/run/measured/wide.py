@@ -1,4 +1,4 @@
-"""Opens the wide instance, with a thread on each core, if it answers queries that are alone sooner than one core does."""
+"""Opens the wide instance, with a thread on each core, if it answers a query that is alone sooner than one core."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,37 +29,37 @@ from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.measured.answerer import Answerer
 
 TAIL = 1.1
-"""Most time of the plan's percentile, as a share of the time without the wide instance: who comes while all cores work
-for one query waits for its end. The mean must be lower.
+"""Limit of the plan's percentile, as a share of the percentile without the wide instance: a query that arrives while
+all cores work for one query waits for its end. The mean must be lower.
 """
 
 SIMULATED_QUERIES = 4_000
 
 MEMORY_SHARE = 0.3
-"""Most memory of one more instance, at twice the model's size, as a share of what is available."""
+"""Limit of one more instance's memory, taken as twice the model's size, as a share of the available memory."""
 
 LOAD_LIMIT_S = 5.0
-"""Longest load of a usual instance, after which no other one is loaded: LoadGen's run waits for it."""
+"""If a usual instance takes longer to load, no wide one is loaded: LoadGen's run would wait for it."""
 
 WARM_UP, ROUNDS = 3, 10
-"""Rounds of a sample in each of the two, and how many of them only warm up."""
+"""Rounds of one sample in both instances, and how many of them are only warm-up."""
 
 LIMIT_S = 1.0
-"""After this long, the rounds made so far decide, if at least one followed a first one."""
+"""After this time, the rounds made so far decide, if there are at least two."""
 
 Curve = Sequence[tuple[int, int]]
-"""(samples, ns) of a batch of each size, with every usual instance busy."""
+"""(samples, ns) per batch size, with every usual instance busy."""
 
 
 class Wide:
-    """The answerer, or the reason why there is none."""
+    """The wide instance, or the reason why there is none."""
 
     answerer: Answerer | None = None
-    """Its `cpus` are the processor of the thread that calls it."""
+    """Its `cpus` contain only the processor of the calling thread."""
     reason: str | None = None
     wide_ns: int | None = None
     narrow_ns: int | None = None
-    """Median time of one sample, in the wide instance and in a usual one, nothing else computing."""
+    """Median time of one sample in the wide instance and in a usual one, while nothing else computes."""
 
     def __init__(
         self, group: InstanceGroup, config: RunConfig, model: Model, path: Path | None
@@ -75,7 +75,7 @@ class Wide:
         curve: Curve,
         stack: ExitStack,
     ) -> None:
-        """usual: an open instance, which took loaded_s to load. sample: a dataset index that is loaded.
+        """usual: an open instance, which took loaded_s to load. sample: dataset index of a loaded sample.
 
         curve: [] for batches of one sample. stack: closes the instance, if it stays open.
         """
@@ -88,7 +88,7 @@ class Wide:
                     wide = self._opened(usual, own)
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
-            except HarnessError as e:  # the run does without
+            except HarnessError as e:  # the run works without it
                 self.reason = f"it does not work: {one_line(e)}"
             else:
                 if self.reason is None:
@@ -96,7 +96,7 @@ class Wide:
                     stack.push(own.pop_all())
 
     def about(self) -> Mapping[str, Any]:
-        """`elastic` of the last message."""
+        """Returns `elastic` of the last message."""
         cpus = self._group.wide if self.answerer is not None else None
         times = {"wide_ns": self.wide_ns, "narrow_ns": self.narrow_ns}
         return {"cpus": cpus, **times, "reason": self.reason}
@@ -124,7 +124,7 @@ class Wide:
         return usual._replace(backend=backend, cpus=cpus[:1])
 
     def _loses(self, plan: LoadPlan, curve: Curve) -> str | None:
-        """Why queries at the plan's rate are better without it; None if they are not, by simulation."""
+        """Simulates queries at the plan's rate. Returns why the wide instance does not help them; None if it does."""
         if plan.target_qps is None:
             return "the rate of the queries is not known before the run"
         assert self.wide_ns is not None
@@ -155,14 +155,14 @@ def _mean_and_tail(
     wide: ServiceTimes | None,
     percentile: float,
 ) -> tuple[float, float]:
-    """Mean and percentile of the latency in ns."""
+    """Returns the mean and the percentile of the latency in ns."""
     found = simulate(due_ns, service, group.instances, group.max_batch, wide=wide)
     latency_ns = found.queue_ns + found.infer_ns
     return float(latency_ns.mean()), float(np.quantile(latency_ns, percentile))
 
 
 def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
-    """The median time of the sample in each, in turns."""
+    """Returns the median time of the sample in each instance, measured in turns."""
     times_ns: tuple[list[int], list[int]] = ([], [])
     deadline_s = time.monotonic() + LIMIT_S
     for rounds in range(ROUNDS):
@@ -177,7 +177,7 @@ def _times_ns(wide: Answerer, usual: Answerer, sample: int) -> tuple[int, int]:
 
 
 def _differs(wide: Answerer, usual: Answerer, sample: int) -> str | None:
-    """The reason against it if the two answer a sample differently, beyond rounding; else None."""
+    """Returns the reason against the wide instance if the two answers differ beyond rounding; else None."""
     ours, theirs = wide.answer([sample]), usual.answer([sample])
     if isinstance(ours, Ragged) or isinstance(theirs, Ragged):
         return None

@@ -1,4 +1,4 @@
-"""Reads the journal: its new rows while a run goes on, and all its samples as columns at the end."""
+"""Reads the journal: its new rows during a run, and all its samples as columns at the end."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -14,17 +14,17 @@ from harness.run.journal import SETTLE_S, Journal, JournalReader
 from harness.types import Array
 
 LONGEST_SCHEDULE = 20_000_000
-"""Queries. The schedule of a longer run is not held in memory while the run goes on."""
+"""Queries. The schedule of a longer run is not kept in memory during the run."""
 
 MOST_UNSTAMPED = 0.001
-"""Share of replies without a stamp of the kernel, which lacks some while it begins to make them."""
+"""Share of replies that may lack the kernel's stamp: the first replies can arrive before the kernel stamps."""
 
 SAMPLES_AT_ONCE = 100_000
-"""A reader's step takes some 10 ms at most, so that the supervisor's other threads get their turn."""
+"""A reader's step takes about 10 ms at most, so that the supervisor's other threads can run."""
 
 
 class Samples(NamedTuple):
-    """The samples of some batches, batch after batch."""
+    """The samples of some batches, in the order of the batches."""
 
     size: Array
     """(batches,) samples of each batch."""
@@ -33,12 +33,12 @@ class Samples(NamedTuple):
     entry_ns: Array
     """(samples,) wall clock at the callback."""
     scheduled_ns: Array
-    """(samples,) wall clock at which the sample was due; its callback entry without a schedule."""
+    """(samples,) wall clock at which the sample was due; its callback entry if there is no schedule."""
     completed_ns: Array
     """(samples,) wall clock at the answer."""
 
     def query_latency_ns(self, samples_per_query: int) -> Array:
-        """(queries,) a query is answered with its last sample; queries without that are left out."""
+        """Returns (queries,) latencies up to each query's last sample; queries without that sample are skipped."""
         latency: Array = self.completed_ns - self.scheduled_ns
         return (
             latency[(self.order + 1) % samples_per_query == 0] if samples_per_query > 1 else latency
@@ -46,7 +46,7 @@ class Samples(NamedTuple):
 
 
 class NewRows:
-    """A cursor over the rows that a journal gains while the run goes on. Not thread-safe.
+    """A cursor over the rows that are added to a journal during the run. Not thread-safe.
 
     Each reader (watchdog, live counts, early end) has a separate cursor, because each reads at
     different times; the schedule is computed once for all of them.
@@ -55,13 +55,13 @@ class NewRows:
     worker = 0
     """The worker whose rows `read` has just returned."""
     start_ns: int | None = None
-    """Wall clock of the run's start, as early as the rows read so far show it; None before them.
+    """Wall clock of the run's start: the earliest start that the rows read so far allow; None before them.
     Under our own scheduler it is exact, and known before the first row."""
 
     def __init__(
         self, journal: JournalReader, plan: LoadPlan, other: "NewRows | None" = None
     ) -> None:
-        """other: a cursor over the same journal, whose schedule is taken."""
+        """other: a cursor over the same journal, whose schedule is reused."""
         self.journal = journal
         self.plan = plan
         queries = min(plan.journal_samples, LONGEST_SCHEDULE)
@@ -70,11 +70,11 @@ class NewRows:
         self._seen = [0] * journal.workers
 
     def copy(self) -> "NewRows":
-        """A cursor at the journal's beginning, for another reader."""
+        """Returns a new cursor at the journal's beginning, for a different reader."""
         return NewRows(self.journal, self.plan, self)
 
     def read(self) -> Iterator[Array]:
-        """Each worker's rows since the last read, in steps of about SAMPLES_AT_ONCE samples."""
+        """Yields each worker's rows since the last read, in steps of about SAMPLES_AT_ONCE samples."""
         self.start_ns = self.start_ns or self.journal.start_ns or None
         counts = self.journal.row_counts()
         if counts != self._seen:
@@ -95,9 +95,9 @@ class NewRows:
         return Samples(size, order, entry_ns, self.scheduled_ns(order, entry_ns), completed_ns)
 
     def scheduled_ns(self, order: Array, entry_ns: Array) -> Array:
-        """(n,) when samples were due, by the earliest start seen so far. n at least 1.
+        """Returns (n,) due times of samples, from the earliest start seen so far. n is at least 1.
 
-        order, entry_ns: (n,) issue order and callback entry of those samples.
+        order, entry_ns: (n,) issue order and callback entry of these samples.
         """
         due_ns = self.due_ns
         if due_ns is None or int(order.max()) >= len(due_ns):
@@ -114,14 +114,14 @@ class NewRows:
 
 
 def _step(rows: Array) -> int:
-    """How many of `rows` are one step; at least one."""
+    """Returns how many of `rows` make one step; at least one."""
     count = min(len(rows), SAMPLES_AT_ONCE)
     most = int(rows["size"][:count].max())
     return max(1, min(count, SAMPLES_AT_ONCE // max(1, most)))
 
 
 def _orders(rows: Array, size: Array) -> Array:
-    """(samples,) issue orders: a batch is a contiguous run of them. size: (batches,) int64."""
+    """Returns (samples,) issue orders; they are contiguous within a batch. size: (batches,) int64."""
     ends = np.cumsum(size)
     orders: Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
         rows["first"].astype(np.int64) - (ends - size), size
@@ -132,11 +132,11 @@ def _orders(rows: Array, size: Array) -> Array:
 def read_completions(
     journal: Journal, plan: LoadPlan, shortest_ns: int | None = None
 ) -> Completions:
-    """Everything the journal holds; complete once the measured process has ended.
+    """Returns everything in the journal; complete once the measured process has ended.
 
-    shortest_ns: LoadGen's shortest latency, where it has one. The journal knows the schedule only
-    up to its start, which lies before the first callback by the time LoadGen needed for the call.
-    The fastest sample, the least disturbed of all, shows by how much; that time is issue delay.
+    shortest_ns: LoadGen's shortest latency, if it logged one. The journal does not show when the schedule
+    started: LoadGen needs some time for a call, so the start lies before the first callback. The fastest
+    sample, the least disturbed of all, shows by how much; that time is issue delay.
     """
     issued = journal.issued
     parts = [journal.rows(worker) for worker in range(journal.workers)]
@@ -172,10 +172,12 @@ def read_completions(
 
 
 def _complete_arrivals(columns: dict[str, Array]) -> None:
-    """Drops the kernel's stamps if they are missing; replaces a few missing stamps by the stamps of the reading."""
+    """Drops the kernel's stamps if too many are missing; replaces a few missing ones by the times of reading."""
     arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
     missing = arrived_ns == 0
-    replied = (columns["failed"] == 0) | (arrived_ns != read_ns)  # others failed without a reply
+    replied = (columns["failed"] == 0) | (
+        arrived_ns != read_ns
+    )  # all others failed without a reply
     if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
     elif missing.any():
@@ -185,7 +187,7 @@ def _complete_arrivals(columns: dict[str, Array]) -> None:
 def _loadgen_schedule_ns(
     columns: Mapping[str, Array], issued: int, plan: LoadPlan, shortest_ns: int | None
 ) -> Array:
-    """Server is scheduled by its seed, Offline all at once, a stream's query when it is issued."""
+    """Returns (samples,) due times: Server's from its seed, Offline's all at the start, a stream's at its issue."""
     entry_ns: Array = columns["entry_ns"]
     order: Array = columns["order"]
     if plan.accuracy or scenario_named(plan.scenario).streams or not len(order):
@@ -199,11 +201,11 @@ def _loadgen_schedule_ns(
 
 
 def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
-    """Our own scheduler notes its start in the journal."""
+    """Returns (samples,) due times under our own scheduler, which notes its start in the journal."""
     order: Array = columns["order"]
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
-        # A run that was cut off may lack its last answers: later ones would seem to free their places.
+        # A run that was cut off may lack answers: later answers would then seem to free their places.
         return np.minimum(freed, columns["entry_ns"])
     planned = planned_ns(plan, plan.query_count)
     assert planned is not None

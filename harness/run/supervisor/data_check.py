@@ -21,7 +21,7 @@ from harness.run.supervisor.progress import show_loading
 from harness.types import ClassName, Dataset, HasClassNames, HasFaults
 
 SHOWN_CLASSES = 20
-"""Up to this number all classes are listed; of more, only the largest and the smallest."""
+"""Up to this number all classes are listed; beyond it, only the largest and the smallest."""
 
 SHOWN_LARGEST, SHOWN_SMALLEST = 10, 5
 """Rows of a table of more than SHOWN_CLASSES classes with names."""
@@ -41,7 +41,7 @@ class Checked(NamedTuple):
     lines: list[str]
     """The description of the dataset."""
     faults: list[str]
-    """One line for each fault that makes the dataset unusable."""
+    """One line per fault that makes the dataset unusable."""
 
 
 def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
@@ -71,25 +71,25 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
 
 
 def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
-    """Returns every label, and a fault for each label that cannot be read."""
+    """Returns every label, and one fault per label that cannot be read."""
     labels: list[object] = []
     faults = []
     for i in range(len(dataset)):
         try:
             labels.append(dataset.label(i))
-        except Exception as e:  # noqa: BLE001 - a plug-in's; the other labels are checked all the same
+        except Exception as e:  # noqa: BLE001 - a plug-in's; the other labels are still checked
             faults.append(f"sample {i}: label raised {type(e).__name__}: {e}")
     bare = sum(label is None for label in labels)
     if 0 < bare < len(labels):
         first = next(i for i, label in enumerate(labels) if label is None)
         faults.append(
-            f"{counted(bare, 'sample')} without a label, and others have one: sample {first} is first"
+            f"{counted(bare, 'sample')} without a label although others have one: the first is sample {first}"
         )
     return labels, faults
 
 
 def _unscorable(model: Model, labels: Sequence[object]) -> Iterator[str]:
-    """A fault if the metric of the model's manifest cannot score the labels."""
+    """Yields a fault if the metric of the model's manifest cannot score the labels."""
     if model.accuracy is None or registry.is_foreign("metric", model.accuracy.metric):
         return
     try:
@@ -119,10 +119,10 @@ def _unusable(dataset: Dataset, name: str, config: RunConfig) -> list[str]:
 
 
 def _count(model: Model, have: int) -> Iterator[str]:
-    """A note where the dataset is a part of MLPerf's set, which suffices for no MLPerf result."""
+    """Yields a note if the dataset is only a part of MLPerf's set, which is not enough for an MLPerf result."""
     expected = OFFICIAL_COUNTS.get(model.manifest.mlperf_model or "") if model.manifest else None
     if expected is not None and have != expected:
-        yield f"MLPerf's set for {model.name} has {expected:,} samples, this has {have:,}"
+        yield f"MLPerf's set for {model.name} has {expected:,} samples, but this one has {have:,}"
 
 
 def _notes(about: Mapping[str, object]) -> Sequence[str]:
@@ -131,7 +131,7 @@ def _notes(about: Mapping[str, object]) -> Sequence[str]:
 
 
 def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
-    none = "decode only: name a --model to check its steps too"
+    none = "decode only: add --model to check the model's steps, too"
     if model:
         none = f"{model} declares none"
     steps = about.get("steps")
@@ -144,7 +144,7 @@ def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
 
 
 def _histogram(labels: Sequence[object], names: Mapping[int, str]) -> Iterator[str]:
-    """Classes with their names and counts; for detection, the categories of the objects."""
+    """Yields the classes with their names and counts; for detection, the categories of the objects."""
     objects = [
         one["category_id"]
         for label in labels
@@ -174,7 +174,7 @@ def _histogram(labels: Sequence[object], names: Mapping[int, str]) -> Iterator[s
 
 
 def _table(counts: Mapping[Any, int], names: Mapping[int, str], what: str) -> Iterator[str]:
-    """A row for each class, those without samples too; of many, the largest and the smallest."""
+    """Yields one row per class, including classes without samples; of many, only the largest and the smallest."""
     every = {**dict.fromkeys(names, 0), **counts}
     order = sorted(every, key=_in_order)
     left_out = 0

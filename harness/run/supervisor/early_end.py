@@ -1,4 +1,4 @@
-"""Ends a run early: where too many queries are late already, or where its memory grows without end."""
+"""Ends a run early if too many queries are late already, or if its memory grows without end."""
 
 from collections.abc import Callable
 
@@ -14,40 +14,40 @@ from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.watchdog import Now
 
 UNSEEN_NS = 100 * NS_PER_MS
-"""A batch's row follows its answer: an answered query may look unanswered for this long."""
+"""A batch's row is written after its answer: an answered query may look unanswered for this long."""
 
 LEFT_SHARE = 0.02
 GROWN_SHARE = 0.10
-"""A run is ended where less than LEFT_SHARE of all memory is left and the measured process has taken more
-than GROWN_SHARE since its first query: a run that holds its samples grows by far less.
+"""A run is ended if less than LEFT_SHARE of all memory is left and the measured process has grown by more
+than GROWN_SHARE since its first query: a run whose samples are loaded grows by far less.
 """
 
 
 class MemoryLimit:
-    """Looks at the newest row of the host log. No garbage is collected in a run, so cyclic garbage grows."""
+    """Checks the newest row of the host log. Python collects no garbage during a run, so cyclic garbage grows."""
 
     def __init__(self, log: HostLog, total_bytes: int) -> None:
-        """log: still growing. total_bytes: memory of the machine or the container."""
+        """log: grows during the run. total_bytes: memory of the machine or the container."""
         self._log = log
         self._total_bytes = total_bytes
         self._first_bytes: float | None = None
 
     def check(self, now: Now) -> None:
-        """RunDied where the kernel would kill a process soon."""
+        """Raises RunDied if the kernel would soon kill a process."""
         row = self._log.rows[-1] if self._log.rows else {}
         if now.issued and self._first_bytes is None:
             self._first_bytes = row.get(ANONYMOUS)
         left_bytes = row.get("memory_available_bytes")
         if left_bytes is None or left_bytes > LEFT_SHARE * self._total_bytes:
             return
-        if now.waiting and (growth := self.growth()):  # nothing waits where the run is over
+        if now.waiting and (growth := self.growth()):  # nothing waits if the run is over
             raise RunDied(
                 f"the measured process was ended, because {show_bytes(left_bytes)} of memory were left"
-                f"{growth}: find what the backend keeps of each batch"
+                f"{growth}: find the data that the backend keeps per batch"
             )
 
     def growth(self) -> str:
-        """The growth of the measured process in the run, as the end of a sentence; '' where it is small."""
+        """Returns the measured process's growth in the run, as the end of a sentence; '' if it is small."""
         row = self._log.rows[-1] if self._log.rows else {}
         begun, now = self._first_bytes, row.get(ANONYMOUS)
         if begun is None or now is None or now - begun < GROWN_SHARE * self._total_bytes:
@@ -59,13 +59,13 @@ class MemoryLimit:
 
 
 class LateLimit:
-    """Reads only what is new at each `check`. Not thread-safe.
+    """Counts late queries; each `check` reads only new rows. Not thread-safe.
 
-    Never counts too many: Server's start is taken as late as the queries seen so far allow.
+    Never counts too many: Server's start is assumed to be as late as the queries so far allow.
     """
 
     def __init__(self, rows: NewRows, most_late: Callable[[LoadPlan], int] | None) -> None:
-        """most_late: how many queries of a plan may be late; None where no run is ended early."""
+        """most_late: how many queries of a plan may be late; None if no run is ended early."""
         plan = rows.plan
         self._rows = rows
         self._plan = plan
@@ -76,19 +76,19 @@ class LateLimit:
         self._most = most_late(plan) if judged and most_late is not None else None
 
     def check(self) -> None:
-        """RunHopeless once more queries are late than the limit allows and the run is not over."""
+        """Raises RunHopeless once more queries are late than allowed and the run is not over."""
         plan = self._plan
         if self._most is None or self._rows.journal.completed >= plan.planned_samples:
             return
         late = self.count()
         if late > self._most:
             raise RunHopeless(
-                f"ended early: {late:,} of {plan.query_count:,} queries took longer than "
-                f"{show_ns(self._bound_ns or 0)} already, {self._most:,} may"
+                f"ended early: {late:,} of {plan.query_count:,} queries have already taken longer than "
+                f"{show_ns(self._bound_ns or 0)}, but only {self._most:,} may"
             )
 
     def count(self) -> int:
-        """Late queries so far; queries that still wait and are overdue are included."""
+        """Returns the number of late queries so far, including overdue ones that still wait."""
         now_ns = wall_ns()
         for rows in self._rows.read():
             samples = self._rows.samples(rows)
@@ -98,7 +98,7 @@ class LateLimit:
         return self._late + self._overdue(now_ns)
 
     def _overdue(self, now_ns: int) -> int:
-        """The least number of unanswered queries that were due longer than the bound before `now_ns`."""
+        """Returns a lower bound of the unanswered queries that were due longer than the bound before `now_ns`."""
         due_ns, start_ns = self._rows.due_ns, self._rows.start_ns
         if due_ns is None or start_ns is None or self._bound_ns is None:
             return 0

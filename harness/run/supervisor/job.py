@@ -51,7 +51,7 @@ class Executor(Protocol):
 
 
 EXECUTORS: Mapping[str, Executor] = {ptdaemon.NAME: ptdaemon_session.execute}
-"""Meter -> who executes a run that it reads; `measure` executes all others."""
+"""Meter -> function that executes a run with this meter; `measure` executes all other runs."""
 
 
 def execute(
@@ -62,9 +62,9 @@ def execute(
     details: bool = False,
     performance_run: type[LoadGenRun] = LoadGenRun,
 ) -> int:
-    """One run as configured; prints the answer (or JSON) and returns the exit status.
+    """Makes one run as configured, prints the answer (or JSON) and returns the exit status.
 
-    details: every number is printed. performance_run: as of `measure`.
+    details: every number is printed. performance_run: as in `measure`.
     """
     for meter, _ in config.meter:
         if meter in EXECUTORS:
@@ -88,12 +88,12 @@ def measure(
 ) -> Finished:
     """Makes one run as configured.
 
-    as_json: how the result is printed; None: it is not printed, and no page is made.
+    as_json: whether the result is printed as JSON; None: it is not printed, and no page is made.
     details: the printed table has every number.
     most_late: how many queries may be late; with more, the performance run is ended early.
     probe_s: how long the machine's noise is measured first.
-    progress: shared progress of a group of runs, shown also with `quiet`; None: the run has separate progress.
-    performance_run: a LoadGenRun that knows several load hosts, if the configuration names them.
+    progress: shared progress of a group of runs, shown even with `quiet`; None: the run shows its own.
+    performance_run: a LoadGenRun that handles several load hosts, if the configuration lists any.
     """
     with (
         stoppable() as stopping,
@@ -135,7 +135,7 @@ def measure(
 
 
 def _begin(run: ResolvedRun, exporter: Exporter) -> RunKeeper:
-    """Make the result folder and announce the run to Prometheus."""
+    """Makes the result folder and announces the run to Prometheus."""
     config, model = run.config, run.model.name
     folder = run_folder.new_folder(config.out, config.scenario, config.backend, model)
     exporter.describe_run(
@@ -158,7 +158,7 @@ def _begin(run: ResolvedRun, exporter: Exporter) -> RunKeeper:
 
 
 def _status(job: "_Job", keeper: RunKeeper, stopping: Stopping) -> int:
-    """Measures, and saves what was measured however that ends. Returns the exit status so far."""
+    """Measures, and saves the measurements in any case. Returns the exit status so far."""
     try:
         with stopping.allowed():
             job.measure()
@@ -178,7 +178,7 @@ def _status(job: "_Job", keeper: RunKeeper, stopping: Stopping) -> int:
         say(str(e))
         keeper.findings.stopped = Reason("accuracy-failed", str(e))
         status = RunInvalid.exit_status
-    except OSError as e:  # the result folder: gone, full or not ours to write
+    except OSError as e:  # the result folder is gone, full or not writable
         keeper.not_saved(e)
         status = RunInvalid.exit_status
     except BaseException:
@@ -232,7 +232,7 @@ class _Job:
 
     @contextmanager
     def _sampled(self) -> Iterator[None]:
-        """Meters are read from before the spawn until after the exit, however it ends."""
+        """Reads the meters from before the spawn until after the exit, even after an error."""
         try:
             with self._power or nullcontext() as power, self._asked_servers():
                 if power is not None:
@@ -245,7 +245,7 @@ class _Job:
 
     @contextmanager
     def _asked_servers(self) -> Iterator[None]:
-        """The servers' own metrics, which this process reads and the measured one knows nothing of."""
+        """Reads the servers' metrics in this process; the measured process takes no part."""
         if self._server is None:
             yield
             return
@@ -253,7 +253,7 @@ class _Job:
             yield
 
     def _samples(self) -> Samples:
-        """Copies, because threads go on reading."""
+        """Returns copies, because threads still add rows."""
         if self._server is not None:
             self._findings.no_server_metrics = self._server.absent
         told = self._server.rows.copy() if self._server is not None else []
@@ -264,7 +264,7 @@ class _Job:
         )
 
     def _score(self) -> None:
-        """The accuracy run and its score; the reason instead where a run would be pointless."""
+        """Makes the accuracy run and scores it; notes the reason instead if the run would be pointless."""
         findings, run = self._findings, self._findings.resolved
         loaded = findings.loaded  # by the performance run
         pointless = nodes.no_score(findings.performance)

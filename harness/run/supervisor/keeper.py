@@ -1,4 +1,4 @@
-"""Saves a run as far as it has come: its folder, its row in runs.sqlite and its report."""
+"""Saves a run at each step: its folder, its row in runs.sqlite and its report."""
 
 import shutil
 import sqlite3
@@ -30,7 +30,7 @@ class RunKeeper:
     """Saves `findings` after every step. A folder that cannot be written makes the run INVALID."""
 
     def __init__(self, folder: ResultFolder, findings: Findings, exporter: Exporter | None) -> None:
-        """exporter: None where metrics.prom is written already."""
+        """exporter: None if metrics.prom is written already."""
         self.folder = folder
         self.findings = findings
         self._exporter = exporter
@@ -41,12 +41,12 @@ class RunKeeper:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
     def save(self, content: Result | None = None) -> None:
-        """Saves the run as far as it has come. content: of result.json, where it is known already."""
+        """Saves the run so far. content: of result.json, if it is known already."""
         records.write_findings(self.folder.path, self.findings)
         files.write_json(self.folder.path / run_folder.RESULT, content or self._result())
 
     def write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
-        """config.yaml and environment.json: the run with every value that was decided."""
+        """Writes config.yaml and environment.json: the run with every resolved value."""
         findings, folder = self.findings, self.folder.path
         config = resolved.config(findings.resolved, plan, loaded)
         write_yaml(folder / run_folder.CONFIG, to_plain(config))
@@ -54,11 +54,11 @@ class RunKeeper:
         files.write_json(folder / run_folder.ENVIRONMENT, hidden(environment))
 
     def _result(self) -> Result:
-        """The content of result.json, which others may read: without private names."""
+        """Returns the content of result.json without private names, because strangers may read it."""
         return cast("Result", hidden(result(self.findings)))
 
     def keep(self, evidence: Evidence, outdir: Path) -> None:
-        """Saves one LoadGen run at once; where that fails, the table still shows it."""
+        """Saves one LoadGen run at once. If that fails, the table still shows the run."""
         setattr(self.findings, evidence.plan.role, evidence)
         try:
             records.write(outdir, evidence, self.findings.started)
@@ -77,7 +77,7 @@ class RunKeeper:
             self.not_saved(e)
 
     def _write_metrics(self) -> None:
-        """Writes metrics.prom. A failure loses nothing: its numbers are in other files too."""
+        """Writes metrics.prom. A failure loses nothing: its numbers are in other files, too."""
         if self._exporter is None:
             return
         path = self.folder.path / run_folder.METRICS
@@ -85,17 +85,19 @@ class RunKeeper:
             self._exporter.write(self.folder.path)
         except OSError as e:
             with suppress(OSError):
-                path.unlink()  # half a file would look whole
-            say(f"{path} was not written: {e.strerror}: the run's numbers are in its other files")
+                path.unlink()  # half a file would look complete
+            say(f"{path} was not written ({e.strerror}): the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> Reason:
-        """Notes, and returns, the reason of a folder that cannot be written."""
+        """Notes and returns the reason `not-saved`: the folder cannot be written."""
         text = f"{self.folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
         self.findings.unsaved = reason = Reason("not-saved", text)
         return reason
 
     def give_up(self, error: HarnessError) -> None:
-        """Ends a run before its first query: a user's mistake leaves no folder, a plug-in's its traceback."""
+        """Ends a run before its first query. After a user's mistake the folder is removed; after a fault of a plug-in
+        it is kept with the traceback.
+        """
         if isinstance(error, ConfigError):
             shutil.rmtree(self.folder.path, ignore_errors=True)
         else:
@@ -103,7 +105,7 @@ class RunKeeper:
             self.try_save(seal=True)
 
     def try_save(self, *, seal: bool = False) -> None:
-        """Saves before an error is shown, which a folder that cannot be written must not hide."""
+        """Saves before an error is shown. A folder that cannot be written must not hide that error."""
         try:
             self.save()
             if seal:
@@ -112,7 +114,7 @@ class RunKeeper:
             say(self.not_saved(e).text)
 
     def conclude(self, status: int) -> Finished:
-        """Writes the result, seals the folder, gives it its name, adds the row to runs.sqlite, and signs."""
+        """Writes the result, seals and renames the folder, adds the row to runs.sqlite, and signs the seal."""
         folder = self.folder.path
         host = (self.findings.environment.get("machine") or {}).get("host")
         if host and self.findings.performance is not None:
@@ -134,7 +136,7 @@ class RunKeeper:
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
             path = database.path_in(folder.parent)
-            say(f"{path}: the run was not added: {e}: `runs` does not list {folder.name}")
+            say(f"{path}: the run was not added ({e}), so `runs` does not list {folder.name}")
         except OSError as e:
             self.not_saved(e)
             content = self._result()
@@ -150,7 +152,7 @@ class RunKeeper:
         return Finished(status, folder, content)
 
     def report(self, *, as_json: bool) -> None:
-        """Makes report.html after everything else; whatever goes wrong with it is one line."""
+        """Makes report.html after everything else; prints any error as one line."""
         findings = self.findings
         if findings.config.no_report or findings.unsaved is not None or not self.has_measured:
             return
@@ -160,7 +162,7 @@ class RunKeeper:
             text = str(report_at_end(self._folder_now, findings))
         except PluginUnavailable as e:
             text = f"none: {e}"
-        except Exception as e:  # noqa: BLE001 - the run is over, and the page is no part of it
+        except Exception as e:  # noqa: BLE001 - the run is over, and does not need the page
             kind = "" if isinstance(e, HarnessError) else f"{type(e).__name__}: "
             say(f"no report: {kind}{one_line(e)}: `report {self._folder_now}` makes one later")
             return

@@ -23,14 +23,14 @@ from harness.wire.opener import CONNECT_TIMEOUT_S, GIVE_UP_S
 
 BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
-"""Bytes that LoadGen keeps for each generated query and for each Offline sample, as measured."""
+"""Bytes that LoadGen keeps per generated query and per Offline sample, as measured."""
 
 BYTES_PER_SCHEDULED_QUERY = 24
-"""Our own scheduler keeps a query's due time, after the start and on the clock, and its sample."""
+"""Our own scheduler keeps a query's due time, both relative to the start and on the clock, and its sample."""
 
 BYTES_PER_EVALUATED_SAMPLE = 150
-"""Bytes that both processes hold for each sample while the finished run is evaluated, journal included, as
-measured. LoadGen's memory is free by then.
+"""Bytes that both processes hold per sample while the finished run is evaluated, including the journal, as
+measured. By then, LoadGen's memory is freed.
 """
 
 BYTES_PER_LOGGED_ANSWER = 64
@@ -56,10 +56,10 @@ def performance_plan(
     compared: bool = False,
     load: Load | None = None,
 ) -> LoadPlan:
-    """A quick performance run: the count is fixed, the time is a forecast.
+    """Plans a performance run that is not official: the count is fixed, the time is a forecast.
 
     compared: some answers are logged, for the answer check against an accuracy run.
-    load: of a file of arrivals, in place of the scenario's.
+    load: from a file of arrivals; None takes the scenario's load.
     """
     load = load or scenario.load(config, slo, calibration)
     plan = accuracy_plan(scenario, config, slo, loaded)
@@ -80,7 +80,7 @@ def performance_plan(
 def plan_for(
     run: ResolvedRun, loaded: Loaded, calibration: Calibration, outdir: Path, role: str
 ) -> LoadPlan:
-    """The plan of one LoadGen run. Files that LoadGen reads are written into `outdir`.
+    """Returns the plan of one LoadGen run. Writes the files that LoadGen reads into `outdir`.
 
     role: performance, accuracy or answers.
     """
@@ -112,13 +112,13 @@ def plan_for(
 
 BOUNDS_FILE = "token_latencies.conf"
 NO_BOUND_MS = 10**9
-"""In place of a bound that is not set: LoadGen has one for each of the two times."""
+"""Replaces a bound that is not set: LoadGen always has a bound for each of the two times."""
 
 
 def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
-    """Returns the plan with the bounds that LoadGen judges; writes the bounds of token times into a file for it.
+    """Returns the plan with the bounds that LoadGen judges; writes the bounds of token times into a file for LoadGen.
 
-    LoadGen has one percentile for both times, so it judges both at the highest; the harness judges all.
+    LoadGen has one percentile for both times, so it judges both at the highest percentile. The harness judges all.
     """
     slo, of_tokens = run.slo, [slo for slo in run.slos if slo.of]
     percentile, bound_ns = (slo.percentile, slo.bound_ns) if slo else (None, None)
@@ -148,7 +148,7 @@ def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
 
 
 def _model_key(run: ResolvedRun) -> str:
-    """LoadGen's name for the benchmark; a name it does not know gets the general rules."""
+    """Returns LoadGen's name for the benchmark; LoadGen applies its general rules to unknown names."""
     declared = run.model.manifest and run.model.manifest.mlperf_model
     return run.config.mlperf_model or declared or run.model.name
 
@@ -156,10 +156,10 @@ def _model_key(run: ResolvedRun) -> str:
 def official_plan(
     run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration, accuracy: bool
 ) -> LoadPlan:
-    """Under the official rules counts, seeds and bounds are LoadGen's own for the model key.
+    """Returns the plan under the official rules: LoadGen sets counts, seeds and bounds for the model key.
 
-    Writes the user.conf in effect into `outdir`: the user's lines, and calibrated sizes where they
-    set none.
+    Writes the effective user.conf into `outdir`: the user's lines, and calibrated values that these lines
+    do not set.
     """
     scenario, config, model_key = run.scenario, run.config, _model_key(run)
     text = user_conf.lint(config.user_conf) if config.user_conf else ""
@@ -173,7 +173,7 @@ def official_plan(
         config.scenario, model_key, str(path), loaded.total_count, loaded.performance_count
     )
     issued = ceil(load.queries * load.samples_per_query * ISSUE_MARGIN)
-    if load.equal_issue:  # LoadGen fills up to a whole set, of samples in Offline, else of queries
+    if load.equal_issue:  # LoadGen rounds up to a whole set of samples (Offline) or queries
         issued += load.performance_count * load.samples_per_query
     return LoadPlan(
         scenario=config.scenario,
@@ -203,7 +203,7 @@ MOST_ANSWERS = 100_000
 def answers_plan(
     run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration
 ) -> LoadPlan:
-    """The official performance run again, but short and with logged answers: LoadGen logs none in a
+    """Plans a short repetition of the official performance run with logged answers: LoadGen logs none in a
     performance run that may be submitted.
     """
     official = official_plan(run, outdir, loaded, calibration, accuracy=False)
@@ -226,19 +226,19 @@ def answers_plan(
 
 
 def _logged(calibration: Calibration) -> int:
-    """Answers to log, as far as they fit into LoadGen's memory."""
+    """Returns how many answers to log: as many as fit into LoadGen's memory."""
     fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     return min(answers_check.LOGGED, fitting)
 
 
 ACCURACY_QPS = 100_000.0
-"""Server is paced in accuracy mode too, where latency is not judged."""
+"""LoadGen paces Server in accuracy mode, too, although latency is not judged there."""
 
 
 def accuracy_plan(
     scenario: Scenario, config: RunConfig, slo: Slo | None, loaded: Loaded
 ) -> LoadPlan:
-    """Every sample of the dataset once."""
+    """Plans a run that answers every sample of the dataset once."""
     return LoadPlan(
         scenario=config.scenario,
         accuracy=True,
@@ -257,7 +257,7 @@ def accuracy_plan(
 def memory_bytes(
     plan: LoadPlan, max_batch: int, model_bytes: int, rows: RowKind = RowKind.BATCH
 ) -> int:
-    """The most memory that a run of this plan needs: LoadGen, journal and model, or its evaluation.
+    """Returns the most memory that a run of this plan needs: LoadGen, journal and model, or its evaluation.
 
     rows: of the journal.
     """
@@ -286,10 +286,10 @@ def check_memory(
     searched: bool = False,
     rows: RowKind = RowKind.BATCH,
 ) -> None:
-    """A ConfigError with the longest run that fits, where the plan does not.
+    """Raises ConfigError with the longest run that fits, if the plan does not fit.
 
-    counted: --queries set the count, so the advice names that option. searched: a search for the
-    load set the count by --duration.
+    counted: --queries set the count, so the advice is about that option. searched: a search for the
+    load set the count from --duration.
     """
     needed = memory_bytes(plan, max_batch, model_bytes, rows)
     limit = MEMORY_SHARE * available_bytes
@@ -318,20 +318,20 @@ def check_memory(
 
 
 def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
-    """A ConfigError where the disk has no room for the accuracy log, with answers in hexadecimal."""
+    """Raises ConfigError if the disk has no room for the accuracy log, whose answers are in hexadecimal."""
     needed = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
     if needed > free_bytes:
         raise ConfigError(
             f"the accuracy log of {samples:,} answers needs about {show_bytes(needed)} on disk, "
-            f"{show_bytes(free_bytes)} are free: free some, or pass --out elsewhere"
+            f"but only {show_bytes(free_bytes)} are free: free some, or pass --out elsewhere"
         )
 
 
 def _official_advice(plan: LoadPlan, fits: int) -> str:
-    """The run always takes 600 s; only the expected rate that sizes it can be changed. A rate below the
-    model's ends the run before the 600 s, and it is INVALID.
+    """Returns advice for an official run that does not fit. Such a run takes at least 600 s, and only the expected
+    rate that sizes it can be changed. If that rate is below the model's, the run ends earlier and is INVALID.
     """
-    if fits < 1 or not plan.expected_s:  # nothing of an accuracy run can be changed
+    if fits < 1 or not plan.expected_s:  # an accuracy run cannot be changed
         return "free some memory"
     scenario = scenario_named(plan.scenario)
     name = scenario.loadgen_name
@@ -354,8 +354,6 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    if (
-        config.servers
-    ):  # requests end by their own time-out, and a server is given up, before the run is
+    if config.servers:  # requests time out, and a lost server is given up, before the run is
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s

@@ -42,7 +42,7 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 CALIBRATE_S = 1.0
 
 LOOKS = 500
-"""About how many of the watchdog's looks are kept, evenly over the run."""
+"""About how many of the watchdog's looks are kept, spread evenly over the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +58,14 @@ class Supervisor:
     notice: str
     """Printed once the first run is prepared, after all errors of a start; "" for nothing."""
     most_late: Callable[[LoadPlan], int] | None
-    """How many queries of a plan may be late; None where no run is ended early."""
+    """How many queries of a plan may be late; None if no run is ended early."""
 
 
 class LoadGenRun:
     """One LoadGen run in a separate measured process."""
 
     def __init__(self, supervisor: Supervisor, role: str) -> None:
-        """role: performance, accuracy or answers, as of a LoadPlan."""
+        """role: performance, accuracy or answers, as in a LoadPlan."""
         self._role = role
         self._accuracy = role == "accuracy"
         self._with = supervisor
@@ -75,7 +75,7 @@ class LoadGenRun:
         self.outdir = self._keeper.folder.subfolder(role)
 
     def execute(self) -> Evidence:
-        """LoadGen's run to its end. What was measured is saved, however the run ends.
+        """Executes LoadGen's run to its end. The measurements are saved even after an error.
 
         Raises errors before the first query and Stopped; afterwards RunDied and RunHopeless.
         """
@@ -107,7 +107,7 @@ class LoadGenRun:
             yield process
 
     def _spawn(self, stack: ExitStack, outdir: Path, log: str) -> MeasuredProcess:
-        """A measured process that ends with `stack`. outdir: of LoadGen's logs. log: name of the file of its output."""
+        """Returns a measured process that ends with `stack`. outdir: of LoadGen's logs. log: name for its output."""
         run = self._findings.resolved
         process = MeasuredProcess(
             self._setup(outdir).to_json(),
@@ -145,7 +145,7 @@ class LoadGenRun:
         config, group = findings.config, findings.resolved.instances
         held = config.performance_count
         if held is not None and held > loaded.total_count:
-            say(f"the dataset has {counted(loaded.total_count, 'sample')}: all are held")
+            say(f"the dataset has only {counted(loaded.total_count, 'sample')}: all are loaded")
         fixed = loaded.fixed_batch
         if fixed is not None and fixed < group.max_batch:
             say(f"the model file fixes the batch: --max-batch is {fixed}")
@@ -166,7 +166,7 @@ class LoadGenRun:
         return calibration
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
-        """Makes the plan. A ConfigError where the run does not fit into memory or on the disk."""
+        """Makes the plan. Raises ConfigError if the run does not fit into memory or on the disk."""
         run = self._findings.resolved
         plan = load_plan.plan_for(run, loaded, calibration, self.outdir, self._role)
         if run.config.mlperf and plan.percentile is not None and plan.latency_bound_ns is not None:
@@ -229,7 +229,7 @@ class LoadGenRun:
         calibration: Calibration,
         memory: MemoryLimit,
     ) -> dict[str, Any]:
-        """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
+        """Returns the `ended` message. Raises RunDied, RunHopeless and Stopped."""
         rows = watchdog.rows
         nodes = [parse_address(url).authority for url in self._findings.config.node_urls]
         run = self._findings.resolved

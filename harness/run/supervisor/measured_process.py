@@ -1,4 +1,4 @@
-"""Spawns one measured process, talks to it, and watches it to its end."""
+"""Spawns one measured process, exchanges messages with it, and watches it to its end."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 LOOK_EVERY_S = 0.25
 START_LIMIT_S = 600.0
-"""Limit for load and warm-up, unless --hang-timeout sets another."""
+"""Limit for load and warm-up, unless --hang-timeout sets a different one."""
 
 END_LIMIT_S = 120.0
 """Limit from the last completion until LoadGen has written its logs."""
@@ -40,7 +40,7 @@ EXIT_LIMIT_S = 10.0
 
 
 class Measured(Protocol):
-    """The measured process of a LoadGen run, or several processes that share the load. See `MeasuredProcess`."""
+    """The measured process of a LoadGen run, or several processes that share the load. See `Supervised`."""
 
     clock: ClockWatch
 
@@ -70,17 +70,18 @@ class Measured(Protocol):
 
 
 class Supervised(ABC):
-    """A measured process and the messages with it, wherever it runs. Use as a context manager."""
+    """A measured process on any machine, and the messages to and from it. Use as a context manager."""
 
     _journal: Journal
 
     clocks: Sequence[ClockOffset] = ()
-    """How far the clock of its machine is ahead, where that is another one: before the run first, then now and then."""
+    """How far the clock of its machine is ahead, if it runs on a different machine: first before the run, then at
+    intervals."""
     slowest_ping_ns = 0
     """The longest round trip to that machine before the run."""
 
     def __init__(self, output: Path, while_waiting: Callable[[], None]) -> None:
-        """output: file for what plug-ins print. while_waiting: called about once a second in `expect`."""
+        """output: file for the output of plug-ins. while_waiting: called about once per second in `expect`."""
         self.clock = ClockWatch()
         self._output = output
         self._while_waiting = while_waiting
@@ -99,7 +100,7 @@ class Supervised(ABC):
     @property
     @abstractmethod
     def was_killed(self) -> bool:
-        """Whether it ended by SIGKILL, as by the kernel where memory is exhausted."""
+        """Whether SIGKILL ended it, which the kernel sends if memory is exhausted."""
 
     @abstractmethod
     def kill(self) -> None: ...
@@ -114,28 +115,28 @@ class Supervised(ABC):
 
     @abstractmethod
     def begin(self, start_ns: int) -> None:
-        """Answers `ready`. start_ns: wall clock of the process at which the schedule starts."""
+        """Answers `ready`. start_ns: when the schedule starts, on the wall clock of the process."""
 
     @abstractmethod
     def message(
         self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
-        """The next message; None when the process has died, even while a child of it lives on."""
+        """Returns the next message; None if the process has died, even if one of its children lives on."""
 
     @abstractmethod
     def wait_for_exit(self) -> None: ...
 
     @abstractmethod
     def death(self) -> str:
-        """How it died."""
+        """Returns how the process died, as the end of a sentence."""
 
     def expect(
         self, events: Sequence[str], limit_s: float, show_loading: Callable[[int, int], None]
     ) -> dict[str, Any]:
-        """The next message, which must be one of `events`. Before the run, a death is exit status 3.
+        """Returns the next message, which must be one of `events`. A death before the run is exit status 3.
 
         Raises BadMessage, and the error that the process sends.
-        limit_s: the longest time without any message; a dataset that loads reports its progress.
+        limit_s: the longest time without any message; a loading dataset reports its progress.
         """
         try:
             message = self._receive(limit_s, "loading", *events, while_waiting=self._while_waiting)
@@ -169,7 +170,7 @@ class Supervised(ABC):
     ) -> dict[str, Any]:
         """Watches until LoadGen has ended. Returns the `ended` message, or raises RunDied.
 
-        show: called 4 times a second. load_limit_s: the longest time without progress while the
+        show: called 4 times per second. load_limit_s: the longest time without progress while the
         dataset loads samples.
         """
         while True:
@@ -188,7 +189,7 @@ class Supervised(ABC):
         wait_s: float = LOOK_EVERY_S,
         event: str = "ended",
     ) -> dict[str, Any] | None:
-        """The message `event` or `error`; None after wait_s, and where another one says that the run goes on.
+        """Returns the message `event` or `error`; None after wait_s, or if a message only reports progress.
 
         Raises RunDied.
         """
@@ -207,7 +208,7 @@ class Supervised(ABC):
         return message
 
     def ended(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The message `ended`, once the process has gone. Raises the error that it sends instead."""
+        """Returns the message `ended` once the process has exited. Raises the error if `message` is one."""
         ended = self._checked(message)
         self.wait_for_exit()
         return ended
@@ -241,7 +242,7 @@ class Supervised(ABC):
 
 
 class MeasuredProcess(Supervised):
-    """A measured process of this machine: whatever happens, none is left behind."""
+    """A measured process on this machine; it never outlives this context manager."""
 
     def __init__(
         self,
@@ -250,10 +251,10 @@ class MeasuredProcess(Supervised):
         module: str = "harness.run.measured.process",
         while_waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        """setup: the first message. module: its `main` is run. The rest: as Supervised."""
+        """setup: the first message. module: its `main` is run. Other arguments: as in Supervised."""
         super().__init__(output, while_waiting)
         self.journal_fd = Journal.create()
-        with output.open("wb") as log:  # new_session: Ctrl-C is the supervisor's to handle
+        with output.open("wb") as log:  # new_session: only the supervisor handles Ctrl-C
             self._process, self._channel = connect(
                 module, [self.journal_fd], log=log, new_session=True
             )
@@ -332,7 +333,7 @@ class MeasuredProcess(Supervised):
 def _goes_on(
     message: dict[str, Any] | None, watchdog: Watchdog, show_loading: Callable[[int, int], None]
 ) -> bool:
-    """Whether the message only reports progress: of the dataset, or of batches before the run."""
+    """Whether the message only reports progress of the dataset, or of batches before the run."""
     if message is None or message["event"] not in ("loading", "alive"):
         return False
     watchdog.still_loading()

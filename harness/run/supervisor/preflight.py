@@ -30,7 +30,7 @@ from harness.results.seal import signature
 
 
 def resolve(config: RunConfig) -> ResolvedRun:
-    """The run with every name looked up, every path absolute and every default filled in. Starts nothing."""
+    """Returns the run with every name looked up, every path absolute and every default filled in. Starts nothing."""
     model = load_model(config.model) if config.models is None else load_model_set(config.models)
     scenario: Scenario = registry.load("scenario", config.scenario)
     defaults = (default_dataset(model), default_metric(model))
@@ -52,9 +52,9 @@ def resolve(config: RunConfig) -> ResolvedRun:
 
 
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
-    """Raises every problem that can be known before anything is started, as one ConfigError.
+    """Raises one ConfigError with every problem that can be known before anything is started.
 
-    Returns the file of --arrivals, None without one.
+    Returns the arrivals of --arrivals; None without this option.
     """
     entry = registry.BACKENDS.get(config.backend)
     names = {"backend": config.backend, "dataset": dataset, "metric": metric}
@@ -69,7 +69,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     if config.mode == "accuracy" and model.has_random_weights:
         problems.append(
             f"--mode accuracy: model {model.name!r} has random weights, whose answers have no "
-            "accuracy: --mode performance"
+            "accuracy: use --mode performance"
         )
     if config.audit is not None and not config.audit.is_file():
         problems.append(f"--audit {config.audit}: there is no such file")
@@ -94,7 +94,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
 
 
 def _unmet(model: Model, entry: registry.Entry | None) -> Iterator[str]:
-    """Packages that the manifests require, and that are missing or too old here."""
+    """Yields a problem per package that a manifest requires and that is missing or too old here."""
     for each in [m.model for m in model.members] if isinstance(model, ModelSet) else [model]:
         if each.manifest is not None:
             have = requirements.read_environment(entry.needs if entry is not None else None)
@@ -116,8 +116,7 @@ def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
     in_flight, queries = config.concurrency, config.queries
     if in_flight is not None and queries is not None and queries < in_flight:
         yield (
-            f"--queries {queries:,} are fewer than --concurrency keeps in flight, {in_flight:,}: "
-            "raise it, or lower --concurrency"
+            f"--queries {queries:,} is less than --concurrency {in_flight:,}: raise it, or lower --concurrency"
         )
 
 
@@ -125,13 +124,13 @@ def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
     of_tokens = [slo for slo in config.slo if slo.of]
     if of_tokens and not config.url and model.generation is None:
         yield (
-            f"--slo {of_tokens[0].name} is of a language model: model {model.name!r} generates no tokens "
-            "here; add --url for one on a server, or drop it"
+            f"--slo {of_tokens[0].name} needs a language model, but model {model.name!r} generates no tokens: "
+            "drop it, or add --url for a language model on a server"
         )
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:
-    """All missing extras; where a meter's is missing, the other meters' problems as well."""
+    """Raises PluginUnavailable with all missing extras; if a meter's is missing, with all problems of meters, too."""
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
     missing = list(_missing_extras(needed))
     if any(_missing_extras([("meter", name) for name, _ in config.meter])):
@@ -148,16 +147,16 @@ def _missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
 
 
 def obtain_model(config: RunConfig, model: Model) -> None:
-    """Fetches or makes the model's file where it is missing, so that the measured process has it.
+    """Fetches or makes the model's file if it is missing, so that the measured process has it.
 
-    Only then is the backend imported in this process: it knows which format it reads.
+    Only in this case does this process import the backend, which declares the formats that it reads.
     """
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
 
 
 def check_always_resident(config: RunConfig, model: Model) -> None:
-    """A ConfigError where the models that are always resident do not fit into the cache; all files are here."""
+    """Raises ConfigError if the models that are always resident do not fit into the cache. Needs all model files."""
     if isinstance(model, ModelSet) and any(member.always for member in model.members):
         residents_of(model, places_of(config, model))
 
@@ -167,29 +166,29 @@ def _version_problems(config: RunConfig) -> list[str]:
     have = installed_version()
     if config.loadgen_version not in (None, have):
         say(
-            f"this configuration was written for LoadGen {config.loadgen_version}, {have} is installed"
+            f"this configuration was written for LoadGen {config.loadgen_version}, but {have} is installed"
         )
     if have in ROUNDS:
         return []
     advice = how_to_install_packages(f"mlcommons-loadgen=={PINNED_VERSION}")
     if config.mlperf:
         return [f"--mlperf needs LoadGen {PINNED_VERSION}, {have} is installed: {advice}"]
-    say(f"LoadGen {have} is installed, this harness was tried with {PINNED_VERSION}: {advice}")
+    say(f"LoadGen {have} is installed, but this harness was tested with {PINNED_VERSION}: {advice}")
     return []
 
 
 def check_digests(config: RunConfig, loaded: Loaded) -> None:
-    """A ConfigError where the model file or the data are not those that a config.yaml was written for."""
+    """Raises ConfigError if the model file or the data changed since the config.yaml was written."""
     _raise_changed(
         (config.model_sha256, config.dataset_digest),
         loaded,
-        "has changed: its digest is {now}, this configuration was written for {before}: restore it, or "
+        "has changed: its digest is {now}, but this configuration was written for {before}. Restore it, or "
         "remove {key} from the configuration",
     )
 
 
 def check_unchanged(before: Loaded | None, now: Loaded) -> None:
-    """A ConfigError where the accuracy run uses other files than the performance run.
+    """Raises ConfigError if the accuracy run uses different files than the performance run.
 
     before: loaded by the performance run; None without one.
     """
@@ -197,12 +196,12 @@ def check_unchanged(before: Loaded | None, now: Loaded) -> None:
         _raise_changed(
             (before.model_sha256, before.dataset.get("digest")),
             now,
-            "has changed since the performance run: its digest is {now}, it was {before}: run again",
+            "has changed since the performance run: its digest is {now}, but was {before}. Run again",
         )
 
 
 def _raise_changed(before: tuple[str | None, str | None], now: Loaded, text: str) -> None:
-    """before: digests of the model file and the dataset, None where unknown."""
+    """before: digests of the model file and the dataset, None if unknown."""
     problems = [
         f"{what} {text.format(key=key, now=f'{str(have)[:12]}…', before=f'{expected[:12]}…')}"
         for what, key, expected, have in (

@@ -1,4 +1,4 @@
-"""Shows how far one LoadGen run has come, from the load of its model to its last query."""
+"""Shows the progress of one LoadGen run, from the load of its model to its last query."""
 
 from math import ceil
 
@@ -11,20 +11,20 @@ from harness.run.progress import Progress
 from harness.run.supervisor.watchdog import Now
 
 _NOTED = 1.1
-"""Times as many queries as --duration asks for, above which the line about the run says why."""
+"""If there are more than this many times the queries that --duration implies, the announcement explains why."""
 
 LEAST_S = 1.0
 """Before a run has lasted this long, no time left is estimated."""
 
 
 def show_loading(progress: Progress, name: str, done: int, total: int) -> None:
-    """Shows how many samples a dataset has loaded. name: what they are loaded for."""
+    """Shows how many samples a dataset has loaded. name: the purpose of the load."""
     share = done / total if total else None
     progress.show(name, share=share, details=[f"loading {done:,} of {counted(total, 'sample')}"])
 
 
 class RunProgress:
-    """The display of one LoadGen run. role: its name, as of a LoadPlan."""
+    """The display of one LoadGen run. role: its name, as in a LoadPlan."""
 
     def __init__(self, progress: Progress, role: str) -> None:
         self._progress = progress
@@ -36,7 +36,7 @@ class RunProgress:
         self._before = (0, 0)
 
     def begin_step(self, step: str) -> None:
-        """step: what the measured process does before the run."""
+        """step: current work of the measured process before the run."""
         self._step, self._step_since_ns = step, monotonic_ns()
         self.show_step()
 
@@ -53,7 +53,7 @@ class RunProgress:
         self._before = (self._begun_ns, 0)
 
     def show(self, now: Now) -> None:
-        """The process times the model alone before the first query and after the last one."""
+        """Shows the run at one look. Before the first query and after the last one the model is timed without load."""
         at_ns = monotonic_ns()
         if not now.issued:
             self._begun_ns, self._before = at_ns, (at_ns, 0)
@@ -71,7 +71,7 @@ class RunProgress:
         self._progress.show(f"{self._role}: timing without load")
 
     def _share(self, now: Now, at_ns: int) -> float:
-        """Returns the share of planned samples; for an official run, at most the share of its least duration."""
+        """Returns the share of planned samples; for an official run, at most the share of its minimum duration."""
         assert self._plan is not None
         share = min(1.0, now.completed / max(self._plan.planned_samples, 1))
         if self._plan.model_key is not None and self._plan.expected_s:
@@ -79,8 +79,9 @@ class RunProgress:
         return share
 
     def _details(self, now: Now, at_ns: int) -> list[str]:
-        """Rate since the last display, p99 so far (not of Offline, whose latencies only reflect how much was
-        issued at once), queue depth and failed samples.
+        """Returns the rate since the last display, p99 so far, queue depth and failed samples.
+
+        Offline has no p99: its latencies only reflect how much was issued at once.
         """
         assert self._plan is not None
         then_ns, count = self._before
@@ -96,7 +97,7 @@ class RunProgress:
 
 
 def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
-    """Why there are more queries than --duration asks for; '' where there are not."""
+    """Returns why there are more queries than --duration implies; '' if there are not."""
     if (
         plan.target_qps is None
         or config.queries is not None
@@ -109,15 +110,15 @@ def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
         return ""
     percents = [slo.percentile for slo in config.slo] or [plan.percentile or 0.0]
     return (
-        f" (the fewest that judge a p{100 * max(percents):.10g}; --duration alone would be {asked:,}: a lower "
-        "percentile in --slo, or --queries, makes fewer)"
+        f" (the fewest that can judge a p{100 * max(percents):.10g}; --duration alone would issue {asked:,}. For "
+        "fewer, lower the percentile in --slo or set --queries)"
     )
 
 
 def announcement(
     plan: LoadPlan, calibration: Calibration, group: InstanceGroup, config: RunConfig
 ) -> str:
-    """One line about the run to come and its duration, and about what makes it longer than --duration."""
+    """Returns one line about the next run and its duration, with the reason if it is longer than --duration."""
     scenario = scenario_named(plan.scenario)
     all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"

@@ -1,8 +1,9 @@
 """Executes a run under MLPerf Power, `--meter ptdaemon=...`, with power-dev's client and server.
 
-client.py, on this machine, runs workload.sh twice, while server.py, on the director, lets PTDaemon
-find the analyser's ranges (`ranging`) and then measure (`testing`). They do all of the measuring:
-the run is one command for them, and both runs' files go into one result folder.
+client.py, on this machine, runs workload.sh twice. During the first run, server.py, on the director, lets
+PTDaemon find the analyser's ranges (`ranging`); during the second, it lets PTDaemon measure (`testing`).
+Client and server do all of the measuring: for them a run is one command. The files of both runs go into
+one result folder.
 """
 
 import re
@@ -43,7 +44,7 @@ _SESSION_FILES = tuple(
     }.items()
     for name in names
 )
-"""The files of a complete session, by power-dev's README: the client ends with status 0 even if NTP fails."""
+"""The files of a complete session, from power-dev's README: the client ends with status 0 even if NTP fails."""
 
 _SCRIPT = """\
 #!/bin/sh
@@ -58,7 +59,7 @@ else
 fi
 {command} --config "$config" --out "$out"
 status=$?
-# 4: the run is INVALID. It is complete all the same, and its verdict says so.
+# 4: the run is INVALID, but complete; its verdict is in its result.
 [ $status -eq 4 ] && exit 0
 exit $status
 """
@@ -71,7 +72,7 @@ def is_requested(config: RunConfig) -> bool:
 def execute(
     config: RunConfig, *, as_json: bool = False, quiet: bool = False, details: bool = False
 ) -> int:
-    """The run as configured, measured by PTDaemon; prints the table and returns the exit status."""
+    """Makes the run as configured, measured by PTDaemon; prints the table and returns the exit status."""
     with stoppable() as stopping:
         session = _Session(config, quiet=quiet)
         try:
@@ -91,10 +92,10 @@ def execute(
 
 
 class _Session:
-    """One session. Its result folder holds the two runs in `runs`, the client's files in `session`."""
+    """One session. Its result folder holds the two runs in `runs` and the client's files in `session`."""
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
-        """A ConfigError lists every problem, before any folder is made."""
+        """Raises ConfigError with every problem, before any folder is made."""
         self._config, self._quiet = config, quiet
         others = tuple((name, argument) for name, argument in config.meter if name != NAME)
         self._meter = PtdaemonMeter(next(a for name, a in config.meter if name == NAME))
@@ -108,13 +109,13 @@ class _Session:
 
     def _script(self) -> str:
         config = self._config
-        # `mlperf-harness` imports nothing from the working directory, and its workload must not either.
+        # `mlperf-harness` imports nothing from the working directory, so its workload must not import from there.
         has_here = not {"", str(Path.cwd())}.isdisjoint(sys.path)
         words = [sys.executable, *(() if has_here else ("-P",)), "-m", "harness"]
         words += ["--quiet"] if self._quiet else []
         words += ["--no-metrics"] if config.no_metrics else []
         words += ["--metrics", str(config.metrics)] if config.metrics else []
-        # workload.yaml names code as the user did, config.yaml by absolute paths.
+        # workload.yaml has the paths of code as the user gave them, config.yaml has absolute paths.
         words += code.trust_options(code.values_of(self._plain), resolved.absolute(self._plain))
         linger_ns = config.metrics_linger_ns
         words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []
@@ -127,7 +128,7 @@ class _Session:
         )
 
     def measure(self) -> None:
-        """Runs both phases. Raises an error for the user where one of them failed."""
+        """Runs both phases. Raises an error for the user if one of them failed."""
         meter, model = self._meter, self._model
         preflight.obtain_model(self._plain, model)
         self._runs.mkdir()
@@ -160,14 +161,14 @@ class _Session:
         return (self._path / run_folder.RESULT).exists() or any(self._runs.glob("*/"))
 
     def give_up(self, *, keep: bool) -> None:
-        """Keeps the folder where something was measured; a user's mistake leaves none."""
+        """Keeps the folder if something was measured; otherwise removes it if `keep` is false."""
         if keep or self._has_run:
             say(f"the files so far are in {self.folder.path}")
         else:
             shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def conclude(self, *, as_json: bool, details: bool) -> int:
-        """Merges both runs and the session into one result folder: the testing run with its power."""
+        """Merges both runs and the session into one result folder: the testing run, with its power."""
         testing = self._runs / "testing"
         if not testing.is_dir():  # its folder could not be completed
             raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
@@ -190,7 +191,7 @@ class _Session:
         return finished.status
 
     def _refused(self) -> list[str]:
-        """The checks of power-dev's own checker that the session fails."""
+        """Returns the checks of power-dev's checker that the session fails."""
         done = subprocess.run(
             [sys.executable, str(self._meter.checker), str(self._session)],
             stdin=subprocess.DEVNULL,
@@ -198,7 +199,7 @@ class _Session:
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            start_new_session=True,  # Ctrl-C would make it refuse
+            start_new_session=True,  # Ctrl-C would make the checker fail
             check=False,
         )
         (self._path / CHECK_LOG).write_text(done.stdout, encoding="utf-8")
@@ -210,7 +211,7 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
-        (self._path / PAGE).unlink(missing_ok=True)  # the testing run's, without the power
+        (self._path / PAGE).unlink(missing_ok=True)  # the page of the testing run lacks the power
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):
@@ -222,7 +223,7 @@ class _Session:
 
 
 def _resolve(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> ResolvedRun:
-    """The run without the session; a ConfigError with all problems, before anything is started."""
+    """Returns the run without the session; raises ConfigError with all problems, before anything is started."""
     problems = list(meter.problems())
     if config.mode != "performance":
         problems.append(f"meter {NAME!r} measures a performance run: add --mode performance")

@@ -10,7 +10,7 @@ from harness.run.supervisor.metrics.histogram import Histogram
 
 _BUCKETS_PER_DECADE = 40
 _EDGES_NS = 10 ** np.arange(2, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
-"""100 ns to 1000 s: the running percentile is within 6 %."""
+"""100 ns to 1000 s: the running percentile is exact to 6 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Now:
     loading_ns: int = 0
     """Time that LoadGen has waited for samples to be loaded, also before the first query."""
     finished_ns: int = 0
-    """Time since the last completion where all planned samples are answered and none waits."""
+    """Time since the last completion if all planned samples are answered and none waits."""
 
     @property
     def waiting(self) -> int:
@@ -38,7 +38,7 @@ class Now:
 
 
 class Watchdog:
-    """Reads only what is new at each `look`. Not thread-safe."""
+    """Watches a run; each `look` reads only new rows. Not thread-safe."""
 
     def __init__(self, rows: NewRows) -> None:
         plan = rows.plan
@@ -49,8 +49,8 @@ class Watchdog:
         self._last_state = (-1, False)
         self._last_change_ns = self._loading_since_ns = monotonic_ns()
         self.looks: list[tuple[int, int]] = []
-        """(wall clock in ns, samples answered) of each look: our clock's witness."""
-        self._official = plan.model_key is not None  # LoadGen alone knows its number of queries
+        """(wall clock in ns, samples answered) at each look: the supervisor's own evidence of the times."""
+        self._official = plan.model_key is not None  # only LoadGen knows its number of queries
         self._all_samples = plan.planned_samples
 
     def look(self) -> Now:
@@ -60,7 +60,7 @@ class Watchdog:
         loading = not (issued or self._journal.start_ns) or self._journal.loading
         if not loading or completed != self._last_state[0]:  # a set may pass between two looks
             self._loading_since_ns = now_ns
-        # Idle counts only while something is due: between sparse queries nothing hangs.
+        # Idle time counts only while something is due: a gap between sparse queries is not a hang.
         pending = not loading and (issued > completed or self._is_due(issued, completed))
         state = (completed, pending)
         if state != self._last_state:
@@ -79,11 +79,11 @@ class Watchdog:
         )
 
     def still_loading(self) -> None:
-        """The measured process has reported progress in loading."""
+        """Notes that the measured process has reported progress in loading."""
         self._loading_since_ns = monotonic_ns()
 
     def _is_due(self, issued: int, completed: int) -> bool:
-        """LoadGen owes a query: a stopped process issues nothing, and must not look idle."""
+        """Whether a query is overdue: a stopped process issues nothing, and must not pass for idle."""
         if (
             not (issued or self._journal.start_ns)
             or self._official
@@ -98,7 +98,7 @@ class Watchdog:
     def _count_new(self) -> None:
         for rows in self.rows.read():
             self._failed += int((rows["failed"] * rows["size"].astype(np.int64)).sum())
-            # The first sample of a batch stands for all of it: it waited longest, and this is live.
+            # The first sample, which waited longest, stands for its batch: precise enough for a live display.
             first = rows["first"]
             scheduled_ns = self.rows.scheduled_ns(first, self._journal.entry_ns[first])
             self._latency.add(rows["completed_ns"] - scheduled_ns, rows["size"])

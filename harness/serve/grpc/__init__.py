@@ -1,1 +1,1 @@
-"""The Open Inference Protocol over gRPC, by the handler of HTTP."""
+"""The Open Inference Protocol over gRPC, answered by the handler of HTTP."""

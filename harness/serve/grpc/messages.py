@@ -1,4 +1,4 @@
-"""Turns messages of the Open Inference Protocol over gRPC into what the protocol has over HTTP, and back.
+"""Converts messages of the Open Inference Protocol over gRPC to the protocol's form over HTTP, and back.
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto, and for the
 configuration, the statistics and the index github.com/triton-inference-server/common, protobuf.
@@ -28,7 +28,7 @@ from harness.serve.answers import Refusal
 from harness.types import Array
 
 _REQUESTED = 6
-"""Field of ModelInferRequest: an output that is asked for."""
+"""Field of ModelInferRequest: a requested output."""
 
 _REQUEST_PARAMETERS, _REQUESTED_PARAMETERS = 4, 2
 
@@ -38,7 +38,7 @@ _FLAG, _NUMBER, _TEXT = 1, 2, 3
 _UINT64 = (1 << 64) - 1
 
 Layout = Mapping[str, "tuple[int, Layout | None]"]
-"""Key of JSON -> (field of the message, the layout of an object or of each object of a list)."""
+"""JSON key -> (field of the message, layout of the object, or of each object in a list)."""
 
 _READY: Layout = {"ready": (1, None)}
 _TENSOR: Layout = {"name": (1, None), "datatype": (2, None), "shape": (3, None)}
@@ -81,11 +81,11 @@ LAYOUTS: Mapping[str, Layout] = {
         "models": (1, {"name": (1, None), "version": (2, None), "state": (3, None)})
     },
 }
-"""Method -> what its reply has."""
+"""Method -> layout of its reply."""
 
 
 def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
-    """The message of an object of JSON; what is 0, empty or not in the layout is left out."""
+    """Returns the message of a JSON object, without values that are 0, empty or not in the layout."""
     found = b""
     for key, (number, inner) in layout.items():
         value = content.get(key)
@@ -100,13 +100,13 @@ def message_of(content: Mapping[str, Any], layout: Layout) -> bytes:
 
 
 def named(message: memoryview) -> tuple[str, str]:
-    """Model and version of a request: its first two texts. Raises a ValueError."""
+    """Returns model and version of a request: its first two texts. Raises ValueError."""
     texts = {n: str(v, "utf-8") for n, v in fields(message) if n <= 2 and not isinstance(v, int)}
     return texts.get(1, ""), texts.get(2, "")
 
 
 def infer_request(message: memoryview) -> tuple[Mapping[str, Any], Sequence[memoryview]]:
-    """(the request as JSON has it, its raw contents). Raises a ValueError if it is not a ModelInferRequest."""
+    """Returns (the request as plain JSON, its raw contents). Raises ValueError if it is not a ModelInferRequest."""
     raws = [*messages(message, RAW_INPUTS)]
     inputs = [_input(each) for each in messages(message, INPUTS)]
     if raws and (len(raws) != len(inputs) or any("data" in each for each in inputs)):
@@ -153,7 +153,7 @@ def _parameters(message: memoryview, number: int) -> dict[str, Any]:
 def infer_reply(
     model: str, version: str, request_id: str | None, outputs: Mapping[str, Array]
 ) -> bytes:
-    """A ModelInferResponse with raw contents. Raises a Refusal for a type that the protocol does not have."""
+    """Returns a ModelInferResponse with raw contents. Raises Refusal for a type that the protocol does not have."""
     found = field(MODEL, model.encode()) + field(VERSION, version.encode())
     if request_id is not None:
         found += field(ID, request_id.encode())

@@ -1,4 +1,4 @@
-"""Answers the Open Inference Protocol over gRPC beside HTTP: grpcio owns the sockets, the loop's thread computes."""
+"""Answers the Open Inference Protocol over gRPC, too: grpcio owns the sockets, and the HTTP loop's thread computes."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,18 +19,18 @@ from harness.serve.loop import Loop
 
 SERVICE = "inference.GRPCInferenceService"
 WAITING = 64
-"""Calls that wait for the loop; grpcio keeps further ones. A thread each."""
+"""Calls that may wait for the loop, with one thread each; grpcio queues more calls."""
 
 _CODES = {
     400: "INVALID_ARGUMENT",
     404: "NOT_FOUND",
     413: "RESOURCE_EXHAUSTED",
 }
-"""Status of HTTP -> gRPC's; of another one INTERNAL."""
+"""HTTP status -> gRPC status; all others are INTERNAL."""
 
 _OF_A_MODEL = ("ModelMetadata", "ModelConfig")
 _STATISTICS = "ModelStatistics"
-"""Statistics of one model, or of all models without a name."""
+"""Method for the statistics of one model, or of all models if the request has no name."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BODY_BYTES),
@@ -49,7 +49,7 @@ class _Call(NamedTuple):
 
 
 class GrpcHandler:
-    """Answers calls by the handler of HTTP. `work` is the `Work` of its loop."""
+    """Answers calls with the handler of HTTP. `work` is the `Work` of its loop."""
 
     def __init__(self, inference: OpenInference) -> None:
         self._inference = inference
@@ -59,18 +59,18 @@ class GrpcHandler:
         """Wakes the loop, whose thread calls `work`."""
 
     def call(self, method: str, message: bytes) -> bytes:
-        """The reply; in any thread but the loop's. Raises a Refusal."""
+        """Returns the reply. Call it in any thread except the loop's. Raises Refusal."""
         made = _Call(method, memoryview(message), time_ns(), Future())
         self._waiting.append(made)
         if self._has_ended:
             self.end()
         else:
-            with suppress(OSError):  # the loop has just ended: `end` refuses what waits
+            with suppress(OSError):  # the loop has just ended: `end` refuses waiting calls
                 self.wake()
         return made.reply.result()
 
     def work(self) -> tuple[()] | None:
-        """Answers one call; None where none waits."""
+        """Answers one call; returns None if no call waits."""
         if not self._waiting:
             return None
         made = self._waiting.popleft()
@@ -80,13 +80,13 @@ class GrpcHandler:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
         except BaseException as e:
-            # The loop ends with it, and the caller's thread must not wait for ever.
+            # This ends the loop, and the caller's thread must not wait for ever.
             made.reply.set_exception(Refusal(500, type_and_text(e)))
             raise
         return ()
 
     def end(self) -> None:
-        """Refuses the calls that wait; the loop works no more."""
+        """Refuses the waiting calls; from now on the loop does not work."""
         self._has_ended = True
         while self._waiting:
             self._waiting.popleft().reply.set_exception(Refusal(503, "the server ends"))
@@ -132,7 +132,7 @@ class GrpcHandler:
 
 @contextmanager
 def answering(handler: GrpcHandler, loop: Loop, listen: Endpoint) -> Iterator[Endpoint]:
-    """Listens for calls until the block ends; gives the address. A ConfigError where it cannot be used."""
+    """Listens for calls until the block ends. Yields the address; raises ConfigError if it cannot be used."""
     grpc = _grpc()
     handler.wake = loop.wake
     pool = ThreadPoolExecutor(WAITING, "grpc")
@@ -147,7 +147,7 @@ def answering(handler: GrpcHandler, loop: Loop, listen: Endpoint) -> Iterator[En
     except RuntimeError:
         port = 0
     if not port:
-        raise ConfigError(f"--grpc {listen} cannot be used: choose another one")
+        raise ConfigError(f"--grpc {listen} cannot be used: choose a different address")
     server.start()
     try:
         yield listen._replace(port=port)

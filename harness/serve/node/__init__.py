@@ -1,1 +1,1 @@
-"""A node of --nodes: the model with its own data, which answers queries that name samples by their indices."""
+"""A node of --nodes: the model with its own data, which answers queries with sample indices."""

@@ -1,6 +1,6 @@
-"""Entry of a node that another process of this machine starts, and that ends with it.
+"""Entry of a node that a different process on this machine starts; the node ends with that process.
 
-receives   setup       the run's configuration, the processors of the node, its name and where it listens
+receives   setup       the run's configuration, the node's processors, its name and its address
 sends      listening   its address     (or `error`)
 """
 
@@ -40,7 +40,7 @@ def _node(channel: Channel) -> None:
 
 
 def _end_with(channel: Channel, loop: Loop) -> None:
-    """Stops when the other process closes its end, also by its own end."""
+    """Stops the loop when the other process closes the channel or ends."""
     while channel.receive() is not None:
         pass
     loop.stop()

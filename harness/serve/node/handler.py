@@ -36,16 +36,16 @@ from harness.serve.statistics import Stamps, Statistics
 from harness.types import Array, Batch, Dataset, Outputs
 
 _ROW = b"row;desc=%d, "
-"""In `Server-Timing` of a reply: the number of its row in the node's journal."""
+"""Part of a reply's `Server-Timing` with the number of its row in the node's journal."""
 
 _BINARY = "application/octet-stream"
 
 SILENT_S = 5.0
-"""A run that asks for nothing for this time is taken for a killed run."""
+"""A run that sends no request for this time counts as killed."""
 
 
 class NodeModel:
-    """One of the models that a node reports: by indices, or by tensors."""
+    """One of the models that a node reports: one takes indices, one takes tensors."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class NodeModel:
 
 
 class _Inference(OpenInference):
-    """Requests for one model, which the instances answer."""
+    """Handles requests for one model, which the instances answer."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class _Inference(OpenInference):
         rows: Rows,
         statistics: Statistics,
     ) -> None:
-        """rows, statistics: the journal and the counts, which both models of a node share."""
+        """rows, statistics: the journal and the counts, shared by both models of a node."""
         super().__init__(served, name, statistics)
         self._model_work = served.work
         self._put = put
@@ -107,7 +107,7 @@ class _Inference(OpenInference):
 
 
 class NodeHandler:
-    """The handler of a node, for `Loop`, whose `work` it has, too."""
+    """The handler of a node for `Loop`; it has the loop's `work`, too."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class NodeHandler:
         dataset: Dataset,
         loaded: Sequence[int],
     ) -> None:
-        """answers: the output of the model by indices. named: the model's outputs by their names.
+        """answers: output of the model that takes indices. named: returns the model's outputs by name.
 
-        loaded: dataset indices of the samples that are loaded.
+        loaded: dataset indices of the loaded samples.
         """
         self._facts = facts
         self._dataset = dataset
@@ -129,11 +129,11 @@ class NodeHandler:
         self._rows = Rows()
         self._instances: Instances
         self.host = HostReader()
-        """Looked at once a second while the node answers, and at both ends of a run."""
+        """Reads the machine once per second while the node answers, and before and after a run."""
         self.host.pids = [facts.pid]
         self._loaded_ns = 0
-        self._run = b""  # which has loaded the samples
-        self._asked_ns = 0  # when it last asked for something
+        self._run = b""  # the run that has loaded the samples
+        self._asked_ns = 0  # when it last sent a request
         of_samples = NodeModel(
             facts,
             by_indices(facts.model),
@@ -176,7 +176,7 @@ class NodeHandler:
         return next((e.first_failure for e in self._inferences if e.first_failure), "")
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """The parts of the answer, or who has them later."""
+        """Returns the parts of the answer, or the Later that gets them."""
         head = request.head
         own = self._own.get((head.method, head.path))
         if own is not None:
@@ -192,7 +192,7 @@ class NodeHandler:
         return whole.handle(request, arrived_ns)
 
     def work(self) -> Sequence[Part] | None:
-        """The replies of the batches that were answered since the last call."""
+        """Returns the replies of the batches that were answered since the last call."""
         found = self._instances.done()
         if not found:
             return None
@@ -214,26 +214,28 @@ class NodeHandler:
         return answer_head(200, headers) + connection_header(request.head) + b"\r\n" + rows
 
     def _tell_host(self, request: Request, _arrived_ns: int) -> bytes:
-        """The machine since the samples were loaded, as `host` of result.json."""
+        """Answers with the machine's data since the samples were loaded, in the form of `host` in result.json."""
         self.host.look()
         found = summary(self.host.log, (self._loaded_ns, time_ns()))
         return json_answer(found or {}, connection_header(request.head))
 
     def _load(self, request: Request, arrived_ns: int) -> bytes:
-        """Loads the samples of these indices (INT32) in place of those that are loaded; empties the journal.
+        """Replaces the loaded samples by the samples of these indices (INT32); empties the journal.
 
-        The body begins with the run's number. Another run is refused until this one leaves, or was silent for SILENT_S.
+        The body begins with the run's number. Any other run is refused until this one leaves or is silent for SILENT_S.
         """
         run, body = bytes(request.body[:RUN_BYTES]), request.body[RUN_BYTES:]
         if len(run) < RUN_BYTES or len(body) % 4:
-            raise Refusal(400, "the body is not the number of a run and a list of INT32")
+            raise Refusal(400, "the body is not a run's number and a list of INT32")
         if self._run not in (b"", run) and arrived_ns - self._asked_ns < SILENT_S * NS_PER_S:
-            raise Refusal(IN_USE, "the node works for another run")
+            raise Refusal(IN_USE, "the node is in use by a different run")
         self._run, self._asked_ns = run, arrived_ns
         indices = np.frombuffer(body, "<i4").tolist()
         count = self._facts.total_count
         if any(not 0 <= index < count for index in indices):
-            raise Refusal(400, f"the dataset has {count:,} samples: an index is beyond")
+            raise Refusal(
+                400, f"the dataset has {count:,} samples, and an index is beyond the last one"
+            )
         try:
             with plugin(f"dataset {self._facts.dataset!r}"):
                 self._dataset.unload(self._loaded)
@@ -251,7 +253,7 @@ class NodeHandler:
         return json_answer(loaded, connection_header(request.head))
 
     def _leave(self, request: Request, _arrived_ns: int) -> bytes:
-        """Another run may load samples at once. The body: the run's number."""
+        """Releases the node, so that a different run may load samples at once. The body is the run's number."""
         if bytes(request.body) == self._run:
             self._run = b""
         return json_answer({}, connection_header(request.head))

@@ -1,4 +1,4 @@
-"""Answers requests with the instances of a node, a thread each, and keeps the time stamps of every batch."""
+"""Answers requests with the instances of a node, one thread each, and keeps the time stamps of every batch."""
 
 import threading
 from array import array
@@ -19,7 +19,7 @@ from harness.serve.loop import Later
 from harness.types import Array, Batch, Outputs
 
 STAMPS = 6
-"""Stamps of each row: received, taken, gathered, inferred, postprocessed, sent, in ns of the wall clock."""
+"""Stamps per row: received, taken, gathered, inferred, postprocessed, sent, in ns of the wall clock."""
 
 Work = Callable[[Answerer, Batch], "Done"]
 
@@ -34,7 +34,7 @@ class Done(NamedTuple):
 
 
 def of_indices(each: Answerer, batch: Batch) -> Done:
-    """The answers to the samples that the batch names. Raises whatever the plug-ins raise."""
+    """Answers the samples whose indices are in the batch. Raises any error of the plug-ins."""
     indices = batch.inputs[INDICES].tolist()
     inputs = each.dataset.batch(indices)
     gathered_ns = time_ns()
@@ -43,12 +43,12 @@ def of_indices(each: Answerer, batch: Batch) -> Done:
     answers = each.postprocess.answers(outputs, indices)
     if each.postprocess.not_finite(outputs, answers):
         raise ValueError(NOT_FINITE)
-    # A copy: the backend may write its next outputs into the same memory before the loop has sent these.
+    # Copy them, because the backend may write its next outputs into the same memory before the loop has sent these.
     return Done({ANSWER: np.array(answers)}, gathered_ns, inferred_ns, time_ns())
 
 
 def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
-    """Work that passes the request's tensors to the model, and replies with its outputs by their names."""
+    """Returns work that passes the request's tensors to the model and replies with its named outputs."""
 
     def work(each: Answerer, batch: Batch) -> Done:
         gathered_ns = time_ns()
@@ -61,13 +61,13 @@ def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
 
 
 class Rows:
-    """The journal of a node: STAMPS times of each batch, in the order of the answers. Of the loop's thread."""
+    """The journal of a node: STAMPS times per batch, in the order of the answers. For the loop's thread only."""
 
     def __init__(self) -> None:
         self._stamps = array("q")
 
     def add(self, *stamps_ns: int) -> int:
-        """Returns the number of the row."""
+        """Adds a row; returns its number."""
         number = len(self._stamps) // STAMPS
         self._stamps.extend(stamps_ns)
         return number
@@ -76,29 +76,29 @@ class Rows:
         self._stamps = array("q")
 
     def to_bytes(self) -> bytes:
-        """Little-endian int64."""
+        """Returns the rows as little-endian int64."""
         return self._stamps.tobytes()
 
 
 class Waiting(NamedTuple):
-    """A request that an instance is to answer."""
+    """A request that waits for an instance."""
 
     later: Later
     work: Work
     batch: Batch
     reply: Callable[[Done | BaseException, int], bytes]
-    """The bytes of the reply, from what was done and when it was taken up. Called on the loop's thread."""
+    """(result or error, when the request was taken up) -> the bytes of the reply. Called on the loop's thread."""
 
 
 Answered = tuple[Waiting, Done | BaseException, int]
-"""(request, what was done or raised, when it was taken up)."""
+"""(request, its result or error, when it was taken up)."""
 
 
 class Instances:
     """The instances, each on a separate thread.
 
-    A free instance takes a batch of what waits, as large as it pays, as in a run without nodes: requests for samples
-    by their indices become one batch, as far as they are whole. One instance takes at a time.
+    A free instance takes a batch of the waiting requests, with the same rule for its size as in a run without nodes.
+    Requests with indices are joined into one batch, but never split. Only one instance takes requests at a time.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class Instances:
         wake: Callable[[], None],
         rule: BatchRule | None = None,
     ) -> None:
-        """wake: wakes the loop's thread, as `done` has something for it. rule: None takes all that waits."""
+        """wake: wakes the loop's thread when `done` has answers for it. rule: None takes all waiting requests."""
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._turn = threading.Lock()
         self._waiting: deque[Waiting] = deque()  # taken from the queue
-        self._samples = 0  # of those
+        self._samples = 0  # samples of the waiting requests
         self._max_batch = max_batch
         self._rule = rule
         self._answering = [False] * len(answerers)
@@ -129,7 +129,7 @@ class Instances:
         self._queue.put(waiting)
 
     def done(self) -> list[Answered]:
-        """Answers since the last call."""
+        """Returns the answers since the last call."""
         found = []
         while self._done:
             found.append(self._done.popleft())
@@ -147,13 +147,13 @@ class Instances:
             self._wake()
 
     def _take(self, number: int) -> list[Waiting]:
-        """Requests that make one batch; blocks for the first one. Empty at the end. number: of the instance."""
+        """Takes the requests of one batch; blocks until there is one. Empty at the end. number: of the instance."""
         with self._turn:
             if not self._waiting and not self._hold(self._queue.get()):
                 return []
             while not self._queue.empty():
                 if not self._hold(self._queue.get()):
-                    self._queue.put(None)  # for the next instance: what waits goes first
+                    self._queue.put(None)  # for the next instance: waiting requests go first
                     break
             most = self._largest_batch()
             first = self._waiting.popleft()
@@ -168,7 +168,7 @@ class Instances:
             return taken
 
     def _hold(self, waiting: Waiting | None) -> bool:
-        """False at the end."""
+        """Adds a request to the waiting ones; returns False at the end."""
         if waiting is None:
             return False
         self._waiting.append(waiting)
@@ -176,7 +176,7 @@ class Instances:
         return True
 
     def _largest_batch(self) -> int:
-        """Samples of the next batch, as far as requests fit it."""
+        """Returns the most samples of the next batch."""
         if self._rule is None:
             return self._max_batch
         idle = len(self._answering) - sum(self._answering)
@@ -190,12 +190,12 @@ class Instances:
 
 
 def _together(one: Waiting, other: Waiting) -> bool:
-    """Whether two requests may be one batch: tensors may differ in shape, indices do not."""
+    """Whether two requests may share a batch: only indices may, because tensors may differ in shape."""
     return one.work is of_indices and other.work is of_indices
 
 
 def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseException]:
-    """The result of each request; all requests of a batch that raises get the error."""
+    """Returns the result of each request; if a batch raises, all its requests get the error."""
     try:
         if len(taken) == 1:
             return [taken[0].work(each, taken[0].batch)]
@@ -207,5 +207,5 @@ def _results(each: Answerer, taken: Sequence[Waiting]) -> Sequence[Done | BaseEx
             whole._replace(outputs={ANSWER: answers[end - len(part) : end]})
             for part, end in zip(parts, ends, strict=True)
         ]
-    except BaseException as e:  # noqa: BLE001 - the client is told; the instance goes on
+    except BaseException as e:  # noqa: BLE001 - the client gets the error; the instance goes on
         return [e] * len(taken)

@@ -1,4 +1,4 @@
-"""Opens a node: its instances on its own cores, its own data, warmed up and timed; and serves until it is ended."""
+"""Opens a node with its instances, cores and data, warms it up, times it, and connects it to a server loop."""
 
 import os
 import platform
@@ -50,30 +50,30 @@ from harness.serve.served import ANY, TensorInfo, tensors_of
 from harness.types import Array, Backend, HasOutputs, Outputs
 
 CALIBRATE_S = 0.5
-"""Time in which all instances are busy, to find how fast the node is."""
+"""Time for which all instances are kept busy, to measure the node's rate."""
 
 
 class OpenNode(NamedTuple):
-    """A node that is ready, apart from its port."""
+    """A node that is ready except for its port."""
 
     facts: NodeFacts
     answerers: Sequence[Answerer]
     handler: NodeHandler
     rule: BatchRule | None
-    """Which batches pay; None where a batch is so fast that it does not matter."""
+    """Decides the size of batches; None if batches are so fast that it does not matter."""
 
 
 def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
-    """The node of a configuration; `stack` closes it. name: its own.
+    """Opens the node of a configuration; `stack` closes it. name: the node's name.
 
-    Raises the errors of the plug-ins, and a ConfigError for a model that cannot be a node's.
+    Raises the errors of the plug-ins, and ConfigError for a model that a node cannot run.
     """
     model = load_model(config.model)
     _refuse(model)
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)
     scenario = load("scenario", config.scenario)
-    if not scenario.streams:  # LoadGen, for which Server leaves a core, is on the driver
+    if not scenario.streams:  # Server leaves a core to LoadGen, which runs on the driver here
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())
     path = model_file(config, model)
@@ -144,7 +144,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
 
 
 def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
-    """Returns size -> indices of `size` loaded samples, other samples in each call."""
+    """Returns a function: size -> indices of `size` loaded samples, different ones in each call."""
     turn = cycle(range(len(loaded)))
 
     def batch(size: int) -> list[int]:
@@ -157,7 +157,7 @@ def _batches(loaded: Sequence[int]) -> Callable[[int], list[int]]:
 def _refuse(model: Model) -> None:
     if model.generation is not None:
         raise ConfigError(
-            f"model {model.name!r} generates its answers token by token, which a node does not: `serve` it, and "
+            f"nodes cannot run model {model.name!r}, which generates token by token: serve it with `serve`, then "
             "measure it with --backend openai --url"
         )
     for step in model.postprocess:
@@ -182,7 +182,7 @@ def _namer(backend: Backend, model: Model) -> Callable[[Outputs], Mapping[str, A
 
 @contextmanager
 def answering(opened: OpenNode, listening: socket.socket) -> Iterator[Loop]:
-    """The loop of a node on a port, with its instances behind it."""
+    """Yields the loop of a node on a port, with running instances."""
     loop = Loop(listening, opened.handler.handle, opened.handler.work)
     running = Instances(opened.answerers, opened.facts.max_batch, loop.wake, opened.rule)
     opened.handler.start(running)

@@ -1,1 +1,1 @@
-"""Serves a language model by the API of OpenAI, as vLLM answers it."""
+"""Serves a language model with OpenAI's API, with the same answers as vLLM."""

@@ -25,36 +25,39 @@ class Asked(NamedTuple):
 
     prompts: list[list[int]]
     copies: int
-    """Answers to each prompt."""
+    """Number of answers per prompt."""
     most: int
-    """Tokens of an answer."""
+    """Most tokens of an answer."""
     least: int
-    """Tokens of an answer before a token that ends it."""
+    """Fewest tokens of an answer before a token may end it."""
     is_chat: bool
     ignores_end: bool
     stops: tuple[str, ...]
     """Texts that end an answer."""
     stop_tokens: frozenset[int]
-    """Tokens that end an answer, beside the model's."""
+    """Tokens that end an answer, in addition to the model's."""
     keeps_stop: bool
-    """The stop that ended the answer is in its text."""
+    """Whether the text contains the stop that ended the answer."""
     echoes: bool
-    """The text begins with the prompt."""
+    """Whether the text begins with the prompt."""
     streams: bool
     usage_at_end: bool
-    """A last chunk of a stream reports the tokens."""
+    """Whether the last chunk of a stream reports the tokens."""
     usage_always: bool
-    """Each chunk of a stream does."""
+    """Whether each chunk of a stream reports the tokens."""
     wants_ids: bool
 
     @property
     def held_characters(self) -> int:
-        """The longest end of a text that may turn out to begin a stop string."""
+        """Length of the longest end of a text that may be the beginning of a stop string."""
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 
 def read(body: bytes, *, is_chat: bool, model: str, prompts: Prompts) -> Asked:
-    """body: the JSON of a request. model: the name that is served. Raises a Refusal that names the field at fault."""
+    """Reads a request. Raises Refusal with the name of a faulty field.
+
+    body: the JSON of the request. model: name of the served model.
+    """
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as e:
@@ -68,16 +71,16 @@ def read(body: bytes, *, is_chat: bool, model: str, prompts: Prompts) -> Asked:
     streams = is_on(request, "stream")
     options = request.get("stream_options") or {}
     if not isinstance(options, dict) or (options and not streams):
-        refuse("stream_options", "stream_options must be an object, beside stream: true")
+        refuse("stream_options", "stream_options must be an object, and needs stream: true")
     echoes = is_on(request, "echo")
     if echoes and is_chat:
-        refuse("echo", "echo is true: a chat has no echo; leave echo out, or send false")
+        refuse("echo", "echo is true, but a chat has no echo: leave echo out, or send false")
     given = _prompts(request, prompts, is_chat=is_chat)
     copies = whole_number(request, "n", 1, MOST_CHOICES)
     if len(given) * copies > MOST_CHOICES:
         refuse(
             "n",
-            f"the request asks for {len(given) * copies:,} answers, and the most is {MOST_CHOICES:,}",
+            f"the request asks for {len(given) * copies:,} answers, but at most {MOST_CHOICES:,} are allowed",
         )
     most = _most(request, prompts)
     usage_at_end = is_on(options, "include_usage")
@@ -111,7 +114,7 @@ def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> 
 
 
 def _most(request: Mapping[str, Any], prompts: Prompts) -> int:
-    """The newer name counts where both are given, as in vLLM."""
+    """Returns the most tokens of an answer. If both names are given, the newer one counts, as in vLLM."""
     names = ("max_completion_tokens", "max_tokens")
     name = next((name for name in names if request.get(name) is not None), "max_tokens")
     try:
@@ -121,4 +124,4 @@ def _most(request: Mapping[str, Any], prompts: Prompts) -> int:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number of JSON")
+    raise ValueError(f"{text} is not a JSON number")

@@ -1,4 +1,4 @@
-"""Generates all answers together: continuous batching, one token of each a step."""
+"""Generates all answers together: continuous batching, one token per answer and step."""
 
 from collections.abc import Iterator, Sequence
 from time import time_ns
@@ -12,17 +12,17 @@ from harness.serve.openai.statistics import Answers
 
 
 class Batching:
-    """The answers in work. `step` is the `Work` of a loop."""
+    """The active answers. `step` is the `Work` of a loop."""
 
     def __init__(self, generator: Generator, statistics: Answers) -> None:
-        """statistics: of the requests, counted here when they end."""
+        """statistics: counts the requests when they end."""
         self._generator, self._statistics = generator, statistics
         self._working: dict[Answering, tuple[Answer, Choice]] = {}
         self.first_failure = ""
         """The first error of the backend."""
 
     def add(self, answer: Answer) -> None:
-        """Its choices join at the next steps with room. Raises a ValueError for a prompt that the model does not take."""
+        """Adds an answer; its choices join when there is room. Raises ValueError if the model cannot take a prompt."""
         for choice in answer.choices:
             self._generator.room(choice.one.prompt)
         for choice in answer.choices:
@@ -30,7 +30,7 @@ class Batching:
             self._working[choice.one] = (answer, choice)
 
     def step(self) -> Sequence[Part] | None:
-        """The parts of replies that one step gives; None where nothing is in work."""
+        """Generates one step. Returns the parts of replies that it gives; None if no answer is active."""
         self._drop_unwanted()
         if self._generator.is_idle:
             return None
@@ -47,7 +47,7 @@ class Batching:
         return [*self._parts(answered, begun_ns)]
 
     def _drop_unwanted(self) -> None:
-        """Forgets the answers whose clients have gone."""
+        """Drops the answers whose clients have gone."""
         left = {one: answer for one, (answer, _) in self._working.items() if not answer.is_awaited}
         for one in left:
             one.is_wanted = False

@@ -1,4 +1,4 @@
-"""Follows one answer of a reply while its tokens come: its text, and the stop string that ends it."""
+"""Follows one answer of a reply while its tokens are generated: its text, and the stop string that ends it."""
 
 from harness.models.generation.engine import Answering
 from harness.models.generation.prompts import Prompts
@@ -14,7 +14,7 @@ class Choice:
     )
 
     def __init__(self, asked: Asked, index: int, prompts: Prompts) -> None:
-        """index: place of the answer among the answers of the request."""
+        """index: position of the answer among the answers of the request."""
         prompt = asked.prompts[index // asked.copies]
         self.index = index
         self.one = Answering(
@@ -25,17 +25,17 @@ class Choice:
             stops=asked.stop_tokens,
         )
         self.finish_reason: str | None = None
-        """None until all of it was taken."""
+        """None until the last token was taken."""
         self.stop_reason: str | int | None = None
-        """The stop string, or the token of `stop_token_ids`, that ended it."""
+        """The stop string, or the token of `stop_token_ids`, that ended the answer."""
         self.tokens_sent = 0
         self._asked, self._prompts = asked, prompts
         self._begin = prompts.text(prompt) if asked.echoes else ""
         self._text = ""
-        self._sent = 0  # characters of both
+        self._sent = 0  # characters of `_begin` and `_text` together
 
     def take(self) -> None:
-        """Reads the token of the last step. Ends the answer where a stop string is complete, as vLLM does."""
+        """Reads the token of the last step. Ends the answer once a stop string is complete, as vLLM does."""
         self._take()
         self.finish_reason = self.one.finish_reason or None
 
@@ -60,11 +60,11 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """All of it; with `echo` the prompt first."""
+        """The whole text; with `echo`, it begins with the prompt."""
         return self._begin + self._text
 
     def next_text(self) -> str:
-        """The text not sent yet, without an end that may begin a stop string."""
+        """Returns the text that was not sent yet, without an end that may begin a stop string."""
         held = 0 if self.finish_reason else self._asked.held_characters
         end = len(self._begin) + max(0, len(self._text) - held)
         begin, self._sent = self._sent, max(self._sent, end)

@@ -1,4 +1,4 @@
-"""Answers requests of OpenAI's API with a language model that is served."""
+"""Answers requests of OpenAI's API with a served language model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -25,7 +25,7 @@ _ASKED = {"/v1/completions": False, _CHAT: True}
 
 
 class Completions:
-    """The handler of one model, for `Loop`, which calls `batching.step` between its looks at the sockets."""
+    """The handler of one model for `Loop`, which calls `batching.step` between its checks of the sockets."""
 
     def __init__(self, served: ServedGeneration) -> None:
         self._served = served
@@ -39,7 +39,7 @@ class Completions:
             "/health": dict,
             "/metrics": self._statistics.page,
         }
-        self._told = 0  # requests for anything but an answer of the model
+        self._told = 0  # requests for anything except an answer of the model
 
     @property
     def answered(self) -> int:
@@ -56,7 +56,7 @@ class Completions:
         return self.batching.first_failure
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
-        """The reply; for a prompt what its parts will be of."""
+        """Returns the reply; for a prompt, the Later that gets its parts."""
         head = request.head
         try:
             return self._answer(request, arrived_ns)
@@ -68,7 +68,7 @@ class Completions:
         head = request.head
         path, route = head.path, self._routes.get(head.path)
         if route is None and path not in _ASKED:
-            raise Refusal(404, f"there is nothing at {path}: ask for {', '.join(_ASKED)}")
+            raise Refusal(404, f"there is nothing at {path}: use {', '.join(_ASKED)}")
         method = "GET" if route else "POST"
         if head.method == "OPTIONS":
             return [options_answer(head, method)]

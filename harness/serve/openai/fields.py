@@ -1,4 +1,4 @@
-"""Checks the fields of a request: refuses by name a field that would change the likeliest answer and is not done."""
+"""Checks the fields of a request: refuses unsupported fields that would change the likeliest answer."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from harness.serve.answers import Refusal
 BAD_REQUEST = 400
 
 MOST_CHOICES = 1024
-"""Answers of one request, so that no request keeps the others waiting: OpenAI's API allows 128 for a prompt."""
+"""Most answers per request, so that no request delays the others: OpenAI's API allows 128 per prompt."""
 
 _READ = (
     *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "min_tokens"),
@@ -41,7 +41,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "vllm_xargs": ({},),
     "mm_processor_kwargs": ({},),
 }
-"""Fields that would change an answer, and the values, beside null, with which they do not."""
+"""Fields that can change an answer -> the values, besides null, with which they do not."""
 
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "seed", "best_of", "length_penalty")
 _WITHOUT_EFFECT = (
@@ -52,11 +52,11 @@ _WITHOUT_EFFECT = (
     *("skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens"),
     *("add_generation_prompt", "chat_template_kwargs", "chat_template_content_format"),
 )
-"""Fields that change nothing where the likeliest token is always taken and no chat template is used."""
+"""Fields that change nothing if the likeliest token is always taken and no chat template is used."""
 
 
 def check_fields(request: Mapping[str, Any]) -> None:
-    """Raises a Refusal that names the field at fault."""
+    """Raises Refusal with the name of a faulty field."""
     for name, value in request.items():
         if value is None or name in _READ:
             continue
@@ -66,30 +66,30 @@ def check_fields(request: Mapping[str, Any]) -> None:
             if not _is_neutral(name, value, request):
                 refuse(
                     name,
-                    f"{name} is {value!r:.40}: this server takes the likeliest token each time; leave {name} out, or "
+                    f"{name} is {value!r:.40}: this server always takes the likeliest token; leave {name} out, or "
                     f"send {json.dumps(_NEUTRAL[name][0])}",
                 )
         elif name not in _WITHOUT_EFFECT:
-            refuse(name, f"this server does not know the field {name!r:.40}: leave it out")
+            refuse(name, f"this server does not support the field {name!r:.40}: leave it out")
 
 
 def _is_neutral(name: str, value: object, request: Mapping[str, Any]) -> bool:
     if name == "temperature" and request.get("top_k") == 1:
-        return True  # the likeliest token is the only one to choose from
+        return True  # only the likeliest token can be chosen
     if name == "logit_bias" and isinstance(value, dict):
         return all(bias == 0 for bias in value.values())
     if name == "logprobs":
-        return value is False  # 0 asks for the probability of each token
+        return value is False  # 0 requests the probability of each token
     return value in _NEUTRAL[name]
 
 
 def refuse(name: str, text: str) -> NoReturn:
-    """name: of the field at fault."""
+    """Raises Refusal. name: of the faulty field."""
     raise Refusal(BAD_REQUEST, text, param=name)
 
 
 def is_on(owner: Mapping[str, Any], name: str) -> bool:
-    """A field that is true, false or null; without it false."""
+    """Reads a field that is true, false or null; false without it."""
     value = owner.get(name)
     if value is not None and not isinstance(value, bool):
         refuse(name, f"{name} is {value!r:.40}, and must be true or false")
@@ -97,7 +97,7 @@ def is_on(owner: Mapping[str, Any], name: str) -> bool:
 
 
 def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> int:
-    """A field that is a whole number or null; without it `least`."""
+    """Reads a field that is a whole number or null; `least` without it."""
     value = owner.get(name)
     if value is None:
         return least
@@ -109,7 +109,7 @@ def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> 
 
 
 def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """A field that is a text, a list of texts or null; none of the texts is empty."""
+    """Reads a field that is a text, a list of texts or null; no text may be empty."""
     value = owner.get(name)
     found = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
@@ -118,7 +118,7 @@ def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def tokens(owner: Mapping[str, Any], name: str) -> frozenset[int]:
-    """A field that is a list of token ids or null."""
+    """Reads a field that is a list of token ids or null."""
     value = owner.get(name)
     if value is not None and not (
         isinstance(value, list) and all(type(token) is int for token in value)

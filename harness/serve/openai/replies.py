@@ -1,4 +1,4 @@
-"""Writes replies as OpenAI's API has them, with the token ids of vLLM where they are asked for."""
+"""Writes replies in the form of OpenAI's API, with the token ids of vLLM if they are requested."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 _CHUNKED = {**_STREAM, "Transfer-Encoding": "chunked"}
 _DONE = b"data: [DONE]\n\n"
 _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
-"""In ms: until the prompt is computed, from then to the last token, and from arrival to sending."""
+"""In ms: from arrival to the step that computes the prompt, from there to sending, and from arrival to sending."""
 
 
 class Answer(Later):
@@ -31,7 +31,7 @@ class Answer(Later):
     def __init__(
         self, asked: Asked, head: Head, model: str, number: int, prompts: Prompts, arrived_ns: int
     ) -> None:
-        """number: of the request. arrived_ns: its last byte, wall clock."""
+        """number: of the request. arrived_ns: arrival of its last byte, wall clock."""
         super().__init__()
         self.closes = asked.streams and head.is_old  # HTTP/1.0 has no chunks
         kind, prefix = (
@@ -48,7 +48,7 @@ class Answer(Later):
         self._asked, self._head = asked, head
         self.arrived_ns = arrived_ns
         self.begun_ns = self.first_ns = 0
-        """When the step began that computes the first prompt, and when it ended; 0 until then."""
+        """Begin and end of the step that computes the first prompt; 0 before it."""
         self._has_begun = False
         self.choices = [
             Choice(asked, index, prompts) for index in range(len(asked.prompts) * asked.copies)
@@ -59,13 +59,13 @@ class Answer(Later):
         return all(choice.finish_reason for choice in self.choices)
 
     def part(self, choice: Choice) -> bytes | None:
-        """What is to be sent after a step that gave `choice` a token; None where nothing is."""
+        """Returns the bytes to send after a step that gave `choice` a token; None if there are none."""
         if self._asked.streams:
             return self._events(choice)
         return self._whole() if self.is_complete else None
 
     def failure(self, error: BaseException) -> bytes:
-        """The end of a reply that cannot be completed."""
+        """Returns the end of a reply that cannot be completed."""
         text = f"the model cannot answer: {type_and_text(error)}"
         if self._has_begun:
             return self._chunk(_event(problem(500, text))) + self._last_chunk()
@@ -77,7 +77,7 @@ class Answer(Later):
             {**self._about, "choices": choices, "usage": _usage(*self.tokens())}
         ).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
-        # A clock that was set back in between makes no time negative.
+        # No time may be negative if the clock was set back in between.
         now_ns = time_ns()
         spans = (
             (self.arrived_ns, self.begun_ns),
@@ -115,7 +115,7 @@ class Answer(Later):
         return first + self._chunk(events + _DONE) + self._last_chunk()
 
     def _opening(self) -> bytes:
-        """The head of the reply, and of a chat the chunks that have the role alone."""
+        """Returns the head of the reply; for a chat, also the chunks that contain only the role."""
         if self.closes:
             head = answer_head(200, _STREAM) + CLOSE + b"\r\n"
         else:
@@ -145,12 +145,12 @@ class Answer(Later):
         return {**self._about, "choices": [described], **usage}
 
     def tokens(self) -> tuple[int, int]:
-        """Tokens of the prompts, and of the answers so far. A prompt with several answers counts once."""
+        """Returns the tokens of the prompts and of the answers so far. A prompt with several answers counts once."""
         prompts = sum(map(len, self._asked.prompts))
         return prompts, sum(len(choice.one.tokens) for choice in self.choices)
 
     def _chunk(self, content: bytes) -> bytes:
-        """Bytes of a stream, as the connection has them."""
+        """Returns bytes of a stream in the form in which they are sent."""
         return content if self.closes else b"%x\r\n%b\r\n" % (len(content), content)
 
     def _last_chunk(self) -> bytes:
@@ -166,7 +166,7 @@ def _usage(prompt: int, answer: int) -> Mapping[str, int]:
 
 
 def problem(status: int, text: str, param: str | None = None) -> Mapping[str, Any]:
-    """An error as OpenAI's API has it, with the status as its code, as in vLLM. param: the field at fault."""
+    """Returns an error in the form of OpenAI's API, with the status as code, as in vLLM. param: the faulty field."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": text, "type": kind, "param": param, "code": status}}
 

@@ -9,7 +9,7 @@ from harness.serve.statistics import LIMITS_NS, Histogram, Requests
 
 
 class Answers(Requests):
-    """Requests for completions."""
+    """Counts requests for completions."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
@@ -23,7 +23,7 @@ class Answers(Requests):
         return self._answered
 
     def add(self, answer: Answer, ended_ns: int) -> None:
-        """An answer that is complete. ended_ns: when its last token was there."""
+        """Counts a complete answer. ended_ns: when its last token was generated."""
         arrived_ns, begun_ns = answer.arrived_ns, answer.begun_ns
         self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
         self._first.add(max(0, answer.first_ns - arrived_ns))
@@ -32,7 +32,7 @@ class Answers(Requests):
         self._tokens += tokens
 
     def add_failed(self) -> None:
-        """A request at which the backend raised."""
+        """Counts a request during which the backend raised."""
         self._failed += 1
         self.refused += 1
 
@@ -43,7 +43,7 @@ class Answers(Requests):
         yield from super().collect()
         text = "From the arrival of a request to the first token of its answer"
         yield self._times("first_token", text, self._first)
-        text = "Tokens of the prompts that were answered"
+        text = "Tokens of answered prompts"
         yield self._counter("prompt_tokens", text, self._prompt_tokens)
-        text = "Tokens of the answers that are complete"
+        text = "Tokens of complete answers"
         yield self._counter("generated_tokens", text, self._tokens)

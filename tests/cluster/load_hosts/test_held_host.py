@@ -43,7 +43,7 @@ def answers(port: int) -> bool:
         channel = Channel(sock)
         channel.send("setup", code={}, setup={})
         message = channel.receive(SLACK_S)
-    return message is not None and "not the same there as here" in message["text"]
+    return message is not None and "that host differs from this one in" in message["text"]
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"event": "setup"'])

@@ -109,6 +109,6 @@ def test_more_hosts_than_queries_are_refused(
     more = ("--target-qps", "100", "--queries", "1", "--load-hosts", "2", "--mode", "performance")
     assert main(words(url, out, *more)) == 2
     assert re.search(
-        r"of 1 query none is drawn for local-\d: name fewer hosts", capfd.readouterr().err
+        r"none of 1 query is drawn for local-\d: list fewer hosts", capfd.readouterr().err
     )
     assert not list(tmp_path.iterdir())

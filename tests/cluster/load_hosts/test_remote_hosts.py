@@ -90,7 +90,7 @@ def cut(through: Relay, _host: Host) -> str:
 
 def freeze(through: Relay, _host: Host) -> str:
     through.freeze()
-    return "was not heard of for 10 s"
+    return "sent nothing for 10 s"
 
 
 def kill_process(_through: Relay, host: Host) -> str:
@@ -164,7 +164,7 @@ def test_code_of_the_runs_own_is_not_executed_there(
         more = ("--dataset", f"{data}:Own", "--mode", "performance", *named(*ports))
         assert main(words(url, tmp_path / "run", *more)) == 2
     errors = capfd.readouterr().err
-    assert f"127.0.0.1:{ports[0]}: {data}:Own is a file or module of the run's own" in errors
+    assert f"127.0.0.1:{ports[0]}: {data}:Own is a file or module, and a load host" in errors
     assert f"127.0.0.1:{ports[1]} does not answer" in errors  # both are named
 
 
@@ -178,7 +178,7 @@ def test_a_run_gets_no_variable_that_the_host_does_not_allow(
         named_both = named(allowing.port, closed.port)
         assert main(words(url, tmp_path / "refused", *more, *named_both)) == 2
         errors = capfd.readouterr().err
-        assert f"127.0.0.1:{closed.port}: --header X-Key=env:TOKEN_A: that host sends" in errors
+        assert f"127.0.0.1:{closed.port}: --header X-Key=env:TOKEN_A: that host may not send" in errors
         assert "start it with --allow-env TOKEN_A" in errors
         assert f"127.0.0.1:{allowing.port}:" not in errors
         assert main(words(url, tmp_path / "run", *more, *named(allowing.port))) in {0, 4}
@@ -236,5 +236,5 @@ def test_a_stranger_is_told_in_a_sentence_and_begins_no_run(
         "trace": "",
     }
     said = capfd.readouterr().err
-    assert said.startswith("harness: 127.0.0.1 sent what no run sends: ")
+    assert said.startswith("harness: 127.0.0.1 sent a message that no run sends: ")
     assert "a run begins" not in said

@@ -90,6 +90,6 @@ def test_each_hosts_share_is_about_the_same_and_its_stream_stays_poisson() -> No
 def test_a_host_without_a_query_is_refused() -> None:
     whole = plan("server", query_count=2)
     with pytest.raises(
-        ConfigError, match=r"of 2 queries none is drawn for .*local-\d+.*name fewer hosts"
+        ConfigError, match=r"none of 2 queries is drawn for .*local-\d+.*list fewer hosts"
     ):
         parts_of(whole, names(4))

@@ -78,7 +78,7 @@ def test_too_few_nodes_are_told_with_those_there_are() -> None:
         node("10.0.0.2", CPU=8.0, GPU=1.0),
         node("10.0.0.3", False, CPU=9.0),
     )
-    text = r"^2 nodes are asked for, and 1 node of the cluster can be taken \(with a GPU\): "
+    text = r"^2 nodes are requested, but only 1 node of the cluster can be used \(with a GPU\): "
     there = r"10\.0\.0\.2 \(8 CPUs, 1 GPU\); 10\.0\.0\.1 \(4 CPUs\)$"
     with (
         pytest.raises(ConfigError, match=text + there),

@@ -207,11 +207,11 @@ def test_a_stop_before_the_start_starts_nothing_and_one_after_it_is_no_end() -> 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ([], "name what to run"),
-        (["list"], "name what to run"),
+        ([], "the command is missing"),
+        (["list"], "the command is missing"),
         (["run", "--out", "x"], "--out after `--`"),
         (["--nodes=a:1"], "--nodes after `--`: a command runs on one machine"),
-        (["sweep", "--batch", "{}"], "name the values with --share"),
+        (["sweep", "--batch", "{}"], "list the values with --share"),
     ],
 )
 def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why: str) -> None:
@@ -224,7 +224,7 @@ def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why
     ("values", "words", "why"),
     [
         (["1", "2"], ["sweep"], "put {} into the command"),
-        (["1", "1"], ["sweep", "--batch", "{}"], "names a value twice"),
+        (["1", "1"], ["sweep", "--batch", "{}"], "contains a value twice"),
         (["1", ""], ["sweep", "--batch", "{}"], "has a value without letters"),
     ],
 )
@@ -253,7 +253,7 @@ def test_a_folder_is_of_one_command(tmp_path: Path, refuses: Said) -> None:
     out.mkdir()
     (out / "nodes.json").write_text('{"command": ["sweep"], "nodes": []}')
     words = ["on", "ray://127.0.0.1:1", "--node-count", "1", "--out", str(out), "--", "tune"]
-    assert "holds the results of another command" in refuses(*words)
+    assert "holds the results of a different command" in refuses(*words)
 
 
 @pytest.mark.parametrize(

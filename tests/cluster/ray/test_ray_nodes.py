@@ -163,7 +163,7 @@ def test_more_nodes_than_there_are_are_refused_with_those_there_are(
     words = ("--scenario", "offline", "--no-metrics", *on(cluster, 7))
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err
-    assert "--nodes: 7 nodes are asked for, and 2 nodes of the cluster can be taken: " in errors
+    assert "--nodes: 7 nodes are requested, but only 2 nodes of the cluster can be used: " in errors
     assert "(1 CPU); " in errors
     assert not (tmp_path / "run").exists()
 

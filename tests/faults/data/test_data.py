@@ -149,7 +149,7 @@ def test_a_metric_for_other_answers_is_refused_before_the_run(tmp_path: Path) ->
     done = run(*dataset("Good", tmp_path / "r", "--metric", "squad_f1"))
     assert done.status == 2
     assert done.said.splitlines()[-1] == (
-        "harness: metric 'squad_f1' cannot score what the model answers: squad_f1 needs "
+        "harness: metric 'squad_f1' cannot score the model's answers: squad_f1 needs "
         "floating-point logits, but the answers are int64"
     )
     assert not list(tmp_path.glob("r*/performance/run_1/mlperf_log_detail.txt"))
@@ -167,7 +167,7 @@ def test_a_manifest_without_argmax_is_refused_before_the_run(tmp_path: Path) -> 
     done = run(*words, "--out", str(tmp_path / "r"))
     assert done.status == 2
     assert done.said.splitlines()[-1] == (
-        "harness: metric 'top1' cannot score what the model answers: top1 needs labels, but each answer is 10 "
+        "harness: metric 'top1' cannot score the model's answers: top1 needs labels, but each answer is 10 "
         "scores, float32: postprocess with argmax or topk"
     )
     alone = run(*words, "--mode", "performance", "--out", str(tmp_path / "alone"))

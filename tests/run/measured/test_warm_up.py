@@ -213,5 +213,5 @@ def test_answers_without_any_number_are_refused(clock: FakeTime) -> None:
     with pytest.raises(ConfigError) as caught:
         warm_up([model.answerer()], [1, 2], lambda size: list(range(size)))
     assert str(caught.value).startswith(
-        "the output of the model holds no numbers for any sample of the warm-up: float32 of shape [n, 0]: "
+        "the output of the model has no numbers for any sample of the warm-up (float32 of shape [n, 0]): "
     )

@@ -31,7 +31,7 @@ def test_a_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert re.fullmatch(r"digest      [0-9a-f]{64}", lines[2])
     assert lines[3:] == [
         "cache       none",
-        "steps       image: decode only: name a --model to check its steps too",
+        "steps       image: decode only: add --model to check the model's steps, too",
         "labels      5 samples in 2 classes",
         "labels      label  name  samples",
         "labels          0  ant         4",
@@ -178,7 +178,7 @@ def test_a_part_of_mlperfs_set_is_called_so(
     folder = imagenet(tmp_path)
     status, lines, _ = check("imagenet", "--data-dir", str(folder), "--model", "resnet50", capsys=capsys)  # fmt: skip
     assert status == 0
-    assert "note        MLPerf's set for resnet50 has 50,000 samples, this has 3" in lines
+    assert "note        MLPerf's set for resnet50 has 50,000 samples, but this one has 3" in lines
 
 
 def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:

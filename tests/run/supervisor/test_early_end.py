@@ -91,7 +91,7 @@ def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[i
     with pytest.raises(RunHopeless) as caught:
         limit.check()
     assert str(caught.value) == (
-        "ended early: 12 of 100 queries took longer than 50.0 ms already, 10 may"
+        "ended early: 12 of 100 queries have already taken longer than 50.0 ms, but only 10 may"
     )
 
 
@@ -178,7 +178,7 @@ def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
     """Bug: a backend with cyclic garbage ended a run by the kernel, `killed by SIGKILL` without a cause."""
     said = (
         r"^the measured process was ended, because 150 MB of memory were left; it had grown from 2.00 GB "
-        r"to 3.50 GB in the run, in which Python collects no cyclic garbage: find what the backend keeps"
+        r"to 3.50 GB in the run, in which Python collects no cyclic garbage: find the data that the backend keeps"
     )
     with pytest.raises(RunDied, match=said):
         looks([(0, 0.5, 9), (1, 2, 8), (9, 3, 5), (99, 3.5, 0.15)])

@@ -376,7 +376,7 @@ def test_a_taken_port_that_was_asked_for_is_refused_and_for_the_default_one_anot
         endpoint = Endpoint(*taken.getsockname())
         with pytest.raises(
             ConfigError,
-            match=rf"^--metrics {endpoint}: Address already in use: choose another, or --no-metrics$",
+            match=rf"^--metrics {endpoint}: Address already in use: choose another, or use --no-metrics$",
         ):
             MetricsEndpoint(config(metrics=endpoint), quiet=False)
         monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.DEFAULT", endpoint)

@@ -44,6 +44,6 @@ def test_what_is_no_message_of_ours_is_one_line(line: bytes) -> None:
     process._while_waiting = lambda: None
     with ours, theirs:
         theirs.sendall(line + b"\n")
-        with pytest.raises(PluginUnavailable, match="not the harness's") as raised:
+        with pytest.raises(PluginUnavailable, match="that the harness does not send") as raised:
             process.expect(["loaded"], 10.0, lambda _done, _total: None)
     assert "\n" not in str(raised.value)

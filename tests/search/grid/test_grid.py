@@ -253,7 +253,7 @@ def test_another_configuration_needs_another_folder(
 ) -> None:
     swept(Runs(), *GRID, "--batch", "1")
     assert swept(Runs(), *GRID, "--batch", "1", "--seed", "3")[0] == 2
-    told = "harness: grid is a grid with another seed: pass another --out\n"
+    told = "harness: grid is a grid with a different seed: pass another --out\n"
     assert capsys.readouterr().err.endswith(told)
 
 

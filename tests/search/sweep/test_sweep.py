@@ -260,7 +260,7 @@ def test_another_configuration_needs_another_folder(
 ) -> None:
     swept(System(900.0), *SERVER, "--rate", "100,200")
     assert swept(System(900.0), *SERVER, "--rate", "100", "--max-batch", "4")[0] == 2
-    told = "harness: swept is a sweep with another max_batch: pass another --out\n"
+    told = "harness: swept is a sweep with a different max_batch: pass another --out\n"
     assert capsys.readouterr().err.endswith(told)
     Path("other").mkdir()
     assert main([*SERVER, "--rate", "100", "--out", "other"]) == 2
@@ -273,8 +273,8 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --target-qps 5", "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"),
         ("--scenario server --mlperf", "sweep makes quick runs: drop --mlperf"),
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
-        ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
-        ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
+        ("--scenario server --audit a.config", "--audit makes one run, but sweep makes several: drop it"),
+        ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, but sweep makes several: drop it"),
         ("--scenario server --rate 10..20 --queries 5", "--queries 5: p99 takes at least 459 queries: drop --queries, or pass more"),
         ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],

@@ -1,1 +1,1 @@
-"""Runs with a server: what the client itself can do, and the dispatcher that asks the server."""
+"""The client of runs with a server: connections, dispatcher, and the client's own limits."""

@@ -1,7 +1,7 @@
 """Measures the ceiling and the floor of this client, against a server that answers at once.
 
-The requests, sizes and connections are the run's. The server is a separate process on this machine, so both share its
-cores: a client that had the machine alone would be faster, never slower.
+Requests, sizes and connections are the same as in the run. The server is a separate process on this machine, so both
+share its cores: alone on the machine, the client would be faster, never slower.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ CEILING_S = 1.0
 TIMEOUT_S = 10.0
 _FIRST_ROUND = 512
 _MOST_SAMPLES = 500_000
-"""Samples of the first and the longest round."""
+"""Samples of the first and of the longest round."""
 
 _DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive")
 
@@ -49,11 +49,11 @@ class Ceiling(NamedTuple):
 
 
 _TAKEN, _COMPLETED = 0, 5
-"""Places of the stamps among the values of a row."""
+"""Positions of the stamps among the values of a row."""
 
 
 class _Counts:
-    """Stands in for the journal: it keeps the times of the rows, and no rows."""
+    """Replaces the journal: keeps only the times of the rows."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -68,7 +68,7 @@ class _Counts:
 
 
 def whole_reply(reply: Reply) -> bytes:
-    """The bytes of a reply that a null server can repeat on one connection for ever."""
+    """Returns the bytes of a reply that a null server can repeat on one connection for ever."""
     first, *headers = reply.head[:-4].split(b"\r\n")
     kept = [h for h in headers if h.partition(b":")[0].strip().lower() not in _DROPPED]
     lines = [first, *kept, b"Content-Length: %d" % len(reply.body)]
@@ -85,7 +85,10 @@ def measure(
     max_batch: int,
     encode: Callable[[Sequence[int]], Request],
 ) -> Ceiling:
-    """indices: of loaded samples, at least one. encode: as the run's. Raises what plug-ins and connections raise."""
+    """Measures ceiling and floor. Raises what plug-ins and connections raise.
+
+    indices: of loaded samples, at least one. encode: as in the run.
+    """
     first = list(indices[:max_batch])
     reply = backend.reply(dataset.batch(first))
     is_grpc = backend.server.address.grpc
@@ -133,7 +136,7 @@ def _floor(flights: Any, delivery: Any, first: list[int], max_batch: int) -> int
 def _ceiling(
     flights: Any, delivery: Any, first: list[int], connections: int, max_batch: int
 ) -> float:
-    """Rounds of more and more samples, all issued at once, until one takes half a second."""
+    """Measures rounds of more and more samples, all issued at once, up to rounds of half a second."""
     counts, failures = _Counts(), Failures()
     many = flights(connections)
     dispatcher = DirectDispatcher(many, delivery(counts, failures), max_batch, counts)

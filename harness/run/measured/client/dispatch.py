@@ -1,8 +1,8 @@
 """Answers queries through a server: many requests in flight, a sending thread and a receiving thread.
 
-Direct (Server, Offline): LoadGen's thread sends, a second one receives and completes all that arrived at
-once in one call; in a closed loop it also issues what follows. Inline (streams): LoadGen's thread does both,
-which saves a hop between threads.
+Direct (Server, Offline): LoadGen's thread sends; a second thread receives, and completes all replies that arrived
+together in one call. In a closed loop it also issues the next queries. Inline (streams): LoadGen's thread does both,
+which saves a switch of threads.
 """
 
 import threading
@@ -27,14 +27,14 @@ from harness.wire.transport import Transport
 
 MERGED_SAMPLES = 64
 MERGED_BYTES = 4 * 2**20
-"""Answers completed in one call of LoadGen, at most."""
+"""Most answers that are completed in one call of LoadGen."""
 
 _POLL_S = 0.1
 _STALE_NS = 50 * NS_PER_MS
 
 
 def merged_samples(max_batch: int, row: AnswerRow) -> int:
-    """The most samples that one call completes."""
+    """Returns the most samples that one call completes."""
     if None in row.shape:
         return max_batch
     each_bytes = row.dtype.itemsize * int(np.prod(row.shape))  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def merged_samples(max_batch: int, row: AnswerRow) -> int:
 
 
 def stream_reader(remote: Remote) -> Callable[[], StreamReader] | None:
-    """Returns the maker of readers of streamed replies; None if the replies are not streams."""
+    """Returns a function that makes readers of streamed replies; None if the replies are not streams."""
     if not isinstance(remote, HasReader) or not remote.streams:
         return None
     return cast("Callable[[], StreamReader]", remote.reader)
@@ -71,7 +71,7 @@ class TokenResponder(Responder, Protocol):
 class Delivery:
     """Decodes replies, completes their samples and writes their rows. Used by one thread.
 
-    Every sample is answered, whatever happened to its request: LoadGen waits for ever for a lost one.
+    Every sample is answered, even if its request failed: LoadGen waits for ever for a lost sample.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Delivery:
         begun.clear()
 
     def deliver(self, done: Sequence[Flight]) -> None:
-        """Completes these flights, and writes their rows."""
+        """Completes these flights and writes their rows."""
         decode, keep, most = self._decode, self._keep, self._most
         decoded: list[tuple[Flight, Outputs]] = []
         count = 0
@@ -143,7 +143,7 @@ class Delivery:
             self._answer(decoded)
 
     def _read(self, flight: Flight) -> Outputs:
-        """Returns the answer of a plug-in that reports tokens; notes the tokens."""
+        """Decodes a reply with a plug-in that reports tokens. Returns the answer and notes the tokens."""
         assert self._reader is not None
         assert self.tokens is not None
         assert flight.reply is not None
@@ -158,7 +158,7 @@ class Delivery:
         return outputs
 
     def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:
-        """Postprocesses and completes several replies as one batch; one by one where they are not alike."""
+        """Postprocesses and completes several replies as one batch; one by one if they are not alike."""
         if len(decoded) == 1:
             self._answer_one(*decoded[0])
             return
@@ -176,7 +176,7 @@ class Delivery:
                     for flight, _ in decoded:
                         self._note(flight, 0, decoded_ns, completed_ns)
                     return
-        except BaseException:  # noqa: BLE001, S110 - found again below, at the reply that it is of
+        except BaseException:  # noqa: BLE001, S110 - the reply that caused it raises it again below
             pass
         for flight, one in decoded:
             self._answer_one(flight, one)
@@ -204,7 +204,9 @@ class Delivery:
         self._note(flight, failed, decoded_ns, completed_ns)
 
     def _tell(self, flights: Sequence[Flight]) -> None:
-        """LoadGen takes no answer before its first token: those that showed none have it with the answer."""
+        """Reports tokens to LoadGen, which refuses an answer before its first token. Answers that showed no token
+        report the first one now.
+        """
         if self.first_tokens:
             late = [flight for flight in flights if not flight.chunks]
             if late:
@@ -222,7 +224,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # nothing arrived: the time was the server's
+        if not flight.arrived_ns:  # nothing arrived: count the time as the server's
             flight.arrived_ns = flight.read_ns
         self._note(flight, 1, decoded_ns, completed_ns)
 
@@ -243,7 +245,7 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            # An answer that never showed a token has its first one at its end; 0: no stream.
+            # The first token of an answer that never showed one is at the answer's end; 0: no stream.
             seen_ns if flight.reader is not None and not failed else 0,
             flight.tokens,
             flight.late_tokens,
@@ -252,7 +254,7 @@ class Delivery:
 
 
 def _merged(many: Sequence[Outputs]) -> Outputs | None:
-    """The outputs of several replies as one batch's; None where they are not alike."""
+    """Returns the outputs of several replies as outputs of one batch; None if they are not alike."""
     first = many[0]
     if isinstance(first, np.ndarray):
         return _joined(many)
@@ -268,7 +270,7 @@ def _merged(many: Sequence[Outputs]) -> Outputs | None:
 
 
 def _joined(many: Sequence[object]) -> Array | None:
-    """Raises ValueError where their shapes differ."""
+    """Returns the joined arrays; None if not all are arrays of one type. Raises ValueError if their shapes differ."""
     arrays = [one for one in many if isinstance(one, np.ndarray)]
     if len(arrays) < len(many) or len({a.dtype for a in arrays}) > 1:
         return None
@@ -300,7 +302,7 @@ def _requests(
 
 
 def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
-    """(samples that go out in batches of `most`, size of the batches that share the rest among the sharers)."""
+    """Returns (samples that are sent in batches of `most`, size of the batches that divide the rest evenly)."""
     whole = max(0, count - sharers * most) // most * most
     rest = count - whole
     rounds = -(-rest // (sharers * most))
@@ -308,7 +310,7 @@ def whole_batches(count: int, most: int, sharers: int) -> tuple[int, int]:
 
 
 class DirectDispatcher:
-    """The thread that issues sends each request as it comes; a receiving thread does all the rest."""
+    """Sends each request at once on the issuing thread; a receiving thread does everything else."""
 
     def __init__(
         self, flights: Transport, delivery: Delivery, max_batch: int, issuer: Issued
@@ -318,7 +320,7 @@ class DirectDispatcher:
         flights.begun = [] if delivery.first_tokens else None
         self._max_batch = max_batch
         self.sharers = 0
-        """Instances that share the last samples of a query evenly; 0 where the server's are unknown."""
+        """Instances that share the last samples of a query evenly; 0 if the server's instances are unknown."""
         self._issued = issuer.issued
         self.follow: Callable[[], None] | None = None
         """Called by the receiving thread after each of its turns."""
@@ -352,7 +354,7 @@ class DirectDispatcher:
                 begin_s, waited_s = begin_s + took_s, 0.0
 
     def wait(self, timeout_s: float) -> None:
-        """Lets the receiving thread run for so long."""
+        """Lets the receiving thread run for `timeout_s`."""
         self._thread.join(timeout_s)
 
     def wake(self) -> None:
@@ -366,7 +368,7 @@ class DirectDispatcher:
 
 
 class InlineRemoteDispatcher:
-    """The callback itself sends the requests of one query and waits for all their replies."""
+    """Sends the requests of one query in the callback itself, and waits there for all replies."""
 
     busy_shares: Sequence[float] = ()
 
@@ -385,7 +387,7 @@ class InlineRemoteDispatcher:
         entry_ns = wall_ns()
         first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
-            flights.turn(0)  # a connection that the server has closed meanwhile is replaced
+            flights.turn(0)  # replaces a connection that the server has closed since
         for flight in _requests(ids, indices, first, self._max_batch):
             flights.submit(flight)
             pending += 1
@@ -398,4 +400,4 @@ class InlineRemoteDispatcher:
         self._looked_ns = wall_ns()
 
     def stop(self) -> None:
-        """There is no thread to stop."""
+        """Does nothing: there is no thread."""

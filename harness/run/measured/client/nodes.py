@@ -1,7 +1,7 @@
-"""Asks every server for its name, as MLPerf's Network division wants of a query dispatch library (QDL).
+"""Asks every server for its name, which MLPerf's Network division requires of a query dispatch library (QDL).
 
 Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "QDL Constraints": the name contains
-"Network SUT", takes a round trip to each node, and each node has a unique name.
+"Network SUT", getting it takes a round trip to each node, and each node has a unique name.
 """
 
 import re
@@ -18,21 +18,21 @@ from harness.wire.grpc.calls import CallLink
 from harness.wire.remote_backend import Link, link_to
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:@/+-]{0,99}")
-"""LoadGen writes the name into JSON as it is; a comma separates nodes, a bracket marks one."""
+"""LoadGen writes the name into JSON without escapes; a comma separates nodes, a bracket marks a node."""
 
 
 class Node(NamedTuple):
-    """One server, by its own answer."""
+    """One server: the name that it reported, and the time of that request."""
 
     name: str
     round_trip_ns: int
 
 
 class Nodes:
-    """Connections to the servers, one each, beside the run's. Not thread-safe: LoadGen's thread asks in the run."""
+    """One connection per server, in addition to the run's. Not thread-safe: LoadGen's thread uses them in the run."""
 
     def __init__(self, config: RunConfig, remote: Remote) -> None:
-        """remote: open. Raises a ConfigError if a server has no usable name, or another server's name."""
+        """Raises ConfigError if a server has no usable name, or if two servers have the same name. remote: open."""
         if not isinstance(remote, HasName):
             raise ConfigError(nameless(config.backend))
         self._remote: HasName = remote
@@ -42,7 +42,7 @@ class Nodes:
         self.nodes: Sequence[Node] = ()
         """The nodes, as they answered before the run."""
         self.given = ""
-        """The name that LoadGen got last."""
+        """The last name that LoadGen got."""
         try:
             self.nodes = [self._asked_at_start(link) for link in self._links]
             _refuse_shared([node.name for node in self.nodes], config.url)
@@ -51,7 +51,7 @@ class Nodes:
             raise
 
     def _asked_at_start(self, link: Link | CallLink) -> Node:
-        link.open_at_start()  # so that the time is of one round trip
+        link.open_at_start()  # so that only one round trip is timed
         begun_ns = perf_counter_ns()
         name = self._remote.name(link.exchange_at_start)
         took_ns = perf_counter_ns() - begun_ns
@@ -64,9 +64,9 @@ class Nodes:
         return Node(name, took_ns)
 
     def sut_name(self) -> str:
-        """LoadGen's name of the SUT, after a round trip to every server. Never raises: LoadGen would crash.
+        """Returns LoadGen's name of the SUT after a round trip to every server. Never raises: LoadGen would crash.
 
-        Without the words that the rules want where a server does not answer, or has another name than before.
+        The words that the rules require are missing if a server does not answer, or if its name has changed.
         """
         self.given = self._sut_name()
         return self.given
@@ -98,5 +98,5 @@ def _refuse_shared(names: Sequence[str], urls: Sequence[str]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without characters that would break LoadGen's JSON."""
+    """Replaces characters that would break LoadGen's JSON."""
     return re.sub(r"[^ !#-\[\]-~]", "?", text)[:200]

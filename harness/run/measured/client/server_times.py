@@ -1,4 +1,4 @@
-"""Gathers the times that servers report: in each reply (`Server-Timing`), or in totals before and after a run."""
+"""Gathers the times that servers report, either in each reply (`Server-Timing`) or as totals before and after a run."""
 
 import re
 from collections import deque
@@ -14,10 +14,10 @@ from harness.remote import Reply, ServerTotals
 
 HEADER = "Server-Timing"
 MOST_HEADS = 65_536
-"""Replies whose heads are kept, the last ones: 16 MB."""
+"""The heads of this many last replies are kept: 16 MB."""
 
 MOST_NS = 10**15
-"""Eleven days: a longer time from a server is not the time of a request."""
+"""Eleven days: a longer time cannot be the time of a request."""
 
 PARTS = ("queue", "compute", "total")
 _LINE = re.compile(rb"\r\nserver-timing:([^\r]*)", re.IGNORECASE)
@@ -25,7 +25,7 @@ _DURATION = re.compile(rb"(\w+)\s*;\s*dur=(\d+(?:\.\d+)?)")
 
 
 class Heads(deque[bytes]):
-    """The heads of the last replies of a run. They are read after it: on the hot path one is only kept."""
+    """The heads of the last replies of a run. They are only kept on the hot path, and read after the run."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=MOST_HEADS)
@@ -47,12 +47,12 @@ def times_of(head: bytes) -> tuple[int, int, int] | None:
 
 
 def tells(reply: Reply) -> bool:
-    """Whether replies like this one say where the server's time went."""
+    """Whether replies like this one report the server's times."""
     return times_of(reply.head) is not None
 
 
 def from_heads(heads: Sequence[bytes]) -> Mapping[str, Any] | None:
-    """Medians over the replies; None where none says anything."""
+    """Returns the medians over the replies; None if no reply reports times."""
     told = [times for head in heads if (times := times_of(head)) is not None]
     if not told:
         return None

@@ -1,4 +1,4 @@
-"""One run's requests to the servers: opened and proven before LoadGen starts, summed up when it has ended."""
+"""The session of one run with its servers: opens and tries connections before LoadGen starts, sums up after the run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -46,7 +46,7 @@ from harness.wire.transport import Transport, transport
 _REHEARSAL_S = 0.1
 
 _CODINGS = 20
-"""Requests that are encoded and decoded to time it."""
+"""How many requests are encoded and decoded to measure the time that this takes."""
 
 
 class Session:
@@ -75,8 +75,8 @@ class Session:
         reader = stream_reader(self._remote)
         if self._slos and reader is None:
             raise ConfigError(
-                f"--slo {self._slos[0]}: the answers are not streams, so their tokens have no times: drop it, or "
-                "ask a language model with --backend openai, without stream=off"
+                f"--slo {self._slos[0]} needs token times, but the server does not stream: drop it, or "
+                "use --backend openai without stream=off"
             )
         self._urls = config.url
         self._timeout_s = self._longest_s(config, slowest_ns)
@@ -100,11 +100,11 @@ class Session:
             check_here(self._flights.peers())
 
     def _longest_s(self, config: RunConfig, slowest_ns: int) -> float:
-        """For one request."""
+        """Returns the time-out of one request."""
         return request_timeout_s(config, slowest_ns)
 
     def _all_connections(self) -> int:
-        """To all servers together."""
+        """Returns the number of connections to all servers together."""
         return self._connections * len(self._urls)
 
     def _transport(self, config: RunConfig, servers: Sequence[Server]) -> Transport:
@@ -118,10 +118,10 @@ class Session:
         )
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
-        """Answers one request on each connection, and measures what the client can do at most.
+        """Answers one request on each connection, and measures the client's ceiling and floor.
 
-        loaded: dataset indices. The kernel's first stamps on a connection may be old: they are used up here. A
-        ConfigError where one of the servers gives no answer of this model.
+        loaded: dataset indices. The kernel's first stamps on a connection may be stale; these requests use them up.
+        Raises ConfigError if a server does not answer with this model.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -136,10 +136,10 @@ class Session:
                 answered.add(server)
                 self._look_at(reply, loaded)
         self._rest()
-        # A server that refuses some requests only is busy, which the run counts.
+        # A server that refuses only some requests is busy; the run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
-                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or have it serve the same "
+                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make it serve the same "
                 "model as the others"
             )
         try:
@@ -153,11 +153,11 @@ class Session:
                 self._max_batch,
                 self._encode,
             )
-        except Exception as e:  # noqa: BLE001 - told in the result, and no fault of the server's
+        except Exception as e:  # noqa: BLE001 - reported in the result, and not the server's fault
             self._no_ceiling = type_and_text(e)
 
     def _rehearsed(self, loaded: Sequence[int]) -> Iterator[tuple[int, Reply]]:
-        """The server's number and the reply of a request on each connection. Raises what one of them failed with."""
+        """Yields the server's number and the reply of one request per connection. Raises the error of a failed one."""
         pending = self._all_connections()
         for _ in range(pending):
             self._flights.submit(Flight([0] * self._max_batch, self._batch(loaded), 0))
@@ -171,13 +171,13 @@ class Session:
                 yield flight.server, flight.reply
 
     def _rest(self) -> None:
-        """Sees whether the servers close the connections of the rehearsal, before the run uses them."""
+        """Waits whether the servers close the connections of the rehearsal, before the run uses them."""
         end_s = monotonic() + _REHEARSAL_S
         while (left_s := end_s - monotonic()) > 0:
             self._flights.turn(left_s)
 
     def _refuse(self, flight: Flight, error: Exception) -> NoReturn:
-        """Raises what a request of the warm-up failed with, as a ConfigError where it is the server's."""
+        """Raises the error of a warm-up request, as a ConfigError if the server caused it."""
         url = self._urls[max(0, flight.server)]
         if flight.kind == "timeout":
             error = LateReply(str(error))
@@ -188,7 +188,7 @@ class Session:
         raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
-        """Notes what a reply reports of the server, and checks that the requested values can be measured."""
+        """Notes what a reply reports about the server, and checks that the requested values can be measured."""
         if server_times.tells(reply):
             self._heads = server_times.Heads()
         if self._slos:
@@ -199,10 +199,10 @@ class Session:
             self._json_ns = self._time_codings(reply, loaded)
 
     def prepare(self, loaded: Sequence[int]) -> None:
-        """Encodes the requests of the samples that LoadGen has had loaded; like loading, this is not part of a query.
+        """Encodes the requests of the samples that LoadGen has loaded; like loading, this is not part of a query.
 
-        A QDL may keep no queries, so with --qdl each request is encoded when it is due. Raises a ConfigError if the
-        samples are to be shared and cannot be.
+        A QDL must not cache queries, so with --qdl each request is encoded when it is due. Raises ConfigError if
+        the samples must be shared but cannot be.
         """
         if self._shared is not None:
             self._shared.place(loaded)
@@ -210,7 +210,7 @@ class Session:
             self._flights.prepare(loaded)
 
     def _time_codings(self, reply: Reply, loaded: Sequence[int]) -> int:
-        """Median ns to encode a request and to decode its reply."""
+        """Returns the median time in ns to encode a request and to decode its reply."""
         spent_ns = []
         for _ in range(_CODINGS):
             begun_ns = perf_counter_ns()
@@ -220,7 +220,7 @@ class Session:
         return int(median(spent_ns))
 
     def _check_counts(self, reply: Reply) -> None:
-        """A ConfigError where an SLO of tokens cannot be judged."""
+        """Raises ConfigError if an SLO of tokens cannot be judged."""
         assert isinstance(self._remote, HasReader)
         reader = self._remote.reader()
         try:
@@ -245,7 +245,7 @@ class Session:
         failures: Failures,
         complete: Any,
     ) -> DirectDispatcher | InlineRemoteDispatcher:
-        """complete: takes the responses in place of LoadGen."""
+        """complete: takes the responses instead of LoadGen; None for LoadGen."""
         most = merged_samples(self._max_batch, row)
         self._totals = self._totals_now()
         delivery = self._delivery_class(
@@ -269,7 +269,7 @@ class Session:
         return self._dispatcher
 
     def _totals_now(self) -> ServerTotals | None:
-        """Returns the statistics of one server without times in its replies; replicas' would cover one replica only."""
+        """Returns the statistics of the server, if there is only one and its replies have no times."""
         one = self._heads is None and len(self._urls) == 1
         return self._backend.totals() if one else None
 
@@ -286,7 +286,7 @@ class Session:
             self.nodes.close()
 
     def _peers(self) -> Iterator[Mapping[str, Any]]:
-        """The servers in the order of --url; with --qdl by their names, too."""
+        """Yields the servers in the order of --url; with --qdl, their names, too."""
         nodes = self.nodes.nodes if self.nodes is not None else [None] * len(self._urls)
         for url, (address, local), node in zip(
             self._urls, self._flights.peers(), nodes, strict=True
@@ -300,7 +300,7 @@ class Session:
             }
 
     def summary(self, failures: Failures) -> Mapping[str, Any]:
-        """`client` of the last message."""
+        """Returns `client` of the last message."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
@@ -325,12 +325,12 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Why the servers were given up, or those that were gone while others answered; '' for neither."""
+        """Returns why the servers were given up, or which servers were gone while others answered; '' for neither."""
         if self._flights.gone is not None:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())
         return "; ".join(
-            f"{self._urls[number]}, in whose place others answered: {one_line(error)}"
+            f"{self._urls[number]}, whose queries other servers answered: {one_line(error)}"
             for number, error in refused
         )
 

@@ -1,4 +1,4 @@
-"""Puts the loaded samples into memory that the server reads: requests then name them, and carry no tensor."""
+"""Puts the loaded samples into memory that the server reads: requests then refer to it and contain no tensor."""
 
 import mmap
 import os
@@ -18,29 +18,29 @@ _ALIGNED_BYTES = 64
 _DONE = (200, 0)
 """Statuses over HTTP and over gRPC."""
 _MODE = 0o600
-"""Mode of the file: users who may not read it here do not learn the samples."""
+"""Mode of the file: no other user may read the samples."""
 
 
 def shares_samples(remote: Remote) -> SharesSamples | None:
-    """The plug-in, where its options ask for shared memory."""
+    """Returns the plug-in if its options request shared memory, else None."""
     return remote if isinstance(remote, SharesSamples) and remote.shares else None
 
 
 def check_here(peers: Sequence[tuple[str, bool]]) -> None:
-    """A ConfigError where a server is on another machine. peers: address, and whether it is on this one."""
+    """Raises ConfigError if a server is on a different machine. peers: address, and whether it is on this machine."""
     for address, is_local in peers:
         if not is_local:
             raise ConfigError(
-                f"--backend-option encoding=shm: the server at {address} is on another machine, which cannot "
-                "read this one's memory: drop the option"
+                f"--backend-option encoding=shm: the server at {address} is on a different machine and cannot "
+                "read this machine's memory: drop the option"
             )
 
 
 class SharedSamples:
     """The samples of a dataset that are loaded now, in one region of shared memory.
 
-    The region's file is removed as soon as the servers have mapped it. `close` has the servers release
-    the region, or the supervisor does if this process ends earlier.
+    The region's file is removed as soon as the servers have mapped it. `close` makes the servers release
+    the region; if this process ends earlier, the supervisor does.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SharedSamples:
         self._requests: dict[int, Request] = {}
 
     def place(self, indices: Sequence[int]) -> None:
-        """Shares the loaded samples and drops the earlier ones. Raises ConfigError if memory is short or a server refuses."""
+        """Shares the loaded samples, drops earlier ones. Raises ConfigError if memory is short or a server refuses."""
         self._detach()
         remote, batch = self._remote, self._dataset.batch
         offsets, end = {}, 0
@@ -88,12 +88,12 @@ class SharedSamples:
             said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))
             raise ConfigError(
                 f"--backend-option encoding=shm: {link.server.address} cannot read this machine's shared "
-                f"memory: it answered {reply.status}: {said}: drop the option"
+                f"memory (status {reply.status}: {said}): drop the option"
             )
         self._attached.append(link)
 
     def request(self, indices: Sequence[int]) -> Request:
-        """The request for one sample that is loaded."""
+        """Returns the request for one loaded sample."""
         (index,) = indices
         return self._requests[index]
 
@@ -105,7 +105,7 @@ class SharedSamples:
             link.exchange_at_start(self._remote.detach(self._region, transport))
 
     def close(self) -> None:
-        """Raises nothing: the supervisor does it again."""
+        """Closes everything. Raises nothing: the supervisor repeats it."""
         with suppress(ConfigError):
             self._detach()
         for link in self._links:
@@ -114,11 +114,11 @@ class SharedSamples:
 
 @contextmanager
 def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
-    """Maps a new file of `size` bytes into memory until the block ends. Raises a ConfigError if there is no room."""
+    """Maps a new file of `size` bytes into memory until the block ends. Raises ConfigError if there is no room."""
     try:
         path.unlink(
             missing_ok=True
-        )  # of a run long ago that was killed together with its supervisor
+        )  # left by an old run that was killed together with its supervisor
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
     except OSError as e:
         raise ConfigError(

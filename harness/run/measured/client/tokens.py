@@ -1,4 +1,4 @@
-"""Counts the tokens of a run, as its replies report them."""
+"""Counts the tokens of a run, as the replies report them."""
 
 from array import array
 from collections import Counter
@@ -16,29 +16,30 @@ from harness.types import Array, Dataset
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 MOST_PER_CHUNK = 1.25
-"""Mean tokens of a chunk above which a chunk whose tokens are unknown is not taken for one token, nor below its inverse."""
+"""A chunk with unknown tokens counts as one token only if chunks have at most this many tokens on average, and at
+least the inverse."""
 
 NOTHING_COMPARED = dict.fromkeys(
     ("compared_prompts", "changed_prompts", "long_prompts", "long_answers"), 0
 )
-"""The part of the last message's `tokens` that compares a server's counts with what was sent, without a server."""
+"""The comparison of a server's counts with the sent prompts, in `tokens` of the last message, if there is no server."""
 
 COMPARE_S = 10.0
-"""Time for this comparison, at most: who waits for the last message gives the run up after minutes."""
+"""Most time for this comparison: after some minutes the supervisor stops waiting for the last message."""
 
 _LOADED = 256
-"""Samples that are loaded for it at once."""
+"""Samples that are loaded at once for this comparison."""
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
-"""Texts of one kind, and length of each, that are kept: they are the server's or the plug-in's own words."""
+"""How many texts of one kind are kept, and how long each may be: they come from the server or the plug-in."""
 
 
 class Streams:
     """Gaps between the arrivals of streams, kept as 16 bytes each."""
 
     def __init__(self, bound_ns: int | None = None) -> None:
-        """bound_ns: of the time between tokens; None without an SLO of it."""
+        """bound_ns: of the time between tokens; None without such an SLO."""
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
@@ -48,9 +49,9 @@ class Streams:
     def add(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, chunks: int, *, exact: bool
     ) -> int:
-        """Returns the tokens that were late by the bound, which is 0 without one.
+        """Returns how many tokens missed the bound; 0 without a bound.
 
-        arrivals: (stamp in ns, tokens so far), or chunks so far where not exact. chunks: that the server sent.
+        arrivals: (stamp in ns, tokens so far), or chunks so far if not exact. chunks: number that the server sent.
         """
         late, bound_ns = 0, self._bound_ns
         self._chunks += chunks
@@ -71,11 +72,11 @@ class Streams:
         return late
 
     def summary(self) -> dict[str, Any] | None:
-        """`streams` of the last message; None without a chunk.
+        """Returns `streams` of the last message; None without a chunk.
 
-        The time between tokens (ITL) is a gap divided by the tokens of its later arrival, once for each of them;
-        the further tokens of a first arrival came after no time. It is withheld where the tokens of a chunk are
-        unknown and too many to be one.
+        The time between tokens (ITL) is a gap divided by the tokens of its later arrival, and counts once per token.
+        For the tokens of a first arrival beyond its first one it is 0. It is None if the number of tokens per chunk
+        is unknown and too far from one.
         """
         if not self._chunks:
             return None
@@ -99,7 +100,7 @@ class Streams:
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
-    """A percentile of values that count as often as their weight, as `percentile_ns`; None where nothing counts."""
+    """Returns percentiles of weighted values, as defined by `percentile_ns`; None if all weights are 0."""
     order = np.argsort(values, kind="stable")
     ends = np.cumsum(weights[order])
     if not len(ends) or not ends[-1]:
@@ -121,13 +122,15 @@ class Tokens:
     """Sums over the answers of a run. Used by one thread."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
-        """itl_bound_ns: of the SLO of the time between tokens; None without one."""
+        """itl_bound_ns: bound of the SLO on the time between tokens; None without one."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
         self._from_cache = 0
-        # Dataset index -> tokens of the prompt, as the server told them first, and of its longest answer.
+        # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
-        self._varied = 0  # answers whose prompt had other tokens than at its first one
+        self._varied = (
+            0  # answers whose prompt had a different number of tokens than the first time
+        )
         self._contradictions: Counter[str] = Counter()
         self._doubts: Counter[str] = Counter()
         self._known: Counter[str] = Counter()
@@ -138,18 +141,18 @@ class Tokens:
     def stream(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, reader: StreamReader
     ) -> int:
-        """Returns the late tokens. arrivals: as Flight.chunks, of one answer. tokens: of it."""
+        """Returns the number of late tokens of one answer. arrivals: as Flight.chunks. tokens: of the answer."""
         return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
 
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Adds an answer of this process; returns its late tokens. stamps_ns: of each token. index: as `add`."""
+        """Adds an answer of this process; returns its late tokens. stamps_ns: per token. index: as in `add`."""
         self.add(usage, index)
         count = len(stamps_ns)
         arrivals = [(ns, i) for i, ns in enumerate(stamps_ns, 1)]
         return self._streams.add(arrivals, count, count, exact=True)
 
     def add(self, usage: Usage, index: int) -> None:
-        """usage: of one answer. index: of its sample in the dataset."""
+        """Adds the usage of one answer. index: dataset index of its sample."""
         self._answers += 1
         if usage.input is not None:
             self._varied += self._prompts.setdefault(index, usage.input) != usage.input
@@ -172,7 +175,7 @@ class Tokens:
             _count(self._doubts, usage.doubt)
 
     def summary(self) -> dict[str, Any]:
-        """Returns `tokens` of the last message. A sum is None if a reply lacks its part, or without answers."""
+        """Returns `tokens` of the last message. A sum is None if a reply lacks it, or without answers."""
         answers = self._answers
         return {
             "answers": answers,
@@ -190,10 +193,10 @@ class Tokens:
         }
 
     def compared(self, remote: Remote, dataset: Dataset) -> Mapping[str, int]:
-        """Holds what the server counted against what was sent: prompts of token ids, and bounds of the others.
+        """Compares the server's counts with what was sent: exactly for prompts of token ids, by bounds for others.
 
-        Samples are loaded for it, after the run: a dataset that raises, or takes longer than COMPARE_S, then loses
-        the rest of this comparison, and no run.
+        This loads samples after the run. If the dataset raises or takes longer than COMPARE_S, only the rest of the
+        comparison is lost.
         """
         sent: dict[int, Sent] = {}
         if isinstance(remote, HasSent):
@@ -210,7 +213,7 @@ class Tokens:
         }
 
     def _load_sent(self, remote: HasSent, dataset: Dataset, sent: dict[int, Sent]) -> None:
-        """Adds what was sent of each sample, as far as the time allows."""
+        """Adds what was sent for each sample, as far as the time allows."""
         indices = [*{**self._prompts, **self._longest}]
         end_s = monotonic() + COMPARE_S
         for begin in range(0, len(indices), _LOADED):

@@ -1,1 +1,1 @@
-"""How queries reach the instances: threads, shared lists, deadlines, lengths."""
+"""Dispatchers, which hand queries to the instances: threads, shared lists, deadlines, lengths."""

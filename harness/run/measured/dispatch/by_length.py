@@ -13,9 +13,9 @@ Lengths = Callable[[Sequence[int]], Array]
 def by_length(
     ids: list[int], indices: list[int], lengths: Array, max_batch: int
 ) -> tuple[list[int], list[int]]:
-    """ids and indices in the order in which batches of `max_batch` are cut off them.
+    """Returns ids and indices in an order from which batches of `max_batch` can be cut.
 
-    The batches are shuffled, always in the same way: if they were sorted too, the first third of a
+    The batches are shuffled, always in the same way: if the batches were sorted, too, the first third of a
     run would be a different load than the last third. The shortest samples, which do not fill a
     batch, come last.
     """

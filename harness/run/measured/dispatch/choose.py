@@ -32,7 +32,7 @@ NAMES: Mapping[type[Dispatcher], str] = {
 def dispatcher_class(
     dispatch: str, config: RunConfig, instances: int, slowest_ns: int
 ) -> type[Dispatcher]:
-    """dispatch: of the scenario. slowest_ns: time of the slowest warm batch of any size."""
+    """Returns the class of the dispatcher. dispatch: of the scenario. slowest_ns: time of the slowest warm batch."""
     if dispatch != "queued":
         return InlineDispatcher if dispatch == "inline" else SlicedDispatcher
     if config.batch_wait_ns or config.dispatch == "deadline":
@@ -53,9 +53,9 @@ def make_dispatcher(
     lengths: Lengths | None,
     wide: Instance | None = None,
 ) -> Dispatcher:
-    """curve: measured (samples, ns), [] where the dispatcher does without. lengths: of the dataset's samples.
+    """Makes a dispatcher. curve: measured (samples, ns), [] if the dispatcher does not need it.
 
-    wide: answers queries that are alone, where the others are queued.
+    lengths: of the dataset's samples. wide: answers queries that are alone, if all other queries are queued.
     """
     issuer = journal.issuer()
     if cls is PlanningDispatcher:

@@ -1,6 +1,7 @@
-"""Plans Server's batches: samples wait for others (--batch-wait), batches keep the SLO (--dispatch deadline).
+"""Plans Server's batches: samples wait for others (--batch-wait), batches meet the SLO (--dispatch deadline).
 
-Without these options the dispatchers in threads.py and shared.py take samples that wait, as many as `core/batch_rule.py` says.
+Without these options, the dispatchers in threads.py and shared.py take as many waiting samples as `core/batch_rule.py`
+determines.
 """
 
 from bisect import bisect_right
@@ -20,8 +21,8 @@ from harness.types import Array
 class Deadlines:
     """Decides how many waiting samples make one batch, so that as few as possible are late.
 
-    A batch is answered at its end, so its oldest sample decides. A sample that is late whatever
-    is done does not hold others back, and is not overtaken: under load it would wait for ever.
+    All samples of a batch are answered at its end, so its oldest sample decides. A sample that will be late in any
+    case does not delay others. It is not overtaken either, because under load it would wait for ever.
     Used by one thread at a time.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known
@@ -34,13 +35,13 @@ class Deadlines:
         self._free_ns = [0] * instances
 
     def latest_start_ns(self, entry_ns: int, samples: int) -> int:
-        """When a batch of `samples` must start at the latest, if its oldest one came at `entry_ns`."""
+        """Returns the latest start of a batch of `samples` whose oldest sample arrived at `entry_ns`."""
         return entry_ns + self._bound_ns - self._curve[samples]
 
     def size(self, entry_ns: Array, now_ns: int, instance: int) -> int:
-        """The size of the batch that `instance` begins now.
+        """Returns the size of the batch that `instance` begins now.
 
-        entry_ns: (n,) when each waiting sample came, oldest first; 1 <= n <= largest batch.
+        entry_ns: (n,) arrival of each waiting sample, oldest first; 1 <= n <= largest batch.
         """
         count = len(entry_ns)
         chosen = count
@@ -50,7 +51,7 @@ class Deadlines:
         return chosen
 
     def _cut(self, left_ns: Array, now_ns: int, instance: int) -> int:
-        """left_ns: (n,) time until each sample is late, ascending."""
+        """Returns the size if some samples would be late. left_ns: (n,) time until each sample is late, ascending."""
         count, curve = len(left_ns), self._curve
         first = int(np.searchsorted(left_ns, curve[1]))  # earlier ones are late anyway
         if first == count:
@@ -68,10 +69,10 @@ class Deadlines:
 
 
 class PlanningDispatcher(QueuedDispatcher):
-    """A QueuedDispatcher whose batches wait for more samples, and keep the SLO where possible.
+    """A QueuedDispatcher whose batches wait for more samples, and meet the SLO if possible.
 
     wait_ns: how long a sample may wait for others, from its callback. entry_ns: the journal's
-    column. deadlines: None where a batch takes every sample that waits.
+    column. deadlines: None if a batch takes every waiting sample.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class PlanningDispatcher(QueuedDispatcher):
             return self._cut(size)
 
     def _wait_for_more(self) -> None:
-        """Adds waiting samples, and samples that come while the batch may still wait.
+        """Adds waiting samples, and samples that arrive while the batch may still wait.
 
         The batch stops waiting when it is full, when its oldest sample has waited long enough, or
         when that sample would otherwise be late.

@@ -1,4 +1,4 @@
-"""Dispatches Server's queries so that all cores together answer a query that is alone."""
+"""Dispatches Server's queries; all cores together answer a query that is alone."""
 
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -11,8 +11,8 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 
 
 class ElasticDispatcher(QueuedDispatcher):
-    """Gives a query the wide instance if no other query waits and every instance is idle. The first worker answers it,
-    and keeps the turn until its end: the cores of the other workers compute for it.
+    """Gives a query to the wide instance if no other query waits and every instance is idle. The first worker answers
+    it and keeps the turn until the end, because the other workers' cores compute for it.
 
     Two threads of one batch on one core take longer than one thread. So every thread is bound to a core, and only the
     first worker may call the wide instance, whose other threads are bound to the other cores.
@@ -26,7 +26,7 @@ class ElasticDispatcher(QueuedDispatcher):
         rule: BatchRule | None,
         wide: Instance,
     ) -> None:
-        """instances: bound to separate cores, the first one to the core that `wide` has."""
+        """instances: bound to separate cores, the first one to the core of `wide`."""
         self._wide = wide
         self._first = id(instances[0])
         self._handing = 0
@@ -43,7 +43,7 @@ class ElasticDispatcher(QueuedDispatcher):
                 if not self._is_alone():
                     return self._sized(mine)
                 self._handing += 1
-            self._handed.get()  # until the first worker, which waits for the turn, has it
+            self._handed.get()  # wait until the first worker has the turn
 
     def _take_as_first(self, mine: int) -> tuple[list[int], list[int], int] | None:
         while self._handing:

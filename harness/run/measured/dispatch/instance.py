@@ -1,6 +1,6 @@
 """Answers one batch on one copy of the model, stamps its stages and writes its journal row.
 
-Every sample of a batch is answered, whatever happens in the batch: LoadGen waits for ever for a
+Every sample of a batch is answered, even if the batch fails: LoadGen waits for ever for a
 lost sample. The hot path does no logging and makes no object per sample.
 """
 
@@ -27,15 +27,15 @@ class Failures:
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
-        """The traceback, whose last line is the error as one line, with the plug-in's name if the backend did not raise it."""
+        """The traceback. Its last line is the error as one line; if the dataset raised it, with the dataset's name."""
         self.kinds: dict[str, int] = {}
-        """Kind of failure -> samples; empty where no server answers."""
+        """Kind of failure -> samples; empty if no server answers."""
         self._lock = threading.Lock()
 
     def add(
         self, error: BaseException, samples: int, kind: str = "", dataset: Dataset | None = None
     ) -> None:
-        """dataset: whose batch() raised the error."""
+        """dataset: the dataset whose batch() raised the error; None if it did not."""
         with self._lock:
             if not self.first:
                 lines = traceback.format_exception(error)
@@ -47,7 +47,7 @@ class Failures:
 
 
 class Responder(Protocol):
-    """Completes a batch in LoadGen, with answers or without. Returns the wall clock at the call."""
+    """Completes a batch in LoadGen, with or without answers. Returns the wall clock at the call."""
 
     def complete(self, ids: Sequence[int], answers: Any, /) -> int: ...
 
@@ -55,7 +55,7 @@ class Responder(Protocol):
 
 
 def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]], Batch]:
-    """Makes batches of dataset indices, where both can do so in the backend's own memory."""
+    """Returns a function that makes batches of dataset indices, in the backend's memory if both support it."""
     if not (isinstance(backend, HasBuffers) and isinstance(dataset, HasBatchInto)):
         return dataset.batch
     buffers, plain, copied = backend.buffers, dataset.batch, dataset.batch_into
@@ -116,7 +116,7 @@ class Instance:
             outputs = self._infer(batch)
             inferred = wall_ns()
             answers = self._postprocess(outputs, indices)
-            # Assignment into the buffer would broadcast a wrong shape silently.
+            # An assignment into the buffer would silently broadcast a wrong shape.
             if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
@@ -127,7 +127,7 @@ class Instance:
             self._failures.add(e, len(ids), dataset=self._dataset if in_batch else None)
             postprocessed = wall_ns()
             completed = self._responder.complete_empty(ids)
-        else:  # after the answer: the check is no part of the latency
+        else:  # after the answer, because the check must not add to the latency
             failed = int(self._not_finite(outputs, answers))
             if failed:
                 self._failures.add(ValueError(NOT_FINITE), len(ids))

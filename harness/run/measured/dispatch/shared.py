@@ -1,10 +1,10 @@
-"""Lets Server's issuing thread answer too, for fast models.
+"""Lets Server's issuing thread answer, too, for fast models.
 
-A model that takes microseconds costs less than handing the GIL from LoadGen's thread to a worker
+A model that takes microseconds needs less time than handing the GIL from LoadGen's thread to a worker
 and back. So the callback itself takes the waiting samples and runs them on the first instance,
 and wakes other instances only when there is enough work to share. LoadGen cannot issue during this time,
-but hands over all queries that became due in one call afterwards (`server_coalesce_queries`). With
-a slow model free instances would wait for that call, so slow models get a QueuedDispatcher.
+but then issues all queries that became due in one call (`server_coalesce_queries`). With
+a slow model, free instances would wait for that call, so slow models get a QueuedDispatcher.
 """
 
 import threading
@@ -20,21 +20,21 @@ from harness.run.measured.dispatch.threads import WORKER
 
 LARGEST_BATCH_NS = 2 * NS_PER_MS
 """Models whose slowest warm-up batch is faster than this share the issuing thread: a query waits no
-longer than that for LoadGen's thread."""
+longer than this for LoadGen's thread."""
 
 SPLIT_FROM = 8
-"""Samples: fewer are not worth waking another instance for. Chosen by interleaved runs with 1, 2, 8
-and never (docs/decisions/run.md)."""
+"""Samples: for fewer, no other instance is woken. Chosen by interleaved runs with 1, 2, 8 and never
+(docs/decisions/run.md)."""
 
 _Batch = tuple[list[int], list[int], int]
 
 
 class SharedDispatcher:
-    """The first instance belongs to the issuing thread, each other one to a worker.
+    """The first instance belongs to the issuing thread, every other instance to a worker.
 
-    One lock guards the waiting samples. A batch is cut off their front, so it is contiguous in
-    issue order. Only the batch is copied: copying the rest each time would be quadratic work. A
-    worker is idle from the moment it finds no sample until the issuing thread wakes it.
+    One lock guards the waiting samples. A batch is cut from their front, so it is contiguous in
+    issue order. Only the batch is copied: copying the rest each time would take quadratic time. A
+    worker is idle from the moment when it finds no sample until the issuing thread wakes it.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -44,7 +44,7 @@ class SharedDispatcher:
         self._lock = threading.Lock()
         self._ids: list[int] = []
         self._indices: list[int] = []
-        self._waiting = 0  # samples, at the end of both lists
+        self._waiting = 0  # number of waiting samples, at the end of both lists
         self._first = 0
         self._idle = 0
         self._woken = 0
@@ -65,7 +65,7 @@ class SharedDispatcher:
             self._own(*batch, wall_ns())
 
     def _take_own(self) -> _Batch | None:
-        """The issuing thread's share of the waiting samples; wakes idle workers for the rest."""
+        """Takes the issuing thread's share of the waiting samples; wakes idle workers for the rest."""
         with self._lock:
             waiting = self._waiting
             if not waiting:
@@ -82,7 +82,7 @@ class SharedDispatcher:
         return batch
 
     def _cut(self, count: int) -> _Batch:
-        """The first `count` waiting samples. Called with the lock held."""
+        """Takes the first `count` waiting samples. Called with the lock held."""
         ids, indices, first, waiting = self._ids, self._indices, self._first, self._waiting
         self._first, self._waiting = first + count, waiting - count
         start = len(ids) - waiting

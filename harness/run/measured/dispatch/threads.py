@@ -16,11 +16,11 @@ from harness.run.measured.dispatch.by_length import Lengths, by_length
 from harness.run.measured.dispatch.instance import Instance
 
 WORKER = "instance-"
-"""How the names of worker threads begin."""
+"""Prefix of the names of worker threads."""
 
 
 class Dispatcher(Protocol):
-    """issue: LoadGen's callback, on its issuing thread; it must not raise.
+    """Hands queries to instances. issue: LoadGen's callback, on its issuing thread; it must not raise.
 
     stop: returns when every worker has ended.
     """
@@ -31,7 +31,7 @@ class Dispatcher(Protocol):
 
 
 class InlineDispatcher:
-    """The callback itself answers: a hop to another thread costs 25 us, a direct call 1 us."""
+    """Answers in the callback itself: a switch to a different thread costs 25 us, a direct call 1 us."""
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
         self._answer = instances[0].answer
@@ -50,11 +50,11 @@ class InlineDispatcher:
             self._answer(ids[start:end], indices[start:end], first + start, wall_ns())
 
     def stop(self) -> None:
-        """There is no thread to stop."""
+        """Does nothing: there is no thread."""
 
 
 class _Workers:
-    """One thread for each instance. All threads take jobs from one queue; None ends a worker."""
+    """One thread per instance. All threads take jobs from one queue; None ends a worker."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._threads = [
@@ -85,10 +85,10 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 
 
 class SlicedDispatcher(_Workers):
-    """Offline: all samples come in one call, and workers take slices by a shared counter.
+    """Offline: all samples arrive in one call, and workers take slices with a shared counter.
 
     The counter is a range iterator: taking the next value is one step under the GIL. Samples that
-    differ in length are first sorted into batches of similar length; that time is measured too.
+    differ in length are first sorted into batches of similar length; the sorting is part of the measured time.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class SlicedDispatcher(_Workers):
 
 
 class QueuedDispatcher(_Workers):
-    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes a batch of what waits.
+    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes a batch of the waiting samples.
 
-    Batches grow by themselves under load and never wait when idle. One worker takes at a time, so
-    that a batch is contiguous in issue order; the others wait for their turn. Only the batch is copied
-    from what waits, and what was taken is dropped once it is half of it: anything else is quadratic.
+    Batches grow under load and never wait when idle. Only one worker takes samples at a time, so
+    that a batch is contiguous in issue order; the other workers wait for their turn. Only the batch is copied
+    from the lists, and taken samples are deleted once they fill half of a list: anything else is quadratic.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class QueuedDispatcher(_Workers):
         issuer: Issuer,
         rule: BatchRule | None = None,
     ) -> None:
-        """rule: None takes all that waits, up to max_batch."""
+        """rule: decides the size of a batch; None: all waiting samples, up to max_batch."""
         super().__init__(instances)
         self._max_batch = max_batch
         self._issued = issuer.issued
@@ -150,7 +150,7 @@ class QueuedDispatcher(_Workers):
         self._turn = threading.Lock()
         self._ids: list[int] = []
         self._indices: list[int] = []
-        self._next = 0  # where what waits begins, in both lists
+        self._next = 0  # where the waiting samples begin, in both lists
         self._taken = 0
         self._answering = dict.fromkeys(map(id, instances), False)
         self.start()
@@ -166,12 +166,12 @@ class QueuedDispatcher(_Workers):
             answering[mine] = False
 
     def _take(self, mine: int) -> tuple[list[int], list[int], int] | None:
-        """A batch of the waiting samples; blocks for the first one. None when closed. mine: of the instance."""
+        """Takes a batch of the waiting samples; blocks until there is one. None when closed. mine: instance's id."""
         with self._turn:
             return self._sized(mine) if self._some_wait() else None
 
     def _sized(self, mine: int) -> tuple[list[int], list[int], int]:
-        """The next batch, in the size of the rule. Some samples wait."""
+        """Takes the next batch, with the rule's size. Some samples must be waiting."""
         waiting = len(self._ids) - self._next
         if self._rule is None:
             size = min(waiting, self._max_batch)
@@ -182,14 +182,14 @@ class QueuedDispatcher(_Workers):
         return self._cut(size)
 
     def _some_wait(self) -> bool:
-        """Blocks for the first sample, where none waits, and adds all that was issued since; False when closed."""
+        """Blocks until a sample waits, and adds all samples that were issued since; False when closed."""
         if self._next == len(self._ids) and not self._wait():
             return False
         self._gather()
         return True
 
     def _wait(self) -> bool:
-        """Blocks for the first sample, where none waits; False when closed."""
+        """Blocks until the next samples are issued; False when closed."""
         item = self._queue.get()
         if item is None:
             return False
@@ -198,7 +198,7 @@ class QueuedDispatcher(_Workers):
         return True
 
     def _gather(self) -> None:
-        """Adds all that was issued since."""
+        """Adds all samples that were issued since."""
         queue = self._queue
         while not queue.empty():
             more = queue.get()
@@ -209,7 +209,7 @@ class QueuedDispatcher(_Workers):
             self._indices += more[1]
 
     def _cut(self, size: int) -> tuple[list[int], list[int], int]:
-        """The first `size` waiting samples."""
+        """Takes the first `size` waiting samples."""
         ids, indices, start, first = self._ids, self._indices, self._next, self._taken
         end = start + size
         self._taken = first + size

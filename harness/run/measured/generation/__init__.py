@@ -1,1 +1,1 @@
-"""Answers with a language model of this machine, a token at a time."""
+"""Answers with a language model on this machine, one token at a time."""

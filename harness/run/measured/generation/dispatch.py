@@ -1,4 +1,4 @@
-"""Hands samples to language models: in the callback (streams), or to a thread for each instance."""
+"""Hands samples to language models: in the callback (streams), or to one thread per instance."""
 
 import threading
 from collections import deque
@@ -17,19 +17,19 @@ GENERATING, INLINE_GENERATING = "generating", "inline, generating"
 def generating_dispatcher(
     dispatch: str, instances: Sequence[GeneratingInstance], issuer: Issuer
 ) -> tuple[Dispatcher, str]:
-    """A dispatcher and its name. dispatch: of the scenario."""
+    """Returns a dispatcher and its name. dispatch: of the scenario."""
     if dispatch == "inline":
         return InlineGeneratingDispatcher(instances, issuer), INLINE_GENERATING
     return GeneratingDispatcher(instances, issuer), GENERATING
 
 
 def _samples(ids: Sequence[int], indices: Sequence[int], first: int) -> Iterator[Sample]:
-    """first: issue order of the first sample."""
+    """Yields the samples of one callback. first: issue order of the first sample."""
     return map(Sample, ids, indices, range(first, first + len(ids)))
 
 
 class InlineGeneratingDispatcher:
-    """The callback itself generates the answers to its query."""
+    """Generates the answers to a query in the callback itself."""
 
     def __init__(self, instances: Sequence[GeneratingInstance], issuer: Issuer) -> None:
         self._instance = instances[0]
@@ -44,13 +44,14 @@ class InlineGeneratingDispatcher:
             instance.step()
 
     def stop(self) -> None:
-        """There is no thread to stop."""
+        """Does nothing: there is no thread."""
 
 
 class GeneratingDispatcher:
-    """One thread for each instance. Before each step it takes of the waiting samples what it has room for.
+    """Runs one thread per instance. Before each step, the thread takes waiting samples, as many as the instance has
+    room for.
 
-    While several instances have room, each takes its share of those that wait.
+    While several instances have room, each takes its share of the waiting samples.
     """
 
     def __init__(self, instances: Sequence[GeneratingInstance], issuer: Issuer) -> None:
@@ -78,7 +79,7 @@ class GeneratingDispatcher:
             instance.step()
 
     def _take(self, instance: GeneratingInstance) -> list[Sample] | None:
-        """Waits for a sample only where the instance has none in work. None: there will be no more."""
+        """Takes samples; waits for one only if the instance is idle. Returns None if there will be no more."""
         with self._changed:
             while not self._waiting:
                 if not instance.is_idle:

@@ -1,7 +1,7 @@
-"""Generates the answers of a language model: samples join at each step, and leave when they are answered.
+"""Generates the answers of a language model: samples join at any step, and leave when they are answered.
 
-Such samples never form a batch: each sample has a separate row in the journal, with the stamp of its first token.
-`infer` is then the time from the step that computes the prompt to the last token. Samples share this time.
+These samples never form a batch: each sample has a separate row in the journal, with the stamp of its first token.
+`infer` is then the time from the step that computes the prompt to the last token. Several samples share this time.
 """
 
 import threading
@@ -28,32 +28,32 @@ class Sample(NamedTuple):
     """One sample that LoadGen has issued."""
 
     sample_id: int
-    """LoadGen's."""
+    """LoadGen's id of the sample."""
     dataset_index: int
     order: int
-    """In the order of issue."""
+    """Position in the order of issue."""
 
 
 class Generated:
     """The tokens of a run, over all instances. Any thread may add."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
-        """itl_bound_ns: of the SLO of the time between tokens; None without one."""
+        """itl_bound_ns: bound of the SLO on the time between tokens; None without one."""
         self._tokens = Tokens(itl_bound_ns)
         self._lock = threading.Lock()
 
     def add(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Returns the late tokens. stamps_ns: of each token of one answer. index: of its sample in the dataset."""
+        """Returns how many tokens were late. stamps_ns: of an answer's tokens. index: the sample's dataset index."""
         with self._lock:
             return self._tokens.generated(stamps_ns, usage, index)
 
     def summary(self) -> Mapping[str, Any]:
-        """`tokens` of the last message. No server counts otherwise than the harness, so nothing is compared."""
+        """Returns `tokens` of the last message. There is no server with its own counts, so nothing is compared."""
         return {**self._tokens.summary(), **NOTHING_COMPARED}
 
 
 class _InWork:
-    """A sample and its stamps, wall clock in ns."""
+    """A sample that is being answered, and its stamps: wall clock in ns."""
 
     __slots__ = ("begun_ns", "sample", "taken_ns", "tokens_ns")
 
@@ -64,9 +64,9 @@ class _InWork:
 
 
 class GeneratingInstance:
-    """One copy of a language model with all it needs to answer. Used by one thread at a time.
+    """One copy of a language model with all that it needs to answer. Used by one thread at a time.
 
-    Every sample is answered, whatever happens: LoadGen waits for ever for a lost one.
+    Every sample is answered, even after an error: LoadGen waits for ever for a lost sample.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class GeneratingInstance:
 
     @property
     def room(self) -> int:
-        """Samples that can be added and join at the next step."""
+        """How many samples can be added to join at the next step."""
         return self._backend.max_batch - len(self._in_work)
 
     @property
@@ -107,7 +107,7 @@ class GeneratingInstance:
         return not self._in_work
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """They join at the next step; those that cannot are answered as failed."""
+        """Adds samples, which join at the next step. Samples that cannot be begun are answered as failed."""
         taken_ns = wall_ns()
         for sample in samples:
             work = _InWork(sample, taken_ns)
@@ -121,7 +121,7 @@ class GeneratingInstance:
                 self._in_work[one] = work
 
     def step(self) -> None:
-        """One token for each sample in work; those that are complete are answered."""
+        """Generates one token for each active sample, and answers the samples that are complete."""
         if self.is_idle:
             return
         begun_ns = wall_ns()
@@ -133,7 +133,7 @@ class GeneratingInstance:
             self._fail(failed, e)
             return
         stamp_ns = wall_ns()
-        begun: list[tuple[int, int]] = []  # id of the sample and of its first token
+        begun: list[tuple[int, int]] = []  # ids of the sample and of its first token
         done: list[tuple[Answering, _InWork]] = []
         for one in answered:
             work = self._in_work[one]
@@ -182,9 +182,9 @@ class GeneratingInstance:
     def _fail(
         self, works: Sequence[_InWork], error: BaseException, dataset: Dataset | None = None
     ) -> None:
-        """dataset: whose batch() raised the error."""
+        """Answers samples as failed. dataset: the dataset whose batch() raised the error; None if it did not."""
         self._failures.add(error, len(works), dataset=dataset)
-        if self._tells_first:  # LoadGen takes no answer before its first token
+        if self._tells_first:  # LoadGen refuses an answer before its first token
             silent = [work.sample.sample_id for work in works if not work.tokens_ns]
             if silent:
                 self._responder.first_tokens(silent, [None] * len(silent))

@@ -1,1 +1,1 @@
-"""A set of models in one run: the dataset, the backend and the instances behind LoadGen's one SUT."""
+"""A set of models in one run: the dataset, the backend and the instances of LoadGen's only SUT."""

@@ -1,4 +1,4 @@
-"""The samples of a set of models as one dataset: each is a sample of one model's own dataset."""
+"""The samples of a set of models as one dataset: each sample comes from one model's dataset."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,22 +8,22 @@ import numpy as np
 from harness.types import Array, Batch, Dataset
 
 HELD = 32
-"""The most samples of one model's dataset that a run holds: the model gets these inputs in turns."""
+"""Most samples of one model's dataset that a run loads: the model gets these inputs in turns."""
 
 
 class Request(NamedTuple):
-    """A batch of one sample for one of the models; it has what a Batch has."""
+    """A batch of one sample for one of the models; it has all fields of a Batch."""
 
     size: int
     inputs: Mapping[str, Array]
     model: int
-    """Its number in the set."""
+    """The model's number in the set."""
     indices: Sequence[int]
     """Index of the sample in the model's dataset."""
 
 
 class SetDataset:
-    """Sample i is of the model `models[i]`, whose samples are taken in turns."""
+    """A dataset whose sample i is for the model `models[i]`; the samples of each model are taken in turns."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class SetDataset:
         models: Array,
         about: Mapping[str, Any],
     ) -> None:
-        """datasets: of each model, entries may be the same. held: samples of each that may be loaded at once.
+        """datasets: one per model, possibly with equal entries. held: samples of each that may be loaded at once.
 
-        models: (samples,) numbers of the models. about: `describe`.
+        models: (samples,) numbers of the models. about: result of `describe`.
         """
         self._datasets = datasets
         self.synthetic = all(getattr(each, "synthetic", False) for each in datasets)
@@ -65,7 +65,7 @@ class SetDataset:
         return Request(batch.size, batch.inputs, model, own)
 
     def of(self, index: int) -> Dataset:
-        """The model's own dataset that the sample is of."""
+        """Returns the model's dataset from which the sample comes."""
         return self._datasets[self._models[index]]
 
     def label(self, _index: int, /) -> object:
@@ -75,7 +75,7 @@ class SetDataset:
         return self._about
 
     def _by_dataset(self, indices: Sequence[int]) -> list[tuple[Dataset, list[int]]]:
-        """Each dataset that the samples are of, with its own indices, each once."""
+        """Returns each dataset from which the samples come, with its own indices, each once."""
         wanted: dict[int, tuple[Dataset, set[int]]] = {}
         for index in indices:
             dataset = self.of(index)

@@ -1,4 +1,4 @@
-"""Answers one sample with its model from the cache: takes the stamps, writes the row, leaves no sample unanswered."""
+"""Answers one sample with its model from the cache, even after an error: takes the stamps and writes the row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ _FAILED = ORIGINS.index("failed")
 
 
 def origin_of(lease: Lease[OpenModel]) -> int:
-    """Returns the model's origin, as its place in ORIGINS."""
+    """Returns the model's origin as an index of ORIGINS."""
     if lease.how in (HIT, JOINED):
         return ORIGINS.index(lease.how)
     tier = "source" if lease.loaded.from_source else "local"
@@ -28,7 +28,7 @@ def origin_of(lease: Lease[OpenModel]) -> int:
 
 
 def cache_summary(models: ResidentModels) -> Mapping[str, Any]:
-    """`models` of the last message: what the cache counted of each model, in the order of the set."""
+    """Returns `models` of the last message: the cache's counts per model, in the order of the set."""
     files = models.members.file_counts
     return {
         "resident": [asdict(counts) for counts in models.counts.values()],
@@ -37,7 +37,7 @@ def cache_summary(models: ResidentModels) -> Mapping[str, Any]:
 
 
 def as_bytes(answers: Answers) -> Ragged:
-    """One answer as a row of bytes: models differ in shape and type, LoadGen takes bytes."""
+    """Returns one answer as a row of bytes: models differ in shape and type, and LoadGen takes bytes."""
     row = answers.rows[0] if isinstance(answers, Ragged) else answers[0]
     return Ragged([np.frombuffer(np.ascontiguousarray(row).tobytes(), np.uint8)])
 
@@ -46,7 +46,7 @@ class SetBackend:
     """The models of a set as one backend, for the batches before and after LoadGen's run."""
 
     def __init__(self, models: ResidentModels, about: Mapping[str, Any]) -> None:
-        """about: `describe`."""
+        """about: result of `describe`."""
         self._models = models
         self._about = about
 
@@ -81,7 +81,7 @@ OF_THE_MODELS = Postprocess(_as_they_are, _unchecked)
 
 
 class SetInstance(Instance):
-    """One worker. Used by one thread at a time."""
+    """One worker, which answers with any model of the set. Used by one thread at a time."""
 
     __slots__ = (
         "_complete",
@@ -139,7 +139,7 @@ class SetInstance(Instance):
                 acquired = inferred = wall_ns()  # the load took this long to fail
             postprocessed = wall_ns()
             completed = self._fail(ids)
-        else:  # after the answer: the check is no part of the latency
+        else:  # after the answer, because the check must not add to the latency
             if steps.not_finite(outputs, answers):
                 failed = 1
                 self._fails(ValueError(NOT_FINITE), 1)

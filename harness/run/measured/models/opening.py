@@ -1,4 +1,4 @@
-"""Opens a set of models for a run: files, datasets, and each model once, timed."""
+"""Opens a set of models for a run: files and datasets; loads and times each model once."""
 
 import hashlib
 import json
@@ -31,9 +31,9 @@ class Opened(NamedTuple):
     backend: SetBackend
     dataset: SetDataset
     load_s: list[float]
-    """Load times of the models, one after the other."""
+    """Load times of the models, which were loaded one after another."""
     slowest_ns: int
-    """The longest load with its first answer."""
+    """Time of the slowest load together with its first answer."""
     resident_bytes: int
     """The largest number of bytes that the cache may hold."""
 
@@ -45,12 +45,12 @@ class _Tried(NamedTuple):
     held: int
     """Samples that may be loaded at once."""
     backend: Mapping[str, Any]
-    """The backend's own description."""
+    """The backend's description."""
     load_ns: int
     first_ns: int
     """Time of the first answer."""
     run_ns: int
-    """Time of the second one."""
+    """Time of the second answer."""
 
 
 def open_set(
@@ -60,10 +60,10 @@ def open_set(
     stack: ExitStack,
     progress: Callable[[int, int], None],
 ) -> Opened:
-    """Loads each model alone and answers two samples, so that no query meets a fault that is known by then.
+    """Loads each model alone and answers two samples, so that faults show before the first query.
 
-    progress: called with models done and their total. A ConfigError where a file is missing, or a model cannot
-    answer a single sample.
+    progress: called with the number of models done and their total. Raises ConfigError if a file is missing, or if a
+    model cannot answer a single sample.
     """
     places = places_of(config, models)
     copies = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-models-")))
@@ -120,7 +120,7 @@ def open_set(
 def _try_all(
     config: RunConfig, models: ModelSet, members: Members, progress: Callable[[int, int], None]
 ) -> list[_Tried]:
-    """Copies of one file are tried once."""
+    """Tries each model; copies of one file are tried once."""
     members.open(0).stack.close()  # not timed: the first load of a process also imports
     known: dict[tuple[Path | None, str, str], _Tried] = {}
     tried = []
@@ -142,8 +142,8 @@ def _try_one(config: RunConfig, members: Members, number: int, member: Member) -
         inputs = inputs_of(member.model, backend)
         if (fixed := batch_in_file(backend, inputs)) not in (None, 1):
             raise ConfigError(
-                f"--models: {member.name!r} takes batches of {fixed} samples, and a query has one: export it with "
-                "a batch that varies, or of one"
+                f"--models: {member.name!r} takes batches of {fixed} samples, but a query has one: export it with "
+                "a dynamic batch, or with a batch of one"
             )
         dataset = open_dataset(config, member.model, member.dataset, inputs)
         held = samples_held(dataset, member.dataset, member.model.performance_count)
@@ -160,7 +160,7 @@ def _try_one(config: RunConfig, members: Members, number: int, member: Member) -
 
 
 def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """By key: the value that all backends have in common, else each different value once, as one text."""
+    """Returns, by key, the value that all backends share; otherwise all distinct values as one text."""
     keys = dict.fromkeys(key for one in described for key in one)
     values = {
         key: list(dict.fromkeys(json.dumps(one.get(key), default=str) for one in described))
@@ -185,7 +185,7 @@ def _digest(models: ModelSet, places: list[Place], slots: list[int]) -> str:
 
 
 def _popularity(models: ModelSet) -> Mapping[str, Any]:
-    """The law with the one parameter that it has, if any."""
+    """Returns the law with its only parameter, if it has one."""
     law = models.content.popularity
     own = {"zipf": {"exponent": law.exponent}, "pareto": {"alpha": law.alpha}}
     return {"law": law.law, **own.get(law.law, {})}

@@ -1,1 +1,1 @@
-"""The driver's side of --nodes: what it asks the nodes, how it hands queries to them, what it keeps of each."""
+"""The driver's side of --nodes: control requests, dispatch of queries, and each node's journal."""

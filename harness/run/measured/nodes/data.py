@@ -1,4 +1,4 @@
-"""Stands in for the dataset where nodes have the samples: a batch is the indices of its samples."""
+"""Replaces the dataset if the nodes have the samples: a batch consists of the indices of its samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ class NodeData:
     """The driver's dataset, whose samples the nodes load."""
 
     def __init__(self, dataset: Dataset, load: Callable[[Sequence[int]], None]) -> None:
-        """load: has every node load samples in place of those that it has."""
+        """load: makes every node load samples and drop its earlier ones."""
         self._dataset = dataset
         self._load = load
         self.synthetic = bool(getattr(dataset, "synthetic", False))
@@ -28,7 +28,7 @@ class NodeData:
         self._load(indices)
 
     def unload(self, indices: Sequence[int]) -> None:
-        """The nodes keep them until they load others."""
+        """Does nothing: the nodes keep the samples until they load others."""
 
     def batch(self, indices: Sequence[int]) -> Batch:
         return Batch(len(indices), {INDICES: np.asarray(indices, np.int32)})

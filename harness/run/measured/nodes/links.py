@@ -1,4 +1,4 @@
-"""Talks to the nodes beside the run: their facts, the samples they load, their clocks and their journals."""
+"""Sends control requests to the nodes, outside the run's: for facts, loading samples, clocks and journals."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from harness.wire.http1 import BadReply
 from harness.wire.remote_backend import Link
 
 LOAD_LIMIT_S = 600.0
-"""Time in which a node loads the samples of a run."""
+"""Time limit for a node to load the samples of a run."""
 
 ASK_LIMIT_S = 10.0
 LEAVE_LIMIT_S = 1.0
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class NodeLink:
-    """A connection to one node, beside the run's. Raises ConfigErrors with the node's address."""
+    """A connection to one node, in addition to the run's. Raises ConfigErrors with the node's address."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(address=parse_address(url))
@@ -49,23 +49,23 @@ class NodeLink:
         except TypeError:
             raise ConfigError(
                 f"node-differs: {self.name} runs {about.get('version', 'another version')} of the harness, which reports "
-                "other facts: install the same version there"
+                "different facts: install the same version there"
             ) from None
 
     def load(self, run: bytes, indices: Sequence[int]) -> None:
-        """Has the node load these samples in place of those that it has, and forget its journal.
+        """Makes the node load these samples, drop its earlier ones and clear its journal.
 
-        run: who asks. A node that another run uses refuses.
+        run: identifies this run. A node that a different run uses refuses.
         """
         body = np.asarray(indices, "<i4").tobytes()
         self._asked(Request("/harness/load", body=(run, body)), LOAD_LIMIT_S)
 
     def leave(self, run: bytes) -> None:
-        """Lets another run have the node at once."""
+        """Releases the node, so that a different run can use it at once."""
         self._asked(Request("/harness/leave", body=(run,)), LEAVE_LIMIT_S)
 
     def clock(self) -> ClockOffset:
-        """How far the node's clock is ahead of this one."""
+        """Measures how far the node's clock is ahead of this machine's."""
         return clock_offset(self._ping)
 
     def _ping(self) -> Ping:
@@ -74,15 +74,15 @@ class NodeLink:
         return Ping(sent_ns, answer["arrived_ns"], answer["now_ns"], wall_ns())
 
     def journal(self) -> Array:
-        """(rows, 6) int64: received, taken, gathered, inferred, postprocessed, sent, in ns of the node's clock."""
+        """Returns (rows, 6) int64: received, taken, gathered, inferred, postprocessed, sent; ns on the node's clock."""
         reply = self._asked(Request("/harness/journal", method="GET"), ASK_LIMIT_S)
         rows: Array = np.frombuffer(bytes(reply.body), "<i8")
         if rows.size % _STAMPS:
-            raise ConfigError(f"{self.name}: its journal is cut off")
+            raise ConfigError(f"{self.name}: its journal is not complete")
         return rows.reshape(-1, _STAMPS)
 
     def host(self) -> dict[str, Any]:
-        """The node's machine since it loaded the samples, as `host` of result.json."""
+        """Returns the node's machine data since it loaded the samples, like `host` in result.json."""
         return self._json(Request("/harness/host", method="GET"))
 
     def _json(self, request: Request) -> dict[str, Any]:
@@ -102,16 +102,16 @@ class NodeLink:
             reply = self._links[limit_s].exchange(request)
         except (OSError, BadReply) as e:
             raise ConfigError(
-                f"--nodes: {self.name} does not answer: {one_line(e)}: is `serve --node` running there?"
+                f"--nodes: {self.name} does not answer ({one_line(e)}): is `serve --node` running there?"
             ) from e
         if reply.status == IN_USE:
             raise ConfigError(
-                f"--nodes: {self.name} works for another run: wait for its end, or name another node"
+                f"--nodes: {self.name} is in use by a different run: wait for its end, or list a different node"
             )
         if reply.status != _OK:
             said = one_line(bytes(reply.body[:300]).decode("utf-8", "replace"))
             raise ConfigError(
-                f"--nodes: {self.name} answered {reply.status} to {request.path}: {said}: it must be a `serve --node` of "
+                f"--nodes: {self.name} answered {reply.status} to {request.path} ({said}): it must be a `serve --node` of "
                 "this version"
             )
         return reply
@@ -122,28 +122,30 @@ class NodeLink:
 
 
 class NodeLinks:
-    """All nodes of a run, in the order of --nodes. They are asked at the same time."""
+    """All nodes of a run, in the order of --nodes. Requests go to all of them at the same time."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.links = [NodeLink(url) for url in urls]
         self._run = token_bytes(RUN_BYTES)
         self._loaded = False
         self.lost: set[int] = set()
-        """Numbers of nodes that are asked nothing more."""
+        """Numbers of lost nodes, which get no more requests."""
 
     @property
     def names(self) -> Sequence[str]:
         return [link.name for link in self.links]
 
     def facts(self) -> Mapping[str, NodeFacts]:
-        """By address. One ConfigError with every node that does not answer."""
+        """Returns facts by address. Raises one ConfigError with every node that does not answer."""
         found = self._each(NodeLink.facts)
         names: dict[str, str] = {}
         for number, facts in found.items():
             name = self.links[number].name
             other = names.setdefault(facts.process, name)
             if other != name:
-                raise ConfigError(f"--nodes: {other} and {name} are one node: drop one of them")
+                raise ConfigError(
+                    f"--nodes: {other} and {name} are the same node: drop one of them"
+                )
         return {self.links[number].name: facts for number, facts in found.items()}
 
     def load(self, indices: Sequence[int]) -> None:
@@ -151,7 +153,7 @@ class NodeLinks:
         self._each(lambda link: link.load(self._run, indices))
 
     def clocks(self) -> dict[int, ClockOffset]:
-        """By number; one node after the other, so that they do not disturb each other."""
+        """Returns clock offsets by number; measures one node after another, so that they do not disturb each other."""
         return {
             number: link.clock()
             for number, link in enumerate(self.links)
@@ -159,7 +161,7 @@ class NodeLinks:
         }
 
     def _each(self, ask: Callable[[NodeLink], _T]) -> dict[int, _T]:
-        """By number; without the lost ones."""
+        """Returns the result of `ask` by number, without the lost nodes."""
         here = [number for number in range(len(self.links)) if number not in self.lost]
         problems: list[str] = []
         found: dict[int, _T] = {}

@@ -1,4 +1,4 @@
-"""Opens the nodes of a run in the measured process, which then asks them as it asks servers."""
+"""Opens the nodes of a run in the measured process, which then sends them requests as it does to servers."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,17 +23,17 @@ from harness.wire.remote_backend import remote_backend
 _CLIENT = "kserve"
 
 BATCHES_AN_INSTANCE = 2
-"""Batches that a node holds for each instance: a computed batch and a waiting batch."""
+"""Batches that a node holds per instance: one being computed and one waiting."""
 
 MOST_CONNECTIONS = 4096
-"""To all nodes together: each is a descriptor."""
+"""Most connections to all nodes together: each takes a descriptor."""
 
 MOST_BLOCKING = 64
 """Connections that warm up and calibrate at the same time, one thread each."""
 
 
 def as_client(config: RunConfig) -> RunConfig:
-    """The configuration of the measured process, for which nodes are servers that it asks."""
+    """Returns the configuration of the measured process, which treats nodes as servers."""
     return replace(
         config,
         backend=_CLIENT,
@@ -73,12 +73,12 @@ class OpenNodes:
 
     @property
     def requests(self) -> Sequence[int]:
-        """Requests that each node may hold at once: for each instance a computed batch and a waiting batch.
+        """Requests that each node may hold at once: per instance, one batch being computed and one waiting.
 
-        In Server a request has the samples that came at once, mostly one, and the node forms the batches.
+        In Server, a request has the samples that arrived together, mostly one, and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
-        if scenario.streams:  # the next query comes when this one is answered
+        if scenario.streams:  # the next query is issued when this one is answered
             return [facts.instances for facts in self.facts]
         of_a_batch = 1 if scenario.all_at_once else self.max_batch
         most = max(BATCHES_AN_INSTANCE, MOST_CONNECTIONS // len(self.facts))
@@ -95,10 +95,10 @@ class OpenNodes:
         return min(facts.max_batch for facts in self.facts)
 
     def backends(self, model: Model, stack: ExitStack) -> list[Backend]:
-        """A blocking connection for each batch that a node may hold, as many as fit."""
+        """Returns one blocking connection per batch that a node may hold, up to MOST_BLOCKING."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        self.links.load([0])  # the backend asks for sample 0, to see what an answer looks like
+        self.links.load([0])  # the backend requests sample 0 to learn the form of an answer
         setup = BackendSetup(
             model=None,
             model_name=model.name,
@@ -120,9 +120,9 @@ class OpenNodes:
         return made
 
     def data(self, dataset: Dataset) -> Dataset:
-        """Returns what the driver loads and sends: the samples, or their indices.
+        """Returns the dataset of the driver, which sends the samples or only their indices.
 
-        Raises a ConfigError if the driver's data differ from the nodes' data.
+        Raises ConfigError if the driver's data differ from the nodes' data.
         """
         digest = dataset.describe().get("digest")
         nodes = dict(zip(self.links.names, self.facts, strict=True))
@@ -130,7 +130,7 @@ class OpenNodes:
         return dataset if self.config.inputs_on_wire else NodeData(dataset, self.links.load)
 
     def timeout_s(self, slowest_ns: int) -> float:
-        """A node that leaves a batch unanswered for so long is lost."""
+        """Returns the time after which a node with an unanswered batch is lost."""
         asked_ns = self.config.request_timeout_ns
         asked_s = REQUEST_TIMEOUT_S if asked_ns is None else asked_ns / 1e9
         slowest_ns = max(slowest_ns, *(facts.slowest_batch_ns for facts in self.facts))
@@ -142,7 +142,7 @@ class OpenNodes:
 
 
 def open_nodes(config: RunConfig, stack: ExitStack) -> OpenNodes:
-    """Asks all nodes; `stack` closes the connections. A ConfigError lists every difference."""
+    """Opens all nodes; `stack` closes the connections. Raises ConfigError with every difference."""
     links = NodeLinks(config.node_urls)
     stack.callback(links.close)
     facts = links.facts()

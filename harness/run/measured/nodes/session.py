@@ -1,4 +1,4 @@
-"""One run's queries to the nodes: the least loaded node first, batches that shrink at the end, rows of each node."""
+"""The session of one run with its nodes: their connections, the rows of their journals, and their clocks."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,17 +27,18 @@ from harness.wire.flight import Flight
 from harness.wire.node_flights import LOST, NodeFlights
 
 _ROW = re.compile(rb"\r\nserver-timing: row;desc=(\d{1,18}),", re.IGNORECASE)
-"""The part of a reply's head that names the batch's row in the node's journal."""
+"""The part of a reply's head with the number of the batch's row in the node's journal."""
 
 _STAMPS = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "sent_ns")
 """Columns of a node's journal, in order."""
 
 Answered = tuple[int, int, bytes, int, int]
-"""(issue order of the first sample, number of the node, head of the reply, before it was sent, when the reply arrived)."""
+"""(issue order of the first sample, number of the node, head of the reply, stamp before the request was sent, stamp of
+the reply's arrival)."""
 
 
 class NodeDelivery(Delivery):
-    """Keeps, for each answered batch, where its row in the node's journal is."""
+    """Keeps the position of each answered batch's row in the node's journal."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -97,10 +98,10 @@ class NodeSession(Session):
         return made
 
     def rows(self) -> Mapping[str, Array]:
-        """Columns of the batches whose rows the nodes gave back, in no order; call after the run.
+        """Returns columns of the batches whose rows the nodes reported, in no order; call after the run.
 
-        first: issue order of the batch's first sample. node: its number. asked_ns, arrived_ns: by this clock.
-        _STAMPS: by the node's clock.
+        first: issue order of the batch's first sample. node: number of the node. asked_ns, arrived_ns: on this
+        machine's clock. _STAMPS: on the node's clock.
         """
         links = self._opened.links
         links.lost |= {loss.number for loss in self._flights.losses}
@@ -112,7 +113,7 @@ class NodeSession(Session):
         return columns
 
     def _host(self, number: int) -> Mapping[str, Any]:
-        """Returns what a node reports of its machine, or why it does not."""
+        """Returns a node's report on its machine, or why there is none."""
         links = self._opened.links
         if number in links.lost:
             return {"host": None, "no_host": "the node was lost"}
@@ -135,12 +136,12 @@ class NodeSession(Session):
         }
 
     def _peers(self) -> Iterator[Mapping[str, Any]]:
-        """An address here is another machine's where a tunnel leads there, of Ray or of SSH."""
+        """Yields the peers. A local address may be a tunnel of Ray or SSH; the machine behind it is not local."""
         for peer, facts in zip(super()._peers(), self._opened.facts, strict=True):
             yield {**peer, "local": peer["local"] and facts.boot == boot_id()}
 
     def _node(self, number: int) -> Mapping[str, Any]:
-        """`nodes` of the last message."""
+        """Returns the node's part of `nodes` in the last message."""
         facts = self._opened.facts[number]
         before, after = self._before.get(number), self._after.get(number)
         loss = next((loss for loss in self._flights.losses if loss.number == number), None)
@@ -169,7 +170,7 @@ class NodeSession(Session):
 def _journals(
     links: Sequence[NodeLink], lost: set[int]
 ) -> tuple[Mapping[int, Array], Mapping[int, str]]:
-    """Journals by number, and why others have none."""
+    """Returns journals by number, and why other nodes have none."""
     found, reasons = {}, {}
     for number, link in enumerate(links):
         if number in lost:
@@ -183,7 +184,7 @@ def _journals(
 
 
 def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mapping[str, Array]:
-    """Columns of the batches with a row. A row that a reply names and the journal lacks is left out."""
+    """Returns columns of the batches with a row. Rows that the journal lacks are skipped."""
     first, node, rows, ways = [], [], [], []
     for order, number, head, asked_ns, arrived_ns in answered:
         match, journal = _ROW.search(head), journals.get(number)
@@ -206,10 +207,10 @@ def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mappi
 
 
 def exchanges(columns: Mapping[str, Array], number: int) -> Array:
-    """(batches, 4) of a node: asked, received there, sent there, arrived. Each batch is a ping of the data connection.
+    """Returns (batches, 4) stamps of a node: asked, received there, sent there, arrived. Each batch serves as a ping.
 
-    The node has the batch for all of the time between its own two stamps. What is left of the time between asked and
-    arrived was spent on the way, and the error of the offset is at most half of that.
+    The node has the batch between its two stamps. The rest of the time between asked and arrived was spent on the way,
+    and the error of the clock offset is at most half of that rest.
     """
     mine = columns["node"] == number
     names = ("asked_ns", "received_ns", "sent_ns", "arrived_ns")

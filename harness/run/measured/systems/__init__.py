@@ -1,1 +1,1 @@
-"""Room of the systems under test: what may answer LoadGen's queries in the measured process."""
+"""The systems under test, which answer LoadGen's queries in the measured process."""

@@ -1,4 +1,4 @@
-"""Chooses the system under test that a run asks for."""
+"""Chooses the system under test of a run."""
 
 from harness.models.cache.model_set import ModelSet
 from harness.run.measured.systems.generating import GeneratingModel
@@ -11,7 +11,7 @@ from harness.run.setup import Setup
 
 
 def system_for(setup: Setup) -> System:
-    """The system under test of a run, not yet opened."""
+    """Returns the system under test of a run, not yet opened."""
     if setup.config.node_urls:
         return ModelOnNodes(setup)
     if isinstance(setup.model, ModelSet):

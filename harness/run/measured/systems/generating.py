@@ -1,4 +1,4 @@
-"""A language model that runs in this process, and answers token by token."""
+"""A language model that runs in this process and answers token by token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +18,9 @@ from harness.run.setup import Setup
 
 
 class GeneratingModel(OneModel):
-    """Instances of a language model, each with sequences that come and go."""
+    """Instances of a language model; sequences join and leave each of them at any time."""
 
-    no_schedule = "a language model answers, and forms no batches"
+    no_schedule = "a language model answers without forming batches"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

@@ -22,7 +22,7 @@ from harness.types import HasUse
 
 
 class LocalModel(OneModel):
-    """Instances of a model, each answering a batch at a time."""
+    """Instances of a model, each of which answers one batch at a time."""
 
     _wide: Wide | None = None
     _dispatcher: type[Dispatcher]
@@ -81,13 +81,13 @@ class LocalModel(OneModel):
             lengths=preparation.lengths,
             wide=instance(len(instances), wide) if wide is not None else None,
         )
-        # Under a shared dispatcher LoadGen's thread is the first instance's.
+        # With a SharedDispatcher, LoadGen's thread runs the first instance.
         issuer = instances[0].cpus if self._dispatcher is SharedDispatcher else self._group.issuer
         return Dispatch(dispatcher, NAMES[type(dispatcher)], issuer)
 
 
 def _together(used: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """One summary of all instances: the largest of each number, and all texts."""
+    """Returns one summary of all instances: the maximum of each number, and all texts."""
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for each in used for name in each):
         values = [each[name] for each in used if name in each]

@@ -1,4 +1,4 @@
-"""A set of models of this process, opened when a query needs one and kept in a cache."""
+"""A set of models in this process; each is loaded when a query needs it, and kept in a cache."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,7 +21,7 @@ from harness.run.measured.systems.system import Dispatch, Progress, System
 class SetOfModels(System):
     """The models of --models."""
 
-    no_schedule = "a cache of models answers, whose times depend on what it holds"
+    no_schedule = "a cache of models answers, and its times depend on its content"
     no_probe = "each model of the set has different inputs"
     _opened: Opened
 
@@ -30,7 +30,7 @@ class SetOfModels(System):
         assert isinstance(models, ModelSet)
         self._opened = opened = open_set(self.config, models, group, stack, progress)
         self.load_s, self.slowest_ns = opened.load_s, opened.slowest_ns
-        backend: Any = opened.backend  # each of its batches names a model
+        backend: Any = opened.backend  # each of its batches has the number of a model
         dataset: Any = opened.dataset
         self.dataset, self.held = dataset, len(opened.dataset)
         self.answerers = [Answerer(backend, dataset, OF_THE_MODELS)] * group.instances
@@ -45,7 +45,7 @@ class SetOfModels(System):
         failures: Failures,
         complete: Complete | None,
     ) -> Dispatch:
-        """LoadGen's thread never loads a model."""
+        """Makes a QueuedDispatcher, so that LoadGen's thread never loads a model."""
         instances = [
             SetInstance(
                 self._opened.models,

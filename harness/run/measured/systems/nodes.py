@@ -18,7 +18,7 @@ from harness.types import Backend, Dataset, TensorSpec
 
 
 class ModelOnNodes(RemoteModel):
-    """Nodes of --nodes, asked as servers are."""
+    """Nodes of --nodes, which get requests like servers."""
 
     _nodes: OpenNodes
     _session: NodeSession
@@ -28,9 +28,7 @@ class ModelOnNodes(RemoteModel):
         self.config = as_client(setup.config)
         self._on_wire = setup.config.inputs_on_wire
         if not self._on_wire:
-            self.no_probe = (
-                "the nodes have the samples, and their inputs cannot be changed from here"
-            )
+            self.no_probe = "the nodes have the samples, so the driver cannot change the inputs"
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
         start = time.monotonic()
@@ -41,7 +39,7 @@ class ModelOnNodes(RemoteModel):
 
     @property
     def _takes_steps(self) -> bool:
-        return self._on_wire and super()._takes_steps  # else the nodes take them
+        return self._on_wire and super()._takes_steps  # otherwise the nodes run them
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:
         return self._nodes.backends(self._setup.model, stack)

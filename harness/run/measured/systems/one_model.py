@@ -1,4 +1,4 @@
-"""Opens one model with its dataset and steps, wherever it runs."""
+"""Opens one model with its dataset and steps, in this process or behind connections."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ class OneModel(System):
     _path: Path | None = None
     """The model's file."""
     _stack: ExitStack
-    """Closes what is opened; set by `open`."""
+    """Closes everything that `open` has opened; set by `open`."""
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
         setup, model = self._setup, self._setup.model
@@ -57,7 +57,7 @@ class OneModel(System):
 
     @property
     def _takes_steps(self) -> bool:
-        """Whether the manifest's steps and hook make answers of what the backend returns."""
+        """Whether the manifest's steps and hook make the answers from the backend's outputs."""
         return True
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:

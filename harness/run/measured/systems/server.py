@@ -1,4 +1,4 @@
-"""A model behind one or more servers, asked over connections."""
+"""A model behind one or more servers, which get requests over connections."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,18 +21,18 @@ from harness.wire.remote_backend import RemoteBackend
 class RemoteModel(OneModel):
     """Servers of --url."""
 
-    no_schedule = "a server answers, and queues by its own rules"
+    no_schedule = "a server answers, and has its own queue"
     _session: Session
 
     @property
     def _takes_steps(self) -> bool:
-        # A QDL takes the reply as the answer, whatever the server calls it.
+        # A QDL takes the reply as the answer, whatever the name of the server's output.
         return not self.config.qdl
 
     def _backends(self, stack: ExitStack) -> Sequence[Backend]:
         backends = super()._backends(stack)
         if isinstance(backends[0], RemoteBackend):
-            # The first one before the warm-up; the session checks all.
+            # Check the first server before the warm-up; the session checks all.
             check_hosts(self.config, [backends[0].peer()])
         return backends
 

@@ -1,4 +1,4 @@
-"""Defines a system under test: opened once, described, and asked for the dispatcher of LoadGen's run."""
+"""Defines a system under test: it is opened once, describes itself, and makes the dispatcher of LoadGen's run."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
 
 Progress = Callable[[int, int], None]
-"""Called with (samples or models that are loaded, their total)."""
+"""Called with (number of loaded samples or models, their total)."""
 
 
 OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
@@ -26,7 +26,7 @@ OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
 
 
 class Dispatch(NamedTuple):
-    """How LoadGen's queries of one run reach the system."""
+    """The path of LoadGen's queries to the system."""
 
     dispatcher: Dispatcher
     name: str
@@ -35,12 +35,14 @@ class Dispatch(NamedTuple):
 
 
 class System(ABC):
-    """Call `open`, then `connect` once the answers are known, `dispatch` for LoadGen's run, and `summary` after it."""
+    """A system under test. Call `open`, then `connect` once the answers' form is known, `dispatch` for LoadGen's run,
+    and `summary` after it.
+    """
 
     no_schedule = ""
-    """Why a schedule of its batches cannot be simulated; "" where it can."""
+    """Why a schedule of its batches cannot be simulated; "" if it can."""
     no_probe = ""
-    """Why its inputs cannot be changed to see whether it reads them; "" where they can."""
+    """Why its inputs cannot be changed to check whether it reads them; "" if they can."""
     may_vary = False
     """Samples may differ in shape; set by `open`."""
     fixed_batch: int | None = None
@@ -51,17 +53,17 @@ class System(ABC):
     load_s: list[float]
     """Seconds that each instance, or each model of a set, took to load."""
     slowest_ns = 0
-    """A query that finds nothing loaded takes at least so long; set by `open`."""
+    """Minimum time of a query that finds no model loaded; set by `open`."""
     separate: Sequence[SeparateInstance] = ()
     """Instances in separate processes."""
 
     answerers: Sequence[Answerer]
-    """One answerer for each instance or connection; set by `open`."""
+    """One answerer per instance or connection; set by `open`."""
     dataset: Dataset
     held: int
-    """Samples of the dataset that a run holds at once."""
+    """Samples of the dataset that a run loads at once."""
     classes: range | None = None
-    """The classes that the answers can be; None where that is not known. Set by `check_steps`."""
+    """The classes that an answer can be; None if unknown. Set by `check_steps`."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -75,13 +77,13 @@ class System(ABC):
         """Opens model and dataset, which `stack` closes, and returns the `loaded` message."""
 
     def check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:  # noqa: B027 - not every kind has any
-        """A ConfigError where the manifest's steps do not fit the output of dataset index `first`."""
+        """Raises ConfigError if the manifest's steps do not fit the output for dataset index `first`."""
 
     def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:  # noqa: B027 - not every kind has any
-        """A ConfigError where the loaded samples have numbers that the model has no row for."""
+        """Raises ConfigError if the loaded samples have numbers for which the model's tables have no row."""
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:  # noqa: B027 - not every kind has any
-        """Opens and proves connections; the plan is known, and samples are loaded."""
+        """Opens and tries connections. By now the plan is known, and samples are loaded."""
 
     @abstractmethod
     def dispatch(
@@ -92,24 +94,24 @@ class System(ABC):
         failures: Failures,
         complete: Complete | None,
     ) -> Dispatch:
-        """complete: of a scheduler of our own; None for LoadGen's."""
+        """Returns the dispatcher. complete: takes the responses for our own scheduler; None for LoadGen."""
 
     def before_load(self) -> Callable[[Sequence[int]], None] | None:
-        """Called with dataset indices before they are loaded for LoadGen."""
+        """Returns a function that is called with dataset indices when they are loaded for LoadGen; None for none."""
         return None
 
     def sut_name(self) -> Callable[[], str] | None:
-        """Returns what gives LoadGen the system's name; None for the harness's name."""
+        """Returns a function that returns the system's name for LoadGen; None for the harness's name."""
         return None
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
-        """The keys of OF_KINDS that this kind of system has, with their values. The dispatcher has stopped."""
+        """Returns the keys of OF_KINDS that this kind of system has, with values. The dispatcher has stopped by now."""
         return {}
 
     def _loaded_message(
         self, backend: Backend, inputs: Sequence[TensorSpec], sha256: str | None, size_bytes: int
     ) -> dict[str, Any]:
-        """The `loaded` message. sha256, size_bytes: of the model."""
+        """Returns the `loaded` message. sha256, size_bytes: of the model."""
         return {
             **described(backend, self.config.backend, self.dataset, self._setup.dataset),
             "inputs": inputs,

@@ -11,14 +11,14 @@ NAME = "dashboards"
 
 
 def source() -> Path:
-    """The folder with the files: at the root of a checkout, in the package of a wheel."""
+    """Returns the folder with the files: the root of a checkout has it, or the package of a wheel."""
     return next(path for entry in harness.__path__ if (path := Path(entry) / NAME).is_dir())
 
 
 def copy(out: Path) -> list[str]:
-    """Copy the files into the new folder `out`; returns their names in it.
+    """Copies the files into the new folder `out`; returns their names in it.
 
-    Raises a ConfigError where `out` exists or cannot be written; nothing is left of the copy then.
+    Raises ConfigError if `out` exists or cannot be written; then nothing of the copy is left.
     """
     folder = ResultFolder(out)
     try:

@@ -1,9 +1,9 @@
-"""Serves a run's metrics to Prometheus while the run goes on.
+"""Serves a run's metrics to Prometheus during the run.
 
 The supervisor makes them from the journal; the measured process takes no part. A scrape reads the
-journal's new rows. A page younger than PAGE_LASTS_S is served again, and pages leave one after the other,
-so that a storm of scrapes takes no core from the run; each client has a thread, so that a silent one keeps no other
-waiting. Without --metrics only clients on this machine are served.
+journal's new rows. A storm of scrapes must not take a core from the run, so a page younger than PAGE_LASTS_S is
+served again, and pages are sent one at a time. Each client has a thread, so that a silent client does not delay
+others. Without --metrics only clients on this machine are served.
 """
 
 import http.client
@@ -37,29 +37,29 @@ from harness.run.supervisor.metrics.run_series import RunSeries
 DEFAULT = Endpoint("127.0.0.1", 9464)
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
-"""Limit for a client to send its request, and again to take the page."""
+"""Time limit for a client to send its request, and again to receive the page."""
 
 MOST_CLIENTS = 32
-"""Clients at once; for one more, the oldest is closed."""
+"""Clients at the same time; if one more connects, the oldest connection is closed."""
 
 JOB = "mlperf-harness"
-"""Label `job` of what is pushed."""
+"""Label `job` of pushed metrics."""
 
 PUSH_LIMIT_S = 5.0
 
 PAUSE_S = 0.02
-"""Between two pages: all clients together get at most 50 a second."""
+"""Pause between two pages: all clients together get at most 50 per second."""
 
 ACCEPT_PAUSE_S = 0.002
-"""Between two connections."""
+"""Pause between two connections."""
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
-"""Makes further families for each page, e.g. of a power meter. It is called with the run's labels, on
+"""Makes more families for each page, e.g. of a power meter. It is called with the run's labels, on
 any thread, one call at a time, and must not block."""
 
 
 class Exporter(Collector):
-    """Turns a run into families of metrics. Any thread may call any method."""
+    """Converts a run into families of metrics. Any thread may call any method."""
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
@@ -79,13 +79,13 @@ class Exporter(Collector):
             self._labels, self._info = dict(labels), dict(info)
 
     def begin(self, counts: LiveCounts, slos: Sequence[Slo]) -> None:
-        """Starts the next phase: a run in the role of its plan."""
+        """Starts the next phase, which has the role of the run's plan."""
         with self._lock:
             self._phases[counts.plan.role] = counts
             self._slos = slos
 
     def end(self) -> None:
-        """Ends the phase: no journal is read any more; the counts stay."""
+        """Ends the phase: no journal is read from now on; the counts stay."""
         with self._lock:
             for counts in self._phases.values():
                 counts.finish()
@@ -102,7 +102,7 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
-        return iter(families)  # they become text without the lock
+        return iter(families)  # they are converted to text without the lock
 
     def _families(self) -> Iterator[Metric]:
         if self._info is None:
@@ -119,7 +119,7 @@ class Exporter(Collector):
             yield from series.verdict(self._result)
 
     def page(self) -> bytes:
-        """Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def write(self, folder: Path) -> None:
@@ -152,7 +152,7 @@ class _Server(ThreadingHTTPServer):
         if len(self._clients) >= MOST_CLIENTS:
             for oldest in [*self._clients][:1]:
                 self._clients.pop(oldest, None)
-                with suppress(OSError):  # its thread finds the end
+                with suppress(OSError):  # its thread sees the end of the connection
                     oldest.shutdown(socket.SHUT_RDWR)
         self._clients[request] = None
         super().process_request(request, client_address)
@@ -170,13 +170,13 @@ class _Server(ThreadingHTTPServer):
             return self._page[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that went away or never sent a request."""
+        """Ignores clients that closed the connection or never sent a request."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Request(socket.SocketIO):
-    """The bytes of a client's request, which must all come before a deadline."""
+    """The bytes of a client's request, which must all arrive before a deadline."""
 
     def __init__(self, connection: socket.socket, deadline_s: float) -> None:
         """deadline_s: on the monotonic clock."""
@@ -186,7 +186,7 @@ class _Request(socket.SocketIO):
     def readinto(self, buffer: Any) -> int | None:
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError("the request is not whole")
+            raise TimeoutError("the request is not complete")
         self._connection.settimeout(left_s)
         return super().readinto(buffer)
 
@@ -208,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_headers()
 
     def _send_headers(self) -> bytes:
-        """Sends the headers. Returns the page; empty where there is none at this path."""
+        """Sends the headers. Returns the page; empty if this path has none."""
         self.connection.settimeout(CLIENT_LIMIT_S)
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404, "the metrics are at /metrics")
@@ -221,15 +221,15 @@ class _Handler(BaseHTTPRequestHandler):
         return page
 
     def log_message(self, *_: object) -> None:
-        """Logs nothing: a scrape a second is normal."""
+        """Logs nothing: one scrape per second is normal."""
 
 
 class MetricsEndpoint:
-    """Serves an exporter while entered, unless --no-metrics or a taken default port prevents it.
+    """Serves an exporter while entered, unless --no-metrics is set or no port is free.
 
-    A ConfigError where the port of --metrics is taken; in place of the default port, any free one is
+    Raises ConfigError if the port of --metrics is taken; if the default port is taken, any free port is
     used. `notice` is the message for the beginning of the run, "" for none. `moved` is the message about
-    another port, shown once the model is loaded so that no error of the start comes after it.
+    a different port. It is shown once the model is loaded, after all errors of a start.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
@@ -249,7 +249,7 @@ class MetricsEndpoint:
         except OSError as e:
             why = f"{endpoint}: {e.strerror or e}"
             if configured is not None:
-                raise ConfigError(f"--metrics {why}: choose another, or --no-metrics") from None
+                raise ConfigError(f"--metrics {why}: choose another, or use --no-metrics") from None
             return self._elsewhere(endpoint, why)
         if configured is not None:
             actual = configured._replace(port=server.server_address[1])
@@ -257,7 +257,7 @@ class MetricsEndpoint:
         return server
 
     def _elsewhere(self, endpoint: Endpoint, why: str) -> _Server | None:
-        """At a free port of the same address; None where there is none to be had."""
+        """Returns a server at a free port of the same address; None if no port is free."""
         try:
             server = _Server(endpoint._replace(port=0), self.exporter)
         except OSError:
@@ -268,7 +268,7 @@ class MetricsEndpoint:
         return server
 
     def note_in(self, folder: Path) -> None:
-        """Writes the address into a run's folder, where `browse` finds it; a failure loses nothing."""
+        """Writes the address into a run's folder for `browse`; a failure does no harm."""
         if self._server is not None:
             host, port = self._server.server_address[:2]
             address = Endpoint(str(host), port)
@@ -294,18 +294,20 @@ class MetricsEndpoint:
             self._closing.wait(ACCEPT_PAUSE_S)
 
     def push(self) -> None:
-        """Pushes the metrics for --metrics-push. A failure loses nothing: metrics.prom holds them, too."""
+        """Pushes the metrics for --metrics-push. A failure loses nothing: metrics.prom has them, too."""
         if self._gateway is None:
             return
         try:
             self.exporter.push(self._gateway)
         except (OSError, http.client.HTTPException) as e:
             why = one_line(e) or type(e).__name__
-            say(f"--metrics-push {self._gateway} takes nothing ({why}): is a Pushgateway there?")
+            say(
+                f"--metrics-push {self._gateway} did not take the metrics ({why}): is a Pushgateway there?"
+            )
 
     def linger(self) -> None:
-        """Serves on for --metrics-linger, so that the last scrape sees the verdict."""
+        """Keeps serving for --metrics-linger, so that the last scrape includes the verdict."""
         if self._server is not None and self._linger_s:
             if not self._quiet:
-                say(f"metrics stay up for {self._linger_s:g} s; Ctrl-C ends that")
+                say(f"metrics stay available for {self._linger_s:g} s; press Ctrl-C to stop")
             time.sleep(self._linger_s)

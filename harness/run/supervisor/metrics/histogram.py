@@ -6,18 +6,18 @@ from harness.types import Array
 
 
 class Histogram:
-    """edges: (n,) upper edges of the buckets, inclusive, ascending."""
+    """Counts per bucket. edges: (n,) upper edges of the buckets, inclusive, ascending."""
 
     def __init__(self, edges: Array) -> None:
         self.edges = edges
         self.counts: Array = np.zeros(len(edges) + 1, np.int64)
-        """(edges + 1,) how many values lie at or below each edge and above the one before."""
+        """(edges + 1,) number of values at or below each edge and above the previous edge."""
         self.sum = 0
 
     def add(self, values: Array, times: Array | None = None) -> None:
-        """values: (n,) integers; below zero only where a clock was stepped, and counted as zero.
+        """Adds values. values: (n,) integers; below zero only if a clock was stepped, and counted as zero.
 
-        times: (n,) how often each value counts, once without it.
+        times: (n,) how often each value counts; None: once.
         """
         values = np.maximum(values, 0).astype(np.int64)
         buckets = np.searchsorted(self.edges, values)
@@ -29,10 +29,10 @@ class Histogram:
         return int(self.counts.sum())
 
     def quantile(self, fraction: float) -> float | None:
-        """An estimate of sorted[floor(n * fraction)], LoadGen's definition; None without values.
+        """Returns an estimate of sorted[floor(n * fraction)], LoadGen's definition; None without values.
 
-        It lies in the same bucket as that value, as if the logarithms of the bucket's values were
-        spread evenly.
+        The estimate lies in the same bucket as the exact value. It assumes that the logarithms of the bucket's
+        values are spread evenly.
         """
         ends = np.cumsum(self.counts)
         total = int(ends[-1])

@@ -1,7 +1,7 @@
 """Counts a run's queries, samples, stages and failures for Prometheus.
 
-Each `read` counts only what is new since the last one, so that a scrape costs the same early and
-late in a run; a run that nobody scrapes pays once, at its end.
+Each `read` counts only new rows, so a scrape costs the same early and late in a run. If nobody scrapes the
+run, all rows are counted once, at its end.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ BUCKETS_PER_DECADE = 20
 EDGES_NS: Array = np.array(
     [round(float(f"{10 ** (n / BUCKETS_PER_DECADE):.3g}") * 1e4) for n in range(141)], np.int64
 )
-"""Upper edges, inclusive: 10 us to 100 s, each 12 % above the one before, with three digits."""
+"""Upper edges, inclusive: 10 us to 100 s, each 12 % above the previous edge, with three digits."""
 
 BATCH_EDGES: Array = 2 ** np.arange(17)
 """Samples: 1, 2, 4, ... 65,536."""
@@ -33,7 +33,7 @@ class OfNode:
         self.completed = self.failed = 0
         """Samples."""
         self.requests = Histogram(EDGES_NS)
-        """Times from sending a batch to its answer's arrival."""
+        """Times from sending a batch to the arrival of its answer."""
 
 
 class LiveCounts:
@@ -51,20 +51,23 @@ class LiveCounts:
         self._edges = [*edges.items()][2:]
         self.is_cached = "origin" in rows.journal.stamps
         self.origins: Array = np.zeros(len(ORIGINS), np.int64)
-        """Samples of a set of models by where their model came from, as ORIGINS."""
+        """Samples of a set of models by the origin of their model, in the order of ORIGINS."""
         self.evictions = 0
         self._is_remote = "tokens" in rows.journal.stamps
         self.batches = Histogram(BATCH_EDGES)
         self.token_times = {time: Histogram(EDGES_NS) for time in ("ttft", "tpot")}
         """Token times of a language model's streams."""
         self.tokens = 0
-        """Tokens of its answers."""
+        """Tokens of a language model's answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0
         self.busy_ns = self.queued = self.last_completed_ns = 0
         self.scheduled_queries = 0
         self.start_ns: int | None = None
         self._rows: NewRows | None = rows
-        self._newest = (0, 0)  # the batch taken last: end of its samples, when it was taken
+        self._newest = (
+            0,
+            0,
+        )  # the batch taken last: end of its samples, time at which it was taken
         self._last_failed_query = -1
 
     def queries(self, samples: int) -> int:
@@ -72,12 +75,12 @@ class LiveCounts:
 
     @property
     def per_second(self) -> float | None:
-        """Queries completed, from the first one's scheduled time to the last completion so far."""
+        """Rate of completed queries, from the first scheduled time to the last completion so far."""
         took_ns = self.last_completed_ns - (self.start_ns or 0)
         return self.queries(self.completed) * 1e9 / took_ns if self.completed and took_ns else None
 
     def read(self) -> None:
-        """Count what is new; nothing after `finish`."""
+        """Counts new rows; does nothing after `finish`."""
         cursor = self._rows
         if cursor is None:
             return
@@ -89,13 +92,13 @@ class LiveCounts:
         self._look_at_queue(cursor.journal, cursor.due_ns)
 
     def finish(self) -> None:
-        """The run has ended: count the last rows and release the journal."""
+        """Counts the last rows after the run and releases the journal."""
         self.read()
         self._rows = None
         self.scheduled_queries = max(self.scheduled_queries, self.queries(self.issued))
 
     def _count(self, rows: Array, samples: Samples, occupied: int) -> None:
-        """occupied: instances that compute nothing else at the time of these rows."""
+        """occupied: number of instances that each of these batches keeps busy."""
         size, entry_ns = samples.size, samples.entry_ns
         stages = self.stages
         stages["issue_delay"].add(entry_ns - samples.scheduled_ns)
@@ -134,7 +137,7 @@ class LiveCounts:
             node.requests.add((own["read_ns"] - own["sent_ns"])[whole])
 
     def _count_tokens(self, rows: Array, scheduled_ns: Array) -> None:
-        """scheduled_ns: (rows,) of each row's first sample; streams have one a row."""
+        """scheduled_ns: (rows,) of each row's first sample; a row of a stream has one sample."""
         tokens, first_ns = rows["tokens"].astype(np.int64), rows["first_token_ns"]
         self.tokens += int(tokens.sum())
         streamed = first_ns > 0
@@ -157,7 +160,7 @@ class LiveCounts:
         self._last_failed_query = int(queries[-1])
 
     def _look_at_queue(self, journal: JournalReader, due_ns: Array | None) -> None:
-        """Count what waited just after the newest batch was taken, and what is due by now."""
+        """Counts the samples that waited just after the newest batch was taken, and the queries due by now."""
         issued = self.issued
         end, taken_ns = self._newest
         entered = int(np.searchsorted(journal.entry_ns[:issued], taken_ns, side="right"))

@@ -1,6 +1,6 @@
 """Makes the Prometheus series of the machine and of its meters, as sources of Exporter.
 
-A series is absent where the machine has no such sensor, and while a meter has no readings.
+A series is absent if the machine has no such sensor, and while a meter has no readings.
 """
 
 import re
@@ -22,7 +22,7 @@ from harness.types import PowerSource
 
 _FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)
 _LAST = 64
-"""How many readings of a meter are used for its power: more than one second has."""
+"""Most readings of a meter that are used for its power; one second has fewer."""
 
 _Readings = Sequence[tuple[int, float]]
 
@@ -65,13 +65,13 @@ _HOST = (
     _Columns(
         GaugeMetricFamily,
         "harness_host_memory_available_bytes",
-        "What can still be allocated, the cgroup's limit included",
+        "Memory that can still be allocated, within the cgroup's limit",
         re.compile("memory_available_bytes"),
     ),
     _Columns(
         CounterMetricFamily,
         "harness_measured_cpu_seconds",
-        "CPU time of the measured process that is there now",
+        "CPU time of the measured process of the phase",
         re.compile("measured_cpu_s"),
     ),
     _Columns(
@@ -114,7 +114,7 @@ _HOST = (
 
 
 class HostSeries:
-    """Serves the newest row of a growing log: a scrape reads no sensor and cannot block."""
+    """Serves the newest row of a growing log, so a scrape reads no sensor and cannot block."""
 
     def __init__(self, log: HostLog) -> None:
         self._log = log
@@ -134,7 +134,7 @@ class HostSeries:
 
 
 class PowerSeries:
-    """Serves the meters' readings from a growing log; joules are counted on from the last scrape."""
+    """Serves the meters' readings from a growing log; each scrape adds the joules since the last one."""
 
     def __init__(self, log: PowerLog) -> None:
         self._log = log
@@ -151,7 +151,7 @@ class PowerSeries:
             readings = self._log.series.get(source.name, [])
             values = [*run, source.name, source.provenance]
             power = watts_now(source, readings[-_LAST:], wall_ns())
-            if power:  # as in the result, a counter that stands still is no reading
+            if power:  # as in the result, a counter that does not move is not a reading
                 watts.add_metric(values, power)
             energy = self._counted.setdefault(source.name, _Counted(source)).joules(readings)
             if energy:
@@ -169,7 +169,7 @@ class _Counted:
         self._seen = 0
 
     def joules(self, readings: _Readings) -> float | None:
-        """None before the first reading, and once a counter went back for no known reason."""
+        """Returns the joules so far; None before the first reading, or once a counter decreased without wrapping."""
         start = max(0, self._seen - 1)
         new = readings[start:]  # a copy: the meter's thread adds to the list
         self._seen = start + len(new)
@@ -183,7 +183,7 @@ class _Counted:
 
 
 def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | None:
-    """Mean power in the last second of the wall clock; None with too few readings.
+    """Returns the mean power in the last second of the wall clock; None with too few readings.
 
     Watts need one reading, a counter needs two.
     """
@@ -201,7 +201,9 @@ def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | 
 def _joules_between(
     source: PowerSource, earlier: tuple[int, float], later: tuple[int, float]
 ) -> float | None:
-    """None where a counter went back without wrapping. A power is not carried over a gap."""
+    """Returns the joules between two readings; None if a counter decreased without wrapping. A gap between readings of
+    power counts as zero.
+    """
     took_ns = later[0] - earlier[0]
     if source.unit == "W":
         between = 0 < took_ns <= GAP_NS

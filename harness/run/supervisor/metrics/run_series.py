@@ -1,7 +1,7 @@
 """Names the Prometheus series of a run and makes their samples from its counts.
 
 docs/metrics.md explains every name; a test keeps it complete. Names, labels and buckets are stable:
-dashboards and rules of others are built on them.
+users' dashboards and rules depend on them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 _NS = 1e9
 
 _Rows = Sequence[tuple[list[str], LiveCounts]]
-"""(values of PHASE_LABELS, counts) of each phase."""
+"""(values of PHASE_LABELS, counts) per phase."""
 _Known = tuple[tuple[str, str, Callable[[LiveCounts], float]], ...]
 
 _COUNTERS: _Known = (
@@ -51,7 +51,7 @@ _GAUGES: _Known = (
         lambda c: c.queued,
     ),
     ("instances", "Copies of the model", lambda c: c.workers),
-    ("planned_samples", "Samples the run is going to have", lambda c: c.plan.planned_samples),
+    ("planned_samples", "Samples that the phase will have", lambda c: c.plan.planned_samples),
     (
         "progress_ratio",
         "Share of the planned samples that is answered",
@@ -68,7 +68,7 @@ class RunSeries:
         self._run = [labels[name] for name in RUN_LABELS]
 
     def phases(self, phases: Mapping[str, LiveCounts]) -> Iterator[Metric]:
-        """phases: performance, accuracy and answers, as far as the run has come."""
+        """phases: performance, accuracy and answers, as far as they have begun."""
         rows = [([*self._run, phase], counts) for phase, counts in phases.items()]
         for name, text, value in _COUNTERS:
             yield _family(core.CounterMetricFamily, name, text, value, rows)
@@ -83,7 +83,7 @@ class RunSeries:
     def info(
         self, info: Mapping[str, str], started_s: float, slos: Sequence[Slo]
     ) -> Iterator[Metric]:
-        """The fixed facts: the run itself, its start and its SLOs."""
+        """Yields the fixed facts: the run itself, its start and its SLOs."""
         values = list(info.values())
         yield family(
             self._run, "run_info", "The run and its options, always 1", info, [(values, 1)]
@@ -111,13 +111,13 @@ def _family(
 
 
 def _cache(rows: _Rows) -> Iterator[Metric]:
-    """Nothing for a run of a single model."""
+    """Yields the series of the cache; nothing for a run of a single model."""
     cached = [(labels, counts) for labels, counts in rows if counts.is_cached]
     if not cached:
         return
     origins = core.CounterMetricFamily(
         "harness_model_requests",
-        "Samples of a set of models by where their model came from",
+        "Samples of a set of models by the origin of their model",
         labels=[*PHASE_LABELS, "origin"],
     )
     for labels, counts in cached:
@@ -129,7 +129,7 @@ def _cache(rows: _Rows) -> Iterator[Metric]:
 
 
 def _nodes(rows: _Rows) -> Iterator[Metric]:
-    """Nothing for a run without nodes."""
+    """Yields the series of the nodes; nothing for a run without nodes."""
     by_node = [
         ([*labels, node], found) for labels, counts in rows for node, found in counts.nodes.items()
     ]

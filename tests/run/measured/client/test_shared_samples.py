@@ -152,7 +152,7 @@ def test_a_server_that_refuses_the_region_is_one_line_and_leaves_nothing() -> No
     machine = Machine()
     with opened(machine) as (_, _, samples):
         machine.refuses = True
-        with pytest.raises(ConfigError, match=r"it answered 400: .*Unable to open shared memory"):
+        with pytest.raises(ConfigError, match=r"\(status 400: .*Unable to open shared memory"):
             samples.place([1])
     assert not file().exists()
 
@@ -189,7 +189,7 @@ def test_what_a_killed_process_leaves_is_given_back() -> None:
 
 def test_a_server_elsewhere_cannot_read_this_machines_memory() -> None:
     check_here([("127.0.0.1", True)])
-    text = "encoding=shm: the server at 10.1.2.3 is on another machine, "
+    text = "encoding=shm: the server at 10.1.2.3 is on a different machine and "
     with pytest.raises(ConfigError, match=re.escape(text)):
         check_here([("127.0.0.1", True), ("10.1.2.3", False)])
 
