@@ -255,7 +255,7 @@ _DOUBTS: _Rows = {
             "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
         ),
         "client-busy": (
-            "The client read replies late, was busy for 70 % of a second, or was loaded to at least half of its ceiling.",
+            "The client read replies late, was busy for 70 % of a second, or was loaded to half of its ceiling or more.",
             "Give the client a separate machine, or lower the rate.",
         ),
         "percentiles-disagree": (

@@ -1,4 +1,4 @@
-"""Names the fields of inference over gRPC, and reads its tensors.
+"""Lists the fields of gRPC inference messages, and reads their tensors.
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto.
 """
@@ -35,7 +35,7 @@ _FLOATS = {"FP32": "<f4", "FP64": "<f8"}
 
 
 def tensor(message: memoryview) -> dict[str, Any]:
-    """Name, datatype and shape of a tensor, as JSON has them, and its typed values as `data`."""
+    """Returns name, datatype and shape of a tensor as in JSON, and its typed values as `data`."""
     name = datatype = ""
     shape: list[int] = []
     contents = memoryview(b"")
