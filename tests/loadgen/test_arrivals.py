@@ -201,7 +201,7 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
             [f"FILE line 1: '1.0' is not a sample: write its dataset index, from 0; {COMMA}"],
         ),
         ("0\narrival\n", [f"FILE line 2: 'arrival' is not a time: {ADVICE}"]),
-        (b"\xff\xfe0\n", [f"FILE is not text: {ADVICE}, one arrival a line"]),
+        (b"\xff\xfe0\n", [f"FILE is not text: {ADVICE}, one arrival per line"]),
         (
             "x\n" * 10,
             [
@@ -218,7 +218,7 @@ def test_problems_of_a_file_are_reported_by_line(
 
 
 def test_a_path_that_is_no_file_is_one_line(tmp_path: Path) -> None:
-    advice = "pass a file with one arrival time a line"
+    advice = "pass a file with one arrival time per line"
     for path, expected in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
         with pytest.raises(ConfigError, match=f"^--arrivals {path} {expected}: {advice}$"):
             arrivals.read(path)
@@ -298,7 +298,7 @@ def test_queries_takes_the_first_arrivals_and_at_most_all(tmp_path: Path) -> Non
 
 def test_a_sample_outside_of_memory_is_refused(tmp_path: Path) -> None:
     found = arrivals.read(written(tmp_path, "# two\n0s,5\n\n1s,20\n"))
-    message = "line 4: asks for sample 20: the performance run holds samples 0 to 19 \\(--performance-count\\)"
+    message = "line 4: sample 20 is not in memory: the performance run holds samples 0 to 19 \\(--performance-count\\)"
     with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
         found.put(plan("server", query_count=2), tmp_path)
     found.put(plan("server", query_count=1), tmp_path)  # the second is not asked for
@@ -340,7 +340,7 @@ def test_samples_outside_of_memory_are_refused_before_the_run(
     assert printed == [
         f"{path}: 2 more lines like these"
         if line is None
-        else f"{path} line {line}: asks for sample {line - 1}: the performance run holds "
+        else f"{path} line {line}: sample {line - 1} is not in memory: the performance run holds "
         f"samples 0 to {(count or 0) - 1} (--performance-count)"
         for line in expected
     ]
@@ -436,9 +436,9 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("ramp --rate 5", ["--rate has 1 rate, ramp takes 2"]),
-        ("steps --rate 5", ["--rate has 1 rate, steps takes 2 or more"]),
-        ("constant --rate 1,500", ["--rate has 2 rates, constant takes 1"]),
+        ("ramp --rate 5", ["--rate has 1 rate, ramp needs 2"]),
+        ("steps --rate 5", ["--rate has 1 rate, steps needs 2 or more"]),
+        ("constant --rate 1,500", ["--rate has 2 rates, constant needs 1"]),
         ("gamma --rate 5", ["gamma needs --cv"]),
         ("constant --rate 5 --cv 2", ["--cv belongs to gamma: drop it for constant"]),
         (
