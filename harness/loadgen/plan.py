@@ -20,7 +20,7 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` our scheduler issues queries, else LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` our scheduler replaces LoadGen."""
 
     scenario: str
     accuracy: bool
