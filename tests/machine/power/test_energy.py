@@ -139,7 +139,7 @@ def test_a_counter_that_stands_still_gives_no_reading_and_never_zero(source: Pow
     at = stamps([100] * 20)
     value = 7.0 if source.unit == "J" else 0.0
     found = cut(source, [(t, value) for t in at], *inside(at, 0.1, 0.9))
-    assert found == NoReading("the counter stood still in the whole run: it counts nothing here")
+    assert found == NoReading("the counter did not change in the whole run: it does not count here")
 
 
 def test_a_clock_that_went_back_gives_no_reading() -> None:
