@@ -7,7 +7,7 @@ HarnessError                 shown as one line per problem, exit status = .exit_
 |   +-- RunHopeless          a search ended it: too many queries were late already
 +-- RunDied              5   the measured process died or hung
 |   +-- LoadHostLost         a process that shares the load was lost
-+-- Regression           6   a comparison found what --fail-on forbids, or that the other side alone misses its SLO
++-- Regression           6   a comparison found a change that --fail-on forbids, or only the other side misses its SLO
 
 Any other exception that reaches the top is a bug of ours and keeps its traceback.
 """

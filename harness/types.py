@@ -84,17 +84,17 @@ class TensorSpec(NamedTuple):
 
 
 BATCH_FIRST = (
-    "export the model with the batch as the first dimension of every input, or call the file from a backend of "
-    "your own, which holds its states and scalars: docs/plugins.md#states-and-scalars has one of 30 lines"
+    "export the model with the batch as the first dimension of every input, or write a backend that keeps its states "
+    "and scalars, as in the 30 lines of docs/plugins.md#states-and-scalars"
 )
-"""The end of each message about an input that is not a batch of samples."""
+"""End of each message about an input that is not a batch of samples."""
 
 
 OTHER_NAMES = (
     "if the file uses other names, list them as `names` of this file in the manifest, e.g. {image: input_2}: "
     "docs/manifest.md#one-network-in-several-formats"
 )
-"""The end of each message about an input or output of the manifest that a file lacks."""
+"""End of each message about an input or output in the manifest that is not in the file."""
 
 
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
@@ -232,7 +232,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class HasBuffers(Protocol):
-    """A backend that reads its batches from memory of its own, e.g. memory that a GPU copies from."""
+    """A backend that reads its batches from its own memory, e.g. memory from which a GPU copies."""
 
     def buffers(self, size: int, /) -> Mapping[str, Array] | None:
         """Returns (size, ...) arrays by input name, into which the rows of the next batch may be copied.

@@ -165,7 +165,7 @@ _REASONS: _Rows = {
             "Check the order of the classes (`data check`) and the input's steps (`pitfalls`), or use another precision or model file.",
         ),
         "accuracy-incomplete": (
-            "LoadGen's accuracy log does not hold one answer for each sample.",
+            "LoadGen's accuracy log does not have one answer for each sample.",
             _DISK,
         ),
         "accuracy-failed": (
@@ -220,8 +220,8 @@ _REASONS: _Rows = {
         ),
         "log-missing": ("LoadGen's detail log is missing.", _DISK),
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
-        "log-mixed": ("LoadGen's detail log holds more than one run.", "Run into a new folder."),
-        "wrong-run": ("The log belongs to another scenario or mode than the run.", _MOVED),
+        "log-mixed": ("LoadGen's detail log contains more than one run.", "Run into a new folder."),
+        "wrong-run": ("The log belongs to a different scenario or mode than the run.", _MOVED),
         "wrong-seed": ("A random seed in the log differs from the plan.", _MOVED),
         "wrong-sample-count": (
             "The number of samples held in memory differs from the plan.",

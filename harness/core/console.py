@@ -1,4 +1,4 @@
-"""Prints results on stdout and messages on stderr, and finds the name by which the user called the program."""
+"""Prints results on stdout and messages on stderr, and finds the name with which the user called the program."""
 
 import os
 import shlex
@@ -123,7 +123,7 @@ def _give_up(stream: TextIO, error: OSError) -> None:
     """Stops printing on the stream. Reports a full disk on stderr, but not a closed pipe: its reader closed it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-        say(f"stdout cannot be written: {error.strerror}: what was printed there is not complete")
+        say(f"stdout cannot be written, so its output is incomplete: {error.strerror}")
 
 
 @contextmanager

@@ -141,9 +141,9 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 
 def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
-    """Parse the command line; a ConfigError has every problem. The default seed is the round's.
+    """Parses the command line. The default seed is the round's. Raises a ConfigError with every problem.
 
-    words: text by the names in OPTIONS; None where the option is absent.
+    words: text by the names in OPTIONS; None if the option is absent.
     """
     values: dict[str, Any] = {"cv": None, "seed": ROUNDS[PINNED_VERSION].seeds.schedule}
     problems = []

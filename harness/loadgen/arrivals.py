@@ -142,7 +142,7 @@ def _content(path: Path) -> bytes:
         size = path.stat().st_size
         if size > LARGEST_BYTES:
             raise ConfigError(
-                f"{path} has {show_bytes(size)}, more than {show_bytes(LARGEST_BYTES)}: cut it"
+                f"{path} has {show_bytes(size)}, more than {show_bytes(LARGEST_BYTES)}: shorten it"
             )
         return path.read_bytes()
     except OSError as e:
@@ -228,7 +228,7 @@ def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array
             columns.add(number, line)
         heading = False
         if len(columns.lines) + columns.faulty > MOST_ARRIVALS:
-            raise ConfigError(f"{path} has more than {MOST_ARRIVALS:,} arrivals: cut it")
+            raise ConfigError(f"{path} has more than {MOST_ARRIVALS:,} arrivals: shorten it")
     columns.refuse_decimal_commas()
     times_ns = np.array(columns.times_ns, np.int64)
     if columns.faulty:
@@ -249,7 +249,7 @@ def _check_order(path: Path, times_ns: Array, lines: Sequence[int]) -> None:
     if problems:
         raise ConfigError(_message(path, problems, len(back)))
     if len(times_ns) and int(times_ns[-1] - times_ns[0]) > LONGEST_NS:
-        problem = f"line {lines[-1]}: more than seven days after the first: cut the file"
+        problem = f"line {lines[-1]}: more than seven days after the first: shorten the file"
         raise ConfigError(_message(path, [problem], 1))
 
 

@@ -64,7 +64,7 @@ class Family:
             except OSError:
                 if pid == self.pid:
                     raise
-                continue  # it has ended meanwhile
+                continue  # it has just ended
             _add(memory, held)
         return added(self._used.values()) | memory
 
@@ -92,7 +92,7 @@ class Family:
             pid = waiting.pop()
             yield pid
             for children in (self._processes / str(pid) / "task").glob("*/children"):
-                with suppress(OSError, ValueError):  # the thread has ended meanwhile
+                with suppress(OSError, ValueError):  # the thread has just ended
                     waiting += map(int, children.read_text().split())
 
 
@@ -114,7 +114,7 @@ class _Threads:
     def read(self) -> Row:
         before, self._places = self._places, {}  # a newer thread may have an ended one's ID
         for task in (self.process / "task").iterdir():
-            with suppress(OSError):  # the thread has ended meanwhile
+            with suppress(OSError):  # the thread has just ended
                 counts, place = _read(task)
                 self._note(task.name, counts)
                 if place is not None:

@@ -91,7 +91,7 @@ def is_sendable(text: str) -> bool:
 def _check(headers: Sequence[tuple[str, str]]) -> None:
     for name, value in headers:
         if not is_sendable(name + value):
-            raise ValueError(f"header {name!r} holds a character that HTTP forbids")
+            raise ValueError(f"header {name!r} contains a character that HTTP forbids")
 
 
 class Framing:

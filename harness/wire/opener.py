@@ -67,7 +67,7 @@ class Opener(threading.Thread):
             try:
                 connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
             except Exception as e:  # noqa: BLE001 - tried again, until the server is given up
-                # Counted from the beginning of the attempt: one that times out lasts for all of GIVE_UP_S.
+                # Counted from the beginning of the attempt, because a time-out alone lasts for all of GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
                 is_away = _is_of_server(e)
                 if monotonic() - refused_since_s >= GIVE_UP_S:

@@ -155,7 +155,7 @@ def test_a_trace_gives_times_and_its_requests_are_the_samples(tmp_path: Path) ->
     assert found.load(2).query_count == 2
     days = "Timestamp,Request tokens,Response tokens\n0,1,1\n700000,1,1\n"
     assert problems(tmp_path, days) == [
-        "FILE line 3: more than seven days after the first: cut the file"
+        "FILE line 3: more than seven days after the first: shorten the file"
     ]
 
 
@@ -188,7 +188,7 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
         ("0\n-1\n", ["FILE line 2: '-1' is negative: times count up from 0"]),
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
-        ("0\n8e5\n", ["FILE line 2: more than seven days after the first: cut the file"]),
+        ("0\n8e5\n", ["FILE line 2: more than seven days after the first: shorten the file"]),
         ("0s,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
         ("0\n1,1\n", [f"FILE line 2: has 2 columns, expected 1: arrival[,sample]; {COMMA}"]),
         ("0,1,2\n", [f"FILE line 1: has 3 columns, expected 2: arrival[,sample]; {COMMA}"]),
@@ -228,9 +228,9 @@ def test_too_many_arrivals_and_too_large_a_file_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrivals, "MOST_ARRIVALS", 2)
-    assert problems(tmp_path, "0\n0\n0\n") == ["FILE has more than 2 arrivals: cut it"]
+    assert problems(tmp_path, "0\n0\n0\n") == ["FILE has more than 2 arrivals: shorten it"]
     monkeypatch.setattr(arrivals, "LARGEST_BYTES", 3)
-    assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: cut it"]
+    assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: shorten it"]
 
 
 def test_a_verbs_own_duration_does_not_contradict_arrivals(

@@ -158,7 +158,7 @@ def parse_header(text: str) -> tuple[str, str]:
         raise ValueError(f"{name} is set by the harness")
     if not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*", source):
         raise ValueError(
-            f"the value of {name} is not from the environment, where no result stores it: write "
+            f"the value of {name} must come from the environment, so that no result stores it: write "
             f"{name}=env:VARIABLE"
         )
     return name, source

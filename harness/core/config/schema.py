@@ -209,7 +209,7 @@ class RunOptions:
     )
     lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
         "synthetic data: lengths of a symbolic dimension, as lognormal:median=128,sigma=0.6,max=512 or "
-        "as a file with one length a line (repeatable)",
+        "as a file with one length per line (repeatable)",
         parse=parsers.parse_lengths,
         many=True,
         metavar="DIM=LENGTHS",
@@ -224,7 +224,7 @@ class RunOptions:
         level="expert",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
-        "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
+        "option of the backend, e.g. compile=off; format=NAME chooses the model's file; processes=on "
         "gives each instance a separate process, as --mlperf does for plug-ins (repeatable)",
         parse=parsers.parse_key_value,
         many=True,
@@ -296,7 +296,7 @@ class RunOptions:
         level="expert",
     )
     node_count: int | None = option(
-        "with --nodes ray://HEAD: take N nodes of the cluster, each whole",
+        "with --nodes ray://HEAD: take N whole nodes of the cluster",
         parse=parsers.positive(parsers.MOST_NODES),
         metavar="N",
         level="expert",

@@ -58,7 +58,7 @@ def _of_a_server(head: bytes, suffix: str) -> str:
 def _of_suffix(path: Path) -> str:
     """Returns the sentence for a file whose content does not fit its suffix; '' if it may fit."""
     if path.suffix == ".onnx" and not _is_message(path):
-        return "it is not an ONNX file, or a part of one: fetch it again"
+        return "it is not an ONNX file, or only a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):
         return (
             "it is a checkpoint of torch.save and not TorchScript: load it in its code, and export it with "

@@ -57,7 +57,7 @@ def _typed(datatype: str, contents: memoryview) -> list[Any]:
     values: list[Any] = []
     for number, value in fields(contents):
         if number != _TYPED.get(datatype):
-            raise ValueError(f"a tensor of {datatype} has values of another type")
+            raise ValueError(f"a tensor of {datatype} has values of a different type")
         if isinstance(value, int):
             values.append(signed(value) if datatype.startswith("INT") else value)
         elif datatype == "BYTES":

@@ -22,7 +22,7 @@ def opened(path: Path, schema: int, create: str) -> Iterator[sqlite3.Connection]
         with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version > schema:
-                known = f"it has schema {version}, this harness knows {schema}"
+                known = f"it has schema {version}, but this harness supports {schema}"
                 raise sqlite3.DatabaseError(known)
             if version < schema:
                 db.execute(create)

@@ -76,7 +76,7 @@ def read_trace(path: Path) -> Trace:
     """Reads a trace. Raises a ConfigError with one line per problem."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise ConfigError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: cut it")
+            raise ConfigError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: shorten it")
         with path.open(encoding="utf-8-sig", newline="") as file:
             return parse_trace(path, file)
     except OSError as e:
@@ -122,7 +122,7 @@ def _collected(
         elif row.input_tokens and row.output_tokens:
             requests.append((number, row))
             if len(requests) > MOST_REQUESTS:
-                raise ConfigError(f"{path} has more than {MOST_REQUESTS:,} requests: cut it")
+                raise ConfigError(f"{path} has more than {MOST_REQUESTS:,} requests: shorten it")
         else:
             left_out += 1
     return requests, problems, left_out

@@ -185,7 +185,7 @@ def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> s
             return f"no reading within {show_ns(END_NS)} of the run's {name}: the nearest is {show_ns(away_ns)} away"
     gap_ns = int(np.diff(at[first : last + 1]).max(initial=0))
     if gap_ns > GAP_NS:
-        return f"no reading for {show_ns(gap_ns)} in the run, at most {show_ns(GAP_NS)} is allowed"
+        return f"no reading for {show_ns(gap_ns)} in the run; at most {show_ns(GAP_NS)} is allowed"
     return ""
 
 

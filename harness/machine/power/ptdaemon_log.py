@@ -79,7 +79,7 @@ def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) ->
     at = [begin_ns, *(at for at, _ in inside), end_ns]
     gap_ns = max(b - a for a, b in itertools.pairwise(at))
     if gap_ns > GAP_NS:
-        return f"no sample for {show_ns(gap_ns)} in the run, at most {show_ns(GAP_NS)} is allowed"
+        return f"no sample for {show_ns(gap_ns)} in the run; at most {show_ns(GAP_NS)} is allowed"
     return ""
 
 

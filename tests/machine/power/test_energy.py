@@ -120,7 +120,7 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
         ((0, 75), "its readings ended before the run, by 600 ms"),
         ((0, 19, 23, 100), "no reading within 200 ms of the run's begin: the nearest is 210 ms away"),
         ((0, 79, 83, 100), "no reading within 200 ms of the run's end: the nearest is 210 ms away"),
-        ((0, 40, 51, 100), "no reading for 1.20 s in the run, at most 1.00 s is allowed"),
+        ((0, 40, 51, 100), "no reading for 1.20 s in the run; at most 1.00 s is allowed"),
     ],
 )  # fmt: skip
 def test_a_window_without_a_reading_has_a_reason(kept: tuple[int, ...], reason: str) -> None:

@@ -91,7 +91,7 @@ class NvmlMeter:
 
 
 def _advice(error: Exception) -> str:
-    """The remedy, chosen by NVML's text for NVML_ERROR_NO_PERMISSION."""
+    """Returns the remedy, chosen by NVML's text for NVML_ERROR_NO_PERMISSION."""
     if "Insufficient Permissions" in str(error):
         return (
             "this allows it until the next boot: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
