@@ -235,7 +235,7 @@ def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array
         raise ConfigError(_message(path, columns.problems, columns.faulty))
     _check_order(path, times_ns, columns.lines)
     if not len(times_ns):
-        raise ConfigError(f"{path} has no arrivals: {_ADVICE}, one a line")
+        raise ConfigError(f"{path} has no arrivals: {_ADVICE}, one per line")
     samples = np.array(columns.samples, np.int64) if len(columns.samples) else None
     return times_ns - times_ns[0], samples, np.array(columns.lines, np.int32)
 

@@ -182,8 +182,8 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("", [f"FILE has no arrivals: {ADVICE}, one a line"]),
-        ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one a line"]),
+        ("", [f"FILE has no arrivals: {ADVICE}, one per line"]),
+        ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one per line"]),
         ("0\n1\n0.5\n", ["FILE line 3: earlier than line 2: sort the file by time"]),
         ("0\n-1\n", ["FILE line 2: '-1' is negative: times count up from 0"]),
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
