@@ -110,7 +110,7 @@ class Scenario(ABC):
         """Yields (key, value) of lines that size an official run, e.g. ('Server.target_qps', '20')."""
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        """Yields lines that shorten an official accuracy run without a change of its answers."""
+        """Yields lines that shorten an official accuracy run and do not change its answers."""
         return iter(())
 
     @abstractmethod

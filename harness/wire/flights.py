@@ -375,7 +375,7 @@ class Flights:
         dropped: bool,
         done: list[Flight],
     ) -> None:
-        """Sends the flight again if its connection closed while idle, else fails it. dropped: by this very loss."""
+        """Sends the flight again if its connection closed while idle, else fails it. dropped: it was open until now."""
         # A server may close an idle connection just when a request is sent on it. Then it is sent once more.
         stale = isinstance(error, OSError) and connection.replies and not connection.parser.began
         if stale and self._resend and not flight.resent:

@@ -56,7 +56,7 @@ class NodeFlights(Flights):
         self._lose(connection.number, one_line(error), done, connection)
 
     def _discard(self, connection: Connection) -> None:
-        """Opens a new connection after a reply that closes its own; node hosts do not send such replies."""
+        """Opens a new connection if a reply closed the old one; node hosts do not send such replies."""
         if self._drop(connection):
             self._replace(connection)
 
