@@ -165,7 +165,10 @@ BENCHMARKS = (
         "machine.characterise.movement",
         {
             "memory-copy": ("MemoryCopy", "a copy in memory, by size, warm and evicted"),
-            "first-touch": ("FirstTouch", "the first write to new pages, compared with later writes"),
+            "first-touch": (
+                "FirstTouch",
+                "the first write to new pages, compared with later writes",
+            ),
             "transport": ("Transport", "the round trip of a payload, by way"),
             "input-handling": (
                 "InputHandling",

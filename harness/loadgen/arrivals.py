@@ -126,7 +126,8 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
 
 def _of_trace(path: Path, sha256: str, lines: Iterable[str]) -> Arrivals:
     trace = parse_trace(path, lines)
-    _check_order(path, trace.times_ns, trace.lines.tolist())  # the times are sorted, but may cover too long a time
+    # The times are sorted, but may cover too long a time.
+    _check_order(path, trace.times_ns, trace.lines.tolist())
     after_ns = trace.times_ns - trace.times_ns[0]
     samples = np.arange(len(after_ns), dtype=np.int64)
     return Arrivals(path, sha256, after_ns, samples, trace.lines.astype(np.int32))

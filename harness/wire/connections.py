@@ -273,7 +273,8 @@ def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S
     while True:
-        errors: list[tuple[bool, OSError]] = []  # whether the cause may only be that this machine has no IPv6
+        # Whether the cause may only be that this machine has no IPv6, and the error.
+        errors: list[tuple[bool, OSError]] = []
         for family, where in found:
             try:
                 return _connect(server, (family, where), timeout_s, number)

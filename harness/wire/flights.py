@@ -108,7 +108,8 @@ class Flights:
         """Longest time in which a server accepted no connection, if it accepted one afterwards."""
         self.closes_after = [0] * len(servers)
         """Replies after which each server closes a connection without notice; 0: unknown."""
-        self._last_ends = [(0, 0)] * len(servers)  # replies on the last connection that a server closed, and when
+        # Per server: replies on the last connection that the server closed, and when.
+        self._last_ends = [(0, 0)] * len(servers)
         self.begun: list[Flight] | None = None
         """Flights whose first token came in the last turns, until the caller removes them; None: not collected."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
@@ -346,7 +347,8 @@ class Flights:
         flight, connection.flight = connection.flight, None
         if flight is not None:
             self._lost(connection, flight, error, dropped, done)
-        if dropped:  # last, so that a flight that is sent again already waits for the new connection
+        # Last, so that a flight that is sent again already waits for the new connection.
+        if dropped:
             self._replace(connection)
 
     def _learn(self, connection: Connection) -> None:

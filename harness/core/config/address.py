@@ -66,7 +66,9 @@ def parse_address(text: str) -> Address:
     if not (is_grpc or parts.scheme in _PORTS) or not parts.hostname:
         raise ValueError(f"{text!r} is not a server URL, e.g. http://127.0.0.1:8000")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("the URL contains a password: pass it with --header Authorization=env:NAME")
+        raise ValueError(
+            "the URL contains a password: pass it with --header Authorization=env:NAME"
+        )
     if parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a query or a fragment: give the server's address alone")
     if is_grpc:

@@ -68,7 +68,9 @@ def _governor(cpus: Path) -> Fact:
 def _turbo(cpus: Path) -> Fact:
     on = host.turbo(cpus)
     if on is None:
-        return _unknown("turbo", cpus / "cpufreq/boost", "only a cool processor may reach the peaks")
+        return _unknown(
+            "turbo", cpus / "cpufreq/boost", "only a cool processor may reach the peaks"
+        )
     warning = "on: the peaks are valid while the processor stays cool" if on else ""
     return Fact("turbo", "on" if on else "off", warning=warning)
 

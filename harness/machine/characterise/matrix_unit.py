@@ -74,7 +74,9 @@ def _by_kernel(precision: str, kernels: str) -> Verdict | None:
 
 def _by_rate(precision: str, flag: str, times_fp32: float | None, *, is_disturbed: bool) -> Verdict:
     if times_fp32 is None:
-        return Verdict(UNKNOWN, f"the processor has {flag}, but there is no fp32 rate to compare with")
+        return Verdict(
+            UNKNOWN, f"the processor has {flag}, but there is no fp32 rate to compare with"
+        )
     low, high = RATIOS[precision]
     shown = f"{times_fp32:.2f} times the fp32 peak, with {flag}"
     if times_fp32 >= high:

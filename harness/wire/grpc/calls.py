@@ -71,7 +71,8 @@ class Channel:
         """number: the server's number. Raises a ConfigError if it cannot be reached, or does not use gRPC."""
         grpc, address = _grpc(), server.address
         try:
-            first = connect(server, CONNECT_TIMEOUT_S)  # grpcio reports neither the cause of a failure nor its peer
+            # grpcio reports neither the cause of a failure nor its peer.
+            first = connect(server, CONNECT_TIMEOUT_S)
         except OSError as e:
             unreachable(address, e)
         self.number = number
