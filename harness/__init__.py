@@ -1,8 +1,8 @@
-"""MLPerf LoadGen against real models on real frameworks; results another engineer can trust.
+"""Runs MLPerf LoadGen against real models on real frameworks, with results that another engineer can trust.
 
-In a checkout the plug-in folders (`scenarios/`, `backends/`, `datasets/`, `accuracy/`) lie beside
-this package, not in it: the root is appended to `__path__`, so that `harness.backends` is found
-there. In a wheel they are installed inside it and nothing is appended.
+In a checkout the plug-in folders (`scenarios/`, `backends/`, `datasets/`, `accuracy/`) lie next to
+this package, not in it. The root of the checkout is appended to `__path__`, so `harness.backends` is
+found there. In a wheel they are installed inside the package and nothing is appended.
 
 `RunConfig`, `measure`, `read_run` and `Result` are the interface for Python programs (docs/python.md).
 They are imported when they are first used, so that `import harness` stays cheap.

@@ -1,13 +1,13 @@
 """Defines every error that a user can see.
 
-HarnessError                 shown as one line a problem, exit status = .exit_status
+HarnessError                 shown as one line per problem, exit status = .exit_status
 +-- ConfigError          2   the command line or a file is wrong; nothing was measured
 +-- PluginUnavailable    3   a plug-in cannot be imported here, or raises in load or warm-up
 +-- RunInvalid           4   the run finished and its numbers must not be quoted
 |   +-- RunHopeless          a search ended it: too many queries were late already
 +-- RunDied              5   the measured process died or hung
-|   +-- LoadHostLost         one of those that share the load
-+-- Regression           6   a comparison found what --fail-on forbids, or that the other side alone misses its SLO
+|   +-- LoadHostLost         a process that shares the load was lost
++-- Regression           6   a comparison found a change that --fail-on forbids, or only the other side misses its SLO
 
 Any other exception that reaches the top is a bug of ours and keeps its traceback.
 """
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 
 class HarnessError(Exception):
-    """One line a problem: what happened, to what, and what to do next."""
+    """An error whose text has one line per problem: what happened, to what, and what to do next."""
 
     exit_status = 1
 
@@ -35,7 +35,7 @@ class RunInvalid(HarnessError):
 
 
 class RunHopeless(RunInvalid):
-    """The SLO was missed whatever followed, so the measured process was killed."""
+    """The rest of the run could not have met the SLO any more, so the measured process was killed."""
 
 
 class RunDied(HarnessError):
@@ -55,17 +55,17 @@ class Regression(HarnessError):
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raise one ConfigError with every problem, each once; return where there is none."""
+    """Raises one ConfigError with every problem, each once; returns if there is none."""
     if text := "\n".join(dict.fromkeys(problems)):
         raise ConfigError(text)
 
 
 MOST_PROBLEMS = 20
-"""Problems shown of one file; a file with a wrong column has as many problems as rows."""
+"""Problems shown per file; a file with a wrong column has as many problems as rows."""
 
 
 def some_of(problems: Sequence[str]) -> str:
-    """The first MOST_PROBLEMS, one a line, and a line that counts the others."""
+    """Returns the first MOST_PROBLEMS problems, one per line, and a line that counts the rest."""
     shown = list(problems[:MOST_PROBLEMS])
     if more := len(problems) - len(shown):
         shown.append(f"and {more:,} more problems like these")
@@ -73,7 +73,7 @@ def some_of(problems: Sequence[str]) -> str:
 
 
 def say_once(problems: Sequence[str]) -> list[str]:
-    """Problems that say the same of several files, `FILE: text`, as one line that counts the others."""
+    """Joins problems `FILE: text` that differ only in the file into one line, which counts the other files."""
     by_text: dict[str, list[str]] = {}
     for problem in problems:
         file, colon, text = problem.partition(": ")
@@ -94,17 +94,15 @@ _PLACES = re.compile(
     r"|Exception from \S+:\d+:\s*|Check '[^']*' failed at \S+:\d+:\s*"
     rf"|(?:/[\w./-]+/)?\w+\.(?:cc|cpp|h|hpp|cu):\d+:? {_SIGNATURE}"
 )
-"""Source positions at which a framework's C++ code raised an error; they would hide the cause."""
+"""Positions in a framework's C++ source that an error begins with; they would hide the cause."""
 
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _LOOKED_AT = 4000
-"""Characters of a text, which may be a server's and very long."""
+"""Characters that are read of a text; a server's text may be very long."""
 
 
 def one_line(error: BaseException | str) -> str:
-    """The text of an error as one line of at most 300 characters, without the number of an OSError and without places
-    in the source of a framework.
-    """
+    """Returns an error's text as one line of at most 300 characters, without errno and framework source positions."""
     try:
         text = " ".join(str(error).split())
     except Exception as e:  # noqa: BLE001 - __str__ of a plug-in's exception
@@ -115,9 +113,10 @@ def one_line(error: BaseException | str) -> str:
 
 
 def type_and_text(error: BaseException) -> str:
-    """`ValueError: its text`; the type alone of an exception without a text, such as KeyboardInterrupt.
+    """Returns `ValueError: its text`, or the type alone if the exception has no text, e.g. KeyboardInterrupt.
 
-    The text alone where the harness, or a connection, raised it: such a text says what the type does.
+    Returns the text alone for errors of the harness and of connections, because their text already contains what
+    the type says.
     """
     text = one_line(error)
     is_own = type(error).__module__.startswith("harness.") or isinstance(error, ConnectionError)

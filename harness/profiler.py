@@ -20,17 +20,17 @@ NO_OPS = frozenset({"Identity", "Dropout"})
 
 
 class WiredNode(NamedTuple):
-    """A node of a graph, and the tensors it is wired to."""
+    """A node of a graph, and the tensors that it reads and writes."""
 
     name: str
     op_type: str
     domain: str
     inputs: tuple[str, ...]
-    """Tensors; '' where an optional input is absent. A node with subgraphs also has the tensors that
-    its subgraphs take from outside.
+    """Tensors; '' for an absent optional input. A node with subgraphs also lists the tensors that
+    its subgraphs read from outside.
     """
     outputs: tuple[str, ...]
-    """Tensors; '' where an optional output is absent."""
+    """Tensors; '' for an absent optional output."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ class Wiring:
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
-        """tensor -> the index of the node that produces it."""
+        """Maps a tensor to the index of the node that produces it."""
         return {t: i for i, node in enumerate(self.nodes) for t in node.outputs if t}
 
     @cached_property
     def made_by_name(self) -> Mapping[str, str]:
-        """Node name -> first output, for names that occur once."""
+        """Maps a node's name to its first output, for names that occur once."""
         count = Counter(node.name for node in self.nodes)
         return {n.name: n.outputs[0] for n in self.nodes if count[n.name] == 1 and n.outputs}
 
     @cached_property
     def consumers(self) -> Mapping[str, Sequence[int]]:
-        """tensor -> the indices of the nodes that consume it, ascending."""
+        """Maps a tensor to the indices of the nodes that consume it, ascending."""
         consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
             for tensor in dict.fromkeys(node.inputs):
@@ -67,7 +67,7 @@ class Wiring:
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """The tensors that depend on no input of the model."""
+        """Returns the tensors that do not depend on any input of the model."""
         constants = set(self.initializers)
         for node in self.nodes:
             if all(not t or t in constants for t in node.inputs):
@@ -76,7 +76,7 @@ class Wiring:
 
     @cached_property
     def originals(self) -> Mapping[str, str]:
-        """output of a NO_OPS node -> the tensor that enters the chain of such nodes before it."""
+        """Maps the output of a NO_OPS node to the tensor that enters the chain of NO_OPS nodes ending there."""
         same: dict[str, str] = {}
         for node in self.nodes:
             if node.op_type in NO_OPS and node.inputs and node.outputs:
@@ -97,19 +97,19 @@ class ExecutedKernel:
     """One node of the graph that a framework executes."""
 
     node: WiredNode
-    """A node of the executed graph. A tensor that is also in the model's file has its name there."""
+    """A node of the executed graph. A tensor that is also in the model's file keeps its name from there."""
     implementation: str = ""
-    """The code that the framework chose for the node; '' where it does not report it."""
+    """The code that the framework chose for the node; '' if the framework does not report it."""
     inserted: bool = False
-    """The framework added the node to change a layout; the model's file has no part of it."""
+    """Whether the framework added the node to change a layout; the model's file does not have it."""
     start_ns: tuple[int, ...] = ()
-    """One entry a call, on the clock of `Executed.run_start_ns`; () where it is not reported."""
+    """One entry per call, on the clock of `Executed.run_start_ns`; () if it is not reported."""
     duration_ns: tuple[int, ...] = ()
-    """One entry a call; a single one where the framework reports only the mean of all calls; () where
-    it measured no time.
+    """One entry per call; a single entry if the framework reports only the mean of all calls; () if it
+    measured no time.
     """
     allocated_bytes: int | None = None
-    """Memory allocated and not freed again; None where it is not reported."""
+    """Memory allocated and not freed again; None if it is not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +129,13 @@ class Executed:
     tensors: Mapping[str, Tensor]
     """Type and shape of the tensors for which they are known."""
     file: Wiring | None
-    """The graph in the model's own file; None where that is an ONNX file."""
+    """The graph in the model's own file; None if that is an ONNX file."""
     run_start_ns: tuple[int, ...]
     """When each call entered the framework."""
     run_ns: tuple[int, ...]
     """How long each call was inside the framework."""
     without_time: str
-    """Why some kernels have no time; '' where all have one."""
+    """Why some kernels have no time; '' if all have one."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """`spread`, `start` or `allocated` -> why the framework does not report it."""
 
@@ -156,10 +156,10 @@ class Profiler(Protocol):
     def infer(self, batch: Batch, /) -> Outputs: ...
 
     def recording(self) -> AbstractContextManager[object]:
-        """A context around each call; entering and leaving it is not counted as part of the call."""
+        """Returns a context for each call; entering and leaving it does not count as part of the call."""
 
     def executed(self, calls: int, /) -> Executed:
-        """The kernels in the last `calls` recorded calls; those before were the warm-up."""
+        """Returns the kernels of the last `calls` recorded calls; the calls before were the warm-up."""
 
 
 @runtime_checkable
@@ -167,4 +167,4 @@ class HasProfiler(Protocol):
     """A backend that reports the kernels it executes."""
 
     def profiler(self) -> Profiler:
-        """A profiler, not yet entered. Raises a ConfigError where these options cannot be profiled."""
+        """Returns a profiler, not yet entered. Raises a ConfigError if these options cannot be profiled."""

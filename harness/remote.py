@@ -1,7 +1,7 @@
 """Defines the protocol of remote plug-ins: they encode requests for a server and decode its replies.
 
-A remote plug-in opens no socket. The harness sends what `request` returns, stamps it, and hands what came
-back to `answer`. So each remote plug-in gets both engines of harness/wire, and is tried without a server.
+A remote plug-in does not open sockets. The harness sends the request that `request` returns, stamps it, and passes
+the reply to `answer`. So each remote plug-in works with both engines of harness/wire, and is tested without a server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from harness.types import BackendSetup, Batch, Outputs
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes in C order; `array.data` is an array's, sent from where they lie."""
+"""Bytes in C order; an array's `array.data` is sent without a copy."""
 
 Headers = tuple[tuple[str, str], ...]
 """Names and values; Host, Content-Length and the user's --header are added by the harness."""
@@ -19,12 +19,12 @@ Headers = tuple[tuple[str, str], ...]
 class Request(NamedTuple):
     """One HTTP request, or a unary call over gRPC.
 
-    Requests that differ only in their body share one head, made once a length. Over gRPC the body is the
+    Requests that differ only in their body share one head per length. Over gRPC the body is the
     message, and there are neither headers nor methods.
     """
 
     path: str
-    """Below the path of --url, e.g. `/v2/models/digits/infer`; of gRPC `/SERVICE/METHOD`."""
+    """Below the path of --url, e.g. `/v2/models/digits/infer`; over gRPC `/SERVICE/METHOD`."""
     headers: Headers = ()
     body: Sequence[Buffer] = ()
     """Parts, sent one after another without a copy."""
@@ -35,14 +35,14 @@ class Reply(NamedTuple):
     """The whole reply to one request."""
 
     status: int
-    """Over gRPC the code that the server gave: 0 is OK, and with another one the body is its text."""
+    """HTTP status, or the status code of gRPC: 0 is OK, and with any other code the body is the error's text."""
     head: bytes
     """Status line and headers, as they came; empty over gRPC."""
     body: memoryview
     """Valid until the call that got it returns."""
 
     def header(self, name: str) -> str | None:
-        """The value of the first header of that name, in any case; None where the reply has none."""
+        """Returns the value of the first header with that name, in any case; None if the reply has none."""
         for line in self.head.split(b"\r\n")[1:]:
             key, _, value = line.partition(b":")
             if key.strip().lower() == name.lower().encode():
@@ -54,21 +54,21 @@ class Refused(Exception):
     """The server answered without a result: an HTTP error, or an error inside a reply."""
 
     def __init__(self, status: int, text: str) -> None:
-        """text: what the server said; its first 300 characters are kept."""
+        """text: the server's text; its first 300 characters are kept."""
         super().__init__(f"the server answered {status}: {text[:300]}")
         self.status = status
 
 
 class BadAnswer(ValueError):
-    """The reply is not what was asked for: another shape, type or count, or bytes too many or too few."""
+    """The reply does not fit the request: a different shape, type or count, or too many or too few bytes."""
 
 
 class CutOff(BadAnswer):
-    """The server ended the answer before it was whole, or does not say why it ended."""
+    """The server ended the answer before it was complete, or does not report why it ended."""
 
 
 class Usage(NamedTuple):
-    """Token facts that a reply reports beside the answer. None: the server does not report the fact."""
+    """Token facts that a reply reports with the answer. None: the server does not report the fact."""
 
     input: int | None = None
     """Tokens of the prompt."""
@@ -81,15 +81,15 @@ class Usage(NamedTuple):
     cached: int | None = None
     """Tokens of the prompt that the server had computed before."""
     contradiction: str = ""
-    """Why the counts cannot be right, one of a few texts: it makes a run INVALID."""
+    """Why the counts cannot be right, one of a few texts; it makes a run INVALID."""
     doubt: str = ""
-    """Why they may not be right, one of a few texts."""
+    """Why the counts may be wrong, one of a few texts."""
 
 
 class Reader(Protocol):
     """Reads one reply of a language model.
 
-    Where the plug-in's `streams` is true, it is also a StreamReader, and gets the reply while it arrives.
+    If the plug-in's `streams` is true, the reader is also a StreamReader and gets the reply while it arrives.
     """
 
     def answer(self, reply: Reply, /) -> Outputs:
@@ -97,7 +97,7 @@ class Reader(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """Once `answer` has returned."""
+        """Token facts of the reply, once `answer` has returned."""
 
     @property
     def first_token(self) -> int | None:
@@ -108,7 +108,7 @@ class StreamReader(Reader, Protocol):
     """A Reader of a reply that arrives in pieces, each with a stamp."""
 
     def feed(self, piece: bytes, /) -> int:
-        """Takes a piece of the body of a reply of status 200; returns the tokens so far. Raises nothing."""
+        """Takes a piece of a body with status 200; returns the number of tokens so far. Never raises."""
 
     @property
     def is_exact(self) -> bool:
@@ -116,12 +116,12 @@ class StreamReader(Reader, Protocol):
 
     @property
     def chunks(self) -> int:
-        """Chunks with tokens so far, as the server sent them; several of them may arrive in one piece."""
+        """Number of chunks with tokens so far, as the server sent them; one piece may contain several."""
 
 
 @runtime_checkable
 class HasReader(Protocol):
-    """A remote plug-in whose replies report tokens. In the run, a reader of each reply replaces `answer`."""
+    """A remote plug-in whose replies report tokens. In a run, a Reader of each reply replaces `answer`."""
 
     @property
     def streams(self) -> bool: ...
@@ -133,9 +133,9 @@ class Sent(NamedTuple):
     """Token numbers in the request of one prompt."""
 
     prompt_tokens: int | None
-    """Token ids of the prompt; None where it is a text."""
+    """Token ids of the prompt; None if the prompt is a text."""
     most_prompt_tokens: int
-    """Tokens that a server can count of it, at most: the bytes of the prompt, and what it puts around it."""
+    """The most tokens that a server can count: the bytes of the prompt, and what the server adds around it."""
     max_tokens: int | None
     """The most tokens of the answer; None without a bound."""
 
@@ -149,19 +149,19 @@ class HasSent(Protocol):
 
 
 Exchange = Callable[[Request], Reply]
-"""Sends one request and waits for its reply. Raises a ConfigError where the server cannot be reached."""
+"""Sends one request and waits for its reply. Raises a ConfigError if the server cannot be reached."""
 
 
 class ServerTotals(NamedTuple):
-    """Sums since a server's start, over the requests that it answered."""
+    """Sums over the requests that a server answered since its start."""
 
     requests: int
     queue_ns: int
-    """Until the model took them up."""
+    """Time until the model began."""
     compute_ns: int
-    """Inside the model."""
+    """Time inside the model."""
     total_ns: int
-    """Inside the server, the two above included."""
+    """Time inside the server, which includes both."""
 
 
 @runtime_checkable
@@ -169,46 +169,49 @@ class HasTotals(Protocol):
     """A Remote whose server may have statistics."""
 
     def totals(self, exchange: Exchange, /) -> ServerTotals | None:
-        """None where the server has none. Called before and after a run."""
+        """Returns the server's sums, None if it has no statistics. Called before and after a run."""
 
 
 @runtime_checkable
 class HasName(Protocol):
-    """A Remote whose server reports its name, which MLPerf's Network division asks of every node."""
+    """A Remote whose server reports its name, which MLPerf's Network division requires of every node."""
 
     def name(self, exchange: Exchange, /) -> str:
-        """Returns the name, '' if the server has none. Called before a run, and by LoadGen at its begin and its end."""
+        """Returns the name, '' if the server has none. Called before a run, and by LoadGen when it begins and ends."""
 
 
 @runtime_checkable
 class SharesSamples(Protocol):
-    """A Remote that can name samples in memory that this machine's server reads, instead of sending them.
+    """A Remote that can send a server on this machine a sample's position in shared memory instead of the sample.
 
-    The harness makes the memory, a region of /dev/shm, and each request has one sample.
+    The harness makes the memory, a region of /dev/shm. Each request has one sample.
     """
 
     @property
     def shares(self) -> bool:
-        """Whether the options ask for it."""
+        """Whether the options turn shared memory on."""
 
     def parts(self, batch: Batch, /) -> Sequence[Buffer]:
-        """The bytes of a sample as the server reads them, an input each."""
+        """Returns the bytes of a sample as the server reads them, one part per input."""
 
     def request_at(self, region: str, batch: Batch, offset: int, /) -> Request:
-        """The request for a sample whose parts follow each other from `offset` on."""
+        """Returns the request for a sample whose parts follow each other from `offset` on."""
 
     @staticmethod
     def attach(region: str, size_bytes: int, transport: str, /) -> Request:
-        """Makes the server map the region. transport: http or grpc."""
+        """Returns the request that makes the server map the region. transport: http or grpc."""
 
     @staticmethod
     def detach(region: str, transport: str, /) -> Request:
-        """The opposite; asked of the class, too, where the process that attached has died."""
+        """Returns the request that makes the server release the region.
+
+        Also called on the class, after the process that attached has died.
+        """
 
 
 @runtime_checkable
 class Remote(Protocol):
-    """A protocol for asking a model on a server. Built as `Remote(setup)`; `setup.model` is None.
+    """The protocol of a model on a server. Built as `Remote(setup)`; `setup.model` is None.
 
     `open` is called once in each process, before anything else. Then any thread may call `request`, while
     another thread calls `answer`. Optional attributes: signature() and outputs() as in Backend, totals(),
@@ -218,23 +221,23 @@ class Remote(Protocol):
     def __init__(self, setup: BackendSetup, /) -> None: ...
 
     def open(self, exchange: Exchange, /) -> None:
-        """Ask the server for what the requests need, and try one where its dialect is not known.
+        """Reads what the requests need from the server, and tries a request if the server's dialect is not known.
 
-        Raise a ConfigError where the server has no such model, or speaks another protocol.
+        Raises a ConfigError if the server does not have the model, or uses a different protocol.
         """
 
     def request(self, batch: Batch, /) -> Request:
-        """The request for a batch.
+        """Returns the request for a batch.
 
-        Made when the sample is loaded, and sent each time that it is asked for; or made for one query, which
-        is part of the stage `send`.
+        The harness makes it either when the sample is loaded, and sends it for every query of that sample, or once
+        per query. In the second case the time counts as a part of the stage `send`.
         """
 
     def answer(self, reply: Reply, samples: int, /) -> Outputs:
-        """`samples` outputs, in the order of the batch. Timed: it is part of the stage `decode`.
+        """Returns `samples` outputs, in the order of the batch. Timed, as part of the stage `decode`.
 
         Raises Refused or BadAnswer.
         """
 
     def describe(self) -> Mapping[str, object]:
-        """Describes the server like Backend: device begins with `remote`; precision `unknown` means not reported."""
+        """Describes the server, as in Backend. device begins with `remote`; precision `unknown` means not reported."""

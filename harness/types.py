@@ -1,4 +1,4 @@
-"""Defines the types that all rooms share, and the protocols of plug-ins."""
+"""Defines the types that all packages share, and the protocols of plug-ins."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 else:
-    Array = Any  # the command line needs this module and must not wait for NumPy
+    Array = Any  # the command line imports this module and must not wait for NumPy
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
 """The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
@@ -37,7 +37,7 @@ class Interval(NamedTuple):
 
     low: float
     high: float
-    """An int where it is whole, as `low`: a float would round int64."""
+    """An int if the bound is whole, and so is `low`; a float would round an int64."""
 
     def __str__(self) -> str:
         return f"{self.low}:{self.high}"
@@ -47,7 +47,7 @@ class Table(NamedTuple):
     """A table of a model, e.g. an embedding, and the operator that selects its rows."""
 
     operator: str
-    """In the words of the file's format, e.g. Gather."""
+    """Its name in the file's format, e.g. Gather."""
     rows: int
 
 
@@ -56,11 +56,11 @@ Shape = Sequence[int | str | None]
 
 
 _NAMELESS = re.compile(r"\?*|-?\d+|None|unk__\d+", re.IGNORECASE)
-"""Names that exporters write for a size without a name: two of them need not be equal."""
+"""Names that exporters write for a size without a name; two sizes with such a name need not be equal."""
 
 
 def declared_shape(sizes: Iterable[int | str | None]) -> tuple[int | str | None, ...]:
-    """The shape as a model file declares it: None for each size below 1, and for one without a real name."""
+    """Returns the shape that a model file declares, with None for sizes below 1 and sizes without a real name."""
     return tuple(
         (None if _NAMELESS.fullmatch(size.strip()) else size)
         if isinstance(size, str)
@@ -70,7 +70,7 @@ def declared_shape(sizes: Iterable[int | str | None]) -> tuple[int | str | None,
 
 
 def show_shape(shape: Shape) -> str:
-    """A shape in messages, e.g. `[batch, 3, ?]`."""
+    """Formats a shape for messages, e.g. `[batch, 3, ?]`."""
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
@@ -84,24 +84,24 @@ class TensorSpec(NamedTuple):
 
 
 BATCH_FIRST = (
-    "export the model with the batch as the first dimension of every input, or call the file from a backend of "
-    "your own, which holds its states and scalars: docs/plugins.md#states-and-scalars has one of 30 lines"
+    "export the model with the batch as the first dimension of every input, or write a backend that keeps its states "
+    "and scalars, as in the 30 lines of docs/plugins.md#states-and-scalars"
 )
-"""The end of each message about an input that is not a batch of samples."""
+"""End of each message about an input that is not a batch of samples."""
 
 
 OTHER_NAMES = (
     "if the file uses other names, list them as `names` of this file in the manifest, e.g. {image: input_2}: "
     "docs/manifest.md#one-network-in-several-formats"
 )
-"""The end of each message about an input or output of the manifest that a file lacks."""
+"""End of each message about an input or output in the manifest that is not in the file."""
 
 
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
-    """The batch size that a model's file fixes; None where every input allows any size.
+    """Returns the batch size that a model's file fixes; None if every input allows any size.
 
-    Raises a ConfigError where the first dimension of an input is not the batch: where inputs fix different
-    sizes, or where the batch is a later dimension, as in a state of the shape [layers, batch, hidden].
+    Raises a ConfigError if the first dimension of an input is not the batch: inputs fix different sizes, or
+    the batch is a later dimension, e.g. of a state with the shape [layers, batch, hidden].
     """
     shaped = [s for s in inputs if s.shape]
     fixed = {s.name: s.shape[0] for s in shaped if isinstance(s.shape[0], int)}
@@ -126,9 +126,9 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
 def _has_batch_behind(
     shape: Shape, first: Collection[int | str | None], others: Collection[int | str | None]
 ) -> bool:
-    """Whether a dimension behind the first one is the batch, as in [layers, batch, hidden].
+    """Returns whether a dimension after the first one is the batch, as in [layers, batch, hidden].
 
-    first: the open first dimensions of the other inputs. others: the sizes behind them, whose names are of no batch.
+    first: open first dimensions of the inputs. others: the sizes after them, whose names do not mean the batch.
     """
     names = [size for size in shape[1:] if isinstance(size, str) and size not in others]
     if any(size in first or "batch" in size.lower() for size in names):
@@ -147,9 +147,9 @@ class Batch(NamedTuple):
     """n samples that a backend answers at once."""
 
     size: int
-    """n. The backend does not learn the dataset indices: it could answer from a table."""
+    """n. The backend does not get the dataset indices, because it could use them to answer from a table."""
     inputs: Mapping[str, Array]
-    """(n, ...) array by input name; read-only, since it may be a view into the dataset."""
+    """(n, ...) array by input name; read-only, because it may be a view into the dataset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +157,13 @@ class BackendSetup:
     """The parameters of a backend."""
 
     model: Path | None
-    """The model file; None where the model has no file in a format that the backend reads."""
+    """The model file; None if the model has no file in a format that the backend reads."""
     model_name: str
     """For messages."""
     inputs: tuple[TensorSpec, ...] = ()
     """The inputs that the manifest declares; () without a manifest."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """The manifest's name of an input or output -> its name in the file, where that is another."""
+    """Manifest name of an input or output -> its name in the file, if the names differ."""
     threads: int = 1
     """Threads that this instance may compute with, >= 1."""
     instances: int = 1
@@ -173,13 +173,13 @@ class BackendSetup:
     max_batch: int = 1
     """Samples in the largest batch that `infer` will get."""
     owns_cores: bool = False
-    """Only this instance of the process runs on its cores, so its idle threads may spin."""
+    """Whether no other instance of the process runs on this one's cores, so that its idle threads may spin."""
     cpus: tuple[int, ...] = ()
-    """A logical processor for each thread: the instance binds the threads that it starts to the second and further
-    ones, and they spin only while it computes. () for any. Only for backends with `elastic`.
+    """A logical processor for each thread, or () for any; only for backends with `elastic`. The instance binds the
+    threads that it starts to the second and later processors, and they spin only while it computes.
     """
     provider: str | None = None
-    """ONNX Runtime's execution provider, from --provider; None: the backend's default."""
+    """ONNX Runtime's execution provider, from --provider; None for the backend's default."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --backend-option by name."""
     transport: str = "http"
@@ -187,27 +187,27 @@ class BackendSetup:
 
 
 class Backend(Protocol):
-    """One instance of a model on a framework. It gets neither LoadGen's ids nor dataset indices nor a clock.
+    """One instance of a model on a framework. It does not get LoadGen's ids, dataset indices or a clock.
 
     Built as `Backend(setup)`. One thread at a time enters, calls and leaves an instance.
 
     Optional attributes:
     formats      the manifest's file formats that the backend reads, best first (a tuple of str)
     signature()  the inputs, once entered (HasSignature); needed for models without a manifest
-    outputs()    the names of the outputs, once entered (HasOutputs); () where the file has none
-    buffers()    memory in which it wants its batches (HasBuffers)
-    used()       what it used in the run, of another device than the processor (HasUse)
+    outputs()    the names of the outputs, once entered (HasOutputs); () if the file has none
+    buffers()    memory into which its batches are copied (HasBuffers)
+    used()       what the run used of a device other than the processor (HasUse)
     tunable      options that change nothing but speed, and the values `tune` tries (name -> tuple
                  of str)
-    elastic      True where an instance can bind its threads to BackendSetup.cpus, so that one with
-                 all cores can answer queries that are alone
+    elastic      True if an instance can bind its threads to BackendSetup.cpus, so that an instance
+                 with all cores can answer queries that are alone
     profiler()   for the layer level of `profile` (harness/profiler.py)
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
 
     def __enter__(self) -> Self:
-        """Load the model. Raise a ConfigError where the user's file is at fault."""
+        """Loads the model. Raises a ConfigError if the user's file is at fault."""
 
     def __exit__(
         self,
@@ -216,36 +216,37 @@ class Backend(Protocol):
         trace: TracebackType | None,
         /,
     ) -> None:
-        """Free the model."""
+        """Frees the model."""
 
     def infer(self, batch: Batch, /) -> Outputs:
-        """Return `batch.size` outputs, in the order of the inputs' rows."""
+        """Returns `batch.size` outputs, in the order of the inputs' rows."""
 
     def describe(self) -> Mapping[str, object]:
-        """Versions, device, precision, threads: as they are, not as the user configured them.
+        """Returns versions, device, precision and threads: the actual values, not the configured ones.
 
-        device: begins with `cpu` where this machine's cores compute; a backend that only waits is then doubted.
+        device: begins with `cpu` if this machine's cores compute; a backend that only waits then gets a doubt.
         precision: the number type the model computes in, by a name of harness/core/number_types.py.
-        `compare` ranks runs of two backends only where it is the same.
+        `compare` ranks runs of two backends only if they have the same precision.
         """
 
 
 @runtime_checkable
 class HasBuffers(Protocol):
-    """A backend that reads its batches from memory that it owns, e.g. memory that a GPU copies from."""
+    """A backend that reads its batches from its own memory, e.g. memory from which a GPU copies."""
 
     def buffers(self, size: int, /) -> Mapping[str, Array] | None:
-        """(size, ...) arrays by input name, into which the rows of its next batch may be copied; None where it
-        has none for that size. The batch after that overwrites them.
+        """Returns (size, ...) arrays by input name, into which the rows of the next batch may be copied.
+
+        The batch after that overwrites them. Returns None if the backend has no arrays of that size.
         """
 
 
 @runtime_checkable
 class HasUse(Protocol):
-    """A backend that reports what it used of another device than the processor."""
+    """A backend that reports what it used of a device other than the processor."""
 
     def used(self) -> Mapping[str, object]:
-        """Numbers and texts, e.g. of memory. Called on each instance after the run; joins what `describe` said."""
+        """Returns numbers and texts, e.g. of memory. Called on each instance after the run; added to `describe`."""
 
 
 @runtime_checkable
@@ -268,17 +269,17 @@ class Network(NamedTuple):
     weights: Sequence[tuple[tuple[int, ...], str]]
     """Shape and number type of each weight."""
     strides: Sequence[tuple[int, ...]] | None
-    """Strides of each convolution, one an axis; None where unknown."""
+    """Strides of each convolution, one per axis; None if unknown."""
     macs: int | None
-    """Multiplications of one batch in convolutions and matrix products; None where unknown."""
+    """Multiplications of one batch in convolutions and matrix products; None if unknown."""
 
 
 @runtime_checkable
 class HasNetwork(Protocol):
-    """A backend that reports the network it has loaded, from files that no other code here reads."""
+    """A backend that reports the network it has loaded, for formats that no other code here reads."""
 
     def network(self, batch: Batch, /) -> Network:
-        """The network. Not timed; it may run `batch`."""
+        """Returns the network. Not timed; it may run `batch`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,16 +300,16 @@ class DatasetSetup:
     """The user's sizes of symbolic dimensions by input name."""
     lengths: Mapping[str, Lognormal | Path] = field(default_factory=dict)
     """Lengths of the samples along a symbolic dimension by its name: a distribution, or a file with
-    one length a line.
+    one length per line.
     """
     ranges: Mapping[str, Interval] = field(default_factory=dict)
     """The user's ranges of numbers by input name."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --dataset-option by name."""
     tables: Callable[[], Mapping[str, Table]] = dict
-    """Reads the model's file: the smallest table that each input selects rows of, by input name.
+    """Reads from the model's file, by input name, the smallest table that the input selects rows of.
 
-    An input is missing where it selects none, or where the file does not show it.
+    An input is missing if it selects no rows, or if the file does not show that it does.
     """
     seed: int = 0
     progress: Callable[[int, int], None] = lambda _done, _total: None
@@ -321,7 +322,7 @@ class Dataset(Protocol):
     Optional attributes:
     performance_count  the most samples that a performance run holds in memory
     options            the names of --dataset-option that it takes (tuple of str)
-    synthetic          True where answers are neither right nor wrong
+    synthetic          True if answers are neither right nor wrong
     batch_into()       see HasBatchInto
     lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
                        HasCalibration, HasClassNames, HasTurns
@@ -332,7 +333,7 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def load(self, indices: Sequence[int], /) -> None:
-        """Decode and preprocess the samples. Not timed.
+        """Decodes and preprocesses the samples. Not timed.
 
         Rows must keep the order of `indices`: LoadGen shuffles them and issues Offline in that order.
         MultiStream pads them at the end with duplicates.
@@ -341,15 +342,15 @@ class Dataset(Protocol):
     def unload(self, indices: Sequence[int], /) -> None: ...
 
     def batch(self, indices: Sequence[int], /) -> Batch:
-        """Gather loaded samples. Timed: return a view of contiguous rows, else copy once."""
+        """Gathers loaded samples. Timed: should return a view of contiguous rows, else copy once."""
 
     def label(self, index: int, /) -> object:
-        """The right answer; None where the sample has none."""
+        """Returns the right answer; None if the sample has none."""
 
     def describe(self) -> Mapping[str, object]:
-        """Name, count, source, and `digest`: a SHA-256 that changes with the data behind the samples.
+        """Returns name, count, source, and `digest`: a SHA-256 that changes with the data behind the samples.
 
-        For images it is of the files' names and sizes: reading all of them would take as long as a run.
+        For images it covers the files' names and sizes: reading all files would take as long as a run.
         """
 
 
@@ -358,12 +359,12 @@ class HasLengths(Protocol):
     """A dataset whose samples differ in length: Offline batches samples of similar length."""
 
     def lengths(self, indices: Sequence[int], /) -> Array | None:
-        """(n,) numbers that grow with the work of each loaded sample; None where all are equal."""
+        """Returns (n,) numbers that grow with the work of each loaded sample; None if all samples are equal."""
 
 
 @runtime_checkable
 class HasBatchInto(Protocol):
-    """A dataset that copies the rows of a batch to where the backend wants them."""
+    """A dataset that copies the rows of a batch into the backend's buffers."""
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], /) -> Batch:
         """Returns the batch like `Dataset.batch`; copies rows that are not adjacent into `into`.
@@ -377,15 +378,15 @@ class HasClassNames(Protocol):
     """A dataset whose labels are numbers of classes with names."""
 
     def class_names(self) -> Mapping[int, str]:
-        """Label, or category_id of an object, -> name; empty where the data have none."""
+        """Maps a label, or the category_id of an object, to its name; empty if the data have no names."""
 
 
 @runtime_checkable
 class HasTurns(Protocol):
-    """A dataset of conversations, each a number of adjacent samples in the order of its turns."""
+    """A dataset of conversations: adjacent samples are the turns of one conversation, in order."""
 
     def turns(self) -> Array:
-        """(len(dataset),) the turn of each sample, from 0, which is the first of its conversation."""
+        """Returns (len(dataset),) the turn of each sample in its conversation, from 0."""
 
 
 @runtime_checkable
@@ -393,7 +394,7 @@ class HasFaults(Protocol):
     """A dataset that can check each of its samples without loading it."""
 
     def faults(self) -> Iterable[str]:
-        """Yield one line for every sample that cannot be used."""
+        """Yields one line for every sample that cannot be used."""
 
 
 @runtime_checkable
@@ -401,11 +402,11 @@ class HasCalibration(Protocol):
     """A dataset with further samples, which are never scored, for quantisation."""
 
     def calibration(self) -> Dataset:
-        """A dataset with the same inputs and none of the samples of this one."""
+        """Returns a dataset with the same inputs that shares no sample with this dataset."""
 
 
 class ClassName(str):
-    """A label that is a text: metrics of texts read the text, metrics of classes the class's number."""
+    """A label that is a text with a class number: metrics of texts read the text, metrics of classes the number."""
 
     number: int
 
@@ -436,7 +437,7 @@ class Score:
     line: str
     """Line of accuracy.txt, in the official form."""
     details: Mapping[str, float] = field(default_factory=dict)
-    """Further values by name, e.g. the exact match beside F1."""
+    """Further values by name, e.g. the exact match that goes with F1."""
     lower_is_better: bool = False
     """True for error rates: a target is the highest value that may be quoted."""
 
@@ -447,7 +448,7 @@ class Metric(Protocol):
     def __init__(self, dtype: str, /) -> None: ...
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object], /) -> Score:
-        """answers: one for each dataset index, without repeats."""
+        """Returns the score. answers: one for each dataset index, without repeats."""
 
 
 @runtime_checkable
@@ -455,9 +456,9 @@ class HasAnswerShape(Protocol):
     """A metric that checks the shape of answers before the run."""
 
     def check_shape(self, shape: Sequence[int | None], /) -> None:
-        """Raise a ValueError that names the shape the metric takes.
+        """Raises a ValueError that names the expected shape if the metric does not accept `shape`.
 
-        shape: of one answer; an entry is None where answers differ in size.
+        shape: the shape of one answer; an entry is None if answers differ in that size.
         """
 
 
@@ -466,7 +467,10 @@ class HasLabelCheck(Protocol):
     """A metric that checks the labels before the run."""
 
     def check_labels(self, labels: Mapping[int, object], /) -> None:
-        """Raise a ValueError that names a label and what the metric takes. labels: of all samples."""
+        """Raises a ValueError with the label and what the metric accepts, if a label is wrong.
+
+        labels: the labels of all samples.
+        """
 
 
 @runtime_checkable
@@ -474,7 +478,7 @@ class HasClassCheck(Protocol):
     """A metric whose labels are numbers of classes."""
 
     def check_classes(self, labels: Mapping[int, object], classes: range, /) -> None:
-        """Raise a ValueError that names a label outside of the classes that the model can answer."""
+        """Raises a ValueError that names a label outside of the classes that the model can answer."""
 
 
 class Quantity(NamedTuple):
@@ -497,7 +501,7 @@ class PowerSource(NamedTuple):
     unit: Literal["J", "W"]
     """J: a counter of joules, which only grows. W: the power at the moment of reading."""
     wraps_at_joules: float | None = None
-    """The value at which a counter begins at 0 again; None where it never does."""
+    """The value at which a counter begins at 0 again; None if it never does."""
     provenance: Literal["measured", "estimated"] = "measured"
 
 
@@ -510,7 +514,7 @@ class PowerMeter(Protocol):
     def __init__(self, argument: str, /) -> None: ...
 
     def __enter__(self) -> Self:
-        """Find the sources. Raise a ConfigError with the cause and a remedy where there are none."""
+        """Finds the sources. Raises a ConfigError with the cause and a remedy if there are none."""
 
     def __exit__(
         self,
@@ -521,12 +525,12 @@ class PowerMeter(Protocol):
     ) -> None: ...
 
     def sources(self) -> Sequence[PowerSource]:
-        """The sources that `read` reads, once entered: at least one, and always the same."""
+        """Returns the sources that `read` reads, once entered: at least one, and always the same."""
 
     def read(self) -> Sequence[float | Exception | None]:
-        """One value a source, in its unit; None or an exception where it has no value now.
+        """Returns one value per source, in the source's unit; None or an exception if it has no value now.
 
-        It may wait up to a second for the next value. It raises where no source can be read.
+        May wait up to a second for the next value. Raises if no source can be read.
         """
 
 
@@ -534,7 +538,7 @@ class Ready(NamedTuple):
     """An operation of a benchmark whose data are allocated and touched."""
 
     call: Callable[[], object]
-    """The operation that is timed."""
+    """The timed operation."""
     between: Callable[[], object] | None = None
     """Called before each timed call and not timed, e.g. to evict the data from the caches."""
     facts: Mapping[str, Any] = MappingProxyType({})
@@ -543,18 +547,18 @@ class Ready(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One operation of a benchmark of the machine, and how much work a call of it is."""
+    """One operation of a benchmark of the machine, and the work that each call does."""
 
     settings: Mapping[str, str | int]
-    """They make the point's name: benchmark/value/value. Points with another `library` or number of
-    threads are measured in another process.
+    """Values that form the point's name: benchmark/value/value. Points with a different `library` or number of
+    threads are measured in separate processes.
     """
     open: Callable[[], AbstractContextManager[Ready]]
     """Makes the operation ready; an exception is the reason why the point is absent."""
     work: float = 0.0
-    """Work of a call in `unit`; 0 where the time alone is the result."""
+    """Work per call in `unit`; 0 if the time alone is the result."""
     unit: str = ""
-    """FLOP, B (bytes), or another; the rate is in unit/s."""
+    """FLOP, B (bytes), or any other; the rate is in unit/s."""
     threads: int = 1
     """Processors that the process is bound to, and threads that its libraries get."""
 
@@ -566,8 +570,8 @@ class Benchmark(Protocol):
     """The subject of the benchmark, in one line."""
 
     def points(self, threads: int) -> Iterable[Point]:
-        """The points, the same ones in each process; imports no framework.
+        """Yields the points, the same ones in each process; must not import a framework.
 
-        threads: how many the machine can run at once.
+        threads: the number of threads that the machine can run at once.
         """
         ...

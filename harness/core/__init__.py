@@ -1,1 +1,1 @@
-"""Shared by every room: configuration, units, statistics, clocks, files, child processes, plug-ins."""
+"""Modules that every package imports: configuration, units, statistics, clocks, files, child processes, plug-ins."""

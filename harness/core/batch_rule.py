@@ -1,9 +1,9 @@
-"""Decides how many of the samples that wait make one batch, from the time of a batch by its size.
+"""Decides how many waiting samples form one batch, from the time of a batch by its size.
 
-A larger batch serves a backlog sooner where it makes samples cheaper, and only delays the first of them where it
-does not. So the rule takes the smallest batch that serves what waits nearly as soon as the best size would. The rule
-was chosen by simulation, over loads of 20 to 90 % and models from no fixed cost to ten times the cost of a
-sample: docs/decisions/run.md.
+A larger batch serves a backlog sooner if it makes samples cheaper; otherwise it only delays its first samples. So
+the rule takes the smallest batch that serves the waiting samples nearly as soon as the best size would. The rule
+was chosen by simulation, over loads of 20 to 90 % and models whose fixed cost is from zero to ten times the cost of
+a sample: docs/decisions/run.md.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ BUSY_COUNTS = 0.5
 """A busy instance serves about half as much of a backlog as an idle one: it begins after half a batch on average."""
 
 MOST_WAITING = 1024
-"""Samples in the table. Of a longer backlog the idle instances take equal shares, up to a full batch each."""
+"""Samples in the table. The idle instances share a longer backlog equally, up to a full batch each."""
 
 FULL = 0.02
 """Extra cost that a sample may have over the cheapest batch, as a share, if whole batches wait for every instance."""
@@ -41,7 +41,7 @@ class BatchRule:
         ]
 
     def size(self, waiting: int, idle: int) -> int:
-        """Samples of the next batch. idle: instances that do nothing, with the instance that asks; at least 1."""
+        """Returns the samples of the next batch. idle: idle instances, including the caller; at least 1."""
         of_idle = self._sizes[idle - 1]
         if waiting <= len(of_idle):
             return of_idle[waiting - 1]
@@ -49,9 +49,10 @@ class BatchRule:
 
 
 def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
-    """(max_batch + 1,) float64: time in ns of a batch of n samples at index n; it never falls.
+    """Returns (max_batch + 1,) float64: time in ns of a batch of n samples at index n; it never falls.
 
-    points: measured (samples, ns), in any order; interpolated linearly, beyond the largest in proportion to it.
+    points: measured (samples, ns), in any order. Times between them are interpolated linearly; beyond the largest
+    size the time grows in proportion to the size.
     """
     sizes, times = zip(*sorted(points), strict=True)
     rising = np.maximum.accumulate(np.asarray(times, np.float64))
@@ -64,14 +65,14 @@ def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
 
 
 def _candidates(max_batch: int) -> Array:
-    """All sizes up to 64, further powers of two, and the largest."""
+    """Returns all sizes up to 64, larger powers of two, and max_batch."""
     sizes: Array = np.arange(1, max_batch + 1)
     kept: Array = sizes[(sizes <= 64) | (sizes & (sizes - 1) == 0) | (sizes == max_batch)]
     return kept
 
 
 def _chosen(sizes: Array, times_ns: Array, waiting: Array, idle: int, instances: int) -> list[int]:
-    """The size for each number of waiting samples."""
+    """Returns the batch size for each number of waiting samples."""
     serving = idle + BUSY_COUNTS * (instances - idle)
     rounds = np.ceil(waiting[:, None] / (sizes * serving) - 1e-9)
     took_ns = np.where(sizes <= waiting[:, None], rounds * times_ns, np.inf)

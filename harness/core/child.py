@@ -1,7 +1,6 @@
 """Starts child processes that run `main` of a module, and exchanges JSON messages with them.
 
-A child imports what its parent could import, in the same order, and nothing from the folder the
-command was typed in that its parent would not have found there.
+A child has its parent's import path, in the same order. It imports from the working directory only if its parent would.
 """
 
 import ctypes
@@ -33,14 +32,14 @@ _BOOT = (
 _KILL_AT_END = (
     """while read -r group; do last=$group; done; [ -z "$last" ] || kill -s KILL -- "-$last\""""
 )
-"""Reads process groups until the pipe closes, as it does when its writer ends, and kills the last one."""
+"""Reads process groups until the pipe closes, which happens when its writer ends, and kills the last group."""
 
 
 class Guard:
     """Kills a foreign program and its children when this process ends, however it ends.
 
-    The kernel's own way (`serve`) would need Python between this process and the program, at each start, and
-    would spare the children. Without a shell in the system nothing is guarded.
+    The kernel's own signal (`_die_with`) would need a Python process between this process and the program at each
+    start, and would not reach the children. On a system without a shell, the program is not killed.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class Guard:
                 self._shell.stdin.write(f"{'' if group is None else group}\n".encode())
 
     def close(self) -> None:
-        """Kill what is watched."""
+        """Kills the watched process group."""
         if self._shell is not None:
             self._shell.communicate()
 
@@ -78,20 +77,20 @@ class Channel:
         message_limit_s: float | None = None,
         most_bytes: int | None = None,
     ) -> None:
-        """is_child: what is sent holds texts from outside, in which secrets are masked.
+        """is_child: sent messages contain texts from outside, in which secrets are masked.
 
-        message_limit_s: to wait for the rest of a message whose first byte is here. most_bytes: of one. None: no limit.
-        `receive` raises a ConnectionAbortedError where the other end exceeds one of them.
+        message_limit_s: longest wait for the rest of a message after its first byte. most_bytes: largest message.
+        None: no limit. `receive` raises a ConnectionAbortedError if the other end exceeds a limit.
         """
         self._socket = sock
         self._is_child = is_child
         self._message_limit_s = message_limit_s
         self._most_bytes = most_bytes
         self._received = bytearray()
-        self._waited_s = 0.0  # for the rest of the message
+        self._waited_s = 0.0  # time spent on the rest of the message
 
     def send(self, event: str, **values: Any) -> None:
-        """Send a message. The death of the other end is left to `receive`."""
+        """Sends a message. If the other end has died, only `receive` reports it."""
         if self._is_child:
             values = masked_values(values)
         with suppress(ConnectionError):
@@ -111,7 +110,10 @@ class Channel:
         return status
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """The next message; None when the other end has closed. TimeoutError where it is not whole after timeout_s."""
+        """Returns the next message, None if the other end has closed.
+
+        Raises TimeoutError if the message is not complete after timeout_s.
+        """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         looked = 0
         while (end := self._received.find(b"\n", looked)) < 0:
@@ -140,14 +142,14 @@ class Channel:
         return message
 
     def _left_s(self, deadline_s: float | None, now_s: float) -> float | None:
-        """How long the next bytes may take; None for ever."""
+        """Returns how long the next bytes may take; None for no limit."""
         limits_s = [] if deadline_s is None else [deadline_s - now_s]
         if self._message_limit_s is not None and self._received:
             limits_s.append(self._message_limit_s - self._waited_s)
         return max(0.0, min(limits_s)) if limits_s else None
 
     def _too_late(self) -> Exception:
-        """The error where no byte came. Time in which nobody called `receive` is not the other end's."""
+        """Returns the error if no byte came. Only time inside `receive` counts towards the message limit."""
         limit_s = self._message_limit_s
         if limit_s is not None and self._waited_s >= limit_s:
             return ConnectionAbortedError(f"a message was not whole after {limit_s:g} s")
@@ -170,12 +172,12 @@ def start(
     new_session: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[bytes]":
-    """Start a child process that runs `module.main()` and exits with the status `main` returns.
+    """Starts a child process that runs `module.main()` and exits with the status that `main` returns.
 
     words: the child's sys.argv[1:].
-    fds: descriptors the child inherits.
-    log: file for what the child prints, on stdout and stderr; None: the parent's own.
-    under: a command that turns into the one after it without a fork, as valgrind does.
+    fds: descriptors that the child inherits.
+    log: file for the child's stdout and stderr; None: the parent's stdout and stderr.
+    under: a command that executes the command after it without a fork, as valgrind does.
     new_session: Ctrl-C in the terminal reaches the parent only.
     env: the child's environment variables; None: the parent's.
     """
@@ -199,7 +201,7 @@ def connect(
     new_session: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> "tuple[subprocess.Popen[bytes], Channel]":
-    """Start a child process whose `main` calls `serve`, with `fds` in this order; the rest: as `start`."""
+    """Starts a child process whose `main` calls `serve`, with `fds` in this order. Other parameters: see `start`."""
     ours, theirs = socket.socketpair()
     with theirs:
         passed = (theirs.fileno(), *fds)
@@ -215,9 +217,9 @@ def connect(
 
 
 def serve(work: Callable[..., None]) -> NoReturn:
-    """Run `work(channel, *fds)` in the child process that `connect` started, and end the process.
+    """Runs `work(channel, *fds)` in the child process that `connect` started, and ends the process.
 
-    The process dies with its parent. An error becomes the message `error` and the exit status.
+    The process dies with its parent. An error is sent as the message `error` and sets the exit status.
     """
     parent, number, *fds = map(int, sys.argv[1:])
     _die_with(parent)
@@ -240,19 +242,19 @@ def end_process(status: int) -> NoReturn:
 
 
 def _remove_generated_code() -> None:
-    """Removes the files of Python that TensorFlow's AutoGraph wrote; it would do so when the interpreter ends."""
+    """Removes the Python files that TensorFlow's AutoGraph wrote and would remove when the interpreter ends."""
     for name, module in [*sys.modules.items()]:
         path = getattr(module, "__file__", None)
         if name.startswith("__autograph_generated_file") and path:
             for file in (Path(path), Path(cache_from_source(path))):
                 with suppress(OSError):
                     file.unlink()
-            with suppress(OSError):  # another one's code may be there
+            with suppress(OSError):  # another process's files may be there
                 Path(cache_from_source(path)).parent.rmdir()
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, however the parent dies.
+    """Makes the kernel kill this process when its parent dies, however the parent dies.
 
     Source: prctl(2), PR_SET_PDEATHSIG. parent: its process ID, which may be 1 in a container.
     """
@@ -260,7 +262,7 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     except (OSError, AttributeError):  # not Linux: the closed socket must do
         return
-    if os.getppid() != parent:  # died before the call
+    if os.getppid() != parent:  # the parent died before the call
         os._exit(1)
 
 
@@ -272,13 +274,13 @@ def call(
     under: Sequence[str] = (),
     limit_s: float | None = None,
 ) -> dict[str, Any]:
-    """Call a function in a child process, so that memory, threads and crashes of a framework end
+    """Calls a function in a child process, so that memory, threads and crashes of a framework end
     with that process.
 
     target: 'module:function', from a JSON object to a JSON object.
-    log: file that what the child prints is appended to; None: its output is thrown away.
-    under: as in `start`. limit_s: the child is killed after this time.
-    Raises the function's HarnessError; a PluginUnavailable for any other error, and where the child
+    log: file to which the child's output is appended; None: the output is discarded.
+    under: see `start`. limit_s: the child is killed after this time.
+    Raises the function's HarnessError; a PluginUnavailable for any other error, and if the child
     dies or takes too long.
     """
     hint = "" if log is None else f": see {log}"

@@ -1,7 +1,7 @@
 """Reads the wall clock and the monotonic clock, and watches whether they drift apart.
 
 LoadGen stamps with the wall clock (libstdc++'s high_resolution_clock), so every time that is compared
-with its stamps is CLOCK_REALTIME in ns; all others are monotonic. A step of the wall clock would
+with its stamps is CLOCK_REALTIME in ns; all other times are monotonic. A step of the wall clock would
 falsify the latencies of the run.
 """
 
@@ -17,10 +17,10 @@ wall_ns = time.time_ns
 monotonic_ns = time.monotonic_ns
 
 JUMP_NS = NS_PER_MS
-"""A change of REALTIME - MONOTONIC above this between two samples is a step, not slewing."""
+"""A larger change of REALTIME - MONOTONIC between two samples is a step, not slewing."""
 
 MAX_SLEW_PPM = 500
-"""The fastest the kernel slews (adjtimex(2)); a faster change is a step."""
+"""The fastest slew of the kernel (adjtimex(2)); a faster change is a step."""
 
 SLEW_PPM = 100
 """Slewing above this is a doubt; NTP slews by at most 500 ppm."""
@@ -32,7 +32,7 @@ def utc_text(timespec: str = "seconds") -> str:
 
 
 def wall_offset_ns() -> int:
-    """REALTIME - MONOTONIC, read as close together as Python can (best of three)."""
+    """Returns REALTIME - MONOTONIC, with both clocks read as close together as Python can (best of three)."""
     best_width, best = None, 0
     for _ in range(3):
         before = time.monotonic_ns()
@@ -64,7 +64,7 @@ class ClockWatch:
         self._samples.append((at_ns, offset_ns))
 
     def to_json(self) -> dict[str, object]:
-        """The step, and the two samples that the slew comes from."""
+        """Returns the step, and the two samples from which the slew is computed."""
         ends = [self._samples[0], self._samples[-1]] if self._samples else []
         return {"largest_step_ns": self.largest_step_ns, "ends": [list(e) for e in ends]}
 
@@ -74,7 +74,7 @@ class ClockWatch:
 
     @property
     def slew_ppm(self) -> float:
-        """Mean rate of drift over the samples; 0 where they cover less than two seconds."""
+        """Mean rate of drift over the samples; 0 if they cover less than two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (start, first), (end, last) = self._samples[0], self._samples[-1]

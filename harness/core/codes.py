@@ -1,6 +1,6 @@
-"""Every code that a reason or a doubt can have, with its subject, its meaning and the advice for it.
+"""Lists every code that a reason or a doubt can have, with its subject, its meaning and its advice.
 
-A code that is not in `CODES` cannot be used: `Reason` refuses it. `compare`, `peak` and the other
+`Reason` refuses a code that is not in `CODES`. `compare`, `peak` and the other
 searches take their sets of codes from here, and `scripts/docs.py` writes docs/verdict.md from here.
 """
 
@@ -18,7 +18,7 @@ class Kind(StrEnum):
 
 
 class About(StrEnum):
-    """The part of a run that a code is about, and its explanation."""
+    """The part of a run to which a code belongs, and its explanation."""
 
     meaning: str
 
@@ -51,9 +51,9 @@ class Code(NamedTuple):
     kind: Kind
     about: About
     meaning: str
-    """A full sentence, with the limit where there is one."""
+    """A full sentence, with the limit if there is one."""
     advice: str
-    """The next step of the user, as a full sentence."""
+    """The user's next step, as a full sentence."""
 
 
 _AGAIN = "Run again."
@@ -68,11 +68,11 @@ _Rows = Mapping[About, Mapping[str, tuple[str, str]]]
 _REASONS: _Rows = {
     About.LOAD: {
         "slo-missed": (
-            "The latency, or the time of tokens, at the percentile of an SLO is above its bound.",
+            "The latency, or a time of the tokens, is above the bound of an SLO at the SLO's percentile.",
             "Lower `--target-qps` or `--concurrency`, or raise `--slo`.",
         ),
         "early-stopping": (
-            "Too few queries to prove the percentile, given how many of them were late.",
+            "There were too few queries to prove the percentile, given how many of them were late.",
             "Run longer: the text says how many queries and seconds are needed.",
         ),
         "loadgen-invalid": (
@@ -87,11 +87,11 @@ _REASONS: _Rows = {
     About.LOAD_GENERATOR: {
         "too-few-queries": ("LoadGen counted fewer queries than were planned.", _REPORT),
         "wrong-settings": (
-            "LoadGen's log states another setting than the plan: the bound, the rate, a count, or how samples are drawn.",
+            "A setting in LoadGen's log differs from the plan: the bound, the rate, a count, or how samples are drawn.",
             "Find the plug-in or the file that changes LoadGen's settings.",
         ),
         "numbers-disagree": (
-            "A number in LoadGen's log contradicts another one there, or the journal of the harness.",
+            "A number in LoadGen's log contradicts another number in the log, or the harness's journal.",
             "Find the plug-in that changes LoadGen's files or its clock; report a bug if there is none.",
         ),
         "journal-impossible": (
@@ -107,7 +107,7 @@ _REASONS: _Rows = {
             "Lower the rate, give the client a separate machine or more hosts (`--load-hosts`), or send larger requests (`--max-batch`).",
         ),
         "samples-lost": (
-            "Some sample was not answered exactly once, or LoadGen's count is not the harness's.",
+            "A sample was not answered exactly once, or LoadGen's count differs from the harness's.",
             "Report a bug, with the result folder.",
         ),
     },
@@ -117,17 +117,17 @@ _REASONS: _Rows = {
             "Correct the model or the plug-in: `run.json` has the first traceback.",
         ),
         "answers-by-index": (
-            "Given the inputs of other samples, the backend or the hook answered as for the dataset indices in the harness's memory.",
-            "Use a backend, and a hook, that compute what they get.",
+            "The backend or the hook got the inputs of other samples, but answered by dataset indices read from the harness's memory.",
+            "Use a backend and a hook that compute their answers from their inputs.",
         ),
         "cache-differs": (
-            "The cache of `--models` counted other hits or loads than the journal has, or a simulation does.",
+            "The hits or loads that the cache of `--models` counted differ from the journal, or from a simulation.",
             _REPORT,
         ),
     },
     About.SERVER: {
         "requests-failed": (
-            "Requests were refused, reset, not answered in time, or answered with something that is not an answer.",
+            "Requests were refused, reset, not answered in time, or got a reply that is not an answer.",
             "Read the server's log; the text counts the failed samples by kind.",
         ),
         "server-gone": (
@@ -135,28 +135,28 @@ _REASONS: _Rows = {
             "Find out why the server ended, and run again.",
         ),
         "slo-not-measured": (
-            "An SLO of times that the answers do not have: they are of one token, or the tokens of a chunk are unknown.",
-            "Drop the SLO, or use a server that reports `usage` or token ids with each chunk, and longer answers.",
+            "An SLO bounds times that the answers do not have: they have one token, or the tokens per chunk are unknown.",
+            "Drop the SLO, or use longer answers and a server that reports `usage` or token ids with each chunk.",
         ),
         "one-token-answers": (
-            "An SLO of the tokens' times, and answers of a single token, which LoadGen does not take.",
-            "Drop the SLO, or have answers be longer, e.g. with `--backend-option ignore_eos=on`.",
+            "An SLO bounds times of tokens, and some answers have a single token. LoadGen does not accept them.",
+            "Drop the SLO, or make the answers longer, e.g. with `--backend-option ignore_eos=on`.",
         ),
         "node-lost": (
-            "A node closed a connection or left a batch unanswered for too long; what it held has failed.",
-            "Find what ended or stopped the node, and run again.",
+            "A node closed a connection or left a batch unanswered for too long. The batches it held have failed.",
+            "Find out what ended or stopped the node, and run again.",
         ),
         "tokens-contradicted": (
             "The server's token counts differ from its token ids, fell within a stream, exceed `max_tokens`, or cannot fit the text.",
-            "Read the text; correct what counts the tokens, or do without counts where it drops token ids.",
+            "Read the text. Correct the program that counts the tokens; if it drops token ids, do not use its counts.",
         ),
         "prompts-cached": (
-            "In an official run the server had computed parts of the prompts before: the rules prohibit such a cache.",
+            "In an official run the server reused parts of prompts that it had computed before, which the rules prohibit.",
             "Turn the server's prefix cache off.",
         ),
         "resent-often": (
             "More than 3 requests and 0.1 % of all had to be sent twice: the server closes connections that are in use.",
-            "Raise the server's keep-alive time or its limit of requests a connection, or have it send `Connection: close`; `--no-resend` counts such requests as failed.",
+            "Raise the server's keep-alive time or its limit of requests per connection, or make it send `Connection: close`. `--no-resend` counts such requests as failed.",
         ),
     },
     About.ACCURACY: {
@@ -165,7 +165,7 @@ _REASONS: _Rows = {
             "Check the order of the classes (`data check`) and the input's steps (`pitfalls`), or use another precision or model file.",
         ),
         "accuracy-incomplete": (
-            "LoadGen's accuracy log does not hold one answer for each sample.",
+            "LoadGen's accuracy log does not have one answer for each sample.",
             _DISK,
         ),
         "accuracy-failed": (
@@ -173,14 +173,14 @@ _REASONS: _Rows = {
             "Read the text and `accuracy.log`.",
         ),
         "answers-differ": (
-            "Answers of the performance run differ from the accuracy run's for the same samples.",
-            "Find what differs under load or in larger batches, or raise `accuracy.tolerance` or `sampling_tolerance`.",
+            "Answers of the performance run differ from the accuracy run's answers to the same samples.",
+            "Find out what differs under load or in larger batches, or raise `accuracy.tolerance` or `sampling_tolerance`.",
         ),
     },
     About.CLOCK: {
         "clock-differs": (
-            "The clock of the measured process runs at another rate than the supervisor's.",
-            "Remove what changes the clock of the process, such as a preloaded library, and run again.",
+            "The clock of the measured process runs at a different rate than the supervisor's clock.",
+            "Remove whatever changes the process's clock, e.g. a preloaded library, and run again.",
         ),
         "clock-jumped": (
             "The wall clock was set forward or back by more than 1 ms: LoadGen's latencies are wrong.",
@@ -207,8 +207,8 @@ _REASONS: _Rows = {
             "The text says what the process waited for.",
         ),
         "load-host-lost": (
-            "One of the hosts of `--load-hosts` died, hung, or could not be reached any more, and the run was ended.",
-            "Read the text and the host's log, and run again; what was measured until then is not a whole run.",
+            "A host of `--load-hosts` died, hung, or became unreachable, and the run was ended.",
+            "Read the text and the host's log, and run again; the measurements so far are not a complete run.",
         ),
         "interrupted": ("A signal stopped the run, for example Ctrl-C.", _AGAIN),
         "did-not-finish": ("The harness ended before it wrote a result.", _AGAIN),
@@ -220,14 +220,14 @@ _REASONS: _Rows = {
         ),
         "log-missing": ("LoadGen's detail log is missing.", _DISK),
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
-        "log-mixed": ("LoadGen's detail log holds more than one run.", "Run into a new folder."),
-        "wrong-run": ("The log belongs to another scenario or mode than the run.", _MOVED),
+        "log-mixed": ("LoadGen's detail log contains more than one run.", "Run into a new folder."),
+        "wrong-run": ("The log belongs to a different scenario or mode than the run.", _MOVED),
         "wrong-seed": ("A random seed in the log differs from the plan.", _MOVED),
         "wrong-sample-count": (
             "The number of samples held in memory differs from the plan.",
             _MOVED,
         ),
-        "journal-missing": ("The harness's own record of the samples is missing.", _DISK),
+        "journal-missing": ("The journal, the harness's record of the samples, is missing.", _DISK),
         "not-saved": (
             "The result folder could not be written, so the printed table is all there is.",
             "Free disk space or pass another `--out`, then run again.",
@@ -237,7 +237,7 @@ _REASONS: _Rows = {
 _DOUBTS: _Rows = {
     About.LOAD: {
         "few-samples": (
-            "There were fewer queries than the percentile needs even if none of them is late.",
+            "There were fewer queries than the percentile needs, even if none of them had been late.",
             _LONGER,
         ),
         "few-held": (
@@ -251,11 +251,11 @@ _DOUBTS: _Rows = {
     },
     About.LOAD_GENERATOR: {
         "generator-late": (
-            "LoadGen issued 1 % of the queries late by more than 10 % of the SLO: that latency is its own.",
+            "LoadGen issued 1 % of the queries late by more than 10 % of the SLO: that latency is LoadGen's own.",
             "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
         ),
         "client-busy": (
-            "The client read replies late, was busy for 70 % of a second, or is asked for half of its ceiling or more.",
+            "The client read replies late, was busy for 70 % of a second, or was loaded to half of its ceiling or more.",
             "Give the client a separate machine, or lower the rate.",
         ),
         "percentiles-disagree": (
@@ -273,12 +273,12 @@ _DOUBTS: _Rows = {
     },
     About.MODEL: {
         "model-not-pinned": (
-            "The manifest names no SHA-256 for the model file, so nothing proves which file ran.",
+            "The manifest has no SHA-256 of the model file, so nothing proves which file ran.",
             "Compare the recorded SHA-256 with the publisher's and write it into the manifest.",
         ),
         "cached": (
-            "After the run, slightly changed inputs took more than 1.5 times as long as repeated ones, or raised.",
-            "Read the backend's code: it may keep answers. A model whose work depends on the values does the same.",
+            "After the run, slightly changed inputs took more than 1.5 times as long as repeated inputs, or raised an exception.",
+            "Read the backend's code: it may keep answers. A model whose work depends on its inputs shows the same effect.",
         ),
         "padded": (
             "The model file has a fixed batch size; more than 10 % of the computed rows were padding.",
@@ -286,11 +286,11 @@ _DOUBTS: _Rows = {
         ),
         "idle": (
             "The backend's threads computed, or waited for a core, for less than a quarter of its batches' time.",
-            "Find what it waits for; where it computes on another device, `describe()` names the `device`.",
+            "Find out what it waits for. If it computes on another device, let `describe()` return that `device`.",
         ),
         "leak": (
-            "The memory of the measured process grew to the end: in the second half by more than 5 % and 16 MB.",
-            "Find what the backend keeps of each batch, reference cycles included.",
+            "The memory of the measured process grew until the end: in the second half by more than 5 % and 16 MB.",
+            "Find out what the backend keeps of each batch, reference cycles included.",
         ),
         "close-raised": (
             "The backend raised an exception after the last answer.",
@@ -303,19 +303,19 @@ _DOUBTS: _Rows = {
             "Raise `--connections`, or lower the rate: the server may be the limit.",
         ),
         "prefix-cache": (
-            "The server had computed parts of the prompts before: repeated prompts are answered faster than new ones.",
-            "Turn the server's prefix cache off (vLLM: `--no-enable-prefix-caching`), or quote the run as one with it.",
+            "The server reused parts of prompts that it had computed before: repeated prompts are answered faster than new ones.",
+            "Turn the server's prefix cache off (vLLM: `--no-enable-prefix-caching`), or quote the run as a run with a prefix cache.",
         ),
         "prompt-changed": (
-            "The server counts other tokens of prompts than the ids that it was sent, more than they can have, or other ones for the same prompt.",
-            "Find what it adds or cuts off: a token at the beginning, a template, or a limit of its context.",
+            "The server's token count of a prompt differs from the ids that were sent, exceeds the possible number, or varies for the same prompt.",
+            "Find out what the server adds or cuts off: a token at the beginning, a template, or a limit of its context.",
         ),
         "load-host-faster": (
-            "A load host on another machine reports shorter times than the server needed for others at the same time.",
+            "A load host on another machine reports shorter times than the server needed for other hosts at the same time.",
             "Find out what runs on that host; run the command near the hosts, with the same way to the server.",
         ),
         "load-host-unwitnessed": (
-            "The coordinator's own queries ended before the run, so that little or nothing contradicts what load hosts report.",
+            "The coordinator's own queries ended before the run, so little or nothing could contradict the load hosts' reports.",
             "Read the text and the log of `coordinator`, and run again.",
         ),
         "tokens-doubtful": (
@@ -323,69 +323,69 @@ _DOUBTS: _Rows = {
             "Ask for answers that show all their tokens, or quote the rate with this doubt.",
         ),
         "tokens-at-once": (
-            "More than half of the streams of several tokens came in one chunk, so that TTFT and TPOT are not times of tokens.",
-            "Find what gathers the stream: the server, or a proxy before it that buffers.",
+            "More than half of the streams with several tokens came in one chunk, so TTFT and TPOT are not times of tokens.",
+            "Find out what buffers the stream: the server, or a proxy in front of it.",
         ),
         "ends-unexplained": (
-            "The server gives no `finish_reason`, so that nobody can see whether its answers are whole.",
-            "Use a server that says why an answer ended, or check the answers by `--mode accuracy`.",
+            "The server does not send a `finish_reason`, so nothing shows whether its answers are complete.",
+            "Use a server that reports why an answer ended, or check the answers with `--mode accuracy`.",
         ),
         "node-slower": (
             "A node needs more than 1.2 times as long for a batch as the median of the nodes.",
-            "Look what else runs there, and at its cores and settings; or leave it out.",
+            "Check what else runs on the node, its cores and its settings; or run without the node.",
         ),
         "node-clock": (
             "The clock of a node ran more than 100 ppm too fast or too slow, or was set, during the run.",
             "Wait until it is synchronised, and run again.",
         ),
         "node-journal": (
-            "A node did not give back its journal, so that stages on the nodes are not known.",
+            "A node did not return its journal, so the stages on the nodes are unknown.",
             "Read the text, and run again.",
         ),
         "ray-calls": (
-            "The batches travelled in calls of Ray, which take milliseconds; the text says how many here.",
-            "Open the ports of the nodes to this machine, and run without `--transport actor`.",
+            "The batches were sent in calls of Ray, which take milliseconds; the text says how many.",
+            "Open the nodes' ports to this machine, and run without `--transport actor`.",
         ),
         "json-tensors": (
-            "Tensors go to the server and back as JSON text, which costs both sides time; the text says how much here.",
-            "Use a server that takes binary tensors, or `--backend-option encoding=binary` where it does.",
+            "Tensors go to the server and back as JSON text, which costs both sides time; the text says how much.",
+            "Use a server that accepts binary tensors, or `--backend-option encoding=binary` if it does.",
         ),
         "server-away": (
-            "A server took no connection for more than 0.25 s in the run, and took one again after it.",
-            "Read the server's log for what ended or blocked it, and run again.",
+            "A server accepted no connection for more than 0.25 s during the run, and accepted connections again after that.",
+            "Find out from the server's log what ended or blocked it, and run again.",
         ),
         "server-times": (
             "The times that the server reports cannot be right: less than 1 us, or a part longer than the whole.",
-            "Leave out `client.server_times`, or correct the server's header `Server-Timing` or its statistics; durations there are in ms.",
+            "Do not use `client.server_times`, or correct the server's `Server-Timing` header, whose durations are in ms, or its statistics.",
         ),
         "resent": (
             "A request was sent twice, because the server closed its connection at that moment.",
-            "Raise the server's keep-alive time or its limit of requests a connection, or have it send `Connection: close`.",
+            "Raise the server's keep-alive time or its limit of requests per connection, or make it send `Connection: close`.",
         ),
         "loopback": (
-            "The server runs on this machine: it shares cores with the client, and no network was crossed.",
-            "Run the client on another machine to measure what users of the server get.",
+            "The server runs on this machine: it shares cores with the client, and requests do not cross a network.",
+            "Run the client on another machine to measure what the server's users get.",
         ),
     },
     About.ACCURACY: {
         "few-compared": (
-            "Fewer than 100 answers of the performance run could be compared with the accuracy run's.",
-            "Run longer; where answers are large, add a postprocess step that makes them smaller.",
+            "Fewer than 100 answers of the performance run could be compared with the accuracy run's answers.",
+            "Run longer; if answers are large, add a postprocess step that makes them smaller.",
         ),
         "too-good": (
             "The score is better than the manifest's `accuracy.reference` by more than noise.",
-            "Find where the answers come from; correct the manifest where the model is another one.",
+            "Find out where the answers come from; correct the manifest if it describes a different model.",
         ),
         "judge-changed": (
-            "The manifest has the name or the file of a shipped model, and judges its answers by other values.",
-            "Use the shipped manifest, or say beside the score what differs.",
+            "The manifest has the name or the file of a shipped model, but judges its answers by different values.",
+            "Use the shipped manifest, or state with the score what differs.",
         ),
         "judge-weak": (
             "The manifest's target or tolerances are so wide that wrong answers pass.",
-            "Set `accuracy.target`, `tolerance` and `sampling_tolerance` to what the model's publisher states.",
+            "Set `accuracy.target`, `tolerance` and `sampling_tolerance` to the values of the model's publisher.",
         ),
         "target-not-checked": (
-            "The manifest has an accuracy target, and the run was not compared with it.",
+            "The manifest has an accuracy target, but the run was not compared with it.",
             "Run with the manifest's own dataset and metric.",
         ),
     },
@@ -411,7 +411,7 @@ _DOUBTS: _Rows = {
             "Cool it, or quote only runs long enough to be slowed throughout.",
         ),
         "gpu-clocks": (
-            "A GPU's clock changed by more than 10 % in the run.",
+            "A GPU's clock changed by more than 10 % during the run.",
             "Let it settle with a longer run; `nvidia-smi -q -d CLOCK,POWER` shows its limits.",
         ),
         "gpu-shared": (
@@ -420,11 +420,11 @@ _DOUBTS: _Rows = {
         ),
         "gpu-errors": (
             "ECC found memory errors that it could not correct on a GPU of the run.",
-            "Run again; where it repeats, have the GPU tested.",
+            "Run again; if it repeats, have the GPU tested.",
         ),
         "preempted": (
-            "The measured threads lost their cores at least 200 times a CPU second, and at least 100 times.",
-            "Stop other programs, or do what the doubt says.",
+            "The measured threads lost their cores at least 200 times per CPU second, and at least 100 times.",
+            "Stop other programs, or follow the doubt's text.",
         ),
         "paged": (
             "The measured process read memory or files from the disk more often than once in 100 samples.",
@@ -435,12 +435,12 @@ _DOUBTS: _Rows = {
             "Find the program that moved them (`taskset`, a cpuset, a container's manager), and run again.",
         ),
         "priority-lowered": (
-            "During the run the measured threads lost a part of their priority.",
+            "During the run the priority of the measured threads was lowered.",
             "Find the program that changed it (`renice`, a daemon), and run again.",
         ),
         "stalled": (
             "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch, or a client stood still for more than 1 s, or a signal stopped the process.",
-            "Look for what stopped the process, and run again.",
+            "Find out what stopped the process, and run again.",
         ),
         "drift": (
             "The medians of the first and last third differ by more than 10 % and by more than their noise.",
@@ -456,7 +456,7 @@ _DOUBTS: _Rows = {
         ),
         "settings-changed": (
             "The frequency governor, turbo, SMT, the cores online or the container's CPU quota changed during the run.",
-            "Find the program that changed it, such as a power daemon, and run again.",
+            "Find the program that changed it, e.g. a power daemon, and run again.",
         ),
     },
     About.SETTINGS: {
@@ -483,12 +483,12 @@ _DOUBTS: _Rows = {
     },
     About.POWER: {
         "power-missing": (
-            "`--meter` is set, and no meter has readings for the whole run.",
+            "`--meter` is set, but no meter has readings for the whole run.",
             "Read the text; [power.md](power.md) explains each meter.",
         ),
         "power-implausible": (
-            "A source read more than 200 kW on average, or one of a whole computer less than 0.3 W.",
-            "Check the unit that the meter prints, and what it is connected to.",
+            "A source read more than 200 kW on average, or a source of a whole computer less than 0.3 W.",
+            "Check the unit that the meter prints, and what the meter is connected to.",
         ),
     },
 }
@@ -501,19 +501,19 @@ CODES: Mapping[str, Code] = MappingProxyType(
         for code, (meaning, advice) in rows.items()
     }
 )
-"""Code -> its row. The order within a kind is the order of the documentation."""
+"""Code -> its row. The documentation has the same order within a kind."""
 
 INTERRUPTED = "interrupted"
 HOPELESS = "hopeless"
 
 
 def codes(kind: Kind, about: About) -> frozenset[str]:
-    """All codes of that kind about that part of a run."""
+    """Returns all codes of that kind for that part of a run."""
     return frozenset(code for code, row in CODES.items() if (row.kind, row.about) == (kind, about))
 
 
 MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
-"""Something on the machine disturbed the run."""
+"""Doubts that something on the machine disturbed the run."""
 
 
 class _Reason(NamedTuple):
@@ -522,7 +522,7 @@ class _Reason(NamedTuple):
 
 
 class Reason(_Reason):
-    """Why a run is INVALID or doubtful: a code of CODES for programs, and a text with numbers for people."""
+    """The cause why a run is INVALID or doubtful: a code of CODES for programs, a text with numbers for people."""
 
     __slots__ = ()
 
@@ -535,5 +535,5 @@ class Reason(_Reason):
 
     @classmethod
     def stored(cls, content: Mapping[str, str]) -> Self:
-        """A reason from a result file. Another version may have written it: its code may be unknown here."""
+        """Returns a reason from a result file, whose code may be unknown here if another version wrote it."""
         return cls._make((content["code"], content["text"]))

@@ -1,4 +1,4 @@
-"""Prints results on stdout and messages on stderr, and knows the name that the user called the program by."""
+"""Prints results on stdout and messages on stderr, and finds the name with which the user called the program."""
 
 import os
 import shlex
@@ -15,17 +15,17 @@ from harness.core.shown.secrets import masked
 from harness.core.shown.status_line import StatusLine
 
 _user_stderr: TextIO | None = None
-"""Set while `frameworks_output` keeps the process's stderr for others."""
+"""Set while `frameworks_output` redirects the process's stderr to a file."""
 
 _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
 """Set in a thread whose messages go to a separate stream."""
 
 CANONICAL = "python -m harness"
-"""The program in files, which are read elsewhere, and where nobody typed its name."""
+"""The program's name in files, which are read elsewhere, and if nobody typed its name."""
 
 PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
-"""Environment variable with the name of the program, for processes that the user did not call:
-run.sh sets it, and `child.start`.
+"""Environment variable with the program's name, for processes that the user did not start;
+run.sh and `child.start` set it.
 """
 
 _SCRIPT = "mlperf-harness"
@@ -33,7 +33,7 @@ _SCRIPT = "mlperf-harness"
 
 
 def program() -> str:
-    """The words that the user called the program by, for usages and messages: e.g. `./run.sh`."""
+    """Returns the words with which the user called the program, for usages and messages, e.g. `./run.sh`."""
     if name := os.environ.get(PROGRAM_VARIABLE):
         return name
     spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -48,11 +48,11 @@ def program() -> str:
 
 
 _status = StatusLine()
-"""The process has one stderr, whose status is cleared before each message."""
+"""The status line of the process's stderr; it is cleared before each message."""
 
 
 def stderr() -> TextIO:
-    """The stream that the user reads, also while the process's stderr goes to a log."""
+    """Returns the stream that the user reads, also while the process's stderr goes to a log."""
     own = _messages.get()
     if own is not None:
         return own
@@ -60,7 +60,7 @@ def stderr() -> TextIO:
 
 
 def show(text: str, paint: Callable[[str], str] | None = None) -> None:
-    """Print on stdout. paint: adds colours to the text, on a terminal that has them."""
+    """Prints on stdout. paint: adds colours to the text, on a terminal that has them."""
     _print([text], sys.stdout, paint if _has_colours(sys.stdout) else None)
 
 
@@ -78,7 +78,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def _has_colours(stream: TextIO) -> bool:
-    """NO_COLOR: see no-color.org."""
+    """Returns whether the stream takes colours. NO_COLOR: see no-color.org."""
     return (
         _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
@@ -92,24 +92,24 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def say(text: str) -> None:
-    """Print each line on stderr."""
+    """Prints each line on stderr."""
     _print([f"harness: {line}" for line in text.splitlines()], stderr())
 
 
 def draw_status(rows: Sequence[str]) -> None:
-    """Draws what goes on now on stderr, which must be a terminal, in place of what was drawn before."""
+    """Draws the current status on stderr, which must be a terminal, and replaces the status drawn before."""
     _status.draw(stderr(), rows)
 
 
 def clear_status() -> None:
     if _messages.get() is not None:
-        return  # the thread's messages do not stand on the terminal
+        return  # the thread's messages do not go to the terminal
     with suppress(OSError):  # the terminal was closed
         _status.clear(stderr())
 
 
 def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | None = None) -> None:
-    """A closed pipe (`| head`) or a full disk does not change the exit status."""
+    """Prints lines. A closed pipe (`| head`) or a full disk does not change the exit status."""
     clear_status()
     try:
         for line in lines:
@@ -120,10 +120,10 @@ def _print(lines: Sequence[str], stream: TextIO, paint: Callable[[str], str] | N
 
 
 def _give_up(stream: TextIO, error: OSError) -> None:
-    """Prints nothing more there. Whoever closed a pipe knows; a full disk is reported on stderr."""
+    """Stops printing on the stream. Reports a full disk on stderr, but not a closed pipe: its reader closed it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-        say(f"stdout cannot be written: {error.strerror}: what was printed there is not complete")
+        say(f"stdout cannot be written, so its output is incomplete: {error.strerror}")
 
 
 @contextmanager
@@ -131,8 +131,8 @@ def frameworks_output() -> Iterator[BinaryIO]:
     """Redirects the stderr of frameworks, from C++ or Python, into a file; `say` still reaches the user.
 
     Yields the file, which exists as long as the context. An exception other than a HarnessError is a
-    bug: the file is then printed, because it may show the cause. Do not nest it, and enter it before
-    any thread prints.
+    bug: the file is then printed, because it may show the cause. Do not nest this context, and enter it
+    before any thread prints.
     """
     global _user_stderr  # noqa: PLW0603 - the process has one stderr
     from tempfile import TemporaryFile
@@ -164,14 +164,14 @@ def frameworks_output() -> Iterator[BinaryIO]:
 
 
 def keep_output(log: BinaryIO, path: Path) -> None:
-    """log: of `frameworks_output`. No file where nothing was printed."""
+    """Writes the log of `frameworks_output` to `path`; writes no file if nothing was printed."""
     log.seek(0)
     if printed := log.read():
         path.write_text(masked(printed.decode("utf-8", "replace")), encoding="utf-8")
 
 
 def _is_descriptor_2(stream: TextIO) -> bool:
-    """False for a stream that a test has put in its place."""
+    """Returns whether the stream is descriptor 2; it is not if a test has replaced it."""
     try:
         return stream.fileno() == 2
     except (OSError, ValueError):
@@ -180,7 +180,7 @@ def _is_descriptor_2(stream: TextIO) -> bool:
 
 @contextmanager
 def messages_to(stream: TextIO) -> Iterator[None]:
-    """Redirects what `say` and the progress line print in this thread; other threads are not affected."""
+    """Redirects the output of `say` and of the status line in this thread; other threads are not affected."""
     token = _messages.set(stream)
     try:
         yield
@@ -190,9 +190,9 @@ def messages_to(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def output() -> Iterator[TextIO]:
-    """stdout, for a file that is printed as it is: its writer sees to control characters."""
+    """Yields stdout for a file that is printed unchanged; its writer escapes control characters."""
     try:
         yield sys.stdout
         sys.stdout.flush()
-    except OSError as e:  # as of `_print`
+    except OSError as e:  # as in `_print`
         _give_up(sys.stdout, e)

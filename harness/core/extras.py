@@ -1,6 +1,6 @@
 """Lists the optional parts of an installation (pyproject.toml's extras), and how to install them here.
 
-Imports the standard library only: `./run.sh install` reads it before anything is installed.
+Imports only the standard library, because `./run.sh install` imports it before anything is installed.
 """
 
 import shlex
@@ -14,17 +14,17 @@ import harness
 
 DISTRIBUTION = "mlperf-harness"
 ROOT = Path(str(harness.__file__)).parent.parent
-"""The root of a checkout; in a wheel, the folder that all packages are installed in."""
+"""The root of a checkout; in a wheel, the folder into which all packages are installed."""
 
 RECOMMENDED = ("ort", "onnx", "report")
-"""The extras that the extra `recommended` stands for."""
+"""The extras that the extra `recommended` includes."""
 
 EXTRAS: Mapping[str, str] = {
     "recommended": "ort, onnx and report",
     "ort": "backend ort: ONNX Runtime",
-    "ort-gpu": "backend ort with --device cuda; takes the place of ort",
+    "ort-gpu": "backend ort with --device cuda; replaces ort",
     "tensorflow": "backend tensorflow",
-    "tensorflow-gpu": "backend tensorflow with --device cuda; takes the place of tensorflow",
+    "tensorflow-gpu": "backend tensorflow with --device cuda; replaces tensorflow",
     "openvino": "backend openvino",
     "litert": "backend litert",
     "torch": "backend torch",
@@ -44,7 +44,7 @@ EXTRAS: Mapping[str, str] = {
     "audio": "FLAC files of dataset librispeech",
     "images": "image decoders opencv and simplejpeg",
     "photographs": "scikit-learn's two photographs, for pitfalls",
-    "dev": "what ./test.sh runs; a dependency group, in a checkout only",
+    "dev": "programs that ./test.sh runs; a dependency group, in a checkout only",
 }
 
 RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -53,14 +53,14 @@ RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tensorflow": ("tensorflow-gpu", ("tensorflow",)),
     "tensorflow-gpu": ("tensorflow", ("tensorflow-cpu",)),
 }
-"""Extra -> the extra that provides the same module, and the packages to remove before."""
+"""Extra -> the extra that provides the same module, and the packages to remove first."""
 
 
 def how_to_install(*extras: str) -> str:
-    """The command that installs these extras here: the end of a message about a missing module.
+    """Returns the command that installs these extras here, for the end of a message about a missing module.
 
-    In the checkout's own .venv: ./run.sh. Elsewhere the packages by name, because this project is on
-    no package index: whoever registered its name there would be installed in its place.
+    In the checkout's own .venv it is ./run.sh. Elsewhere it names the packages, because this project is not on
+    a package index: pip would install whatever project has registered its name there.
     """
     run = _run_sh()
     if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():
@@ -69,7 +69,7 @@ def how_to_install(*extras: str) -> str:
         packages = _packages_of(extras)
     except ModuleNotFoundError:  # no metadata, or no `packaging`
         packages = []
-    if not packages:  # a checkout that was installed nowhere, or before it had that extra
+    if not packages:  # a checkout that is not installed, or was installed before it had that extra
         return f"{run} install {' '.join(extras)}, and start with {run}"
     rivals = [name for extra in extras if extra in RIVALS for name in RIVALS[extra][1]]
     removed = list(filter(_is_installed, rivals))
@@ -80,7 +80,7 @@ def how_to_install(*extras: str) -> str:
 
 
 def how_to_install_packages(*requirements: str) -> str:
-    """requirements: as pip takes them, e.g. `onnx>=1.19`."""
+    """Returns the command that installs packages here. requirements: for pip, e.g. `onnx>=1.19`."""
     quoted = " ".join(map(shlex.quote, requirements))
     if find_spec("pip") is None:
         return f"install {quoted} into this environment"
@@ -88,19 +88,19 @@ def how_to_install_packages(*requirements: str) -> str:
 
 
 def _run_sh() -> str:
-    """The path of run.sh from the working directory."""
+    """Returns the path of run.sh, as typed in the working directory."""
     return "./run.sh" if Path.cwd() == ROOT else shlex.quote(str(ROOT / "run.sh"))
 
 
 def _pip() -> str:
-    """pip of this environment: a bare `pip` may belong to another one."""
+    """Returns the command for this environment's pip; a bare `pip` may belong to a different environment."""
     named = shutil.which("python")
     ours = named is not None and Path(named).parent == Path(sys.executable).parent
     return f"{'python' if ours else shlex.quote(sys.executable)} -m pip"
 
 
 def _packages_of(extras: Sequence[str]) -> list[str]:
-    """Name and version range of each package that this installation declares for them, on this platform."""
+    """Returns name and version range of each package that this installation declares for the extras here."""
     from importlib.metadata import requires
 
     from packaging.requirements import Requirement

@@ -1,4 +1,4 @@
-"""Reads, writes and digests files; a file that is written is whole or not there at all."""
+"""Reads, writes and digests files. A written file is complete or does not exist."""
 
 import csv
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any
 from harness.errors import ConfigError, one_line, type_and_text
 
 PARTIAL = ".partial"
-"""Ends the name of a folder or file that is still being written, or whose writer died."""
+"""Suffix of a folder or file that is still being written, or whose writer died."""
 
 WRONG_CONTENT: tuple[type[Exception], ...] = (
     ArithmeticError,
@@ -29,17 +29,16 @@ WRONG_CONTENT: tuple[type[Exception], ...] = (
     csv.Error,
     zipfile.BadZipFile,
 )
-"""Exceptions that Python and NumPy raise on content of another shape than our code expects."""
+"""Exceptions that Python and NumPy raise if content has a different shape than our code expects."""
 
 MOST_NAMED = 3
-"""Runs that a message names."""
+"""The most runs that a message names."""
 
 
 def cache_dir() -> Path:
-    """The folder where downloaded models and preprocessed samples stay between runs.
+    """Returns the folder where downloaded models and preprocessed samples stay between runs.
 
-    A user ID without an account and without HOME, or a HOME that is not absolute, gives a folder that
-    cannot be made: there is no cache.
+    If the user has no account and no HOME, or HOME is not absolute, the folder cannot be made, so there is no cache.
     """
     home = os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises
     base = os.environ.get("XDG_CACHE_HOME") or (home if home.startswith("/") else os.devnull)
@@ -48,10 +47,10 @@ def cache_dir() -> Path:
 
 @contextmanager
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield a temporary file beside `path` and rename it to `path` at the end.
+    """Yields a temporary file next to `path` and renames it to `path` at the end.
 
-    After an error neither file is there. Several processes may write the same path: the last one
-    wins, and every reader sees a whole file. new: raise FileExistsError where `path` exists.
+    After an error neither file exists. Several processes may write the same path: the last one
+    wins, and every reader sees a complete file. new: raise FileExistsError if `path` exists.
     """
     if new:
         path.open("x").close()  # reserves the name
@@ -70,7 +69,7 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def cached_file(path: Path) -> Iterator[Path]:
-    """`atomic_file` in the cache. Makes the folders; raises a ConfigError where the file cannot be written."""
+    """Yields an `atomic_file` in the cache. Makes the folders; raises a ConfigError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as temporary:
@@ -82,7 +81,7 @@ def cached_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file in one step; write into a device or a pipe. Bytes outside UTF-8 become `?`."""
+    """Replaces the file in one step, or writes into a device or a pipe. Characters outside UTF-8 become `?`."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", errors="replace")
         return
@@ -91,7 +90,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal digits. Raises OSError."""
+    """Returns the SHA-256 of a file's content, in hexadecimal digits. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -101,12 +100,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
-    """The message for a folder without the file `name`; it names the newest runs in the folder.
+    """Returns the message for a folder without the file `name`; it names the newest runs in the folder.
 
-    sign: the file that marks a run; default: `name`. verb: writes such folders, where they are not runs.
+    sign: the file that marks a run; default: `name`. verb: the verb that writes such folders; '' for runs.
     """
     kind = f"a folder of `{verb}`" if verb else "a run's folder"
-    for below in ("*", "*/*"):  # some verbs keep their runs in a folder of their own
+    for below in ("*", "*/*"):  # some verbs keep their runs in a subfolder
         found = (p.parent for p in folder.glob(f"{below}/{sign or name}"))
         if runs := [run for run in found if not run.is_symlink()]:
             break
@@ -118,21 +117,23 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
     runs_or_folders = "folders" if verb else "runs"
     return (
-        f"{folder} is not {kind}, the {runs_or_folders} in it are: {shown}{more}: name one of them"
+        f"{folder} is not {kind}, but contains {runs_or_folders}: {shown}{more}: name one of them"
     )
 
 
 def _no_folder(folder: Path) -> str:
-    """It names the folder of a run that did not finish, or still goes on."""
+    """Returns the message for a missing folder. It names a folder whose run is unfinished or still going on."""
     unfinished = folder.with_name(folder.name + PARTIAL)
     if not unfinished.is_dir():
         return f"{folder}: there is no such folder"
-    return f"{folder}: there is no such folder; {unfinished} is there: its run goes on, or did not finish"
+    return f"{folder}: there is no such folder; {unfinished} exists: its run is still going on, or did not finish"
 
 
 def parse_json(text: str) -> Any:
-    """The content of a JSON text. Raises a ValueError for a number that is not finite, which JSON does not have,
-    and for an object that has a key twice, of which a reader sees only one.
+    """Returns the content of a JSON text.
+
+    Raises a ValueError for a number that is not finite, which JSON does not have, and for an object that has a key
+    twice, because a reader sees only one of the values.
     """
     return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
@@ -149,14 +150,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands there twice")
+        raise ValueError(f"the key {twice!r} appears twice")
     return content
 
 
 def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
-    """The JSON object in a file that a run wrote, or `verb`; a ConfigError says what is wrong with the
-    file.
-    """
+    """Returns the JSON object in a file that a run, or `verb`, wrote. Raises a ConfigError if the file is wrong."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
@@ -174,9 +173,9 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
 
 @contextmanager
 def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn an exception about a file's content into a ConfigError: '<problem>: <what is wrong>: <hint>'.
+    """Turns an exception about a file's content into a ConfigError: '<problem>: <what is wrong>: <hint>'.
 
-    also: exceptions to turn besides WRONG_CONTENT, e.g. OSError where the file itself is read.
+    also: exceptions to turn in addition to WRONG_CONTENT, e.g. OSError if the block opens the file.
     """
     try:
         yield
@@ -186,7 +185,7 @@ def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong with a file, in words; an exception whose text says little keeps its type."""
+    """Returns the fault of a file in words, with the exception's type if its text alone is not clear."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, json.JSONDecodeError):
@@ -199,7 +198,7 @@ def _fault(error: Exception) -> str:
 
 
 def free_name(path: Path) -> Path:
-    """The first of path, path-2, path-3, ... that does not exist, finished or PARTIAL."""
+    """Returns the first of path, path-2, path-3, ... that does not exist, with or without PARTIAL."""
     free, number = path, 1
     while any(os.path.lexists(one) for one in (free, free.with_name(free.name + PARTIAL))):
         number += 1

@@ -1,4 +1,4 @@
-"""NumPy's names of number types: the one vocabulary for the precision that a backend reports."""
+"""Lists NumPy's names of number types, the only names for the precision that a backend reports."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -60,17 +60,17 @@ _SPELLINGS = {
     "quint8": "uint8",
     "boolean": "bool",
 }
-"""How frameworks and users spell the same types."""
+"""Spelling by frameworks and users -> NumPy's name."""
 
 _WEIGHT_TYPES = frozenset(BITS) - {"tf32", "int64", "int32", "uint64", "uint32", "bool"}
-"""Tensors of the other types are indices, shapes and masks."""
+"""Number types of weights. Tensors of other types are indices, shapes and masks."""
 
 _SHARE = 0.25
-"""A quantised MiniLM may keep its embeddings, half of its weights, in float32."""
+"""Least share of the weights. A quantised MiniLM may keep its embeddings, half of its weights, in float32."""
 
 
 def number_type(name: str) -> str:
-    """NumPy's name for `name`, however it is spelled; an unknown name stays as it is."""
+    """Returns NumPy's name for `name` in any spelling; an unknown name is returned in lower case."""
     plain = name.strip().lower().removeprefix("torch.")
     return _SPELLINGS.get(plain, plain)
 
@@ -80,15 +80,15 @@ def precision(
     inputs: Iterable[str],
     computes_in: str | None = None,
 ) -> str:
-    """The number type that a model computes in: the narrowest that a quarter of its weights have.
+    """Returns the number type in which a model computes: the narrowest type of at least a quarter of its weights.
 
     weights: shape and number type of each constant in the model file. inputs: the number types of
     the model's inputs, which decide for a model without weights. computes_in: the type to which the
-    framework converts floating-point weights; None where it takes them as they are.
+    framework converts floating-point weights; None if it does not convert them.
     """
     elements: Counter[str] = Counter()
     for shape, kind in weights:
-        # Biases and scales are kept in wider types than the weights that they belong to.
+        # Biases and scales have wider types than their weights.
         if sum(size != 1 for size in shape) > 1:
             elements[number_type(kind)] += prod(shape)
     counts = {kind: count for kind, count in elements.items() if kind in _WEIGHT_TYPES}

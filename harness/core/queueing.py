@@ -1,8 +1,8 @@
 """Simulates the reference dispatcher: queueing without any cost but the model's.
 
-A queue first in, first out: the first free instance takes a batch of what waits at once, of the size that the
-rule of `harness/core/batch_rule.py` gives. A wide instance, where there is one, answers a query that is alone, and
-no other instance computes until its end. Pure.
+The queue is first in, first out. The first free instance takes a batch of the waiting queries at once; the rule of
+`harness/core/batch_rule.py` gives its size. If there is a wide instance, it answers a query that is alone, and
+no other instance computes until the answer. Pure.
 """
 
 import heapq
@@ -35,14 +35,15 @@ def simulate(
     wait_ns: int = 0,
     wide: ServiceTimes | None = None,
 ) -> Simulated:
-    """scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
-    batch, although an instance is free. wide: service times of the wide instance, None without one. Service times
-    are drawn with a fixed seed.
+    """Simulates a run. Service times are drawn with a fixed seed.
+
+    scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
+    batch although an instance is free. wide: service times of the wide instance; None without one.
     """
     rule = None if wait_ns else rule_of(service, instances, max_batch)
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
 
-    @cache  # only sizes that occur: all sizes up to a large --max-batch would fill the memory
+    @cache  # only sizes that occur, because all sizes up to a large --max-batch would fill the memory
     def times_ns(size: int) -> list[int]:
         times: list[int] = service.of(size).astype(np.int64).tolist()
         return times
@@ -73,9 +74,10 @@ def dispatched(
     took_ns: Callable[[int, int, int], int],
     alone_ns: Callable[[int, int], int] | None = None,
 ) -> Simulated:
-    """took_ns(size, first query, start_ns): service time of a batch. rule: None takes all queries that wait.
+    """Simulates a run with given service times.
 
-    alone_ns(query, start_ns): of the wide instance; None without one.
+    took_ns(size, first query, start_ns): service time of a batch. rule: gives the sizes of batches; None: a batch takes
+    all waiting queries. alone_ns(query, start_ns): service time of the wide instance; None without one.
     """
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
@@ -87,7 +89,7 @@ def dispatched(
         end = min(first + max_batch, count)
         until = arrivals[first] + wait_ns
         if end - first == max_batch:
-            until = min(until, arrivals[end - 1])  # full before that
+            until = min(until, arrivals[end - 1])  # the batch is full earlier
         start = max(free[0], until)
         waiting = max(1, bisect_right(arrivals, start, first) - first)
         idle = sum(at <= start for at in free)

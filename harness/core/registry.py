@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A plug-in that goes by a name."""
+    """A plug-in that has a name."""
 
     target: str
     """'module:attribute'"""
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether the module exists. A folder without code, like our datasets/, is not a module."""
+        """Whether the module exists. A folder without code, e.g. our datasets/, does not count."""
         if not self.needs:
             return True
         spec = importlib.util.find_spec(self.needs)
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 def _table(package: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Entry]:
-    """rows: name -> class in the module of that name, description, and what `Entry` has after it."""
+    """Returns a table of entries. rows: name -> class in the module of that name, then the later fields of `Entry`."""
     table = {}
     for name, (attribute, *more) in rows.items():
         module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a csv
@@ -61,19 +61,19 @@ BACKENDS = _table(
         "torch": ("TorchBackend", "PyTorch", "torch", "torch"),
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
-        "http-raw": ("HttpRawRemote", "a server that takes and gives bare bytes"),
+        "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw")
-"""Backends that ask the server of --url."""
+"""Backends that send requests to the server of --url."""
 
 DATASETS = _table(
     "datasets",
     {
         "digits": ("DigitsDataset", "500 handwritten digits, embedded"),
         "synthetic": ("SyntheticDataset", "seeded noise in the model's input shapes"),
-        "folder": ("FolderDataset", "images in one sub-folder a class, or labels.csv"),
+        "folder": ("FolderDataset", "images in one sub-folder per class, or labels.csv"),
         "imagenet": ("ImagenetDataset", "ImageNet's validation set, val_map.txt"),
         "coco": ("CocoDataset", "COCO's images and annotations, for detection"),
         "npz": ("NpzDataset", "NumPy arrays named as the inputs, and labels"),
@@ -93,7 +93,7 @@ DATASETS = _table(
     {
         "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
         "digit-strings": ("DigitStringsDataset", "500 prompts for the model tinylm, embedded"),
-        "prompts": ("PromptsDataset", "prompts for language models, one JSON object a line"),
+        "prompts": ("PromptsDataset", "prompts for language models, one JSON object per line"),
         "conversations": (
             "ConversationsDataset",
             "chats of several turns: ShareGPT's, or messages",
@@ -165,7 +165,10 @@ BENCHMARKS = (
         "machine.characterise.movement",
         {
             "memory-copy": ("MemoryCopy", "a copy in memory, by size, warm and evicted"),
-            "first-touch": ("FirstTouch", "the first write to new pages against later ones"),
+            "first-touch": (
+                "FirstTouch",
+                "the first write to new pages, compared with later writes",
+            ),
             "transport": ("Transport", "the round trip of a payload, by way"),
             "input-handling": (
                 "InputHandling",
@@ -205,23 +208,23 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
 
 
 def is_code(name: str) -> bool:
-    """Whether the name is code that is not an installed plug-in: module:Class or file.py:Class."""
+    """Returns whether the name is code, not an installed plug-in: module:Class or file.py:Class."""
     return ":" in name
 
 
 def is_foreign(kind: str, name: str) -> bool:
-    """Whether the plug-in does not belong to the harness: a file, a module, or an entry point."""
+    """Returns whether the plug-in is not part of the harness, but a file, a module, or an entry point."""
     return name not in KINDS[kind]
 
 
 def short_name(name: str) -> str:
-    """The name without the folder of a plug-in's file, for results that are shown: nearest.py:Nearest."""
+    """Returns the name without the folder of a plug-in's file, for results that are shown: nearest.py:Nearest."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path).name}.py:{attribute}" if separator else name
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise a ConfigError where no plug-in of that kind can have this name, without any import."""
+    """Raises a ConfigError if no plug-in of that kind can have this name. Imports nothing."""
     if ":" in name:
         module, _, attribute = name.rpartition(":")
         dotted = all(part.isidentifier() for part in module.split("."))
@@ -243,13 +246,13 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _surely_lacks(path: Path, name: str) -> bool:
-    """Whether the word is nowhere in the file, and the file takes no names from elsewhere unread."""
+    """Returns whether the file cannot define the name: it neither contains it nor takes names from elsewhere."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))
 
 
 def load(kind: str, name: str) -> Any:
-    """Import the plug-in; returns its class, or the object of a scenario."""
+    """Imports the plug-in; returns its class, or a scenario's object."""
     check_name(kind, name)
     entry = KINDS[kind].get(name)
     try:
@@ -278,7 +281,7 @@ def _import(target: str) -> Any:
 
 
 def load_function(path: Path, name: str) -> Any:
-    """Run a Python file of the user and return its attribute `name`."""
+    """Runs a Python file of the user and returns its attribute `name`."""
     try:
         module = _import_file(path)
     except (Exception, SystemExit) as e:
@@ -320,13 +323,13 @@ def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
 
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":
-    from importlib.metadata import entry_points  # a fifth of the time of --help
+    from importlib.metadata import entry_points  # takes a fifth of the time of --help
 
     return {e.name: e for e in entry_points(group=f"harness.{kind}s")}
 
 
 def rows(kind: str) -> Iterator[tuple[str, Entry]]:
-    """Yields the name and entry of every plug-in, with the plug-ins of other packages."""
+    """Yields the name and entry of every plug-in, including those from other packages."""
     yield from KINDS[kind].items()
     for name, point in _entry_points(kind).items():
         yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")
@@ -334,7 +337,7 @@ def rows(kind: str) -> Iterator[tuple[str, Entry]]:
 
 @contextmanager
 def plugin(name: str) -> Iterator[None]:
-    """Turn any exception of a plug-in into a PluginUnavailable, with the exception as its cause."""
+    """Turns any exception of a plug-in into a PluginUnavailable, with the exception as its cause."""
     try:
         yield
     except HarnessError:
@@ -350,7 +353,7 @@ T = TypeVar("T")
 
 
 def entered(name: str, backend: T | None) -> T:
-    """The result of a backend's __enter__. Raises a PluginUnavailable if it has no `return self`."""
+    """Returns the result of a backend's __enter__. Raises a PluginUnavailable if it is None."""
     if backend is None:
         raise PluginUnavailable(
             f"backend {name!r}: __enter__() returned None: end it with `return self`"

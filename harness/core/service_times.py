@@ -9,8 +9,8 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Quantiles of the service times of one size, each in the middle of an equal share: a random one of
-them is ordinary or slow as often as the measured batches were.
+"""Number of quantiles per batch size. Each lies in the middle of an equal share, so a quantile drawn at random
+is as often slow as the measured batches were.
 """
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
@@ -54,8 +54,9 @@ class ServiceTimes:
         return float(np.median(self.of(size)))
 
     def of(self, size: int) -> Array:
-        """(QUANTILES,) ns of a batch of `size` samples: interpolated linearly between measured sizes;
-        beyond the largest one, proportional to the size.
+        """Returns (QUANTILES,) ns of a batch of `size` samples, interpolated linearly between measured sizes.
+
+        Beyond the largest size the times grow in proportion to the size.
         """
         sizes, ns = self.sizes, self.ns
         if size >= sizes[-1]:
@@ -68,7 +69,7 @@ class ServiceTimes:
 
 
 def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
-    """Join measurements of different sizes, in ascending order."""
+    """Joins measurements of different sizes, in ascending order."""
     return ServiceTimes(
         tuple(size for part in parts for size in part.sizes),
         np.concatenate([part.ns for part in parts]),
@@ -77,7 +78,7 @@ def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
 
 
 def together(*parts: ServiceTimes) -> ServiceTimes:
-    """Merge measurements of the same sizes as if they were one."""
+    """Merges measurements of the same sizes into one."""
     ns = np.quantile(np.concatenate([part.ns for part in parts], axis=1), QUANTILE_POINTS, axis=1).T
     counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
     return ServiceTimes(parts[0].sizes, ns, counts)

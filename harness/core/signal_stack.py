@@ -1,8 +1,8 @@
 """Keeps the alternate signal stack of a thread.
 
-OpenVINO installs one for each compiled model, and puts the one before it back when the model ends. Of two models that
-end in the order in which they began, the second puts back the stack of the first, whose memory is gone: the next signal,
-such as SIGTERM, then ends the process with a segmentation fault.
+OpenVINO installs a stack for each compiled model, and restores the previous stack when the model ends. If two models
+end in the order in which they began, the second restores the stack of the first, whose memory is freed. The next
+signal, e.g. SIGTERM, then ends the process with a segmentation fault.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None)
 
 
 def current() -> SignalStack:
-    """The alternate signal stack of this thread."""
+    """Returns the alternate signal stack of this thread."""
     found = SignalStack()
     _libc.sigaltstack(None, ctypes.byref(found))
     return found
@@ -31,8 +31,9 @@ def current() -> SignalStack:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """The thread has the stack again that it had before the block, unless that is smaller than the new one, which a
-    processor's registers may need.
+    """Restores the thread's stack after the block, unless it is smaller than the new stack.
+
+    The processor's registers may need the larger stack.
     """
     before = current()
     yield

@@ -20,11 +20,11 @@ _CAUGHT = (
     signal.SIGALRM,
     signal.SIGABRT,
 )
-"""Signals from terminals, operators and supervisors of processes that end a process by default."""
+"""Signals that end a process by default, and that terminals, operators and process supervisors send."""
 
 
 def signal_name(number: int) -> str:
-    """SIGTERM for 15; Python knows no names of most real-time signals."""
+    """Returns the signal's name, e.g. SIGTERM for 15, or its number: Python has no names for most real-time signals."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -32,7 +32,7 @@ def signal_name(number: int) -> str:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP where only Ctrl-C is looked for: who tidies up after the one does so after the other."""
+    """Raised by SIGTERM and SIGHUP. It is a KeyboardInterrupt, so code that cleans up after Ctrl-C also runs then."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -41,7 +41,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise Terminated, unless the caller of this program has them ignored or handled."""
+    """Makes SIGTERM and SIGHUP raise Terminated in the block, unless they are already ignored or handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -65,7 +65,7 @@ def _terminate(signum: int, _frame: object) -> None:
 
 
 class Stopped(BaseException):
-    """A signal stopped the run. A BaseException: no handler of errors must catch it."""
+    """A signal stopped the run. It is a BaseException, because no error handler may catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -82,7 +82,7 @@ class Stopped(BaseException):
 
 
 class Stopping:
-    """Stops the run where `allowed`; a signal that comes elsewhere waits until then."""
+    """Stops the run inside `allowed` blocks; a signal that arrives elsewhere waits for the next such block."""
 
     def __init__(self, caught: int | None = None) -> None:
         """caught: a signal that an outer `Stopping` received; it stops this run as soon as allowed."""
@@ -92,7 +92,7 @@ class Stopping:
 
     @contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """Let signals stop the block. `allowed(False)` within it protects saving of measurements."""
+        """Lets signals stop the block. `allowed(False)` inside it protects code that saves measurements."""
         before = self._allowed
         self._allow(yes)
         try:
@@ -113,7 +113,7 @@ class Stopping:
         raise Stopped(signum)
 
     def go_on(self) -> None:
-        """Forgets the signal that waits, so that only the next one stops."""
+        """Forgets the waiting signal, so only the next signal stops the run."""
         self._waiting = None
 
     def on_signal(self, signum: int, _frame: object) -> None:
@@ -123,16 +123,16 @@ class Stopping:
         self._waiting = signum
 
     def pass_on(self, outer: "Stopping | None") -> None:
-        """Hand the caught signal to `outer`, which stops where stopping is next allowed."""
+        """Passes the caught signal to `outer`, which stops when stopping is next allowed."""
         if outer is not None and self.caught is not None:
             outer.caught = outer._waiting = self.caught  # noqa: SLF001 - the same class
 
 
 @contextmanager
 def stoppable() -> Iterator[Stopping]:
-    """A signal that would end the process raises Stopped, once, where `Stopping.allowed`.
+    """Makes a signal that would end the process raise Stopped, once, inside `Stopping.allowed`.
 
-    May be nested, as a run is in a search. A signal between two runs stops the next run at its
+    May be nested, e.g. for a run inside a search. A signal between two runs stops the next run at its
     beginning; so does a signal at the end of a run, when nothing is left to stop.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -146,6 +146,6 @@ def stoppable() -> Iterator[Stopping]:
         yield stopping
     finally:
         for number, handler in before.items():
-            # None: one that Python did not install, such as faulthandler's, and cannot install again.
+            # None: a handler that Python did not install, e.g. faulthandler's, and cannot install again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         stopping.pass_on(outer)

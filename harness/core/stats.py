@@ -13,7 +13,7 @@ MOST_QUERIES = 10**9
 """The largest number of queries that `queries_to_settle` tries; no run has more."""
 
 LEVEL = 0.95
-"""Confidence level of every interval but early stopping's."""
+"""Confidence level of every interval except early stopping's."""
 
 EARLY_STOPPING_CONFIDENCE = 0.99
 """LoadGen's confidence that the true percentile meets the bound (early_stopping.cc)."""
@@ -23,7 +23,7 @@ TRIMMED = 0.2
 
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
-    """The latency that `fraction` of the samples do not exceed, without interpolation.
+    """Returns the latency that `fraction` of the samples do not exceed, without interpolation.
 
     sorted_ns: (n,) latencies in ns, ascending, n >= 1.
     fraction: in (0, 1), e.g. 0.99.
@@ -51,11 +51,11 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
 
 
 def late_allowed(queries: int, percentile: float) -> int:
-    """The most late queries with which early stopping passes; -1 where `queries` are too few.
+    """Returns the most late queries with which early stopping passes; -1 if `queries` are too few.
 
     percentile: the target, e.g. 0.99. A query is late when it exceeds the latency bound.
     LoadGen passes when P(X <= late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile):
-    if the true percentile missed the bound, so few late queries would be a rare accident.
+    if the true percentile missed the bound, this few late queries would be very unlikely.
 
     Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces
     the table in the MLPerf rules (459 queries at p99 with none late, 662 with one).
@@ -69,9 +69,9 @@ def late_allowed(queries: int, percentile: float) -> int:
 
 
 def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> int | None:
-    """LoadGen's estimate of a stream's percentile: the true one is not above it, with 99 % confidence.
+    """Returns LoadGen's estimate of a stream's percentile: with 99 % confidence the true percentile is not above it.
 
-    sorted_ns: (n,) latencies in ns, ascending. Returns None where n is too small for an estimate.
+    sorted_ns: (n,) latencies in ns, ascending. Returns None if n is too small for an estimate.
 
     Source: mlcommons/inference loadgen/results.cc, PerformanceSummary::EarlyStopping, at commit
     b66003e: `sample_latencies[sample_count - t]`. A test reproduces the values of the golden logs.
@@ -82,11 +82,11 @@ def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> in
 
 
 def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
-    """Ranks of two of `count` sorted samples between which the true percentile lies.
+    """Returns the ranks of two of `count` sorted samples between which the true percentile lies.
 
     It lies there in at least `level` of all cases, whatever the distribution of the independent
-    samples: the number of samples below it is Binomial(count, fraction). Ranks count from 0; None
-    where even the first or the last sample is not far enough out.
+    samples: the number of samples below it is Binomial(count, fraction). Ranks count from 0; a rank is
+    None if even the first or the last sample is not far enough out.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
     """
@@ -111,7 +111,7 @@ def median_interval(
 
 @lru_cache(maxsize=256)
 def queries_needed(late: int, percentile: float) -> int:
-    """The fewest queries with which early stopping passes when `late` of them are late."""
+    """Returns the fewest queries with which early stopping passes if `late` of them are late."""
     if late < 0:
         raise ValueError(f"late must be at least 0, got {late}")
     low, high = late, max(64, 2 * late)
@@ -127,9 +127,9 @@ def queries_needed(late: int, percentile: float) -> int:
 
 
 def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
-    """Queries after which early stopping would pass if the share of late queries stayed the same.
+    """Returns the queries after which early stopping would pass if the share of late queries stayed the same.
 
-    None where that share is not below 1 - percentile: no number of queries is enough.
+    Returns None if that share is not below 1 - percentile, because then no number of queries is enough.
     """
     share = late / queries
     if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is a little more than 0.01
@@ -151,11 +151,11 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
 
 @lru_cache(maxsize=1024)
 def student_t(freedom: int, level: float = LEVEL) -> float:
-    """Student's t: a variable of `freedom` degrees lies within -t and t with probability `level`.
+    """Returns Student's t: a variable of `freedom` degrees lies between -t and t with probability `level`.
 
-    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4: the
-    probability is a finite sum; t is found by halving. Beyond 10,000 degrees it is the normal distribution's
-    to four digits.
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4. The
+    probability is a finite sum; t is found by bisection. Beyond 10,000 degrees t equals the normal distribution's
+    value to four digits.
     """
     freedom = min(freedom, 10_000)
     low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
@@ -171,7 +171,7 @@ def mean_half_width(values: Sequence[float]) -> float:
 
 
 def _within_t(angle: float, freedom: int) -> float:
-    """The probability of student_t for t = sqrt(freedom) * tan(angle)."""
+    """Returns the probability of student_t for t = sqrt(freedom) * tan(angle)."""
     odd = freedom % 2
     term = math.cos(angle) if odd else 1.0
     total = 0.0
@@ -183,7 +183,7 @@ def _within_t(angle: float, freedom: int) -> float:
 
 
 def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:
-    """`first`, and (last - first + 1,) P(X <= k) for k = first, ..., last of X ~ Binomial(n, p).
+    """Returns `first`, and (last - first + 1,) P(X <= k) for k = first, ..., last of X ~ Binomial(n, p).
 
     first: 12 standard deviations below the mean; the probabilities below it are negligible.
     """

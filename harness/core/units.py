@@ -9,7 +9,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
-"""The longest duration: a leap year, which LoadGen's 64 bits of ns hold."""
+"""The longest duration: a leap year, which fits into LoadGen's 64 bits of ns."""
 
 NS_PER_UNIT = {
     "ns": 1,
@@ -24,7 +24,7 @@ _LARGEST_FIRST = ("h", "min", "s", "ms", "us", "ns")
 
 
 def parse_duration_ns(text: str) -> int:
-    """'15ms' -> 15_000_000. A bare number is refused: its unit would be a guess."""
+    """Parses '15ms' -> 15_000_000. A bare number is refused, because its unit would be a guess."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|min|h)", text.strip())
     if match is None:
         raise ValueError(
@@ -37,7 +37,7 @@ def parse_duration_ns(text: str) -> int:
 
 
 def write_duration(ns: int) -> str:
-    """The shortest exact text that `parse_duration_ns` reads back as `ns`."""
+    """Returns the shortest exact text that `parse_duration_ns` reads back as `ns`."""
     for unit in _LARGEST_FIRST:
         if ns % NS_PER_UNIT[unit] == 0 and (ns or unit == "s"):
             return f"{ns // NS_PER_UNIT[unit]}{unit}"
@@ -45,13 +45,13 @@ def write_duration(ns: int) -> str:
 
 
 def show_ns(ns: float) -> str:
-    """Three significant digits and the unit that suits them: 1234567 -> '1.23 ms'."""
+    """Formats a time with three significant digits and a suitable unit: 1234567 -> '1.23 ms'."""
     units = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
     return _scaled(ns, units) or f"{ns:.0f} ns"
 
 
 def show_wait(seconds: float) -> str:
-    """A waiting time of at least 1 s, for what is not over: '35 s', '22 min', '3 h 05 min'."""
+    """Formats a remaining time, at least 1 s: '35 s', '22 min', '3 h 05 min'."""
     if seconds < 99.5:
         return f"{max(1.0, seconds):.0f} s"
     minutes = round(seconds / 60)
@@ -59,27 +59,27 @@ def show_wait(seconds: float) -> str:
 
 
 def show_rate(per_s: float) -> str:
-    """'12,345' or '3.21': separated thousands, three significant digits below 100."""
+    """Formats a rate with separated thousands, and three significant digits below 100: '12,345', '3.21'."""
     return f"{per_s:,.0f}" if abs(per_s) >= 100 else _three_digits(per_s)
 
 
 def show_percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
-    """A share with a space before the sign, as SI writes it: 0.123 -> '12 %'."""
+    """Formats a share with a space before the sign, as in the SI: 0.123 -> '12 %'."""
     return f"{share * 100:{'+' if signed else ''},.{digits}f} %"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: '1 run', '2,000 runs'. plural: where it does not end in s alone."""
+    """Formats a number with its noun: '1 run', '2,000 runs'. plural: needed if it is not the noun with an s."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def show_bytes(count: float) -> str:
-    """Decimal units, three significant digits: 317e6 -> '317 MB'."""
+    """Formats bytes in decimal units with three significant digits: 317e6 -> '317 MB'."""
     return _scaled(count, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))) or f"{count:.0f} B"
 
 
 def parse_bytes(text: str) -> int:
-    """'1.5GB' -> 1_500_000_000: decimal units, as `show_bytes` writes them. A bare number is refused."""
+    """Parses '1.5GB' -> 1_500_000_000, in the decimal units of `show_bytes`. A bare number is refused."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)", text.strip())
     if match is None:
         raise ValueError(
@@ -89,14 +89,14 @@ def parse_bytes(text: str) -> int:
 
 
 def show_si(value: float, unit: str) -> str:
-    """Three significant digits and the prefix that suits them: (0.00123, 'J') -> '1.23 mJ'."""
+    """Formats a value with three significant digits and a suitable prefix: (0.00123, 'J') -> '1.23 mJ'."""
     prefixes = (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6))
     units = [(f"{prefix}{unit}", size) for prefix, size in prefixes]
     return _scaled(value, units) or f"{_three_digits(value / 1e-9)} n{unit}"
 
 
 def _scaled(value: float, units: Sequence[tuple[str, float]]) -> str:
-    """The value in the largest of the units that is not too large for it; "" where all are."""
+    """Formats the value in the largest unit that is not too large for it; "" if all units are too large."""
     for unit, size in units:
         if abs(value) >= 0.9995 * size:
             return f"{_three_digits(value / size)} {unit}"

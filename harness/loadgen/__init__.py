@@ -1,1 +1,1 @@
-"""Everything about LoadGen: its binding, load plan, schedule, user.conf and logs."""
+"""All code for LoadGen: its binding, load plan, schedule, user.conf and logs."""

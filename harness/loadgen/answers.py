@@ -9,17 +9,17 @@ from harness.types import Array, show_shape
 
 
 class AnswerRow(NamedTuple):
-    """Shape and type that all answers of a run have."""
+    """Shape and type of all answers of a run."""
 
     shape: tuple[int | None, ...]
-    """The first entry is None where answers differ in length."""
+    """The first entry is None if answers differ in length."""
     dtype: np.dtype[Any]
 
 
 class Ragged:
     """n answers that differ in their first dimension only; their `shape` is (n, None, ...).
 
-    Raises ValueError where rows differ in dtype, rank or trailing dimensions.
+    Raises ValueError if rows differ in dtype, rank or trailing dimensions.
     """
 
     __slots__ = ("dtype", "rows", "shape")
@@ -44,22 +44,22 @@ Answers = Array | Ragged
 
 
 def flattened(answers: Answers) -> Ragged:
-    """Each answer as one row of numbers, in C order."""
+    """Returns each answer as one row of numbers, in C order."""
     rows = answers.rows if isinstance(answers, Ragged) else answers
     return Ragged([row.reshape(-1) for row in rows])
 
 
 def largest_bytes(answers: Answers) -> int:
-    """Size of the largest answer."""
+    """Returns the size of the largest answer."""
     if isinstance(answers, Ragged):
         return max(row.nbytes for row in answers.rows)
     return answers.nbytes // len(answers)
 
 
 def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
-    """The row that all batches share; None where the shape depends on the batch.
+    """Returns the row that all batches share; None if the shape depends on the batch.
 
-    rows: one a batch. Raises ValueError where they differ in dtype.
+    rows: one per batch. Raises ValueError if they differ in dtype.
     """
     dtypes = sorted({str(row.dtype) for row in rows})
     if len(dtypes) > 1:
@@ -72,7 +72,7 @@ def row_of(answers: Answers) -> AnswerRow:
 
 
 def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
-    """Whether floats differ by rounding only; False for other types.
+    """Returns whether floats differ by rounding only; False for other types.
 
     tolerance: relative; for small numbers relative to the median magnitude of `theirs`.
     """

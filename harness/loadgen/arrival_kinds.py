@@ -1,4 +1,4 @@
-"""Names the kinds of arrival schedules that `arrivals` writes, for `--help`, which must not import NumPy."""
+"""Lists the kinds of arrival schedules that `arrivals` writes, for `--help`, which must not import NumPy."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,17 +7,15 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     about: str
     fewest: int = 1
-    """Rates."""
+    """The fewest rates."""
     most: int = 1
-    """Rates."""
+    """The most rates."""
 
 
 KINDS: Mapping[str, Kind] = {
     "constant": Kind("evenly spaced"),
-    "steps": Kind("Poisson, at each of the rates in turn, for an equal time", 2, 1000),
-    "ramp": Kind(
-        "Poisson, at a rate that rises or falls evenly from the first to the second", 2, 2
-    ),
+    "steps": Kind("Poisson, at each rate in turn, for equal times", 2, 1000),
+    "ramp": Kind("Poisson, at a rate that changes evenly from the first to the second", 2, 2),
     "gamma": Kind("bursts: gaps with the coefficient of variation --cv, where 1 is Poisson"),
     "loadgen": Kind("LoadGen's own schedule for --seed"),
 }

@@ -1,8 +1,8 @@
 """Makes schedules for --arrivals: constant, steps, ramp, gamma, and LoadGen's own.
 
-The rate may change with time, and the gaps between queries may be random. Both are computed apart by
-the time-rescaling theorem: the sums of random gaps of mean 1 number the queries, and a query comes
-when the integral of the rate over time reaches its number.
+The rate may change with time, and the gaps between queries may be random. The time-rescaling theorem
+separates the two: each query has a number, the sum of random gaps of mean 1, and arrives when the
+integral of the rate over time reaches its number.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +41,7 @@ class Profile:
         _, fewest, most = KINDS[self.kind]
         if not fewest <= len(self.rates) <= most:
             allowed = str(fewest) if fewest == most else f"{fewest} or more"
-            yield f"--rate has {counted(len(self.rates), 'rate')}, {self.kind} takes {allowed}"
+            yield f"--rate has {counted(len(self.rates), 'rate')}, {self.kind} needs {allowed}"
         if self.kind == "gamma" and self.cv is None:
             yield "gamma needs --cv"
         if self.kind != "gamma" and self.cv is not None:
@@ -54,7 +54,7 @@ class Profile:
             )
 
     def after_ns(self) -> Array:
-        """(n,) int64, ascending, the first 0, the last before duration_ns; n >= 1."""
+        """Returns (n,) int64, ascending, the first 0, the last before duration_ns; n >= 1."""
         if problems := list(self.problems()):
             raise ConfigError("\n".join(problems))
         if self.kind == "loadgen":
@@ -68,14 +68,14 @@ class Profile:
         return after_ns
 
     def _pieces(self, seconds: float) -> tuple[Array, Array]:
-        """(pieces + 1,) times in s that bound the pieces; (pieces, 2) rates at both ends of each."""
+        """Returns (pieces + 1,) times in s that bound the pieces, and (pieces, 2) rates at both ends of each."""
         if self.kind == "ramp":
             return np.array([0.0, seconds]), np.array([self.rates])
         starts = np.linspace(0.0, seconds, len(self.rates) + 1)
         return starts, np.array([(rate, rate) for rate in self.rates])
 
     def _numbers(self, expected: float) -> Array:
-        """Ascending sums of gaps of mean 1, the first 0, the last below `expected`."""
+        """Returns ascending sums of gaps of mean 1, the first 0, the last below `expected`."""
         if self.kind == "constant":
             return np.arange(max(1, ceil(expected - 1e-9)), dtype=float)
         random = np.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32])
@@ -97,7 +97,7 @@ class Profile:
 
 
 def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Array:
-    """Times in s when the integral of the rate reaches each of `numbers`.
+    """Returns the times in s when the integral of the rate reaches each of `numbers`.
 
     expected: the integral at each of `starts`.
     """
@@ -111,14 +111,14 @@ def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Ar
 
 
 def lines(after_ns: Array, title: str) -> Iterable[str]:
-    """Lines of a file for --arrivals."""
+    """Yields the lines of a file for --arrivals."""
     yield f"# {title}: {counted(len(after_ns), 'arrival')}, seconds after the first"
     for ns in after_ns.tolist():
         yield f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}"
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
-    """'100,200.5': queries/s, without thousands separators."""
+    """Parses '100,200.5': queries/s, without thousands separators."""
     return tuple(parse_rate(part) for part in text.split(","))
 
 
@@ -141,9 +141,9 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 
 def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
-    """Parse the command line; a ConfigError has every problem. The default seed is the round's.
+    """Parses the command line. The default seed is the round's. Raises a ConfigError with every problem.
 
-    words: text by the names in OPTIONS; None where the option is absent.
+    words: text by the names in OPTIONS; None if the option is absent.
     """
     values: dict[str, Any] = {"cv": None, "seed": ROUNDS[PINNED_VERSION].seeds.schedule}
     problems = []

@@ -1,10 +1,10 @@
 """Reads the file of --arrivals: the arrival time of each query.
 
-Each line holds one arrival: a time, in seconds or with a unit, ascending; then, on every line or on no
-line, a comma and the dataset index of the sample. Only the distances between times count: the first query
-arrives at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped. Two columns
-need the heading if each line could be one time with a decimal comma.
-A trace of a language model's traffic (harness/core/formats/traces.py) is taken, too: request i asks for sample i.
+Each line has one arrival: a time, in seconds or with a unit, ascending. Either every line or no line also has a
+comma and the dataset index of the sample. Only the differences between times matter: the first query arrives at
+once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped. Two columns need the
+heading if each line could be one time with a decimal comma.
+A trace of a language model's traffic (harness/core/formats/traces.py) is accepted, too: request i gets sample i.
 """
 
 import hashlib
@@ -29,19 +29,19 @@ from harness.types import Array
 MOST_ARRIVALS = 10_000_000
 LARGEST_BYTES = 256 << 20
 LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
-"""The most time between the first arrival and the last."""
+"""The longest time between the first arrival and the last."""
 
 _LATEST_NS = 2**62
-"""The latest time a line may hold, in ns; times since the epoch reach it in 2116."""
+"""The latest time of a line, in ns; times since the epoch reach it in 2116."""
 
 _LONGEST_TEXT = 64
 """The longest text of a time, in characters."""
 
 _LONGEST_HEADING = 4096
-"""Bytes at the start of a file that show whether it is a trace."""
+"""Bytes at the start of a file that decide whether it is a trace."""
 
 _SHOWN = 3
-"""Problems of one kind that are shown."""
+"""Shown problems of one kind."""
 
 _HEADING = re.compile(r"arrival(,\s*sample)?")
 _WORD = re.compile(r"[^\W\d]{2}")
@@ -64,12 +64,12 @@ class Arrivals:
     after_ns: Array
     """(n,) int64 ns after the first arrival, ascending."""
     samples: Array | None
-    """(n,) dataset indices; None where the file names none."""
+    """(n,) dataset indices; None if the file has none."""
     lines: Array
     """(n,) line numbers in the file, from 1."""
 
     def load(self, queries: int | None) -> Load:
-        """Length of the run. queries: the user's --queries, which takes the first arrivals only."""
+        """Returns the length of the run. queries: the user's --queries, which selects the first arrivals."""
         count = queries or len(self.after_ns)
         if count > len(self.after_ns):
             raise ConfigError(
@@ -78,14 +78,14 @@ class Arrivals:
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
     def check_samples(self, queries: int, held: int) -> None:
-        """Raise a ConfigError, one line a problem, where one of the first `queries` arrivals asks for
-        a sample that is not among the first `held`.
+        """Raises a ConfigError, with one line per problem, if one of the first `queries` arrivals has a
+        sample that is not among the first `held` samples.
         """
         if self.samples is None:
             return
         beyond = np.flatnonzero(self.samples[:queries] >= held)
         problems = [
-            f"line {self.lines[at]}: asks for sample {self.samples[at]}: the performance run holds "
+            f"line {self.lines[at]}: sample {self.samples[at]} is not in memory: the performance run holds "
             f"samples 0 to {held - 1} (--performance-count)"
             for at in beyond[:_SHOWN].tolist()
         ]
@@ -93,7 +93,7 @@ class Arrivals:
             raise ConfigError(_message(self.path, problems, len(beyond)))
 
     def put(self, plan: LoadPlan, outdir: Path) -> LoadPlan:
-        """Write the schedule into `outdir`, where every process of the run reads it."""
+        """Writes the schedule into `outdir`, where every process of the run reads it."""
         count = plan.query_count
         self.check_samples(count, plan.performance_count)
         samples = self.samples[:count] if self.samples is not None else None
@@ -103,9 +103,9 @@ class Arrivals:
 
 
 def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
-    """Raises a ConfigError, one line a problem, for a file that cannot be replayed.
+    """Reads the file. Raises a ConfigError, with one line per problem, if it cannot be replayed.
 
-    expected_sha256: digest of the file that a config.yaml was written for.
+    expected_sha256: the file's digest when the config.yaml was written.
     """
     content = _content(path)
     sha256 = hashlib.sha256(content).hexdigest()
@@ -120,13 +120,14 @@ def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
     try:
         after_ns, samples, numbers = _parse(path, lines)
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not text: {_ADVICE}, one arrival a line") from None
+        raise ConfigError(f"{path} is not text: {_ADVICE}, one arrival per line") from None
     return Arrivals(path, sha256, after_ns, samples, numbers)
 
 
 def _of_trace(path: Path, sha256: str, lines: Iterable[str]) -> Arrivals:
     trace = parse_trace(path, lines)
-    _check_order(path, trace.times_ns, trace.lines.tolist())  # they are sorted, and may be too long
+    # The times are sorted, but may cover too long a time.
+    _check_order(path, trace.times_ns, trace.lines.tolist())
     after_ns = trace.times_ns - trace.times_ns[0]
     samples = np.arange(len(after_ns), dtype=np.int64)
     return Arrivals(path, sha256, after_ns, samples, trace.lines.astype(np.int32))
@@ -137,12 +138,12 @@ def _content(path: Path) -> bytes:
         if not path.is_file():
             problem = "is not a file" if path.exists() else "does not exist"
             raise ConfigError(
-                f"--arrivals {path} {problem}: pass a file with one arrival time a line"
+                f"--arrivals {path} {problem}: pass a file with one arrival time per line"
             )
         size = path.stat().st_size
         if size > LARGEST_BYTES:
             raise ConfigError(
-                f"{path} has {show_bytes(size)}, more than {show_bytes(LARGEST_BYTES)}: cut it"
+                f"{path} has {show_bytes(size)}, more than {show_bytes(LARGEST_BYTES)}: shorten it"
             )
         return path.read_bytes()
     except OSError as e:
@@ -154,15 +155,15 @@ class _Columns:
 
     def __init__(self) -> None:
         self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
-        self.problems: list[str] = []  # those of the first faulty lines
-        self.faulty = 0  # lines
+        self.problems: list[str] = []  # problems of the first faulty lines
+        self.faulty = 0  # number of faulty lines
         self._columns = 0
         self._named = False
         self._may_be_decimals = True
         self._first = ("", "")
 
     def head(self, number: int, line: str) -> bool:
-        """Whether the first line that counts is the heading; a heading with other names is a faulty line."""
+        """Returns whether the first line is a heading; a heading with other names is a faulty line."""
         if _HEADING.fullmatch(line):
             self._columns, self._named = line.count(",") + 1, True
             return True
@@ -219,7 +220,7 @@ class _Columns:
 def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array]:
     """Returns after_ns, samples and lines of Arrivals."""
     columns = _Columns()
-    heading = True  # until the first line that counts
+    heading = True  # until the first line that is not skipped
     for number, line in enumerate(lines, 1):
         line = line.strip()  # noqa: PLW2901 - the same line
         if not line or line.startswith("#"):
@@ -228,14 +229,14 @@ def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array
             columns.add(number, line)
         heading = False
         if len(columns.lines) + columns.faulty > MOST_ARRIVALS:
-            raise ConfigError(f"{path} has more than {MOST_ARRIVALS:,} arrivals: cut it")
+            raise ConfigError(f"{path} has more than {MOST_ARRIVALS:,} arrivals: shorten it")
     columns.refuse_decimal_commas()
     times_ns = np.array(columns.times_ns, np.int64)
     if columns.faulty:
         raise ConfigError(_message(path, columns.problems, columns.faulty))
     _check_order(path, times_ns, columns.lines)
     if not len(times_ns):
-        raise ConfigError(f"{path} has no arrivals: {_ADVICE}, one a line")
+        raise ConfigError(f"{path} has no arrivals: {_ADVICE}, one per line")
     samples = np.array(columns.samples, np.int64) if len(columns.samples) else None
     return times_ns - times_ns[0], samples, np.array(columns.lines, np.int32)
 
@@ -249,7 +250,7 @@ def _check_order(path: Path, times_ns: Array, lines: Sequence[int]) -> None:
     if problems:
         raise ConfigError(_message(path, problems, len(back)))
     if len(times_ns) and int(times_ns[-1] - times_ns[0]) > LONGEST_NS:
-        problem = f"line {lines[-1]}: more than seven days after the first: cut the file"
+        problem = f"line {lines[-1]}: more than seven days after the first: shorten the file"
         raise ConfigError(_message(path, [problem], 1))
 
 
@@ -260,7 +261,7 @@ def _message(path: Path, shown: list[str], count: int) -> str:
 
 
 def parse_time_ns(text: str) -> int:
-    """Time in ns, rounded: '0.25' (seconds), '250ms', '1732190400.5', '2.5e-1'."""
+    """Parses a time into rounded ns: '0.25' (seconds), '250ms', '1732190400.5', '2.5e-1'."""
     plain = _SECONDS.fullmatch(text)
     if plain is not None:
         ns = int(plain[1][:30]) * NS_PER_S + int((plain[2] or "").ljust(9, "0"))

@@ -1,7 +1,7 @@
 """Binds MLPerf LoadGen: its settings, its responses and its run. No other module imports LoadGen.
 
-docs/decisions/loadgen.md records how LoadGen 6.0.17 behaved in real runs: an exception in a callback
-crashes it, StartTest must run off the main thread, and only the first FromConfig of a process has effect.
+docs/decisions/loadgen.md records how LoadGen 6.0.17 behaved in real runs. An exception in a callback
+crashes it, StartTest must not run on the main thread, and only the first FromConfig of a process has an effect.
 """
 
 from collections import deque
@@ -34,10 +34,10 @@ NO_AUDIT = "no-audit.config"
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
-    """Returns LoadGen's settings for the plan; the settings of an official run come from FromConfig.
+    """Returns LoadGen's settings for the plan; an official run gets its settings from FromConfig.
 
-    Quick settings fix the number of queries, not the time: sizing by time fails when the calibration
-    is off by 15 %, and a fixed number halves LoadGen's memory.
+    Quick settings fix the number of queries, not the time: sizing by time fails if the calibration
+    is wrong by 15 %, and a fixed number halves LoadGen's memory.
     """
     settings = lg.TestSettings()
     scenario = scenario_named(plan.scenario)
@@ -66,7 +66,7 @@ def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
     settings.use_token_latencies = True
     if plan.user_conf is not None:
         name = scenario_named(plan.scenario).loadgen_name
-        # conf_type 2 can be read repeatedly, and keeps each setting that the file does not name.
+        # conf_type 2 can be read repeatedly, and keeps each setting that is not in the file.
         status = settings.FromConfig(plan.user_conf, "harness", name, 2)
         if status != 0:
             raise ConfigError(
@@ -75,7 +75,7 @@ def _token_latencies(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 
 
 def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
-    """Read user.conf into `settings`, then check the values that the round prescribes."""
+    """Reads user.conf into `settings`, then checks the values that the round prescribes."""
     name = scenario_named(plan.scenario).loadgen_name
     status = settings.FromConfig(plan.user_conf, plan.model_key, name, 1)
     if status != 0:
@@ -95,10 +95,10 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
 
 
 def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.TestSettings":
-    """The settings of an official run, read in a way that can be repeated in one process.
+    """Returns the settings of an official run, read in a way that can be repeated in one process.
 
-    conf_type 0 reads the built-in file alone and 2 the user's alone. Neither uses up the single
-    load with conf_type 1 that a process has, which `settings_for` needs.
+    conf_type 0 reads only the built-in file, and 2 only the user's file. A process can read with conf_type 1
+    only once, and `settings_for` needs that.
     """
     name = scenario_named(scenario).loadgen_name
     settings = lg.TestSettings()
@@ -122,8 +122,8 @@ Complete = Callable[[Any], None]
 class _Responder:
     """Answers LoadGen for one worker. Not thread-safe: each worker has its own.
 
-    LoadGen copies no answer in a performance run, and copies inside the call in an accuracy run. So
-    the response objects and the buffer they point into are made once and serve every batch.
+    LoadGen does not copy answers in a performance run, and copies them inside the call in an accuracy run. So
+    the response objects and the buffer that they point into are made once and reused for every batch.
     """
 
     __slots__ = ("_begun", "_buffer", "_complete", "_pool")
@@ -136,8 +136,8 @@ class _Responder:
     def first_tokens(self, ids: Sequence[int], tokens: Sequence[int | None]) -> None:
         """Reports the first tokens of samples to LoadGen, before the samples are completed.
 
-        ids: (n,) LoadGen's ids. tokens: (n,) token ids, None if an id is unknown; LoadGen logs them beside answers
-        that are token ids, in the answers' type, and copies them inside the call.
+        ids: (n,) LoadGen's ids. tokens: (n,) token ids, None if an id is unknown. If answers are token ids, LoadGen
+        logs these with them, in the answers' type, and copies them inside the call.
         """
         count, pool, dtype = len(ids), self._begun, self._buffer.dtype
         pool += [lg.QuerySampleResponse(0, 0, 0) for _ in range(count - len(pool))]
@@ -150,11 +150,11 @@ class _Responder:
         lg.FirstTokenComplete(pool[:count])
 
     def tokens(self, counts: Sequence[int]) -> None:
-        """The tokens of the answers that the next call of `complete` is given. counts: (n,) one an answer."""
+        """Sets the token counts of the answers in the next call of `complete`. counts: (n,) one per answer."""
         deque(map(_SET_TOKENS, self._pool, counts), maxlen=0)
 
     def complete_empty(self, ids: Sequence[int]) -> int:
-        """Complete a failed batch: LoadGen would wait for ever for an unanswered sample.
+        """Completes a failed batch, because LoadGen would wait for an unanswered sample for ever.
 
         Returns the wall clock in ns just before LoadGen's call.
         """
@@ -165,12 +165,12 @@ class _Responder:
 
 
 class Responder(_Responder):
-    """Answers of one shape."""
+    """Answers with equal shapes."""
 
     __slots__ = ("_one", "_one_row")
 
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
-        """row: dtype and shape of every answer. complete: called in place of LoadGen."""
+        """row: dtype and shape of every answer. complete: called instead of LoadGen."""
         shape: tuple[Any, ...] = (max_batch, *row.shape)
         self._buffer = np.zeros(shape, row.dtype)
         base, size = self._buffer.ctypes.data, self._buffer.nbytes // max_batch
@@ -182,7 +182,7 @@ class Responder(_Responder):
     def complete(self, ids: Sequence[int], answers: Array) -> int:
         """Completes a batch. ids: (n,) LoadGen's ids. answers: (n, ...), one row per id.
 
-        Returns the wall clock in ns just before LoadGen's call, which stamps the completion at its begin. The rest of
+        Returns the wall clock in ns just before LoadGen's call, which stamps the completion when it begins. The rest of
         the call and the wait for the GIL after it are not part of the latency.
         """
         count = len(ids)
@@ -200,9 +200,9 @@ class Responder(_Responder):
 
 
 class RaggedResponder(_Responder):
-    """Answers of different lengths.
+    """Answers with different lengths.
 
-    The answers of a batch lie one after another in one buffer, which grows with the largest batch.
+    A batch's answers are stored one after another in one buffer, which grows with the largest batch.
     """
 
     __slots__ = ()
@@ -214,7 +214,7 @@ class RaggedResponder(_Responder):
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Ragged) -> int:
-        """Completes a batch like Responder.complete."""
+        """Completes a batch, as Responder.complete does."""
         flat = [row.ravel() for row in answers.rows]
         ends = list(accumulate(map(len, flat), initial=0))
         if ends[-1] > len(self._buffer):  # doubled, so that it rarely grows
@@ -235,7 +235,7 @@ class RaggedResponder(_Responder):
 def responder_for(
     max_batch: int, row: AnswerRow, complete: Complete | None = None
 ) -> Responder | RaggedResponder:
-    """complete: takes the responses in place of LoadGen, for our own scheduler."""
+    """Makes the responder for answers like `row`. complete: called instead of LoadGen, for our own scheduler."""
     cls = RaggedResponder if None in row.shape else Responder
     return cls(max_batch, row, complete)
 
@@ -246,7 +246,7 @@ class Callbacks(NamedTuple):
     issue: Callable[[list[int], list[int]], None]
     """Takes the ids and the dataset indices of a query's samples."""
     load: Callable[[list[int]], None]
-    """Takes the dataset indices that the run will ask for."""
+    """Takes the dataset indices of the run's samples."""
     unload: Callable[[list[int]], None]
 
 
@@ -257,15 +257,15 @@ def start_test(
     calls: Callbacks,
     name: Callable[[], str] | None = None,
 ) -> None:
-    """Run LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs.
+    """Runs LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs.
 
-    name: makes the SUT a query dispatch library (QDL) of this name, as MLPerf's Network division asks. LoadGen
-    calls it before the first query and after the last one; it may not raise.
+    name: makes the SUT a query dispatch library (QDL) with this name, as MLPerf's Network division requires. LoadGen
+    calls it before the first query and after the last query; it may not raise.
     """
     log = lg.LogSettings()
     log.log_output.outdir = str(outdir)
     log.log_output.copy_summary_to_stdout = False
-    log.enable_trace = False  # the default would write 640 bytes a query
+    log.enable_trace = False  # the default would write 640 bytes per query
     if name is None:
         sut = lg.ConstructFastSUT(calls.issue, _flush)
     else:
@@ -277,13 +277,13 @@ def start_test(
 
 
 def _flush() -> None:
-    """No query waits for a flush."""
+    """Does nothing, because no query waits for a flush."""
 
 
 def _with_samples(
     issue: Callable[[list[int], list[int]], None],
 ) -> Callable[[list["lg.QuerySample"]], None]:
-    """A QDL gets LoadGen's objects in place of the lists of ids and indices."""
+    """Wraps `issue` for a QDL, which gets LoadGen's objects instead of lists of ids and indices."""
 
     def of_samples(samples: list["lg.QuerySample"]) -> None:
         issue([sample.id for sample in samples], [sample.index for sample in samples])

@@ -1,4 +1,4 @@
-"""Reads LoadGen's log files as data and judges nothing."""
+"""Reads LoadGen's log files as data, without judging them."""
 
 import json
 import math
@@ -16,18 +16,18 @@ SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
 ANSWERS = "answers.json"
-"""File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""
+"""File with answers, in the format of LoadGen's accuracy log, that our own scheduler writes."""
 FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
-"""Files that a run's numbers and answers are read from."""
+"""Files from which a run's numbers and answers are read."""
 EARLY_STOPPING = {
     "SingleStream": "early_stopping_latency_ss",
     "MultiStream": "early_stopping_latency_ms",
 }
 """LoadGen's scenario -> key of early stopping's estimate, in ns."""
 NETWORK_SUT = "Network SUT"
-"""Begin of `sut_name` in a run for MLPerf's Network division; the servers' names follow."""
+"""Beginning of `sut_name` in a run for MLPerf's Network division; the servers' names follow."""
 SAME_MACHINE = "(same machine)"
-"""Stands behind the name of a server on LoadGen's machine, which that division forbids."""
+"""Suffix of the name of a server on LoadGen's machine, which that division forbids."""
 RATE_DIGITS = 1e-5
 """Relative resolution of a rate: LoadGen writes six digits."""
 _PREFIX = ":::MLLOG "
@@ -59,7 +59,7 @@ _NEEDED = {
     ],
     "Offline": ["result_samples_per_second"],
 }
-"""Keys, besides `_LATENCIES`, that every performance log of the scenario has."""
+"""Keys, in addition to `_LATENCIES`, of every performance log of the scenario."""
 
 
 @dataclass(slots=True)
@@ -67,29 +67,29 @@ class DetailLog:
     """The content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """The first value of each key, which MLCommons' parser also takes."""
+    """The first value of each key; MLCommons' parser also takes the first."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     malformed_lines: int = 0
     complete: bool = False
-    """LoadGen reached its end: no line is malformed and every key that is used is there. A performance
+    """Whether LoadGen reached its end: no line is malformed and every used key is present. A performance
     log ends with num_errors; an accuracy log has no results and ends with power_end.
     """
     repeated: int = 0
-    """Runs in the file; more than one means that logs were mixed."""
+    """Number of runs in the file; more than one means that logs were mixed."""
     contradicted: list[str] = field(default_factory=list)
-    """Keys of settings and results with two values; LoadGen writes each once."""
+    """Keys of settings and results with two values; LoadGen writes each only once."""
     pid: int | None = None
-    """Process that LoadGen ran in; None where the first line has none."""
+    """ID of LoadGen's process; None if the first line has none."""
     source: str = "LoadGen"
-    """Program that measured the values, to be quoted with them."""
+    """Program that measured the values, which is quoted with them."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
 
 def read_detail(path: Path) -> DetailLog:
-    """Read the file; a missing or cut one gives a log that is not complete, never an exception."""
+    """Reads the file. If it is missing or cut off, returns a log that is not complete; never raises."""
     log = DetailLog()
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -119,7 +119,7 @@ def read_detail(path: Path) -> DetailLog:
 
 
 def _ends(log: DetailLog) -> list[str]:
-    """Keys of a complete log: those that LoadGen writes last, and those that are used."""
+    """Returns the keys that a complete log has: LoadGen's last keys, and the keys that are used."""
     if log.get("effective_test_mode") == "AccuracyOnly":
         return ["power_end"]
     needed = _NEEDED.get(str(log.get("effective_scenario")), [])
@@ -127,7 +127,7 @@ def _ends(log: DetailLog) -> list[str]:
 
 
 def _fits(key: str, value: object) -> bool:
-    """The value has the type that LoadGen writes; only a rate may be None (see _NOT_A_NUMBER)."""
+    """Returns whether the value has the type that LoadGen writes; only a rate may be None (see _NOT_A_NUMBER)."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
     if _RATES.fullmatch(key):
         return number or value is None
@@ -158,7 +158,7 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Name -> SHA-256 of each file that LoadGen, or our own scheduler in its place, left in `folder`."""
+    """Returns name -> SHA-256 of each file that LoadGen or our own scheduler wrote into `folder`."""
     found = {}
     for name in FILES:
         path = folder / name
@@ -168,7 +168,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 class AccuracyLogError(Exception):
-    """mlperf_log_accuracy.json is missing, cut or not written by LoadGen."""
+    """mlperf_log_accuracy.json is missing, cut off or not written by LoadGen."""
 
 
 class LoggedAnswer(NamedTuple):
@@ -180,17 +180,17 @@ class LoggedAnswer(NamedTuple):
     tokens: int | None = None
     """Tokens of the answer, as reported to LoadGen; None if no tokens were reported."""
     first_token: bytes | None = None
-    """First token, as reported to LoadGen before the answer; b'' if its id was unknown, None if LoadGen wants none."""
+    """First token, as reported to LoadGen before the answer; b'' if its id was unknown, None if it was not reported."""
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
-    """Yield every answer in file order; MultiStream's padding repeats some dataset indices."""
+    """Yields every answer in file order; MultiStream's padding repeats some dataset indices."""
     for row in read_logged_answers(path):
         yield row.answer
 
 
 def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
-    """Yield every row in file order."""
+    """Yields every row in file order."""
     try:
         content = path.read_bytes()
     except OSError as e:

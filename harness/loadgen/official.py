@@ -17,9 +17,9 @@ class OfficialLoad(NamedTuple):
     target_qps: float | None
     """Queries/s; Offline: samples/s; None for streams."""
     percentile: float
-    """The percentile of the latency that is judged, in (0, 1)."""
+    """The judged percentile of the latency, in (0, 1)."""
     latency_bound_ns: int | None
-    """None where LoadGen judges the times of tokens in its place."""
+    """None if LoadGen judges the times of tokens instead of the latency."""
     equal_issue: bool
     """The value for LoadPlan.equal_issue."""
     token_latencies: bool
@@ -29,7 +29,7 @@ class OfficialLoad(NamedTuple):
 def official_load(
     scenario: str, model_key: str, user_conf: str, total: int, held: int
 ) -> OfficialLoad:
-    """total: samples in the dataset. held: samples in memory where the rules set no number."""
+    """Returns the load. total: samples in the dataset. held: samples in memory if the rules set no number."""
     settings = official_settings(scenario, model_key, user_conf)
     seconds = settings.min_duration_ms / 1e3
     load = scenario_named(scenario).expected_load(settings, seconds)

@@ -1,4 +1,4 @@
-"""Defines the load plan: every setting of LoadGen for one run, decided before its first query."""
+"""Defines the load plan: every setting of LoadGen for one run, decided before the first query."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,11 +20,11 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """With `schedule`, `concurrency` or `load_hosts` our own scheduler issues the queries, else LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` our scheduler replaces LoadGen."""
 
     scenario: str
     accuracy: bool
-    """True in the accuracy run, which issues every sample once."""
+    """Whether this is the accuracy run, which issues every sample once."""
     query_count: int
     """Queries that will be generated (Offline and accuracy: samples)."""
     journal_samples: int
@@ -41,31 +41,31 @@ class LoadPlan:
     """The percentile of the latency that the SLO bounds, in (0, 1)."""
     latency_bound_ns: int | None = None
     token_latencies: bool = False
-    """LoadGen receives the tokens of each answer, and judges Server by their times instead of the latency."""
+    """Whether LoadGen receives the tokens of each answer and, in Server, judges their times instead of the latency."""
     logged_answers: int = 0
-    """About how many answers of a performance run go into LoadGen's accuracy log."""
+    """Approximate number of a performance run's answers that go into LoadGen's accuracy log."""
     answers_seed: int = 0
-    """Seed that draws these answers: it differs in each run, so that no plug-in can know them."""
+    """Seed that draws these answers. It differs in each run, so a plug-in cannot know them."""
     model_key: str | None = None
-    """LoadGen's name of the benchmark under --mlperf; None: quick settings."""
+    """LoadGen's name of the benchmark with --mlperf; None: quick settings."""
     user_conf: str | None = None
-    """File that LoadGen reads: all settings under --mlperf, else the bounds of the tokens' times."""
+    """File that LoadGen reads: all settings with --mlperf, else the bounds of the token times."""
     audit_config: str | None = None
-    """File that LoadGen reads."""
+    """audit.config that LoadGen reads."""
     expected_s: float | None = None
-    """Length of the run; None where it cannot be predicted."""
+    """Length of the run; None if it cannot be predicted."""
     schedule: str | None = None
     """File of the arrivals to replay (harness/loadgen/schedule.py)."""
     arrivals_sha256: str | None = None
-    """Digest of the user's file that `schedule` was read from."""
+    """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Queries to keep in flight."""
     load_hosts: int = 0
     """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False
-    """The benchmark's rules issue each sample equally often: LoadGen fills the run up to whole sets of samples."""
+    """Whether the rules issue each sample equally often; LoadGen then extends the run to whole sets of samples."""
     checks_answers: bool = False
-    """A short performance run beside an official accuracy run, made for its answers alone."""
+    """Whether this is a short performance run next to an official accuracy run, made only for its answers."""
 
     @property
     def role(self) -> str:
@@ -76,12 +76,12 @@ class LoadPlan:
 
     @property
     def planned_samples(self) -> int:
-        """Samples that the run answers, as far as the plan knows: LoadGen alone sizes an official run."""
+        """Samples that the run is planned to answer. LoadGen itself decides the size of an official run."""
         return self.total_count if self.accuracy else self.query_count * self.samples_per_query
 
     @property
     def harness_scheduled(self) -> bool:
-        """True where LoadGen leaves no log, and harness/results/evidence/own_log.py writes one."""
+        """Whether our scheduler issues the queries. Then harness/results/evidence/own_log.py writes the log."""
         return self.schedule is not None or self.concurrency is not None or self.load_hosts > 0
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Calibration:
     """Measurements of the measured process before the run, without LoadGen."""
 
     slowest_batch_ns: int
-    """The slowest batch after the warm-up, of any size."""
+    """Time of the slowest batch after the warm-up, of any size."""
     answer_bytes: int = 0
     """Size of one answer."""
     rate_per_s: float | None = None
@@ -105,26 +105,26 @@ class Calibration:
     latency_ns: int | None = None
     """Median time of one query answered alone; None for Server and Offline."""
     issued_per_s: float | None = None
-    """Queries/s (Offline: samples/s) that LoadGen reaches with its own cost for each: it sizes a quick run. None
-    for Server, whose rate is set.
+    """Queries/s (Offline: samples/s) that LoadGen reaches, including its own cost per query. It sizes a quick run.
+    None for Server, whose rate is set.
     """
     seconds: float | None = None
-    """Time that measuring rate_per_s or latency_ns took; None where neither was needed."""
+    """Time for measuring rate_per_s or latency_ns; None if neither was needed."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
-    """(samples, ns) with every instance busy, where the dispatcher needs it."""
+    """(samples, ns) with every instance busy, if the dispatcher needs it."""
     cold: Mapping[str, Any] = field(default_factory=dict)
     """import_s of the backend; load_s, first_batch_ns and first_batch_samples of each instance."""
     warm_up: Mapping[str, Any] = field(default_factory=dict)
-    """seconds; sizes; skipped: sizes that were left out for want of time; flat: times were stable."""
+    """seconds; sizes; skipped: sizes for which there was no time; flat: whether times were stable."""
     placed: Sequence[tuple[int | None, int | None]] = ()
-    """With --pin, for each instance: threads that computed, and how many of them may run on other
-    processors; None where the kernel does not report it.
+    """With --pin, for each instance: the number of threads that computed, and how many of these may run on other
+    processors; None if the kernel does not report it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The measured process's `loaded` message: the model and the dataset it opened."""
+    """The measured process's message `loaded`: the model and the dataset that it opened."""
 
     inputs: tuple[TensorSpec, ...]
     """Inputs of the model."""
@@ -133,13 +133,13 @@ class Loaded:
     performance_count: int
     """Samples held in memory."""
     fixed_batch: int | None
-    """Samples; None where the model's file allows batches of any size."""
+    """Samples; None if the model's file allows batches of any size."""
     synthetic: bool
-    """The dataset is generated, so the run has no score."""
+    """Whether the dataset is generated, so the run has no score."""
     backend: Mapping[str, Any]
-    """The backend's own description."""
+    """Result of the backend's `describe`."""
     dataset: Mapping[str, Any]
-    """The dataset's own description."""
+    """Result of the dataset's `describe`."""
     model_sha256: str | None
     model_bytes: int
 
@@ -154,15 +154,16 @@ _LARGEST_QUERY = 4096
 
 
 def accuracy_samples(loaded: Loaded) -> int:
-    """Returns the length of an accuracy run's journal: every sample once, and room for the duplicates that fill
-    multi-stream's last query of each loaded set.
+    """Returns the length of an accuracy run's journal: every sample once, and space for duplicates.
+
+    In multi-stream, duplicates fill the last query of each loaded set.
     """
     sets = ceil(loaded.total_count / loaded.performance_count)
     return loaded.total_count + (sets + 1) * _LARGEST_QUERY
 
 
 class InstanceGroup(NamedTuple):
-    """The instance group: how often the model is loaded, and on which threads it computes."""
+    """The instance group: the number of loaded copies of the model, and their threads."""
 
     instances: int
     """Copies of the model."""
@@ -175,23 +176,23 @@ class InstanceGroup(NamedTuple):
     pinned: tuple[tuple[int, ...], ...] = ()
     """Logical processors of each instance; () without --pin."""
     issuer: tuple[int, ...] = ()
-    """Logical processors planned for LoadGen's thread; () if it runs anywhere. The shared dispatcher,
-    which the warm-up may choose, moves the thread to the processors of the first instance.
+    """Logical processors planned for LoadGen's thread; () if it runs anywhere. The warm-up may choose the shared
+    dispatcher, which moves the thread to the processors of the first instance.
     """
     owns_cores: bool = False
-    """Every core is used by one instance only, and by nothing else of this process."""
+    """Whether every core is used by only one instance, and by nothing else in this process."""
     connections: int = 0
-    """Connections to each server; 0 where the model runs on this machine."""
+    """Connections to each server; 0 if the model runs on this machine."""
     nodes: int = 0
     """Nodes of --nodes, each with a separate instance group; 0 without them."""
     wide: tuple[int, ...] = ()
-    """Logical processors for one more instance, with a thread on each, that answers queries that are alone; ()
-    without one. harness/run/measured/wide.py opens it if the queries gain by it.
+    """Logical processors of the wide instance, which has a thread on each and answers queries that are alone; ()
+    without one. harness/run/measured/wide.py opens it if it makes the queries faster.
     """
 
     @property
     def workers(self) -> int:
-        """Instances that may answer batches, the wide one as the last."""
+        """Number of instances that may answer batches; the wide instance is the last."""
         return self.instances + bool(self.wide)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Defines what a scenario is: how queries arrive, and which of LoadGen's numbers is the result.
+"""Defines a scenario: how queries arrive, and which of LoadGen's numbers is the result.
 
 A scenario is pure: it has no clock and does not import LoadGen. Code that depends on how queries arrive
 reads an attribute of the scenario, never its name.
@@ -17,11 +17,11 @@ from harness.loadgen.plan import Calibration, LoadPlan
 from harness.types import Quantity
 
 LATE_ALLOWED = 10
-"""Late queries that a quick Server run may have and still pass early stopping: its length follows."""
+"""Late queries with which a quick Server run still passes early stopping; its length follows from this."""
 
 TURNS = 10
-"""A closed loop whose length we choose issues at least TURNS x concurrency queries: the first
-`concurrency` of them arrive as one burst and must not dominate."""
+"""A closed loop of a length that we choose issues at least TURNS x concurrency queries. The first
+`concurrency` queries arrive as one burst and must not dominate."""
 
 
 class Load(NamedTuple):
@@ -30,16 +30,16 @@ class Load(NamedTuple):
     query_count: int
     """Queries (Offline: samples)."""
     expected_s: float | None
-    """Forecast duration; None where the user set the count and no rate is known."""
+    """Forecast duration; None if the user set the count and the rate is unknown."""
     target_qps: float | None = None
     """Queries/s; Offline: samples/s."""
 
 
 class ExpectedLoad(NamedTuple):
-    """A run's size by LoadGen's official settings."""
+    """A run's size according to LoadGen's official settings."""
 
     queries: float
-    """Queries (Offline: samples) that LoadGen generates, unless its least count is larger."""
+    """Queries (Offline: samples) that LoadGen generates, unless its minimum count is larger."""
     percentile: float = 0.99
     samples_per_query: int = 1
     target_qps: float | None = None
@@ -63,70 +63,70 @@ class Scenario(ABC):
 
     name: str
     loadgen_name: str
-    """MLPerf's name, which LoadGen's TestScenario has."""
+    """MLPerf's name, as in LoadGen's TestScenario."""
     dispatch: str
     """inline: the issuing thread answers. sliced: workers share one large query. queued: workers
     take the waiting queries (harness/run/measured/dispatch).
     """
     options: frozenset[str] = frozenset()
-    """Fields of RunConfig that this scenario takes and not every scenario does."""
+    """Fields of RunConfig that this scenario has, but not every scenario."""
     streams: bool = False
-    """The next query comes when the last one is answered, so one instance is enough."""
+    """Whether the next query comes when the previous one is answered, so one instance is enough."""
     scheduled: bool = False
-    """Queries come on a schedule, at a rate in queries/s, whether or not earlier queries are answered."""
+    """Whether queries come on a schedule, at a rate in queries/s, even if earlier queries are not answered."""
     all_at_once: bool = False
-    """One query holds all samples. Its latencies only show how many samples were requested at once."""
+    """Whether one query has all samples. Its latencies only show how many samples were requested at once."""
     by_query: bool = False
-    """A query has several samples, and LoadGen's latencies cover whole queries."""
+    """Whether a query has several samples, and LoadGen's latencies cover whole queries."""
     rate_key: str | None = None
-    """Key of the completed samples/s in LoadGen's log; None where the journal's rate is taken."""
+    """Key of the completed samples/s in LoadGen's log; None if the journal's rate is used."""
     search_axis: Axis | None = None
-    """None where there is no load to search."""
+    """None if there is no load to search."""
     percentile: float = 0.99
-    """The percentile of an SLO that names none, in (0, 1)."""
+    """The percentile of an SLO without one, in (0, 1)."""
     default_slo: Slo | None = None
-    """The SLO for models whose manifest states none; None: no SLO unless the user sets one."""
+    """The SLO for models whose manifest has none; None: no SLO unless the user sets one."""
 
     def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - of other scenarios
         return 1
 
     def needs_calibration(self, config: RunConfig) -> bool:
-        """False when `load` does not use the calibration."""
+        """Returns whether `load` uses the calibration."""
         return config.mlperf or config.queries is None
 
     @abstractmethod
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load: ...
 
     def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:  # noqa: ARG002 - likewise
-        """(field of LoadGen's TestSettings, value) of a quick run, beside its count and seeds."""
+        """Yields (field of LoadGen's TestSettings, value) of a quick run, except its count and seeds."""
         return iter(())
 
     @abstractmethod
     def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
-        """settings: TestSettings with the official values. seconds: the least duration."""
+        """Returns the size of an official run. settings: with the official values. seconds: minimum duration."""
 
     @abstractmethod
     def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
-        """(key, value) lines that size an official run, e.g. ('Server.target_qps', '20')."""
+        """Yields (key, value) of lines that size an official run, e.g. ('Server.target_qps', '20')."""
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        """Lines that shorten an official accuracy run and do not change its answers."""
+        """Yields lines that shorten an official accuracy run and do not change its answers."""
         return iter(())
 
     @abstractmethod
     def headline(self, log: Mapping[str, Any]) -> Quantity | None:
-        """MLPerf's metric of the scenario from LoadGen's detail log; None where the log lacks it."""
+        """Returns MLPerf's metric of the scenario from LoadGen's detail log; None if the log lacks it."""
 
     @abstractmethod
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
         """Returns the value that decides an SLO, and its name.
 
-        None where LoadGen judges the SLO, or has too few queries for an estimate.
+        Returns None if LoadGen judges the SLO, or has too few queries for an estimate.
         """
 
 
 def scenario_named(name: str) -> Scenario:
-    """One of ours, or a ConfigError: the name may come from a file, which must not name code."""
+    """Returns one of our scenarios. Raises a ConfigError for other names, because a file must not name code."""
     if name not in registry.SCENARIOS:
         raise ConfigError(
             f"no scenario named {name!r}: choose from {', '.join(registry.SCENARIOS)}"
@@ -136,17 +136,17 @@ def scenario_named(name: str) -> Scenario:
 
 
 def percent_text(fraction: float) -> str:
-    """A percentile as LoadGen's keys name it: 0.99 -> '99.00'."""
+    """Returns a percentile as LoadGen's keys name it: 0.99 -> '99.00'."""
     return f"{fraction * 100:.2f}"
 
 
 def percentile_key(scenario: Scenario, fraction: float) -> str:
-    """The percentile's latency in LoadGen's log."""
+    """Returns the key of the percentile's latency in LoadGen's log."""
     unit = "per_query_latency_ns" if scenario.by_query else "latency_ns"
     return f"result_{percent_text(fraction)}_percentile_{unit}"
 
 
 def latency_key(scenario: Scenario, statistic: str) -> str:
-    """The statistic of the latencies in LoadGen's log: min, max or mean."""
+    """Returns the log's key of a statistic of the latency: min, max or mean."""
     unit = "query_latency_ns" if scenario.by_query else "latency_ns"
     return f"result_{statistic}_{unit}"

@@ -16,16 +16,16 @@ from harness.loadgen.scenario import scenario_named
 from harness.types import Array
 
 SCHEDULE = "schedule.npz"
-"""File in the run's folder that holds the arrivals of --arrivals."""
+"""File in the run's folder with the arrivals of --arrivals."""
 
 
 def server_schedule_ns(queries: int, qps: float, seed: int) -> Array:
-    """(queries,) int64 ns after the start of the run, ascending, the first 0.
+    """Returns (queries,) int64 ns after the start of the run, ascending, the first 0.
 
     qps: target rate in queries/s. seed: LoadGen's schedule seed.
     Source: loadgen.cc, ScheduleDistribution<Server>: std::exponential_distribution over
-    std::mt19937 as libstdc++ implements them, two 32-bit draws a gap. A test compares the result with
-    LoadGen's own trace: they agree to the ns.
+    std::mt19937 as libstdc++ implements them, with two 32-bit draws per gap. A test compares the result with
+    LoadGen's own trace: they are equal to the ns.
     """
     if queries < 1:
         return np.zeros(0, np.int64)
@@ -42,7 +42,7 @@ class Stored(NamedTuple):
     after_ns: Array
     """(n,) ns after the start, ascending."""
     samples: Array | None
-    """(n,) dataset indices; None where the user's file names none."""
+    """(n,) dataset indices; None if the user's file has none."""
 
 
 def store(path: Path, after_ns: Array, samples: Array | None) -> None:
@@ -53,7 +53,7 @@ def store(path: Path, after_ns: Array, samples: Array | None) -> None:
 
 
 def read_stored(path: str) -> Stored:
-    """Raises a ConfigError where `store` did not write the file."""
+    """Reads a file of `store`. Raises a ConfigError for any other file."""
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
         Path(path).open("rb") as opened,
@@ -63,11 +63,11 @@ def read_stored(path: str) -> Stored:
 
 
 stored = lru_cache(maxsize=1)(read_stored)
-"""`read_stored` with a memory, so that a run whose folder has been removed can still be judged."""
+"""`read_stored` with a cache, so that a run can still be judged after its folder was removed."""
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """(queries,) ns after the start when each query is due; None where only the callback shows it."""
+    """Returns (queries,) ns after the start when each query is due; None if only the callback shows it."""
     if plan.accuracy or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:
@@ -78,20 +78,20 @@ def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
 
 
 def drawn_samples(plan: LoadPlan) -> Array:
-    """(queries,) samples drawn with replacement by the sample_index seed, as LoadGen draws them.
+    """Returns (queries,) samples drawn with replacement from the sample_index seed, as LoadGen draws them.
 
-    RandomState, because numpy promises that its numbers are the same in every version.
+    Uses RandomState because NumPy promises that its numbers are the same in every version.
     """
     random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
     return random.randint(0, plan.performance_count, plan.query_count, dtype=np.int64)
 
 
 def freed_ns(completed_ns: Array, order: Array, concurrency: int, start_ns: int) -> Array:
-    """(n,) ns when each query of a closed loop was due, with `concurrency` queries in flight.
+    """Returns (n,) ns when each query of a closed loop was due, with `concurrency` queries in flight.
 
     completed_ns, order: (n,) completion time and issue order of the answered queries. The first
     `concurrency` queries are due at the start, the k-th query after them when k queries have been
-    answered. Latency that counts from there includes the cost of issuing, so that Little's law holds:
+    answered. A latency from this time on includes the cost of issuing, so Little's law holds:
     concurrency / mean latency = queries/s.
     """
     in_time = np.concatenate([np.full(concurrency, start_ns, np.int64), np.sort(completed_ns)])

@@ -1,6 +1,6 @@
-"""Checks and writes LoadGen's user.conf; LoadGen itself ignores mistakes in silence.
+"""Checks and writes LoadGen's user.conf, because LoadGen silently ignores mistakes.
 
-A typo, a missing space beside '=' or the wrong case of a scenario gives status 0 and has no effect.
+A typo, a missing space next to '=' or the wrong case of a scenario gives status 0 and has no effect.
 Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, tried with 6.0.17.
 """
 
@@ -42,11 +42,11 @@ OFFICIAL_PERCENTILE = 0.99
 """Percentile of Server in mlperf.conf."""
 
 _BOUNDS = {"": "target_latency", "ttft": "ttft_latency", "tpot": "tpot_latency"}
-"""By what an SLO bounds."""
+"""Key by the quantity that an SLO bounds."""
 
 
 def lint(path: Path) -> str:
-    """The file's text; a ConfigError names every line that LoadGen would misread."""
+    """Returns the file's text. Raises a ConfigError with every line that LoadGen would misread."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
@@ -58,7 +58,7 @@ def lint(path: Path) -> str:
 
 
 def problems(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of each line that LoadGen would misread, and the problem."""
+    """Yields the number of each line that LoadGen would misread, and the problem."""
     for number, line in enumerate(text.splitlines(), 1):
         for problem in _line_problems(line):
             yield number, problem
@@ -73,7 +73,7 @@ def _line_problems(line: str) -> Iterator[str]:
         return
     match = re.fullmatch(r"(\S+) += +(\S+)", content)
     if match is None:
-        yield f"{content!r} is not 'model.Scenario.key = value' with spaces round '='"
+        yield f"{content!r} is not 'model.Scenario.key = value' with spaces around '='"
         return
     name, value = match.groups()
     parts = name.rsplit(".", 2)
@@ -120,11 +120,11 @@ def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
 
 
 def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
-    """The user.conf for LoadGen: lines from the calibration, then the user's own.
+    """Returns the user.conf for LoadGen: lines from the calibration, then the user's lines.
 
     user_text: the user's file. sized: ('Scenario.key', value) from the calibration; a pair is left
-    out where the user sets that key. LoadGen prefers model.Scenario, then *.Scenario, then model.*,
-    then *.*, so a user's line for another model does not replace a calibrated one.
+    out if the user sets that key. LoadGen prefers model.Scenario, then *.Scenario, then model.*,
+    then *.*, so a user's line for a different model does not replace a calibrated line.
     """
     own = {
         (match[1], match[2], match[3])
@@ -144,10 +144,11 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
 
 
 def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
-    """Text of a file for --user-conf with this arrival rate and these SLOs, none of them on `itl`.
+    """Returns the text of a file for --user-conf with this arrival rate and these SLOs, none of them on `itl`.
 
-    about: lines for the comment. LoadGen reads bounds in whole ms; any other bound is left out, so that the bound of
-    the rules holds, and a comment says so. It has one percentile for all, of which the highest one holds all.
+    about: lines for the comment. LoadGen reads bounds in whole ms. Any other bound is left out, so the bound of
+    the rules applies, and a comment explains it. LoadGen has one percentile for all SLOs; the highest one is written,
+    because meeting it meets all.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
@@ -156,9 +157,9 @@ def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
         lines.append("*.Server.use_token_latencies = 1")
     for slo in slos:
         if of_tokens and not slo.of:
-            lines.append(f"# {slo}: LoadGen judges tokens in place of it")
+            lines.append(f"# {slo}: LoadGen judges tokens instead")
         elif slo.bound_ns % NS_PER_MS:
-            lines.append(f"# {slo}: LoadGen reads whole ms, so the bound of the rules holds")
+            lines.append(f"# {slo}: LoadGen reads whole ms, so the bound of the rules applies")
         else:
             lines.append(f"*.Server.{_BOUNDS[slo.of]} = {slo.bound_ns // NS_PER_MS}")
     highest = max(slo.percentile for slo in slos)
@@ -168,7 +169,7 @@ def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
 
 
 def value(text: str, model: str, scenario: str, key: str) -> str | None:
-    """The value that LoadGen takes from the file, by its precedence; None where no line has it."""
+    """Returns the value that LoadGen takes from the file, by its precedence; None if no line sets it."""
     lines = {
         (match[1], match[2]): match[3]
         for match in re.finditer(rf"^\s*([^\s#]+)\.(\w+|\*)\.{key} += +(\S+)", text, re.MULTILINE)
@@ -178,7 +179,7 @@ def value(text: str, model: str, scenario: str, key: str) -> str | None:
 
 
 def copy_audit(path: Path, outdir: Path) -> str:
-    """Copy the audit.config into the folder of its logs, to identify them; returns the copy's path."""
+    """Copies the audit.config into the folder of its logs, to identify them; returns the copy's path."""
     copy = outdir.absolute() / AUDIT
     try:
         copy.write_bytes(path.read_bytes())
@@ -188,6 +189,6 @@ def copy_audit(path: Path, outdir: Path) -> str:
 
 
 def without(text: str, key: str) -> str:
-    """The file without the lines that set 'Scenario.key' for any model."""
+    """Returns the file without the lines that set 'Scenario.key' for any model."""
     line_of_key = re.compile(rf"\s*\S+\.{re.escape(key)} +=")
     return "\n".join(line for line in text.splitlines() if not line_of_key.match(line))

@@ -1,4 +1,4 @@
-"""Knows the installed version of LoadGen, the MLPerf round it belongs to, and the round's seeds."""
+"""Finds the installed version of LoadGen, its MLPerf round, and the round's seeds."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -32,7 +32,7 @@ def installed_version() -> str:
 
 
 def seeds_of(config: RunConfig) -> Seeds:
-    """The seeds of the round; without --mlperf those that the user sets with --seed or one by one."""
+    """Returns the seeds of the round; without --mlperf the user's seeds, from --seed or set one by one."""
     official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
     if config.seed is not None:
         official = Seeds(config.seed, config.seed, config.seed)

@@ -1,6 +1,6 @@
 """Reads the container's limits of processor time and memory, from cgroup version 2 or 1.
 
-A limit holds for every group below it, so each is read in this process's own group and all above.
+A limit applies to every group below it, so the limits of this process's group and of all groups above it are read.
 """
 
 import re
@@ -13,11 +13,11 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 _NO_LIMIT_BYTES = 1 << 60
-"""From here on a limit means none: version 1 writes a number near 2**63."""
+"""From this value on there is no limit: version 1 writes a number near 2**63."""
 
 
 def cpu_limit() -> float | None:
-    """Processor time that the quota allows, in cores; None without a quota."""
+    """Returns the processor time that the quota allows, in cores; None without a quota."""
     limits = []
     for folder in _folders("cpu"):
         quota = text(folder / "cpu.max").split()
@@ -29,19 +29,19 @@ def cpu_limit() -> float | None:
 
 
 def memory_limit_bytes() -> int | None:
-    """The lowest limit; None without a limit."""
+    """Returns the lowest limit; None without a limit."""
     return min((limit for limit, _ in _memory()), default=None)
 
 
 def memory_left_bytes() -> int | None:
-    """Memory that may still be used before a limit is reached; None without a limit."""
+    """Returns the memory that may still be used before a limit is reached; None without a limit."""
     return min((limit - used for limit, used in _memory()), default=None)
 
 
 def _memory() -> Iterator[tuple[int, int]]:
-    """Yield each limit and the memory in use, in bytes.
+    """Yields each limit and the memory in use, in bytes.
 
-    File pages that nothing uses count as free, as Kubernetes and Docker count them: the kernel drops them
+    Inactive file pages count as free, as in Kubernetes and Docker, because the kernel drops them
     before it reaches the limit.
     """
     for folder in _folders("memory"):
@@ -58,7 +58,7 @@ def _memory() -> Iterator[tuple[int, int]]:
 
 
 def throttled_s() -> float | None:
-    """Time for which the quota has held back this group since it began; None where unknown."""
+    """Returns for how long the quota has stopped this group since it began; None if unknown."""
     times_s = []
     for folder in _folders("cpu"):
         stat = text(folder / "cpu.stat")
@@ -70,7 +70,7 @@ def throttled_s() -> float | None:
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """Yield this process's group and those above it, in each hierarchy that may have the controller."""
+    """Yields this process's group and the groups above it, in each hierarchy that may have the controller."""
     for line in text(OWN).splitlines():
         _, names, path = line.split(":", 2)
         if not names:

@@ -1,7 +1,7 @@
-"""Estimates by how much the clock of another machine is ahead, from pings, with the error that they leave.
+"""Estimates from pings by how much the clock of another machine is ahead, and the error of the estimate.
 
-Source: NTP's four stamps (RFC 5905, section 8). Paths that differ in the two directions are invisible to any
-ping: the true offset lies within half of the shortest round trip.
+Source: NTP's four stamps (RFC 5905, section 8). A ping cannot show whether its two directions take equal time,
+so the error is half of the shortest round trip.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ PINGS = 200
 
 
 class Ping(NamedTuple):
-    """One round trip. All in ns of the wall clock, the middle two of the other machine's."""
+    """One round trip. All stamps are wall clocks in ns; the middle two come from the other machine."""
 
     sent_ns: int
     arrived_ns: int
@@ -27,7 +27,7 @@ class Ping(NamedTuple):
 
     @property
     def round_trip_ns(self) -> int:
-        """Without the time that the other machine took."""
+        """Time of the round trip without the time inside the other machine."""
         return (self.received_ns - self.sent_ns) - (self.answered_ns - self.arrived_ns)
 
     @property
@@ -36,23 +36,23 @@ class Ping(NamedTuple):
 
 
 class ClockOffset(NamedTuple):
-    """How far the other clock is ahead."""
+    """By how much the other clock is ahead."""
 
     at_ns: int
-    """This machine's wall clock."""
+    """Time of the estimate, on this machine's wall clock."""
     offset_ns: int
-    """Offset by the ping with the shortest round trip."""
+    """Offset from the ping with the shortest round trip."""
     error_ns: int
-    """The offset is right within plus or minus this: half of that round trip."""
+    """Largest error of the offset, up or down: half of that round trip."""
 
 
 def clock_offset(ping: Callable[[], Ping], pings: int = PINGS) -> ClockOffset:
-    """Returns the offset from `pings` pings, one after the other. Raises what `ping` raises."""
+    """Returns the offset from `pings` successive pings. Raises what `ping` raises."""
     return best_offset([ping() for _ in range(pings)])
 
 
 def best_offset(pings: Iterable[Ping]) -> ClockOffset:
-    """Returns the offset by the ping with the shortest round trip."""
+    """Returns the offset from the ping with the shortest round trip."""
     best = min(pings, key=lambda each: each.round_trip_ns)
     return ClockOffset(best.received_ns, best.offset_ns, max(0, -(-best.round_trip_ns // 2)))
 
@@ -73,14 +73,15 @@ def offsets_of(pings: Array, window_ns: int = NS_PER_S) -> list[ClockOffset]:
 
 
 def step_ns(clocks: Sequence[ClockOffset]) -> int:
-    """The largest change between one estimate and the next that neither slewing nor their errors explain; 0 without.
+    """Returns the largest change between successive estimates that slewing and errors do not explain, or 0.
 
-    clocks: of one clock, in the order of time.
+    clocks: estimates of one clock, in the order of time.
     """
     largest = 0
     for before, after in pairwise(clocks):
         moved_ns = after.offset_ns - before.offset_ns
-        slewed_ns = abs(after.at_ns - before.at_ns) * 2 * MAX_SLEW_PPM / 1e6  # both clocks may be
+        # Twice, because both clocks may be slewed.
+        slewed_ns = abs(after.at_ns - before.at_ns) * 2 * MAX_SLEW_PPM / 1e6
         explained_ns = before.error_ns + after.error_ns + slewed_ns
         if abs(moved_ns) > max(explained_ns, abs(largest)):
             largest = moved_ns
@@ -88,7 +89,7 @@ def step_ns(clocks: Sequence[ClockOffset]) -> int:
 
 
 def drift_ppm(before: ClockOffset, after: ClockOffset) -> tuple[float, float]:
-    """(drift, its error) of the other clock against this one, in parts per million."""
+    """Returns (drift, its error) of the other clock relative to this clock, in parts per million."""
     between_ns = max(1, after.at_ns - before.at_ns)
     per_ns = 1e6 / between_ns
     error_ns = before.error_ns + after.error_ns

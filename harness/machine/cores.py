@@ -1,4 +1,4 @@
-"""Finds the cores this process may use: affinity mask, SMT siblings and the cgroup's quota."""
+"""Finds the cores that this process may use: affinity mask, SMT siblings and the cgroup's quota."""
 
 import os
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class Cores(NamedTuple):
     """The cores that this process may compute on."""
 
     groups: tuple[tuple[int, ...], ...]
-    """Logical processors of the affinity mask, one tuple a core (SMT siblings)."""
+    """Logical processors of the affinity mask, one tuple of SMT siblings per core."""
     quota: float | None = None
     """Processor time that the cgroup allows, in cores; None without a quota."""
 
@@ -24,16 +24,16 @@ class Cores(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Threads that can compute at the same time, at least 1.
+        """Number of threads that can compute at the same time, at least 1.
 
-        A fraction of a core in the quota is not counted: with one thread too many, the kernel throttles
-        all threads until the next period of the quota.
+        A fraction of a core in the quota does not count, because with one thread too many the kernel throttles
+        all threads until the quota's next period.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))
 
     @property
     def planned(self) -> int:
-        """Default number of threads: one a core, since siblings share its arithmetic units."""
+        """Default number of threads: one per core, because siblings share its arithmetic units."""
         return min(len(self.groups), self.threads)
 
     @property
@@ -46,10 +46,10 @@ class Cores(NamedTuple):
         return f"{self.logical} processors on {len(self.groups)} cores, {quota}"
 
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
-        """Returns the logical processors of each instance; the last entry holds the processors left over.
+        """Returns the logical processors of each instance; the last entry has the remaining processors.
 
-        Each thread gets a separate core if there are enough cores, else siblings are used in
-        order. With an odd number of threads two instances may then share a core: see `apart`.
+        Each thread gets a separate core if there are enough cores. Otherwise siblings are used in
+        order, and with an odd number of threads two instances may share a core: see `apart`.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]
@@ -58,13 +58,13 @@ class Cores(NamedTuple):
         return (*own, tuple(flat[total:]))
 
     def apart(self, places: Sequence[Sequence[int]]) -> bool:
-        """True where no two of `places` have logical processors of the same core."""
+        """Returns whether no two of `places` have logical processors of the same core."""
         owner = {cpu: n for n, cpus in enumerate(places) for cpu in cpus}
         return all(len({owner[cpu] for cpu in group if cpu in owner}) <= 1 for group in self.groups)
 
 
 def available() -> Cores:
-    """The cores of this process at this moment."""
+    """Returns the cores that this process may use now."""
     groups: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         groups.setdefault(_siblings(cpu), []).append(cpu)
@@ -72,7 +72,7 @@ def available() -> Cores:
 
 
 def _siblings(cpu: int) -> str:
-    """Text that all logical processors of a core share; core_cpus_list exists since Linux 5.3."""
+    """Returns a text that all logical processors of a core share; core_cpus_list exists since Linux 5.3."""
     topology = CPUS / f"cpu{cpu}/topology"
     names = ("core_cpus_list", "thread_siblings_list")
     return next(filter(None, (kernel.text(topology / name) for name in names)), str(cpu))

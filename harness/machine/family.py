@@ -1,6 +1,6 @@
-"""Adds up what a process and its descendants have used, by the kernel's accounts in /proc.
+"""Adds up the resources that a process and its descendants have used, according to /proc.
 
-With instances in separate processes, the measured process itself is idle.
+If instances run in separate processes, the measured process itself is idle.
 """
 
 import os
@@ -25,17 +25,17 @@ _PREFIXES = (*_SWITCHES, _CORES + b":")
 _MOST_BYTES = 1 << 16
 
 RUN_QUEUE = "measured_run_queue_s"
-"""Time in which threads were ready to run and waited for a core; missing where the kernel has no schedstat."""
+"""Time in which threads were ready to run but waited for a core; missing if the kernel has no schedstat."""
 
 ANONYMOUS = "measured_anonymous_bytes"
-"""Resident memory that is neither of a file nor shared: the journal and LoadGen's maps do not count."""
+"""Resident memory that does not belong to a file and is not shared, so without the journal and LoadGen's maps."""
 
 STOPPED = "measured_stopped_looks"
-"""Looks at which a process was stopped by a signal or a debugger."""
+"""Number of looks at which a process was stopped by a signal or a debugger."""
 
 CONFINED = "measured_confined_threads"
 LOWERED = "measured_lowered_threads"
-"""How often a thread had lost cores, or a part of its priority, since the look before."""
+"""How often a thread had lost cores, or had a lower priority, since the previous look."""
 
 _TRACED_OR_STOPPED = "Tt"
 
@@ -45,7 +45,7 @@ Row = Mapping[str, float]
 class Family:
     """A process and its descendants, living and ended.
 
-    What an ended process or thread had used when it was last read stays in the sums, so that they never fall.
+    The sums keep the last values of ended processes and threads, so they never fall.
     """
 
     def __init__(self, pid: int | None = None, processes: Path = PROCESSES) -> None:
@@ -56,7 +56,7 @@ class Family:
         self._threads: dict[int, _Threads] = {}
 
     def read(self) -> Row:
-        """Values by column of host.csv. An OSError where the process itself has ended."""
+        """Returns values by column of host.csv. Raises OSError if the process itself has ended."""
         memory: dict[str, float] = {}
         for pid in self._alive():
             try:
@@ -64,12 +64,12 @@ class Family:
             except OSError:
                 if pid == self.pid:
                     raise
-                continue  # it has ended meanwhile
+                continue  # it has just ended
             _add(memory, held)
         return added(self._used.values()) | memory
 
     def _read(self, pid: int) -> tuple[Row, Row]:
-        """Resources used since the process began, and the memory that it holds."""
+        """Returns the resources used since the process began, and the memory that it holds."""
         folder = self._processes / str(pid)
         # The program's name, in brackets, may contain spaces: fields are counted after it.
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -92,29 +92,29 @@ class Family:
             pid = waiting.pop()
             yield pid
             for children in (self._processes / str(pid) / "task").glob("*/children"):
-                with suppress(OSError, ValueError):  # the thread has ended meanwhile
+                with suppress(OSError, ValueError):  # the thread has just ended
                     waiting += map(int, children.read_text().split())
 
 
 class _Threads:
-    """Adds up the context switches and the run-queue time of all threads of a process, and what they lost.
+    """Adds up context switches, run-queue time, and losses of cores and priority over all threads of a process.
 
-    The kernel forgets the counts of a thread that ends. The counts last read stay in the sum; the counts of
-    the thread's last second may be missing.
+    The kernel forgets the counts of a thread that ends. The sums keep the counts that were last read, so the counts
+    of the thread's last second may be missing.
     """
 
     def __init__(self, process: Path) -> None:
         """process: the folder of the process in /proc."""
         self.process = process
         self._threads: dict[str, Row] = {}
-        self._of_others: dict[str, float] = {}  # ended threads whose IDs newer threads have by now
+        self._of_others: dict[str, float] = {}  # ended threads whose IDs newer threads now have
         self._places: dict[str, _Place] = {}
         self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
     def read(self) -> Row:
         before, self._places = self._places, {}  # a newer thread may have an ended one's ID
         for task in (self.process / "task").iterdir():
-            with suppress(OSError):  # the thread has ended meanwhile
+            with suppress(OSError):  # the thread has just ended
                 counts, place = _read(task)
                 self._note(task.name, counts)
                 if place is not None:
@@ -137,7 +137,7 @@ class _Threads:
 
 
 class _Place(NamedTuple):
-    """The processors and the priority that a thread may have."""
+    """The processors that a thread may use, and its priority."""
 
     cores: int
     """One bit for each logical processor."""
@@ -164,7 +164,7 @@ def _read(task: Path) -> tuple[Row, _Place | None]:
 
 
 def _content(path: str) -> bytes:
-    """Content of a small file. It is read each second for each thread; pathlib takes three times as long."""
+    """Returns the content of a small file, read each second for each thread; pathlib takes three times as long."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, _MOST_BYTES)
@@ -173,7 +173,7 @@ def _content(path: str) -> bytes:
 
 
 def added(rows: Iterable[Row]) -> dict[str, float]:
-    """The sum of each column."""
+    """Returns the sum of each column."""
     sums: dict[str, float] = {}
     for row in rows:
         _add(sums, row)

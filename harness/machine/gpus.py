@@ -29,7 +29,7 @@ _SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0
 
 
 class _Unknown(Exception):
-    """A reading that has no meaning on this machine."""
+    """A reading has no meaning on this machine."""
 
 
 class Gpu(NamedTuple):
@@ -65,7 +65,7 @@ class Gpus:
             self.missing = f"NVML: {one_line(e)}"
 
     def _handle(self, number: int) -> Any:
-        """CUDA_VISIBLE_DEVICES hides and orders GPUs, by number or UUID; NVML counts all of them."""
+        """Returns NVML's handle of a GPU. CUDA_VISIBLE_DEVICES hides and orders GPUs; NVML counts all of them."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         name = visible.split(",")[number].strip() if visible else str(number)
         if name.isdecimal():
@@ -73,7 +73,7 @@ class Gpus:
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
     def about(self) -> list[dict[str, Any]]:
-        """Each GPU's model and settings; a value that NVML does not support is missing."""
+        """Returns each GPU's model and settings; a value that NVML does not support is missing."""
         return [dict(self._about(gpu)) for gpu in self._gpus]
 
     def _about(self, gpu: Gpu) -> Iterator[tuple[str, Any]]:
@@ -134,9 +134,9 @@ class Gpus:
 
 
 def _others(processes: Sequence[Any], pids: Sequence[int]) -> int:
-    """Processes that compute on the GPU and are not ours.
+    """Returns the number of processes that compute on the GPU and are not ours.
 
-    Raises _Unknown if none is known: in a container NVML has the host's process numbers.
+    Raises _Unknown if none of ours is among them: in a container NVML reports the host's process numbers.
     """
     running = {process.pid for process in processes}
     if running <= {*pids}:
@@ -158,7 +158,7 @@ def _with_children(pids: Sequence[int]) -> set[int]:
 
 
 def summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """`gpus` of result.json: each GPU in LoadGen's window. A value is None where it was not read."""
+    """Returns `gpus` of result.json: each GPU in LoadGen's window. A value is None if it was not read."""
     names = dict.fromkeys(name for row in rows for name in row if name.startswith("gpu"))
     numbers = sorted({int(name[3:].partition("_")[0]) for name in names})
     return [_summary(number, rows) for number in numbers]

@@ -60,14 +60,14 @@ PACKAGES = (
 
 
 def available_memory_bytes() -> int:
-    """Memory that can still be allocated within the cgroup's limit."""
+    """Returns the memory that can still be allocated within the cgroup's limit."""
     free = psutil.virtual_memory().available
     left = cgroup.memory_left_bytes()
     return free if left is None else min(free, left)
 
 
 def memory_bytes() -> int:
-    """Memory of the machine, or the cgroup's limit where that is lower."""
+    """Returns the machine's memory, or the cgroup's limit if that is lower."""
     total, limit = psutil.virtual_memory().total, cgroup.memory_limit_bytes()
     return total if limit is None else min(total, limit)
 
@@ -79,14 +79,14 @@ class NoiseFloor:
     p50_ns: int
     p99_ns: int
     steal: float | None
-    """Share of the processors' time; None where the kernel does not report it."""
+    """Share of the processors' time; None if the kernel does not report it."""
 
     def to_json(self) -> Mapping[str, object]:
         return {"p50": self.p50_ns, "p99": self.p99_ns, "steal": self.steal}
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Sleep for 1 ms repeatedly: no harness on this machine can be more punctual."""
+    """Measures the noise with repeated sleeps of 1 ms; no harness on this machine can be more punctual."""
     before = _cpu_times()
     late: list[int] = []
     end = time.monotonic_ns() + int(seconds * 1e9)
@@ -102,17 +102,17 @@ class SystemLoad:
     """Measures the processor time that other processes use while a run lasts."""
 
     def __init__(self, *measured: int) -> None:
-        """measured: IDs of the measured processes, which must have been waited for at `since`."""
+        """measured: IDs of the measured processes; they must have ended and been waited for before `since`."""
         self._before = _cpu_times()
         self._start = time.monotonic()
         self._throttled_s = cgroup.throttled_s()
         self._not_ours_s = _own_cpu_s() + sum(map(_family_cpu_s, measured))
 
     def since(self) -> Mapping[str, float | None]:
-        """Use of the machine since construction.
+        """Returns the use of the machine since construction.
 
         steal, others: shares of all cores that other guests and other processes used.
-        throttled_s: time for which the cgroup's quota held back this container. None: unknown.
+        throttled_s: time for which the cgroup's quota stopped this container. None: unknown.
         """
         after = _cpu_times()
         wall = max(time.monotonic() - self._start, 1e-9)
@@ -130,13 +130,13 @@ class SystemLoad:
 
 
 def _own_cpu_s() -> float:
-    """Processor time of this process and of all children it has waited for."""
+    """Returns the processor time of this process and of all children that it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def _family_cpu_s(pid: int) -> float:
-    """Processor time of a process and all its descendants, living or waited for."""
+    """Returns the processor time of a process and all its descendants, living or waited for."""
     used_s = 0.0
     process = psutil.Process(pid)
     for each in (process, *process.children(recursive=True)):
@@ -151,7 +151,7 @@ def _cpu_times() -> dict[str, float]:
 
 
 def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Share of the time; None where the kernel does not report it."""
+    """Returns the share of the time; None if the kernel does not report it."""
     if "steal" not in after:
         return None
     # the kernel counts guest time in user time, too
@@ -160,7 +160,7 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
 
 
 def fingerprint() -> Mapping[str, Any]:
-    """Content of environment.json: machine, system, versions, and settings that change speed."""
+    """Returns the content of environment.json: machine, system, versions, and settings that change speed."""
     usable = cores.available()
     about = _about(usable)
     return {
@@ -179,7 +179,7 @@ def fingerprint() -> Mapping[str, Any]:
 
 
 def _about(usable: cores.Cores) -> dict[str, Any]:
-    """The machine, without the key that `machine` stores its measurements under."""
+    """Describes the machine, without the key under which the verb `machine` stores its measurements."""
     return {
         "host": host_id(),
         "cpu": _cpu_model(),
@@ -198,12 +198,12 @@ def _about(usable: cores.Cores) -> dict[str, Any]:
 
 
 def _names(variable: str) -> str:
-    """The variable without folders: '/opt/x/libtcmalloc.so:/y/z.so' -> 'libtcmalloc.so:z.so'."""
+    """Removes folders from a variable: '/opt/x/libtcmalloc.so:/y/z.so' -> 'libtcmalloc.so:z.so'."""
     return re.sub(r"[^\s:]*/", "", variable)
 
 
 def turbo(cpus: Path = _CPUS) -> bool | None:
-    """True where cores may exceed their nominal frequency; None where the kernel does not report it."""
+    """Returns whether cores may exceed their nominal frequency; None if the kernel does not report it."""
     off, on = text(cpus / "intel_pstate/no_turbo"), text(cpus / "cpufreq/boost")
     return off == "0" if off else on == "1" if on else None
 
@@ -217,7 +217,7 @@ def _package_versions() -> Mapping[str, str]:
 
 
 def _harness_version() -> Mapping[str, object]:
-    """The version; in a checkout also the commit, and whether files differ from it."""
+    """Returns the version; in a checkout also the commit, and whether files differ from it."""
     from harness import __version__
 
     root = Path(__file__).parents[2]
@@ -254,7 +254,7 @@ def _cpu_model() -> str:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets as the kernel names them (x86 "flags", Arm "Features"); empty where unknown."""
+    """Returns the kernel's names of the instruction sets (x86 "flags", Arm "Features"); empty if unknown."""
     for line in text(_CPU_INFO).splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):

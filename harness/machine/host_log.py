@@ -1,7 +1,7 @@
 """Records the machine once a second into host.csv during the performance run, and summarises it.
 
-A column is absent where the machine does not report its value, as most virtual machines do not report
-frequencies and temperatures. Counters are cumulative, as the kernel counts them.
+A column is missing if the machine does not report its value; most virtual machines do not report
+frequencies and temperatures. Counters are cumulative, as in the kernel.
 """
 
 import csv
@@ -32,7 +32,7 @@ from harness.machine.kernel import text
 
 HOST_CSV = "host.csv"
 HOST_PERIOD_S = 1.0
-"""Some processors interrupt a core to read its frequency, so it is not read more often."""
+"""Time between two rows. Some processors interrupt a core to read its frequency, so it is not shorter."""
 
 ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -59,7 +59,7 @@ class HostLog:
 
     @classmethod
     def read(cls, path: Path) -> "HostLog":
-        """Raises OSError, csv.Error, and a ValueError that names the line."""
+        """Reads host.csv. Raises OSError, csv.Error, and a ValueError that names the line."""
         with path.open(newline="", encoding="utf-8") as file:
             table = csv.DictReader(file)
             return cls([_row(row, table.line_num) for row in table])
@@ -70,7 +70,7 @@ class HostLog:
 
 
 def _row(cells: Mapping[str | None, Any], line: int) -> Row:
-    """cells: of csv.DictReader, which keeps cells beyond the last column under None. line: in the file."""
+    """Parses a row. cells: from csv.DictReader, which keeps extra cells under None. line: the row's line number."""
     if None in cells:
         raise ValueError(f"line {line} has more cells than the first line has columns")
     row: dict[str, float] = {}
@@ -79,7 +79,7 @@ def _row(cells: Mapping[str | None, Any], line: int) -> Row:
             if column and cell:
                 row[column] = int(cell) if column == "wall_ns" else float(cell)
         except ValueError:
-            raise ValueError(f"line {line}: {column} is {cell!r:.60}, no number") from None
+            raise ValueError(f"line {line}: {column} is {cell!r:.60}, not a number") from None
     if "wall_ns" not in row:
         raise ValueError(f"line {line} has no wall_ns")
     return row
@@ -89,10 +89,10 @@ class HostReader:
     """Adds a row to `log` with each `look`."""
 
     def __init__(self, root: Path = ROOT, device: str = "cpu") -> None:
-        """root: the folder of /proc and /sys, whose files are searched for once. device: the run's --device."""
+        """root: the folder that contains proc and sys; files are searched only here. device: the run's --device."""
         self.gpus = Gpus(device)
         self.log = HostLog()
-        self.pids: Sequence[int] = ()  # of the measured processes, once they run
+        self.pids: Sequence[int] = ()  # IDs of the measured processes, once they run
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
@@ -101,7 +101,7 @@ class HostReader:
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
         self._online = sorted(
             self._cpus.glob("cpu[0-9]*/online")
-        )  # the first core, which stays, has none
+        )  # the first core is always online and has no such file
 
     def look(self) -> None:
         row: dict[str, float] = {"wall_ns": wall_ns()}
@@ -124,7 +124,7 @@ class HostReader:
         self.log.rows.append(row)
 
     def _settings(self) -> Row:
-        """Cores under each governor; smt_active and turbo as 1 or 0; the quota in cores."""
+        """Returns the number of cores under each governor, smt_active and turbo as 1 or 0, and the quota in cores."""
         cores = Counter(text(path) for path in self._governors)
         settings: dict[str, float] = {f"governor_{name}": n for name, n in cores.items() if name}
         others: dict[str, str | float | None] = {
@@ -136,7 +136,7 @@ class HostReader:
             else None,
         }
         for name, value in others.items():
-            with suppress(ValueError):  # '' where there is no such file
+            with suppress(ValueError):  # '' if there is no such file
                 if value is not None:
                     settings[name] = float(value)
         return settings
@@ -149,7 +149,7 @@ class HostReader:
 
 
 def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
-    """Yield each column with its file and the factor for the file's number."""
+    """Yields each column with its file and the factor for the file's number."""
     frequencies = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
     for path in sorted(frequencies, key=lambda p: int(p.parts[-3].removeprefix("cpu"))):
         yield f"mhz_{path.parts[-3]}", (path, 1e-3)  # kHz
@@ -163,7 +163,7 @@ def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
 
 
 def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
-    """`host` of result.json, over LoadGen's window; a value is None where it was not reported."""
+    """Returns `host` of result.json, over LoadGen's window; a value is None if it was not reported."""
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
     if not rows:
         return None
@@ -203,13 +203,13 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
 
 
 def _quarters(values: Sequence[float]) -> Sequence[float] | None:
-    """The values at the beginning and after each quarter; None with fewer than FEWEST_ROWS."""
+    """Returns the values at the beginning and after each quarter; None for fewer than FEWEST_ROWS."""
     last = len(values) - 1
     return [values[last * n // 4] for n in range(5)] if len(values) >= FEWEST_ROWS else None
 
 
 def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
-    """Settings that changed between rows: the lowest and the highest value of each."""
+    """Returns the lowest and the highest value of each setting that changed between rows."""
     changed = {}
     for name in dict.fromkeys(n for row in rows for n in row if n.startswith(_SETTINGS)):
         values = [v for v in (_setting(row, name) for row in rows) if v is not None]
@@ -219,7 +219,7 @@ def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
 
 
 def _setting(row: Row, name: str) -> float | None:
-    """None where the row lacks it; 0 for a governor, whose column is absent while no core has it."""
+    """Returns the setting, None if the row lacks it. A governor without a column is 0, because no core has it."""
     governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
     return row.get(name, 0.0 if governed else None)
 
@@ -238,7 +238,7 @@ def _grown(rows: Sequence[Row], column: str) -> float | None:
 
 
 def _cpu_shares(rows: Sequence[Row]) -> Mapping[str, float] | None:
-    """Share of each mode in the time of all cores from the first row to the last."""
+    """Returns each mode's share of the time of all cores, from the first row to the last."""
     spent = {mode: _grown(rows, f"cpu_{mode}_s") or 0.0 for mode in _CPU_MODES}
     total = sum(spent.values())
     return {mode: value / total for mode, value in spent.items()} if total > 0 else None

@@ -1,4 +1,4 @@
-"""Reads text files of the kernel, below /proc and /sys, and makes system calls that Python has no function for."""
+"""Reads the kernel's text files, below /proc and /sys, and makes system calls for which Python has no function."""
 
 import ctypes
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def text(path: Path) -> str:
-    """The file's text without blanks around it; '' where the kernel has no such file."""
+    """Returns the file's text without surrounding blanks; '' if the kernel has no such file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -14,12 +14,12 @@ def text(path: Path) -> str:
 
 
 def boot_id() -> str:
-    """The number of this boot of the machine, which its containers share; "" where it cannot be read."""
+    """Returns the ID of the machine's current boot, which its containers share; "" if it cannot be read."""
     return text(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def call(function: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Calls a function of the C library. An OSError where it fails; an AttributeError where there is none."""
+    """Calls a function of the C library. Raises OSError if it fails, AttributeError if it does not exist."""
     libc = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result: int = getattr(libc, function)(*words)

@@ -1,6 +1,6 @@
-"""Limits where a process may write, by Linux's Landlock.
+"""Limits where a process may write, with Linux's Landlock.
 
-Source: linux/landlock.h and landlock(7). A limited process may also not trace other processes, nor open
+Source: linux/landlock.h and landlock(7). A limited process also cannot trace other processes or open
 their files and memory below /proc.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.machine.kernel import call
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-"""System calls; their numbers are the same on every architecture but Alpha."""
+"""System calls; their numbers are the same on every architecture except Alpha."""
 
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
@@ -21,16 +21,16 @@ _WRITES = 1 << 1 | 0b1_1111_1111 << 4
 """WRITE_FILE, REMOVE_DIR, REMOVE_FILE and every MAKE_."""
 
 _REFER = 1 << 13
-"""Links and renames between folders; since version 2, and always refused before."""
+"""Links and renames between folders. Exists since version 2; earlier versions always refuse them."""
 
 _TRUNCATE = 1 << 14
-"""Since version 3."""
+"""Exists since version 3."""
 
 
 def write_only_in(folders: Sequence[Path]) -> str:
-    """Refuses the calling thread, and all that it starts from now on, to write outside of `folders`.
+    """Forbids the calling thread, and everything that it starts from now on, to write outside of `folders`.
 
-    Files that are open already stay so. Returns why it was not done; "" where it was.
+    Open files stay open. Returns the reason if that failed, else "".
     """
     try:
         version = call("syscall", _CREATE_RULESET, None, 0, _VERSION_FLAG)
@@ -44,7 +44,7 @@ def write_only_in(folders: Sequence[Path]) -> str:
                     call("syscall", _ADD_RULE, rules, _PATH_BENEATH, rule, 0)
                 finally:
                     os.close(beneath)
-            call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # a condition of the next call
+            call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # the next call requires it
             call("syscall", _RESTRICT_SELF, rules, 0)
         finally:
             os.close(rules)

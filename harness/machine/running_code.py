@@ -1,8 +1,8 @@
 """Finds the code that runs before the harness's first line, and whether the harness is a release or a commit.
 
-Code at the start is what nobody names on the command line: `sitecustomize` and `usercustomize`, lines of code in
-`.pth` files, modules that a variable imports, and libraries that the loader maps in front of others. A
-file is accounted for where an installed distribution's RECORD, or Debian's list of a package, has its digest.
+Such code is not on the command line: `sitecustomize` and `usercustomize`, lines of code in `.pth` files, modules
+that a variable imports, and libraries that the loader maps before others. A file has a known owner if an installed
+distribution's RECORD, or Debian's list of a package, has its digest.
 """
 
 import base64
@@ -35,8 +35,8 @@ with open("/proc/self/maps") as maps:
     mapped = sorted({line.split(None, 5)[5].strip() for line in maps if "/" in line})
 print(json.dumps([modules, [*site.getsitepackages(), *users], mapped]))
 """
-"""Lists, in an interpreter that starts as the harness's processes do, the modules that it has imported by
-itself, the hooks, the modules that PYTHONPATH would replace, the folders of .pth files, and the files in memory.
+"""Program for an interpreter that starts as the harness's processes do. It lists the modules imported at the start,
+the hooks, the modules that PYTHONPATH would replace, the folders of .pth files, and the files in memory.
 """
 
 FRAMEWORKS = (
@@ -50,7 +50,7 @@ FRAMEWORKS = (
     "tensorflow",
     "torch",
 )
-"""Modules, beside Python's own, that PYTHONPATH must not replace."""
+"""Modules, in addition to Python's own, that PYTHONPATH must not replace."""
 
 _LIMIT_S = 30
 _CODE = ("harness", "accuracy", "backends", "dashboards", "datasets", "scenarios")
@@ -59,7 +59,7 @@ _MOST_NAMED = 5
 _PRELOAD_FILE = Path("/etc/ld.so.preload")
 _DEBIAN = Path("/var/lib/dpkg")
 _HOOKS = ("sitecustomize", "usercustomize")
-"""Modules that Python imports at each start; a distribution of Linux may put one into the standard library."""
+"""Modules that Python imports at each start; a Linux distribution may put one into the standard library."""
 
 _INSTALLERS = ("_virtualenv", "_virtualenv.pth")
 """Files that virtualenv and uv write into each environment; no RECORD lists them."""
@@ -67,21 +67,21 @@ _INSTALLERS = ("_virtualenv", "_virtualenv.pth")
 
 @cache
 def running_code() -> Mapping[str, Any]:
-    """`code` of findings.json: {"harness": …, "startup": […]}. Looked up once in a process."""
+    """Returns `code` of findings.json: {"harness": …, "startup": […]}. Computed once per process."""
     return {"harness": harness_files(Path(__file__).parents[2]), "startup": startup_code()}
 
 
 def harness_files(root: Path) -> Mapping[str, Any]:
-    """The digest of the harness's files, and the first of those that are not as released or committed.
+    """Returns the digest of the harness's files, and the first files that differ from the release or commit.
 
-    Other files of its folders count where Python imports them: they may be a user's data.
-    root: the checkout, or the folder that packages are installed in. `known_by` is "commit" or "release";
-    None where the folder is neither, or git cannot read it.
+    Other files in its folders count only if Python can import them, because they may be a user's data.
+    root: the checkout, or the folder into which packages are installed. `known_by` is "commit" or "release";
+    None if the folder is neither, or git cannot read it.
     """
     is_checkout = (root / ".git").exists()
     expected = _committed(root) if is_checkout else _recorded(root, "mlperf_harness")
     expected = {name: digest for name, digest in expected.items() if _top(name) in _CODE}
-    # A release lies in `harness` alone: beside it may be HuggingFace's `datasets`.
+    # A release lies only in `harness`; HuggingFace's `datasets` may lie next to it.
     tops = sorted({_top(name) for name in expected}) or _CODE
     digests, lines = {}, {}
     for name, data in _files(root, tops, expected):
@@ -107,7 +107,7 @@ def _files(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields name and content of each file that counts; a link's content is its target.
 
-    An unreadable file has the error as its content, which no release and no commit has.
+    The content of an unreadable file is the error, so the file differs from every release and commit.
     """
     for top in tops:
         for folder, folders, names in os.walk(root / top):
@@ -126,7 +126,7 @@ def _files(
 
 
 def _committed(root: Path) -> dict[str, str]:
-    """Name -> Git's digest of the file in the commit; {} where git cannot read the folder."""
+    """Returns name -> Git's digest of the file in the commit; {} if git cannot read the folder."""
     command = ["git", "-C", str(root), "ls-tree", "-r", "-z", "HEAD", "--", *_CODE]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_LIMIT_S, check=True)
@@ -137,7 +137,7 @@ def _committed(root: Path) -> dict[str, str]:
 
 
 def _blob(data: bytes) -> str:
-    """Git's digest of a file."""
+    """Returns Git's digest of a file."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
@@ -146,9 +146,9 @@ def _sha256(data: bytes) -> str:
 
 
 def startup_code() -> list[Mapping[str, Any]] | None:
-    """{"name", "sha256", "owner"} of each; owner: the distribution or package that the file is unchanged of.
+    """Returns {"name", "sha256", "owner"} of each file; owner: the distribution or package that has this very file.
 
-    None where an interpreter did not start, or did not answer.
+    Returns None if an interpreter did not start, or did not answer.
     """
     command = [sys.executable, "-P", "-c", _ASK, json.dumps([_HOOKS, FRAMEWORKS])]
     try:
@@ -173,7 +173,7 @@ def startup_code() -> list[Mapping[str, Any]] | None:
 
 
 def _is_foreign(name: str, path: Path) -> bool:
-    """Whether a module is not Python's own."""
+    """Returns whether a module is not part of Python."""
     return name in _HOOKS or (path.is_absolute() and not _is_python(path))
 
 
@@ -186,7 +186,7 @@ def _entry(name: str, path: Path) -> Mapping[str, Any]:
 
 
 def _is_python(path: Path) -> bool:
-    """Whether the file lies in the standard library."""
+    """Returns whether the file lies in the standard library."""
     libraries = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     installed = {"site-packages", "dist-packages"}
     return any(path.is_relative_to(library) for library in libraries) and installed.isdisjoint(
@@ -195,7 +195,7 @@ def _is_python(path: Path) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    """Whether Python executes a line of the file: others are folders."""
+    """Returns whether Python executes a line of the file; all other lines are folders."""
     with suppress(OSError):
         lines = path.read_bytes().splitlines()
         return any(line.startswith((b"import ", b"import\t")) for line in lines)
@@ -203,9 +203,9 @@ def _has_code(path: Path) -> bool:
 
 
 def _preloaded() -> set[Path]:
-    """Libraries that the loader takes before others: by LD_PRELOAD, LD_AUDIT, ld.so.preload, LD_LIBRARY_PATH.
+    """Returns libraries that the loader prefers: from LD_PRELOAD, LD_AUDIT, ld.so.preload and LD_LIBRARY_PATH.
 
-    Python's own folder may be in LD_LIBRARY_PATH.
+    Python's own folder in LD_LIBRARY_PATH does not count.
     """
     words = (
         f"{os.environ.get('LD_PRELOAD', '')} {os.environ.get('LD_AUDIT', '')} {text(_PRELOAD_FILE)}"
@@ -220,7 +220,7 @@ def _preloaded() -> set[Path]:
 
 
 def _owner(name: str, path: Path, data: bytes) -> str | None:
-    """The distribution, or Debian's package, that has this very file."""
+    """Returns the distribution, or the Debian package, that has this very file."""
     for folder in path.parents:
         if folder.name in ("site-packages", "dist-packages"):
             distribution = _distribution(folder, path.relative_to(folder).as_posix(), data)
@@ -242,7 +242,7 @@ def _distribution(folder: Path, name: str, data: bytes) -> str | None:
 
 @cache
 def _records(folder: Path) -> Mapping[str, bytes]:
-    """Name of each distribution's folder -> its RECORD. Source: the specification of binary distributions."""
+    """Returns name of each distribution's folder -> its RECORD. Source: the specification of binary distributions."""
     found = {}
     for record in folder.glob("*.dist-info/RECORD"):
         with suppress(OSError):
@@ -251,7 +251,7 @@ def _records(folder: Path) -> Mapping[str, bytes]:
 
 
 def _recorded(folder: Path, distribution: str) -> dict[str, str]:
-    """Name -> SHA-256 of each file of the distribution; {} where it is not installed in the folder."""
+    """Returns name -> SHA-256 of each file of the distribution; {} if it is not installed in the folder."""
     rows = [
         line.partition(",sha256=")
         for record, content in _records(folder).items()
@@ -268,7 +268,7 @@ def _hexadecimal(digest: str) -> str:
 
 
 def _package(path: Path, md5: str) -> str | None:
-    """Debian's package whose list has the file with this digest; a setting in /etc is in `status`."""
+    """Returns the Debian package whose list has the file with this digest; files in /etc are listed in `status`."""
     names = {str(path), f"/usr{path}", str(path).removeprefix("/usr")}
     lines = {f"{md5}  {name[1:]}" for name in names}
     for listed in sorted(_DEBIAN.glob("info/*.md5sums")):

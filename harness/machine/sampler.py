@@ -13,14 +13,14 @@ from harness.machine.power.opening import open_meters
 from harness.types import PowerMeter, PowerSource
 
 POWER_PERIOD_S = 0.05
-"""Pause between two readings of a meter: 20 readings a second where reading takes no time."""
+"""Pause between two readings of a meter: 20 readings per second if reading takes no time."""
 
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
-"""Wait before and after the idle baseline, so that a reading of every meter lies on either side."""
+"""Wait before and after the idle baseline, so that every meter has a reading on both sides of it."""
 
 END_LIMIT_S = 5.0
-"""Limit of a meter's last reading; a thread that takes longer ends with the supervisor."""
+"""Time limit of a meter's last reading; a thread that takes longer ends with the supervisor."""
 
 
 class Repeated:
@@ -43,14 +43,14 @@ class Repeated:
         self._look()
         while not self._stop.wait(self._period_s):
             self._look()
-        self._look()  # the last reading lies behind the end of the window
+        self._look()  # the last reading is after the end of the window
 
 
 class PowerSampler:
     """Reads each meter on a separate thread into `log` while entered.
 
-    A reading that fails is left out and noted in `log.faults`, and the next one is tried; the cut
-    (harness/machine/power/energy.py) judges the gap. No failure of a meter ends the run.
+    A reading that fails is left out and noted in `log.faults`, and the next reading is tried; `cut`
+    (harness/machine/power/energy.py) judges the gap. A failure of a meter does not end the run.
     """
 
     def __init__(self, specs: Sequence[tuple[str, str]], period_s: float = POWER_PERIOD_S) -> None:
@@ -60,7 +60,7 @@ class PowerSampler:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Open the meters; a ConfigError names every meter that does not work here, and why."""
+        """Opens the meters. Raises a ConfigError with every meter that does not work here, and why."""
         with ExitStack() as stack:
             meters = open_meters(self._specs, stack)
             named = iter(unique([source for opened in meters for source in opened.sources]))
@@ -77,7 +77,7 @@ class PowerSampler:
         self._stack.close()
 
     def idle_baseline(self, sleep: Callable[[float], object]) -> None:
-        """Measure the machine at rest for a second, before any process of the run starts."""
+        """Measures the idle machine for a second, before any process of the run starts."""
         sleep(_IDLE_MARGIN_S)
         begin_ns = wall_ns()
         sleep(IDLE_S)
@@ -89,13 +89,13 @@ class PowerSampler:
             try:
                 values = list(zip(sources, meter.read(), strict=True))
                 at_ns = wall_ns()
-            except Exception as e:  # noqa: BLE001 - of a plug-in; the cut judges the gap
+            except Exception as e:  # noqa: BLE001 - of a plug-in; `cut` judges the gap
                 self.log.faults |= {source.name: _describe(e) for source in sources}
                 return
             for source, value in values:
                 try:
                     self._add(source, at_ns, value)
-                except Exception as e:  # noqa: BLE001 - likewise, for this source alone
+                except Exception as e:  # noqa: BLE001 - the same, for this source alone
                     self.log.faults[source.name] = _describe(e)
 
         return look

@@ -1,7 +1,7 @@
-"""Asks Linux for a short time slice, so that a thread that wakes gets a core at once.
+"""Requests a short time slice from Linux, so that a thread that wakes gets a core at once.
 
-A thread that wakes runs before threads whose slices end later. From Linux 6.12 on each thread may choose its own slice, without
-privileges. Source: sched_setattr(2) and struct sched_attr of linux/sched/types.h.
+A thread that wakes runs before threads whose slices end later. Since Linux 6.12 each thread may choose its slice,
+without privileges. Source: sched_setattr(2) and struct sched_attr of linux/sched/types.h.
 """
 
 import ctypes
@@ -11,10 +11,10 @@ import struct
 from harness.machine.kernel import call
 
 SLICE_NS = 100_000
-"""The shortest that Linux allows."""
+"""The shortest slice that Linux allows."""
 
 _GET = {"x86_64": 315, "aarch64": 275, "riscv64": 275}
-"""The system call sched_getattr by architecture; sched_setattr has the number before."""
+"""Number of the system call sched_getattr by architecture; the number of sched_setattr is one less."""
 
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _POLICY, _RUNTIME = 1, 5
@@ -23,21 +23,21 @@ _TIME_SHARED = (0, 3)
 
 
 def shorten_slice() -> str:
-    """Shortens the calling thread's slice to SLICE_NS. Returns why that was not done; "" where it was."""
+    """Shortens the calling thread's slice to SLICE_NS. Returns the reason if that failed, else ""."""
     architecture = os.uname().machine
     if architecture not in _GET:
         return f"the system call is not known for {architecture}"
     try:
         before = _attributes(_GET[architecture])
         if before[_POLICY] not in _TIME_SHARED:
-            return "the thread is a real-time one, which has no slice"
+            return "the thread is a real-time thread, which has no slice"
         wanted = (*before[:_RUNTIME], SLICE_NS, *before[_RUNTIME + 1 :])
         call("syscall", _GET[architecture] - 1, 0, _ATTRIBUTES.pack(*wanted), 0)
         after = _attributes(_GET[architecture])
-    except (OSError, AttributeError) as e:  # AttributeError: no Linux
+    except (OSError, AttributeError) as e:  # AttributeError: not Linux
         return getattr(e, "strerror", None) or "only Linux has it"
     if after[_RUNTIME] != SLICE_NS:
-        return f"Linux {os.uname().release} has one slice for all threads, Linux 6.12 and later one for each"
+        return f"Linux {os.uname().release} has one slice for all threads, Linux 6.12 and later one per thread"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Pins threads to logical processors, and checks which threads computed and where.
 
-A thread starts with the affinity mask of the thread that started it. So the threads of a framework
-follow a pinned thread that loads, warms up and calls an instance, unless the framework has one pool of
+A thread starts with the affinity mask of the thread that started it. So a pinned thread that loads,
+warms up and calls an instance also pins the framework's threads, unless the framework has one pool of
 threads for the whole process. The kernel's accounts show which threads have really computed.
 """
 
@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""Time that a thread must have run to count as computing; others only woke up and slept again."""
+"""Time that a thread must have run to count as computing; threads below it only woke up and slept again."""
 
 TICK_S = 0.01
-"""Time within which the kernel updates the account of every thread, the calling one included."""
+"""Time within which the kernel updates the account of every thread, including the calling thread."""
 
 
 def run_on(cpus: Sequence[int]) -> None:
-    """Pin the calling thread and the threads it will start; does nothing where `cpus` is empty."""
+    """Pins the calling thread and the threads that it will start; does nothing if `cpus` is empty."""
     if cpus:
         os.sched_setaffinity(0, cpus)
 
 
 @contextmanager
 def running_on(cpus: Sequence[int]) -> Iterator[None]:
-    """Context manager form of `run_on`; restores the mask on exit."""
+    """Pins as `run_on` does for the block; restores the mask at its end."""
     before = os.sched_getaffinity(0) if cpus else ()
     run_on(cpus)
     try:
@@ -38,14 +38,14 @@ def running_on(cpus: Sequence[int]) -> Iterator[None]:
 
 
 class Placed(NamedTuple):
-    """Threads that computed for an instance in its warm-up.
+    """Numbers of threads that computed for an instance in its warm-up.
 
-    Both are None where the kernel does not report how long a thread ran.
+    Both are None if the kernel does not report how long a thread ran.
     """
 
     threads: int | None
     outside: int | None
-    """Threads among these that may run on other processors than the instance's."""
+    """Threads among these that may run outside of the instance's processors."""
 
 
 class ComputingThreads:
@@ -55,7 +55,7 @@ class ComputingThreads:
         self._before = _ran_ns()
 
     def placed(self, cpus: Sequence[int]) -> Placed:
-        """cpus: logical processors of the instance."""
+        """Returns the threads that computed. cpus: logical processors of the instance."""
         before, own = self._before, set(cpus)
         ran = [t for t, ns in _ran_ns().items() if ns - before.get(t, 0) > LEAST_NS]
         if not before:
@@ -68,7 +68,7 @@ class ComputingThreads:
 
 
 def _ran_ns() -> dict[int, int]:
-    """Thread ID -> ns on a processor so far; empty where the kernel has no schedstat."""
+    """Returns thread ID -> ns on a processor so far; empty if the kernel has no schedstat."""
     time.sleep(TICK_S)
     ran_ns = {}
     for task in tasks():
@@ -81,7 +81,7 @@ TASKS = Path("/proc/self/task")
 
 
 def tasks() -> Iterator[Path]:
-    """Yield the folder in /proc of each thread of this process and of its children."""
+    """Yields the folder in /proc of each thread of this process and of its children."""
     for task in TASKS.iterdir():
         yield task
         with suppress(OSError):
@@ -90,7 +90,7 @@ def tasks() -> Iterator[Path]:
 
 
 def children_cpu_s() -> float:
-    """Processor time of all descendants, living ones and those that have been waited for."""
+    """Returns the processor time of all descendants, living or waited for."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
     ticks = sum(_ticks(pid) for pid in _descendants("self"))
     return waited.ru_utime + waited.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
@@ -106,7 +106,7 @@ def _descendants(pid: str) -> Iterator[str]:
 
 
 def _ticks(pid: str) -> int:
-    """Clock ticks of a process and of the children it has waited for."""
+    """Returns the clock ticks of a process and of the children that it has waited for."""
     with suppress(OSError):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, after_name[11:15]))  # utime, stime, cutime, cstime: proc(5)

@@ -1,1 +1,1 @@
-"""Sends requests to servers and receives their replies: HTTP, connections, and the engines that drive them."""
+"""Sends requests to servers and receives their replies: HTTP, connections, and the engines that use them."""

@@ -1,12 +1,12 @@
-"""Chooses each request's server: the server with the least to do, among equals the server that has had the least."""
+"""Chooses each request's server: the least loaded one, and among equals the server with the fewest requests so far."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 _STEPS = 2
-"""A server's time a request is rounded to halves of the fastest one's: machines that are alike differ by up to a
-quarter in a measurement of seconds beside other programs."""
+"""A server's time per request is rounded to halves of the fastest server's time. Equal machines differ by up to a
+quarter if they are measured for seconds while other programs run."""
 
 
 class Place(Protocol):
@@ -14,22 +14,22 @@ class Place(Protocol):
 
     @property
     def number(self) -> int:
-        """Number of the server that it leads to."""
+        """Number of its server."""
 
 
 P = TypeVar("P", bound=Place)
 
 
 class Free(Protocol[P]):
-    """Places that carry no request now. Each operation is one step under the GIL, or tries again."""
+    """Places without a request. Each operation is one step under the GIL, or tries again."""
 
     def append(self, place: P, /) -> None: ...
 
     def pop(self) -> P:
-        """Takes one. IndexError without any."""
+        """Removes and returns a place. Raises IndexError if there is none."""
 
     def remove(self, place: P, /) -> None:
-        """ValueError where it is not among them."""
+        """Removes the place. Raises ValueError if it is not free."""
 
     def clear(self) -> None: ...
 
@@ -39,10 +39,10 @@ class Free(Protocol[P]):
 
 
 class Balance(Generic[P]):
-    """Free places at several servers. `pop` takes one at the server with the least to do for its speed."""
+    """Free places at several servers. `pop` takes a place at the server that is least loaded for its speed."""
 
     def __init__(self, most: Sequence[int], speeds: Sequence[float]) -> None:
-        """most: requests that each server may hold at once. speeds: of each server, in any one unit."""
+        """most: requests that each server may hold at once. speeds: one per server, all in the same unit."""
         self._free: list[list[P]] = [[] for _ in most]
         self._most = list(most)
         fastest = max(speeds)
@@ -54,7 +54,7 @@ class Balance(Generic[P]):
         self._free[place.number].append(place)
 
     def pop(self) -> P:
-        """IndexError without any."""
+        """Removes and returns a place. Raises IndexError if there is none."""
         free, most, steps, given = self._free, self._most, self._steps, self._given
         while True:
             best, least = -1, (0, 0.0)
@@ -73,7 +73,7 @@ class Balance(Generic[P]):
             return place
 
     def remove(self, place: P) -> None:
-        """ValueError where it is not free."""
+        """Removes the place. Raises ValueError if it is not free."""
         self._free[place.number].remove(place)
 
     def clear(self) -> None:
@@ -91,7 +91,10 @@ class Balance(Generic[P]):
 
 
 def balanced(most: int | Sequence[int], servers: int) -> Free[Any]:
-    """Free places, of which there are none yet, at servers of one speed. most: of each, or a number for each."""
+    """Returns an empty set of free places at servers of equal speed.
+
+    most: requests that a server may hold at once; one number for all servers, or one per server.
+    """
     if servers == 1:
         return []
     return Balance([most] * servers if isinstance(most, int) else most, [1.0] * servers)

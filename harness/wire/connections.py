@@ -30,7 +30,7 @@ _TIMESPEC = Struct("@qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 
 _FREE_DESCRIPTORS = 256
-"""Descriptors that a run needs beside its connections."""
+"""Descriptors that a run needs in addition to its connections."""
 
 _PORT_WAIT_S = 3.0
 """How long a connection waits for a port of this machine; the kernel keeps a closed connection's port for 1 s."""
@@ -40,7 +40,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server and how it is spoken to."""
+    """A server, and the headers and TLS settings for it."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = ()
@@ -50,7 +50,7 @@ class Server:
 
 
 def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
-    """Verifies the server's certificate and name, unless `insecure`. grpc: the server is asked over HTTP/2."""
+    """Returns a context that verifies the server's certificate and name, unless `insecure`. grpc: uses HTTP/2."""
     context = ssl.create_default_context()
     if grpc:
         context.set_alpn_protocols(["h2"])
@@ -61,10 +61,10 @@ def tls_context(insecure: bool, *, grpc: bool = False) -> ssl.SSLContext:
 
 
 class Connection:
-    """One connection. One thread at a time sends, one at a time receives; they may be two.
+    """One connection. One thread at a time sends, and one thread at a time, perhaps a different one, receives.
 
-    number: of the server, for the caller. opened_ns, used_ns: wall clock, the latter of the last reply. connect_s: time
-    until the server took it, without TLS's handshake.
+    number: the server's number, for the caller. opened_ns, used_ns: wall clock when it was opened, and of the last
+    reply. connect_s: time until the server accepted it, without the TLS handshake.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Connection:
         self.is_dropped = False
 
     def send(self, data: bytes) -> bool:
-        """Sends as much as the kernel takes; returns whether that was all. Raises OSError."""
+        """Sends as much as the kernel accepts; returns whether that was everything. Raises OSError."""
         if self._tls is not None:
             data = self._tls.encrypted((data,))
         try:
@@ -112,7 +112,7 @@ class Connection:
         return False
 
     def post(self, parts: Sequence[Buffer]) -> None:
-        """Leaves all of it to `flush`, which sends the parts from where they lie."""
+        """Keeps the parts for `flush`, which sends them without a copy."""
         if self._tls is not None:
             parts = [self._tls.encrypted(parts)]
         self._keep(parts, 0)
@@ -127,7 +127,7 @@ class Connection:
                 sent = 0
 
     def flush(self) -> bool:
-        """Sends on; returns whether that was all. Raises OSError."""
+        """Continues sending; returns whether everything is sent. Raises OSError."""
         while self._out:
             try:
                 sent = self._socket.sendmsg(self._out[:64])
@@ -143,13 +143,13 @@ class Connection:
         return bool(self._out)
 
     def receive(self) -> tuple[bytes, int]:
-        """Returns what has arrived, b'' at the end, and the kernel's stamp in ns, 0 if it has none.
+        """Returns the bytes that have arrived, b'' at the end, and the kernel's stamp in ns, 0 without one.
 
-        Raises BlockingIOError if nothing has arrived, or no whole TLS record, and other OSErrors.
+        Raises BlockingIOError if nothing, or no complete TLS record, has arrived, and other OSErrors.
         """
         data, ancillary, _, _ = self._recvmsg(RECEIVE_BYTES, _ANCILLARY_BYTES)
         stamp_ns = 0
-        if ancillary:  # nothing else was asked for
+        if ancillary:  # only the stamp was requested
             seconds, ns = _TIMESPEC.unpack(ancillary[0][2])
             stamp_ns = seconds * NS_PER_S + ns
         if self._tls is not None and data:
@@ -159,17 +159,17 @@ class Connection:
         return data, stamp_ns
 
     def certificate(self) -> bytes:
-        """The server's certificate (DER). Only with TLS."""
+        """Returns the server's certificate (DER). Only with TLS."""
         assert self._tls is not None
         return self._tls.certificate()
 
     def certificate_name(self) -> str:
-        """A name or address that the server's certificate is for. Only with TLS that verifies certificates."""
+        """Returns a name or address in the server's certificate. Only with TLS that verifies certificates."""
         assert self._tls is not None
         return self._tls.certificate_name()
 
     def peer(self) -> str:
-        """IP address of the server; '' of a Unix socket."""
+        """Returns the server's IP address; '' for a Unix socket."""
         name = self._socket.getpeername()
         return str(name[0]) if isinstance(name, tuple) else ""
 
@@ -185,12 +185,12 @@ class Connection:
 
 
 def size_bytes(part: Buffer) -> int:
-    """Bytes of a part of a body."""
+    """Returns the number of bytes of a part of a body."""
     return part.nbytes if isinstance(part, memoryview) else len(part)
 
 
 class _Tls:
-    """TLS over bytes in memory, so that the socket's own receive gives the kernel's stamps."""
+    """TLS over bytes in memory, so the socket's own receive still returns the kernel's stamps."""
 
     __slots__ = ("_incoming", "_object", "_outgoing", "ended")
 
@@ -221,7 +221,7 @@ class _Tls:
     def certificate_name(self) -> str:
         told: Mapping[str, Any] = self._object.getpeercert() or {}
         names = [name for kind, name in told.get("subjectAltName", ()) if kind != "email"]
-        # Before there were alternative names, the subject's common name was the server's.
+        # Old certificates have no alternative names; the subject's common name is the server's name.
         subject = [pair for pairs in told.get("subject", ()) for pair in pairs]
         names += [value for kind, value in subject if kind == "commonName"]
         return str(names[0]).replace("*", "any") if names else ""
@@ -267,18 +267,19 @@ def _resolve(address: Address) -> list[_Where]:
 def connect(server: Server, timeout_s: float, number: int = 0) -> Connection:
     """Opens a connection. Raises OSError (ssl.SSLError is one) and ConfigError.
 
-    A name may have several addresses, as `localhost` has of IPv6 and IPv4: the first address that takes the connection
+    A name may have several addresses, e.g. `localhost` in IPv6 and IPv4: the first address that accepts the connection
     is used. If all ports of this machine are in use, it waits up to 3 s for a port.
     """
     found = _resolve(server.address)
     end_s = monotonic() + _PORT_WAIT_S
     while True:
-        errors: list[tuple[bool, OSError]] = []  # whether it may only be that there is no IPv6 here
+        # Whether the cause may only be that this machine has no IPv6, and the error.
+        errors: list[tuple[bool, OSError]] = []
         for family, where in found:
             try:
                 return _connect(server, (family, where), timeout_s, number)
             except ssl.SSLError:
-                raise  # the server is there
+                raise  # the server answered
             except OSError as e:
                 errors.append((family == socket.AF_INET6 and e.errno == errno.EADDRNOTAVAIL, e))
         told = [e for no_ipv6, e in errors if not no_ipv6] or [e for _, e in errors]
@@ -314,16 +315,16 @@ def _connect(server: Server, at: _Where, timeout_s: float, number: int) -> Conne
 
 
 class LateReply(TimeoutError):
-    """The server took the request and did not reply in time."""
+    """The server received the request but did not reply in time."""
 
 
 def unreachable(address: Address, error: OSError) -> NoReturn:
-    """Raises a ConfigError that says why the server cannot be reached, and what to do."""
+    """Raises a ConfigError with the reason why the server cannot be reached, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted: {error.verify_message}"
         todo = "name the server as its certificate does, or add --insecure"
     elif isinstance(error, ssl.SSLError):
-        why, todo = f"TLS failed: {error.reason or error}", "does the server speak TLS there?"
+        why, todo = f"TLS failed: {error.reason or error}", "does the server use TLS there?"
     elif isinstance(error, LateReply):
         raise ConfigError(f"--url {address}: {error}: is the server stuck or busy?") from error
     elif isinstance(error, ConnectionResetError | BrokenPipeError):
@@ -334,7 +335,7 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
         why, todo = "it does not answer", "check the address and the firewall"
     elif error.errno == errno.EADDRNOTAVAIL:
         why = "all ports of this machine for connections to it are in use"
-        todo = "lower --connections, or wait a minute, until the kernel has forgotten closed connections"
+        todo = "lower --connections, or wait a minute until the kernel has freed the ports of closed connections"
     else:
         why = os.strerror(error.errno) if error.errno else str(error)
         todo = f"start the server, or check the {'path' if address.unix else 'port'}"
@@ -342,7 +343,7 @@ def unreachable(address: Address, error: OSError) -> NoReturn:
 
 
 def check_limits(connections: int, servers: int) -> None:
-    """A ConfigError where the machine cannot open that many connections to each server, and to a null server."""
+    """Raises a ConfigError if this machine cannot open the connections to each server and to a null server."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = (
         connections * (servers + 1) + len(list(Path("/proc/self/fd").iterdir())) + _FREE_DESCRIPTORS

@@ -1,4 +1,4 @@
-"""One request on its way: what is sent for it, its stamps, and its reply or error."""
+"""One request on its way: its samples, its stamps, and its reply or error."""
 
 from collections.abc import Sequence
 
@@ -41,9 +41,9 @@ class Flight:
         self.server = -1
         """Number of the server that got it; -1: none."""
         self.reader: StreamReader | None = None
-        """Has read the reply, where replies are streams and it began."""
+        """Reader of the reply, if replies are streams and this reply has begun."""
         self.chunks: list[tuple[int, int]] = []
-        """(stamp, what the reader counts so far) of each arrival that brought tokens."""
+        """(stamp, tokens that the reader has counted so far) of each arrival with tokens."""
         self.first_token: int | None = None
         """Id of the answer's first token, once it has come; None if the server does not report it."""
         self.tokens = self.late_tokens = 0

@@ -1,9 +1,9 @@
-"""Drives many requests at once over keep-alive connections, and stamps where each one's time went.
+"""Sends many requests at once over keep-alive connections, and stamps where each request's time was spent.
 
-The thread that issues calls `submit`, which sends at once where a connection is free. Another thread, or the
-same one, calls `turn`, which receives and returns finished flights. The two share deques, whose operations
-are one step under the GIL, and no lock: each puts its own part down first and looks for the other's then, so
-one of them sees both.
+The issuing thread calls `submit`, which sends at once if a connection is free. The same or a different thread
+calls `turn`, which receives and returns finished flights. The two share deques, whose operations are one step
+under the GIL, instead of a lock. Each thread first adds its own item (a flight or a free connection) and then
+looks for the other's item, so at least one of them sees both.
 """
 
 import select
@@ -27,35 +27,35 @@ from harness.wire.opener import CONNECT_TIMEOUT_S, Opener
 from harness.wire.requests import SHORT_BYTES, Requests
 
 PACED_CONNECTS = 128
-"""Connections opened before a pause: a server's queue of new ones has 128 places or more."""
+"""Connections opened before a pause: a server's queue of new connections has at least 128 places."""
 PACE_S = 0.05
 
 _OK = 200
 _TICK_S = 0.1
 
 _AT_ONCE_NS = 100_000_000
-"""A server that closes a connection so soon after a reply does so because of the reply; none is idle so early."""
+"""If a server closes a connection sooner than this after a reply, the cause is the reply, not an idle time."""
 
 _CLOSED = "the server closed the connection"
 
 
 def _in_turn(connections: int | Sequence[int], servers: int) -> Iterator[int]:
-    """The server of each connection that is to be opened: one to each, then a second one to each, and so on."""
+    """Yields the server of each connection to open: one for each server, then a second one for each, and so on."""
     counts = [connections] * servers if isinstance(connections, int) else connections
     for turn in range(max(counts)):
         yield from (number for number, count in enumerate(counts) if turn < count)
 
 
 def _is_answer(flight: Flight, reply: Reply | None) -> bool:
-    """Whether tokens or a whole answer came. A refusal may come early, e.g. of a body that is too large."""
+    """Returns whether tokens or a whole answer came. A refusal may come early, e.g. of a body that is too large."""
     return bool(flight.chunks) or (reply is not None and reply.status == _OK)
 
 
 class Flights:
     """Requests in flight to one server or several replicas. One thread calls `submit`, one calls `turn`.
 
-    encode: the request of dataset indices; called on either thread. connections: to each server. Making it
-    raises a ConfigError where one of the servers cannot be reached.
+    encode: makes the request for dataset indices; called on either thread. Making a Flights
+    raises a ConfigError if one of the servers cannot be reached.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Flights:
         reader: Callable[[], StreamReader] | None = None,
         free: Free[Connection] | None = None,
     ) -> None:
-        """connections: to each server, or a number for each of them.
+        """connections: to each server; one number for all servers, or one per server.
 
-        reader: makes a reader of each reply, if replies are streams. free: chooses among free connections; without it
-        the server with the fewest requests in flight is taken, and its most recently used connection.
+        reader: makes a reader for each reply, if replies are streams. free: chooses among free connections; by default
+        the most recently used connection to the server with the fewest requests in flight.
         """
         self._servers = servers
         self._requests = Requests(servers, encode)
@@ -83,9 +83,9 @@ class Flights:
         self._waiting: deque[Flight] = deque()
         self._free: Free[Connection] = balanced(connections, len(servers)) if free is None else free
         self._open: dict[int, Connection] = {}  # descriptor -> every open connection
-        self._failed: deque[Flight] = deque()  # without a connection, for the next turn
+        self._failed: deque[Flight] = deque()  # failed before they were sent, for the next turn
         self._again: deque[Flight] = deque()
-        self._new: deque[Connection] = deque()  # for what is sent again
+        self._new: deque[Connection] = deque()  # for flights that are sent again
         self._broken: deque[tuple[Connection, Flight, OSError]] = deque()
         self._epoll = select.epoll()
         self._wake = eventfd(0, EFD_NONBLOCK)
@@ -101,16 +101,17 @@ class Flights:
         self.resent = 0
         self.reopened = 0
         self.gone: Exception | None = None
-        """Why the servers are given up."""
+        """Why the servers are given up; None while they are not."""
         self.refused: dict[int, Exception] = {}
-        """Servers that have refused every connection for GIVE_UP_S at some time, and how."""
+        """Servers that at some time refused every connection for GIVE_UP_S, and the error."""
         self.outage_s = 0.0
-        """Longest time in which a server took no connection, and took one after it."""
+        """Longest time in which a server accepted no connection, if it accepted one afterwards."""
         self.closes_after = [0] * len(servers)
-        """Replies after which each server closes a connection without saying so; 0: none is known."""
-        self._last_ends = [(0, 0)] * len(servers)  # replies of one that a server closed, and when
+        """Replies after which each server closes a connection without notice; 0: unknown."""
+        # Per server: replies on the last connection that the server closed, and when.
+        self._last_ends = [(0, 0)] * len(servers)
         self.begun: list[Flight] | None = None
-        """Flights whose first token came in the last turn, for who takes them; None where nobody does."""
+        """Flights whose first token came in the last turns, until the caller removes them; None: not collected."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
         self._openers = [
             Opener(server, number, self._opened, self._refused, self._returned)
@@ -138,7 +139,7 @@ class Flights:
     # The issuing thread.
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Prepares the requests of these samples, one each. No other call may run at the same time."""
+        """Prepares one request for each of these samples. No other call may run at the same time."""
         self._requests.prepare(indices)
 
     def submit(self, flight: Flight) -> None:
@@ -163,7 +164,7 @@ class Flights:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                free.append(connection)  # and look again: one may have come since
+                free.append(connection)  # and look again, because a flight may have come since
                 continue
             self._launch(connection, flight)
 
@@ -211,7 +212,7 @@ class Flights:
     # The receiving thread.
 
     def turn(self, timeout_s: float) -> list[Flight]:
-        """Receives what has arrived, waiting at most so long; sends to connections that became free."""
+        """Receives replies, waiting at most timeout_s, and sends waiting requests on connections that became free."""
         done: list[Flight] = []
         before_s = monotonic()
         events = self._epoll.poll(min(self._tick_s, timeout_s))
@@ -232,7 +233,7 @@ class Flights:
             done.append(self._failed.popleft())
         while self._broken:
             connection, flight, error = self._broken.popleft()
-            if connection.flight is flight:  # it was not seen to break meanwhile
+            if connection.flight is flight:  # the break was not handled yet
                 self._broke(connection, error, done)
         if self.gone is not None or after_s >= self._next_look_s:
             self._look(done)
@@ -261,7 +262,7 @@ class Flights:
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
-        flight = flight or connection.flight  # it may have been sent and answered since
+        flight = flight or connection.flight  # one may have been sent and answered since
         if not data:
             self._ended(connection, done)
             return
@@ -282,7 +283,7 @@ class Flights:
             self._free.append(connection)
 
     def _feed(self, parser: ReplyParser, flight: Flight, stamp_ns: int) -> None:
-        """Has the flight's reader read what has just arrived of its reply."""
+        """Passes the bytes that have just arrived to the flight's reader."""
         assert self._reader is not None
         assert parser.pieces is not None
         reader = flight.reader
@@ -317,12 +318,12 @@ class Flights:
         flight.reply = reply
         flight.read_ns = read_ns
         flight.arrived_ns = stamp_ns
-        # The issuing thread may not have come to its stamp yet: the reply was there before.
+        # The reply may arrive before the issuing thread has set its stamp.
         if not flight.sent_ns:
             flight.sent_ns = stamp_ns or read_ns
 
     def _ended(self, connection: Connection, done: list[Flight]) -> None:
-        """The server closed the connection: the end of a reply without a length, or a loss."""
+        """Handles a connection that the server closed: the end of a reply without a length, or a loss."""
         try:
             reply = connection.parser.close()
         except BadReply as e:
@@ -339,19 +340,22 @@ class Flights:
         self._discard(connection)
 
     def _broke(self, connection: Connection, error: Exception, done: list[Flight]) -> None:
-        # Dropped first: the sending thread looks at that after it has set its flight.
+        # Dropped first, because the sending thread checks `is_dropped` after it has set its flight.
         dropped = self._drop(connection)
         if dropped and isinstance(error, OSError) and not connection.parser.began:
             self._learn(connection)
         flight, connection.flight = connection.flight, None
         if flight is not None:
             self._lost(connection, flight, error, dropped, done)
-        if dropped:  # last: what is sent again waits for this new connection by now
+        # Last, so that a flight that is sent again already waits for the new connection.
+        if dropped:
             self._replace(connection)
 
     def _learn(self, connection: Connection) -> None:
-        """The server closed a connection without saying so. Where it does that at once after a reply, and again to a
-        connection that was opened since, after as many replies, it always does: none is used for more of them.
+        """Learns after how many replies the server closes a connection without notice.
+
+        If it closes one at once after a reply, and later a newer one after as many replies, it always does so. Then no
+        connection is used for more replies.
         """
         now_ns, number, replies = wall_ns(), connection.number, connection.replies
         if not replies or now_ns - connection.used_ns > _AT_ONCE_NS:
@@ -361,7 +365,7 @@ class Flights:
             self._last_ends[number] = replies, now_ns
         elif connection.opened_ns > seen_ns and not any(
             other.number == number and other.replies > replies
-            for other in list(self._open.values())  # the openers add to it
+            for other in list(self._open.values())  # a copy, because the openers add to it
         ):
             self.closes_after[number] = replies
 
@@ -373,15 +377,15 @@ class Flights:
         dropped: bool,
         done: list[Flight],
     ) -> None:
-        """Sends the flight again where the loss is nobody's fault, else fails it. dropped: just now."""
-        # A server may close an idle connection just when a request is sent on it: sent once more.
+        """Sends the flight again if its connection closed while idle, else fails it. dropped: it was open until now."""
+        # A server may close an idle connection just when a request is sent on it. Then it is sent once more.
         stale = isinstance(error, OSError) and connection.replies and not connection.parser.began
         if stale and self._resend and not flight.resent:
             flight.resent, flight.sent_ns = True, 0
             self.resent += 1
-            if dropped:  # on a new connection: others may have been closed as well
+            if dropped:  # on a new connection, because other open ones may be closed, too
                 self._again.append(flight)
-            else:  # the new connection was asked for before, and may serve others already
+            else:  # the new connection was requested before, and may already carry another flight
                 self._waiting.appendleft(flight)
             return
         flight.kind = "bad-reply" if isinstance(error, BadReply) else "reset"
@@ -390,7 +394,7 @@ class Flights:
         done.append(flight)
 
     def _discard(self, connection: Connection) -> None:
-        """Closes a connection, and has another one opened in its place."""
+        """Closes a connection, and has a new one opened."""
         if self._drop(connection):
             self._replace(connection)
 
@@ -412,7 +416,7 @@ class Flights:
             self._openers[connection.number].open()
 
     def _look(self, done: list[Flight]) -> None:
-        """What is looked at now and then: time-outs, idle connections, servers that are gone."""
+        """Handles time-outs, idle connections and servers that are gone; called now and then."""
         now_ns = wall_ns()
         late_ns = now_ns - self._timeout_ns
         for connection in list(self._open.values()):
@@ -463,7 +467,7 @@ class Flights:
         self._open[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         (self._new if self._again else self._free).append(connection)
-        eventfd_write(self._wake, 1)  # for what waits
+        eventfd_write(self._wake, 1)  # for waiting flights
 
     def _refused(self, number: int, error: Exception) -> None:
         self._refusing.add(number)
@@ -486,7 +490,7 @@ class Flights:
         self.refused.clear()
 
     def peers(self) -> list[tuple[str, bool]]:
-        """Address of each server, and whether it is on this machine, as seen when they were opened."""
+        """Returns each server's address, and whether it is on this machine, from its first connection."""
         return self._peers
 
     def close(self) -> None:

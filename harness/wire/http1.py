@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from harness.remote import Headers, Reply, Request
 
 MOST_HEAD_BYTES = 65_536
-"""A longer head of a reply is refused, as nginx and Apache refuse longer ones."""
+"""A longer head of a reply is refused; nginx and Apache do the same."""
 
 MOST_BODY_BYTES = 2**31
-"""A longer reply is refused before memory is taken for it."""
+"""A longer reply is refused before it takes memory."""
 
 _END = b"\r\n\r\n"
 _TIMING = b"\r\nServer-Timing:"
-"""Header of `serve`, whose heads differ in this last line only."""
+"""Last header of `serve`; its heads differ only in this line."""
 _MOST_HEADS = 4096
 _OK = 200
 
 _VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
-"""The end of a prefix that names an API's version, or one of its endpoints, as other clients take it."""
+"""The end of a prefix with an API's version, or one of its endpoints, which other clients accept."""
 
 
 _BESIDE = ("/metrics", "/version")
-"""Pages that servers have beside their API, in no version of it."""
+"""Pages of servers that do not belong to a version of the API."""
 
 
 class BadReply(ValueError):
@@ -41,9 +41,9 @@ class Heads:
     def __init__(
         self, host: str, prefix: str = "", headers: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """host: of the header Host. prefix: path before each request's. headers: added to each request.
+        """host: value of the header Host. prefix: comes before each request's path. headers: added to each request.
 
-        Raises ValueError where a header holds a line break or another control character.
+        Raises ValueError if a header has a line break or another control character.
         """
         self._prefix = prefix
         own = {name.lower() for name, _ in headers}
@@ -53,11 +53,11 @@ class Heads:
         _check(self._more)
 
     def head(self, request: Request, length: int) -> bytes:
-        """length: bytes of the body."""
+        """Returns the head of a request. length: bytes of the body."""
         key = request.method, request.path, request.headers, length
         head = self._known.get(key)
         if head is None:
-            if len(self._known) >= _MOST_HEADS:  # bodies of thousands of lengths
+            if len(self._known) >= _MOST_HEADS:  # bodies have thousands of lengths
                 self._known.clear()
             head = self._known[key] = self._made(request, length)
         return head
@@ -72,9 +72,9 @@ class Heads:
 
 
 def joined(prefix: str, path: str) -> str:
-    """The path of a request below the prefix of --url.
+    """Joins the prefix of --url and the path of a request.
 
-    A version of the API that both have stands once, and none before a page that is beside the API.
+    If both contain the version of the API, the result has it once. Pages that are not part of the API get no version.
     """
     for match in _VERSIONED.finditer(prefix):
         is_named = path in _BESIDE or f"{path}/".startswith(f"{match[1]}/")
@@ -84,14 +84,14 @@ def joined(prefix: str, path: str) -> str:
 
 
 def is_sendable(text: str) -> bool:
-    """Whether HTTP takes the text in a header."""
+    """Returns whether HTTP allows the text in a header."""
     return not any((ord(c) < 32 and c != "\t") or ord(c) == 127 or ord(c) > 255 for c in text)
 
 
 def _check(headers: Sequence[tuple[str, str]]) -> None:
     for name, value in headers:
         if not is_sendable(name + value):
-            raise ValueError(f"header {name!r} holds a character that HTTP forbids")
+            raise ValueError(f"header {name!r} contains a character that HTTP forbids")
 
 
 class Framing:
@@ -123,7 +123,7 @@ class Framing:
         self.length = length
 
     def _header(self, name: bytes, value: bytes, length: int | None) -> int | None:
-        """Takes a header in. length: of the body, as far as it is known; returned."""
+        """Evaluates a header. length: the body's length, if it is known so far. Returns the length."""
         if name == b"content-length":
             if not value.isdigit() or (length is not None and length != int(value)):
                 raise BadReply(f"the length of the body is {value[:40]!r}")
@@ -134,9 +134,9 @@ class Framing:
             self.chunked = True
         elif name == b"content-encoding" and value.lower() not in (b"", b"identity"):
             raise EncodedReply(
-                f"the server answered {self.status} with Content-Encoding: {value.decode('latin-1')!r:.40}, and the "
-                "client reads no compressed reply: turn the compression off, at the server or a proxy before it, "
-                "and drop --header Accept-Encoding where it is given"
+                f"the server answered {self.status} with Content-Encoding: {value.decode('latin-1')!r:.40}, but the "
+                "client cannot read compressed replies: turn compression off, in the server or a proxy before it, "
+                "and drop --header Accept-Encoding if it is set"
             )
         elif name == b"connection":
             tokens = value.lower().replace(b" ", b"").split(b",")
@@ -145,14 +145,14 @@ class Framing:
 
 
 _new = tuple.__new__
-"""Makes a Reply in half of the time that its own __new__ takes."""
+"""Makes a Reply in half of the time that Reply.__new__ takes."""
 
 _plain: dict[bytes, Framing] = {}
-"""Heads of replies whose bodies have a length, by `_stem`: a server sends the same ones again and again."""
+"""Framings of heads whose bodies have a length, by `_stem`; a server sends the same heads again and again."""
 
 
 def _stem(head: bytes) -> bytes:
-    """The head without a last line of times, which differ each time and say nothing about the body."""
+    """Returns the head without a last line of server times, which differ each time and do not describe the body."""
     last = head.rfind(b"\r\n", 0, -len(_END))
     return head[:last] if head.startswith(_TIMING, last) else head
 
@@ -160,8 +160,8 @@ def _stem(head: bytes) -> bytes:
 class ReplyParser:
     """Parses the replies of one connection, one at a time.
 
-    `feed` what arrives until it returns a reply; then the next request may be sent. `close` at the end of
-    the connection. Raises BadReply, after which the connection is of no use.
+    Call `feed` with the arriving bytes until it returns a reply; then the next request may be sent. Call `close` at
+    the end of the connection. Both raise BadReply, after which the connection cannot be used.
     """
 
     __slots__ = ("_body", "_chunks", "_framing", "_head", "_left", "began", "closes", "pieces")
@@ -172,7 +172,7 @@ class ReplyParser:
         self.closes = False
         """Whether the server closes the connection after the last reply."""
         self.pieces: list[bytes] | None = None
-        """A list that gets the body bytes of replies of status 200 as they arrive; None: no list."""
+        """List to which the body bytes of replies with status 200 are added as they arrive; None: not collected."""
         self._head = b""
         self._framing: Framing | None = None
         self._body: list[bytes] = []
@@ -180,8 +180,8 @@ class ReplyParser:
         self._chunks: _Chunks | None = None
 
     def feed(self, data: bytes) -> Reply | None:
-        """A reply, once it is whole."""
-        # In one piece, as nearly always, with a head that is known. Pieces are wanted one by one.
+        """Returns the reply once it is complete, else None."""
+        # The fast path: the reply is in one piece, as nearly always, its head is known, and pieces are not collected.
         if not self.began and self.pieces is None:
             end = data.find(_END) + 4
             head = data[:end]
@@ -215,7 +215,7 @@ class ReplyParser:
         if framing.chunked:
             self._chunks = _Chunks()
         elif length is not None:
-            if len(_plain) >= _MOST_HEADS:  # heads that differ each time, by a date or an id
+            if len(_plain) >= _MOST_HEADS:  # heads differ each time, e.g. in a date or an id
                 _plain.clear()
             _plain[_stem(head)] = framing
             if len(data) == end + length and self.pieces is None:
@@ -249,7 +249,7 @@ class ReplyParser:
         return reply
 
     def close(self) -> Reply | None:
-        """The reply that the end of the connection completes; raises BadReply where one is cut off."""
+        """Returns the reply that the end of the connection completes. Raises BadReply if a reply is cut off."""
         framing = self._framing
         if framing is not None and framing.length is None and self._chunks is None:
             return self._whole()
@@ -265,13 +265,13 @@ class _Chunks:
 
     def __init__(self) -> None:
         self.ended = False
-        self._text = b""  # a line that is not whole
-        self._left = 0  # bytes of the chunk
+        self._text = b""  # an incomplete line
+        self._left = 0  # bytes of the chunk that are missing
         self._total = 0
         self._state = "size"
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The content of what arrived."""
+        """Returns the decoded content of the arrived bytes."""
         found: list[bytes] = []
         data = self._text + data
         self._text = b""

@@ -1,29 +1,29 @@
-"""Spreads the replacement of idle connections over time, so that no burst of connects meets a query. Pure."""
+"""Spreads the replacement of idle connections over time, so that a burst of connects does not delay a query. Pure."""
 
 from collections.abc import Sequence
 
 IDLE_S = 4.0
-"""No connection is used that was idle for longer: servers close them after 5 s."""
+"""A connection that was idle for longer is not used, because servers may close it after 5 s."""
 
 IDLE_FROM_S = 1.0
-"""A connection that was used since is not idle, and is never replaced early."""
+"""A connection that was used more recently is not idle, and is never replaced."""
 
 TOGETHER = 4
-"""Connections that are replaced at one time, at most, as far as they come due one after another."""
+"""The most connections that are replaced at one time, if they become due one after another."""
 
 
 class IdlePace:
-    """How many of the idle connections are replaced now, the oldest first."""
+    """Decides how many idle connections are replaced now, the oldest first."""
 
     def __init__(self) -> None:
         self._owed = 0.0
         self.per_s = 0.0
-        """Connections to replace each second, as seen at the last call."""
+        """Connections to replace per second, computed in the last call."""
 
     def due(self, idle_s: Sequence[float], passed_s: float) -> int:
-        """The number to replace now: the lowest even rate at which none becomes older than IDLE_S.
+        """Returns the number to replace now, at the lowest steady rate at which none is idle for more than IDLE_S.
 
-        idle_s: seconds since each free connection was used, the oldest first. passed_s: since the last call.
+        idle_s: seconds since each free connection was used, the oldest first. passed_s: seconds since the last call.
         """
         per_s = 0.0
         for before, idle in enumerate(idle_s):

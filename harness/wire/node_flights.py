@@ -1,6 +1,6 @@
-"""Drives requests to nodes: the least loaded one first, and a node that fails is lost for the rest of the run.
+"""Sends requests to nodes, to the least loaded node first. A node that fails is lost for the rest of the run.
 
-Nothing that a lost node held is sent to another one: a second answer would be a second chance.
+The requests that a lost node held are not sent to other nodes: that would give them a second chance.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class Loss(NamedTuple):
 
 
 class NodeFlights(Flights):
-    """Flights to nodes. A reset, a closed connection or a late reply loses the node."""
+    """Flights to nodes. After a reset, a closed connection or a late reply the node is lost."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class NodeFlights(Flights):
         encode: Callable[[Sequence[int]], Request],
         timeout_s: float,
     ) -> None:
-        """requests: which each node may hold at once. speeds: samples/s of each node. The rest: as Flights."""
+        """requests: number that each node may hold at once. speeds: samples/s of each node. Others: see Flights."""
         self.losses: list[Loss] = []
         self._lost_nodes: set[int] = set()
         super().__init__(
@@ -56,14 +56,14 @@ class NodeFlights(Flights):
         self._lose(connection.number, one_line(error), done, connection)
 
     def _discard(self, connection: Connection) -> None:
-        """After a reply that closes its connection, which no host sends: a new one is opened."""
+        """Opens a new connection if a reply closed the old one; node hosts do not send such replies."""
         if self._drop(connection):
             self._replace(connection)
 
     def _lose(
         self, number: int, how: str, done: list[Flight], broken: Connection | None = None
     ) -> None:
-        """Closes all connections to the node, and fails what it holds. broken: may be closed by now."""
+        """Closes all connections to the node, and fails the requests that it holds. broken: may already be closed."""
         if number not in self._lost_nodes:
             self._lost_nodes.add(number)
             self.losses.append(Loss(number, how))
@@ -74,7 +74,7 @@ class NodeFlights(Flights):
         for connection in own:
             self._drop(
                 connection
-            )  # first: the sending thread looks at that after it has set its flight
+            )  # first, because the sending thread checks `is_dropped` after it has set its flight
             flight, connection.flight = connection.flight, None
             if flight is not None:
                 flight.kind, flight.error = LOST, ConnectionError(how)
@@ -84,7 +84,7 @@ class NodeFlights(Flights):
             self.gone = ConnectionError(how)
 
     def _look(self, done: list[Flight]) -> None:
-        """Time-outs. An idle connection stays: hosts close none."""
+        """Handles time-outs. Idle connections stay open, because node hosts do not close them."""
         self._next_look_s = monotonic() + _TICK_S
         late_ns = wall_ns() - self._timeout_ns
         late = {

@@ -1,4 +1,4 @@
-"""Opens connections in the place of broken ones, on a separate thread."""
+"""Replaces broken connections on a separate thread."""
 
 import errno
 import threading
@@ -13,25 +13,25 @@ CONNECT_TIMEOUT_S = 5.0
 RETRY_S = 0.1
 
 GIVE_UP_S = 5.0
-"""A server that refuses all connections for so long is gone."""
+"""A server that refuses all connections for this long is gone."""
 
 UNHEARD_S = 0.9
-"""A connect that takes longer was not answered at first: the kernel asks once more after 1 s."""
+"""A connect that takes longer was not answered at first: the kernel tries again after 1 s."""
 
 _LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""Errors of a connect that this machine's own lack of ports, descriptors or memory causes."""
+"""Errors of a connect whose cause is that this machine lacks ports, descriptors or memory."""
 
 
 def _is_of_server(error: Exception) -> bool:
-    """Whether the server took no connection. A name that cannot be resolved is a ConfigError."""
+    """Returns whether the server caused the error. A name that cannot be resolved is a ConfigError."""
     return isinstance(error, OSError) and error.errno not in _LACKS
 
 
 class Opener(threading.Thread):
-    """Opens connections to one server in the place of broken ones, beside the run.
+    """Replaces broken connections to one server during the run.
 
-    Each server has a separate Opener: a server that takes no connection, and says nothing, keeps a thread for
-    CONNECT_TIMEOUT_S, in which its replicas would lose their connections.
+    Each server has a separate Opener. A server that does not answer blocks a thread for
+    CONNECT_TIMEOUT_S, and its replicas would lose their connections in that time.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Opener(threading.Thread):
         refused: Callable[[int, Exception], None],
         returned: Callable[[float], None],
     ) -> None:
-        """number: of the server, for its connections. refused: called while it is given up. returned: once it takes
-        a connection again, with the seconds in which it took none.
+        """number: the server's number, for its connections. refused: called while the server is given up. returned:
+        called when it accepts a connection again, with the seconds in which it accepted none.
         """
         super().__init__(name="opener", daemon=True)
         self._server = server
@@ -54,20 +54,20 @@ class Opener(threading.Thread):
         self._wanted: SimpleQueue[bool] = SimpleQueue()
 
     def open(self) -> None:
-        """Has one more connection opened. One thread calls it."""
+        """Has one more connection opened. Only one thread may call it."""
         if not self.is_alive():
             self.start()
         self._wanted.put(True)
 
     def run(self) -> None:
         refused_since_s: float | None = None
-        is_away = False  # whether the last refusal was of the server
+        is_away = False  # whether the server caused the last refusal
         while self._wanted.get():
             began_s = monotonic()
             try:
                 connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
             except Exception as e:  # noqa: BLE001 - tried again, until the server is given up
-                # From the beginning of the attempt: one that times out has lasted as long as all of GIVE_UP_S.
+                # Counted from the beginning of the attempt, because a time-out alone lasts for all of GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
                 is_away = _is_of_server(e)
                 if monotonic() - refused_since_s >= GIVE_UP_S:
@@ -83,7 +83,7 @@ class Opener(threading.Thread):
                 self._opened(connection)
 
     def stop(self) -> None:
-        """Ends the thread, once its attempt has ended; `join` waits for that."""
+        """Ends the thread after its current attempt; `join` waits for that."""
         with suppress(Empty):
             while True:
                 self._wanted.get_nowait()

@@ -1,4 +1,4 @@
-"""Makes a backend of a remote plug-in: one blocking connection, for warm-up, calibration and profiles."""
+"""Turns a remote plug-in into a backend with one blocking connection, for warm-up, calibration and profiles."""
 
 import select
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from harness.wire.opener import CONNECT_TIMEOUT_S
 
 
 class Link:
-    """One connection that waits for each reply, and is opened again where the server has closed it."""
+    """One connection that waits for each reply, and is opened again if the server has closed it."""
 
     def __init__(self, server: Server, timeout_s: float, option: str = "--request-timeout") -> None:
         """option: the option that sets `timeout_s`; '' if none does."""
@@ -51,7 +51,7 @@ class Link:
         return self._exchange(self._opened(), request)
 
     def open_at_start(self) -> None:
-        """Connects before a run; a ConfigError where the server cannot be reached."""
+        """Connects before a run. Raises a ConfigError if the server cannot be reached."""
         try:
             self._opened()
         except OSError as e:
@@ -66,7 +66,7 @@ class Link:
         return connection
 
     def exchange_at_start(self, request: Request) -> Reply:
-        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or does not speak HTTP."""
+        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or does not use HTTP."""
         try:
             return self.exchange(request)
         except OSError as e:
@@ -110,11 +110,11 @@ class Link:
             raise LateReply(f"no reply within {self._timeout_s:g} s{self._set_by}")
 
     def peer(self) -> str:
-        """IP address of the server that was asked last; '' of a Unix socket, and before the first request."""
+        """Returns the server's IP address; '' for a Unix socket, and before the first request."""
         return self._peer
 
     def is_local(self) -> bool:
-        """Whether that server is on this machine."""
+        """Returns whether the server is on this machine."""
         return self._is_local
 
     def close(self) -> None:
@@ -124,12 +124,12 @@ class Link:
 
 
 def link_to(server: Server, timeout_s: float) -> Link | CallLink:
-    """One connection to a server, over HTTP or gRPC. It is opened when it is needed."""
+    """Returns a connection to a server, over HTTP or gRPC, which is opened when it is needed."""
     return CallLink(server, timeout_s) if server.address.grpc else Link(server, timeout_s)
 
 
 class RemoteBackend:
-    """A `Backend` that asks one server, one batch at a time."""
+    """A `Backend` that sends one batch at a time to one server."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class RemoteBackend:
         self._is_open = is_open
 
     def twin(self) -> Self:
-        """Returns a backend of the same plug-in, once it is open, on another connection."""
+        """Returns a backend with the same plug-in, which must be open, and a separate connection."""
         return type(self)(self.remote, self._link.server, self._timeout_s, is_open=True)
 
     def __enter__(self) -> Self:
@@ -174,12 +174,12 @@ class RemoteBackend:
             return self.remote.answer(reply, batch.size)
         except (Refused, BadAnswer) as e:
             raise ConfigError(
-                f"--url {self._link.server.address}: {one_line(e)}: check what the model takes, or read the "
+                f"--url {self._link.server.address}: {one_line(e)}: check the model's inputs, or read the "
                 "server's log"
             ) from e
 
     def reply(self, batch: Batch) -> Reply:
-        """The server's own bytes for a batch; a ConfigError where there are none."""
+        """Returns the server's reply to a batch. Raises a ConfigError if there is none."""
         request = self.remote.request(batch)
         try:
             return self._link.exchange(request)
@@ -189,12 +189,12 @@ class RemoteBackend:
             raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}") from e
 
     def totals(self) -> ServerTotals | None:
-        """The statistics of the server; None where it has none, or does not answer now."""
+        """Returns the server's statistics; None if it has none, or does not answer now."""
         if not isinstance(self.remote, HasTotals):
             return None
         try:
             return self.remote.totals(self._link.exchange)
-        except Exception:  # noqa: BLE001 - of a plug-in or a server; the run is whole without them
+        except Exception:  # noqa: BLE001 - of a plug-in or a server; the run does not need them
             return None
 
     @property
@@ -202,7 +202,7 @@ class RemoteBackend:
         return self._link.server
 
     def peer(self) -> str:
-        """IP address of the server; '' of a Unix socket."""
+        """Returns the server's IP address; '' for a Unix socket."""
         return self._link.peer()
 
     def describe(self) -> Mapping[str, Any]:
@@ -210,8 +210,8 @@ class RemoteBackend:
         device = str(about.get("device", ""))
         if not device.startswith("remote"):
             raise ConfigError(
-                f"describe() of {type(self.remote).__name__} has the device {device!r}, and a server answers: "
-                "let it begin with `remote`"
+                f"describe() of {type(self.remote).__name__} has the device {device!r}, but a server answers: "
+                "let the device begin with `remote`"
             )
         return {**about, "url": str(self._link.server.address)}
 
@@ -230,6 +230,6 @@ class SignedRemoteBackend(RemoteBackend):
 def remote_backend(
     remote: Remote, server: Server, timeout_s: float, *, is_open: bool = False
 ) -> RemoteBackend:
-    """The backend that asks `server` by this plug-in. is_open: another backend has opened it."""
+    """Returns a backend for `server` with this plug-in. is_open: another backend has opened the plug-in."""
     cls = SignedRemoteBackend if isinstance(remote, HasSignature) else RemoteBackend
     return cls(remote, server, timeout_s, is_open=is_open)

@@ -1,4 +1,4 @@
-"""Makes the bytes of requests. The requests of loaded samples are made once, before they are asked for."""
+"""Makes the bytes of requests. The requests of loaded samples are made once, before they are needed."""
 
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -8,12 +8,12 @@ from harness.wire.connections import Server, size_bytes
 from harness.wire.http1 import Heads
 
 SHORT_BYTES = 16_384
-"""A longer request is sent by the receiving thread: 600 kB would keep the next query waiting 160 us."""
+"""A longer request is sent by the receiving thread, because 600 kB would delay the next query by 160 us."""
 
 READY_BYTES = 256 * 2**20
-"""Requests that are kept ready, at most; the others are made when they are asked for."""
+"""Limit of prepared requests; all others are made when they are needed."""
 PREPARE_S = 10.0
-"""Time for making them."""
+"""Time limit for preparing them."""
 
 
 class Requests:
@@ -22,14 +22,14 @@ class Requests:
     def __init__(
         self, servers: Sequence[Server], encode: Callable[[Sequence[int]], Request]
     ) -> None:
-        """encode: the request of dataset indices. Raises ValueError where a header cannot be sent."""
+        """encode: makes the request for dataset indices. Raises ValueError if a header cannot be sent."""
         self._heads = [Heads(s.address.authority, s.address.prefix, s.headers) for s in servers]
         self._encode = encode
         self.ready: list[dict[int, bytes]] = [{} for _ in servers]
-        """For each server: dataset index -> the whole request of that one sample."""
+        """For each server: dataset index -> the whole request for that sample."""
 
     def parts(self, indices: Sequence[int], number: int) -> tuple[Sequence[Buffer], int]:
-        """Head and body of a request to the server of that number, and their bytes. Raises what plug-ins do."""
+        """Returns head and body of a request to server `number`, and their bytes. Raises what the plug-in raises."""
         request = self._encode(indices)
         body = request.body
         length = size_bytes(body[0]) if len(body) == 1 else sum(map(size_bytes, body))
@@ -37,10 +37,10 @@ class Requests:
         return (head, *body), len(head) + length
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Makes the requests of these samples, one each, in the place of those that were ready.
+        """Makes one request for each of these samples, and forgets the earlier ones.
 
-        An array that is long is sent from where it lies, and no copy is kept. A sample whose request
-        cannot be made is left out: its query fails, and the result says why.
+        A long array is sent without a copy, so its request is not prepared. Neither is a request that
+        cannot be made: its query fails, and the result says why.
         """
         end_s = monotonic() + PREPARE_S
         left_bytes = READY_BYTES

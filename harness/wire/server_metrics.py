@@ -1,4 +1,4 @@
-"""Reads once a second what servers report as Prometheus text, under one name for vLLM and Triton."""
+"""Reads the servers' Prometheus metrics once a second, with common names for vLLM and Triton."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from harness.wire.remote_backend import Link
 
 PERIOD_S = 1.0
 TIMEOUT_S = 2.0
-"""Time of one reading. The run does not wait for it."""
+"""Time limit of one reading. The run does not wait for it."""
 
 GAUGES: Mapping[str, tuple[str, ...]] = {
     "running_requests": ("vllm:num_requests_running",),
@@ -29,11 +29,11 @@ COUNTERS: Mapping[str, tuple[str, ...]] = {
     "inferences": ("nv_inference_count",),
     "executions": ("nv_inference_exec_count",),
 }
-"""Column of server.csv -> the servers' names of it. Values of several models, engines and servers are added."""
+"""Column of server.csv -> the servers' names for it. Values of several models, engines and servers are added."""
 SHARES = ("kv_cache_share", "gpu_share")
-"""Columns of which several values are not added: the largest one counts."""
+"""Columns whose values are not added: the largest value counts."""
 
-NO_PAGE = "over gRPC there is no page of metrics: name it with --server-metrics"
+NO_PAGE = "gRPC has no page of metrics: give its address with --server-metrics"
 
 _COLUMNS = {name: column for column, names in {**GAUGES, **COUNTERS}.items() for name in names}
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})? +([^ ]+)(?: +-?\d+)?")
@@ -41,7 +41,7 @@ _OK = 200
 
 
 def parse(text: str) -> dict[str, float]:
-    """Returns values by column, and nothing for other metrics. Raises a ValueError if a value is not a number."""
+    """Returns values by column; skips all other metrics. Raises a ValueError if a value is not a number."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         sample = _SAMPLE.fullmatch(line.strip())
@@ -61,8 +61,8 @@ def _add(row: dict[str, float], column: str, value: float) -> None:
 class ServerMetrics:
     """Adds a row to `rows` with each `look`, on one thread.
 
-    absent: the reason for a missing row; empty if the row exists. Servers whose first reading fails are not asked again.
-    A later reading that fails leaves out its row.
+    absent: why there are no rows; empty if there are. If the first reading fails, the servers are not read again.
+    If a later reading fails, its row is left out.
     """
 
     def __init__(self, servers: Sequence[Server]) -> None:

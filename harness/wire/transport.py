@@ -1,4 +1,4 @@
-"""Chooses what carries requests, by the scheme of --url: HTTP/1.1 or gRPC."""
+"""Chooses the transport of requests, HTTP/1.1 or gRPC, by the scheme of --url."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -11,10 +11,10 @@ from harness.wire.grpc.calls import Calls
 
 
 class Transport(Protocol):
-    """Many requests in flight: what Flights does over HTTP/1.1, and Calls over gRPC.
+    """Many requests in flight: Flights over HTTP/1.1, or Calls over gRPC.
 
-    One thread calls `submit`, one calls `turn`, which may be the same. Each flight comes back from one `turn`, with
-    a reply or an error.
+    One thread calls `submit`, and the same or a different thread calls `turn`. Each flight is returned by one `turn`,
+    with a reply or an error.
     """
 
     waited: int
@@ -50,7 +50,7 @@ def transport(
     resend: bool = True,
     reader: Callable[[], StreamReader] | None = None,
 ) -> Transport:
-    """The transport to servers that are all of one scheme, opened. Parameters as Flights'."""
+    """Returns an open transport to servers, which all have the same scheme. Parameters: see Flights."""
     if servers[0].address.grpc:
         return Calls(servers, connections, encode, timeout_s)
     return Flights(servers, connections, encode, timeout_s, resend=resend, reader=reader)

@@ -300,7 +300,7 @@ TEXTS = [
         "a second verdict",
         "{",
         '{"verdict": "INVALID", ',
-        "stands there twice",
+        "appears twice",
     ),
     ("server", "config.yaml", "queries", "queries: 700", "queries: 9000", "queries is 9000"),
     ("server", "config.yaml", "device", "device: cpu", "device: cuda", "device is cuda"),

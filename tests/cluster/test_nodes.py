@@ -73,15 +73,15 @@ def test_names_that_are_none(text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"url": ["http://127.0.0.1:1"]}, "--nodes and --url both name what answers"),
+        ({"url": ["http://127.0.0.1:1"]}, "--nodes and --url both set where the answers come from"),
         ({"nodes": "a:1", "instances": 2, "threads": 1}, "--instances and --threads are set where"),
         ({"connections": 3}, "--connections apply to --url"),
         ({"dispatch": "deadline", "slo": "p99=1s"}, "--dispatch and --batch-wait"),
         ({"qdl": True}, "--qdl"),
         ({"nodes": "ray://a"}, "add --node-count N"),
-        ({"node_count": 2}, "--node-count is of --nodes ray://HEAD"),
-        ({"transport": "actor"}, "--transport is of --nodes ray://HEAD"),
-        ({"backend": "kserve"}, "--backend kserve asks servers: drop --nodes"),
+        ({"node_count": 2}, "--node-count applies to --nodes ray://HEAD"),
+        ({"transport": "actor"}, "--transport applies to --nodes ray://HEAD"),
+        ({"backend": "kserve"}, "--backend kserve needs servers: drop --nodes"),
         ({"models": "set.yaml"}, "--models: nodes have one model each"),
     ],
 )

@@ -110,7 +110,7 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
             parse_input_shape,
             "ids=1xseq",
             (
-                f"'ids=1xseq' {SHAPE} with numbers, e.g. ids=1x64; the size of a named dimension counts in "
+                f"'ids=1xseq' {SHAPE} with numbers, e.g. ids=1x64; the size of a named dimension applies to "
                 "every input that has it"
             ),
         ),
@@ -280,9 +280,9 @@ _SET = {"models": Path("set.yaml"), "mode": "performance"}
             {**_SET, "model": "x.onnx", "dataset": "digits"},
             "--models names each model with its data, and --model and --dataset belong to one model: drop them",
         ),
-        ({**_SET, "scenario": "offline"}, "--models asks for a model at each arrival, which offline does not have: --scenario server"),
-        ({**_SET, "mode": "both"}, "--models measures speed, and has no score for several models: --mode performance"),
-        ({**_SET, "max_batch": 4}, "--max-batch 4: queries that wait ask for different models: drop it with --models"),
+        ({**_SET, "scenario": "offline"}, "--models chooses a model at each arrival, and offline has no arrivals: add --scenario server"),
+        ({**_SET, "mode": "both"}, "--models measures speed, and several models have no common score: add --mode performance"),
+        ({**_SET, "max_batch": 4}, "--max-batch 4: waiting queries may need different models: drop it with --models"),
         ({**_SET, "pin": True}, "--pin applies to one model: drop it with --models"),
     ],
 )  # fmt: skip

@@ -142,11 +142,11 @@ def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: 
     (tmp_path / "run").mkdir()
     (tmp_path / "run/a.json").write_text("{}")
     assert refusal(files.read_json, tmp_path / "a.json", "bricks") == (
-        f"{tmp_path} is not a folder of `bricks`, the folders in it are: {tmp_path / 'run'}: name one "
+        f"{tmp_path} is not a folder of `bricks`, but contains folders: {tmp_path / 'run'}: name one "
         "of them"
     )
     told = refusal(files.read_json, tmp_path / "a.json")
-    assert told.endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
+    assert told.endswith(f"but contains runs: {tmp_path / 'run'}: name one of them")
     assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("there is no such folder")
 
 
@@ -165,5 +165,5 @@ def test_the_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
     run = tmp_path / "points/50"
     run.mkdir(parents=True)
     (run / "a.json").write_text("{}")
-    with pytest.raises(ConfigError, match=rf"is not a run's folder, the runs in it are: {run}: "):
+    with pytest.raises(ConfigError, match=rf"is not a run's folder, but contains runs: {run}: "):
         files.read_json(tmp_path / "a.json")

@@ -44,7 +44,7 @@ def schedule(folder: Path, queries: int = 700, every_ns: int = 2_000_000) -> Pat
             ("1e300\n", "line 1: '1e300' is too large"),
             (
                 "arrival,sample\n0,1\n1,999\n",
-                "asks for sample 999: the performance run holds samples 0 to 499",
+                "sample 999 is not in memory: the performance run holds samples 0 to 499",
             ),
             ("0\n\0\n", "is not a time"),
         ),

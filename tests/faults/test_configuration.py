@@ -167,7 +167,7 @@ def test_a_configuration_that_is_none_is_one_line(content: str, told: str, tmp_p
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("*.Server.target_qps=5\n", "is not 'model.Scenario.key = value' with spaces round '='"),
+        ("*.Server.target_qps=5\n", "is not 'model.Scenario.key = value' with spaces around '='"),
         ("*.server.target_qps = 5\n", "scenario 'server' is not known to LoadGen: write Server"),
         ("*.Server.target_qsp = 5\n", "unknown key 'target_qsp': did you mean 'target_qps'?"),
         ("*.Server.min_duration = 1000\n", "official runs need at least 600000 ms"),

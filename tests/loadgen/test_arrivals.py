@@ -155,7 +155,7 @@ def test_a_trace_gives_times_and_its_requests_are_the_samples(tmp_path: Path) ->
     assert found.load(2).query_count == 2
     days = "Timestamp,Request tokens,Response tokens\n0,1,1\n700000,1,1\n"
     assert problems(tmp_path, days) == [
-        "FILE line 3: more than seven days after the first: cut the file"
+        "FILE line 3: more than seven days after the first: shorten the file"
     ]
 
 
@@ -182,13 +182,13 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("", [f"FILE has no arrivals: {ADVICE}, one a line"]),
-        ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one a line"]),
+        ("", [f"FILE has no arrivals: {ADVICE}, one per line"]),
+        ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one per line"]),
         ("0\n1\n0.5\n", ["FILE line 3: earlier than line 2: sort the file by time"]),
         ("0\n-1\n", ["FILE line 2: '-1' is negative: times count up from 0"]),
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
-        ("0\n8e5\n", ["FILE line 2: more than seven days after the first: cut the file"]),
+        ("0\n8e5\n", ["FILE line 2: more than seven days after the first: shorten the file"]),
         ("0s,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
         ("0\n1,1\n", [f"FILE line 2: has 2 columns, expected 1: arrival[,sample]; {COMMA}"]),
         ("0,1,2\n", [f"FILE line 1: has 3 columns, expected 2: arrival[,sample]; {COMMA}"]),
@@ -201,7 +201,7 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
             [f"FILE line 1: '1.0' is not a sample: write its dataset index, from 0; {COMMA}"],
         ),
         ("0\narrival\n", [f"FILE line 2: 'arrival' is not a time: {ADVICE}"]),
-        (b"\xff\xfe0\n", [f"FILE is not text: {ADVICE}, one arrival a line"]),
+        (b"\xff\xfe0\n", [f"FILE is not text: {ADVICE}, one arrival per line"]),
         (
             "x\n" * 10,
             [
@@ -218,7 +218,7 @@ def test_problems_of_a_file_are_reported_by_line(
 
 
 def test_a_path_that_is_no_file_is_one_line(tmp_path: Path) -> None:
-    advice = "pass a file with one arrival time a line"
+    advice = "pass a file with one arrival time per line"
     for path, expected in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
         with pytest.raises(ConfigError, match=f"^--arrivals {path} {expected}: {advice}$"):
             arrivals.read(path)
@@ -228,9 +228,9 @@ def test_too_many_arrivals_and_too_large_a_file_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrivals, "MOST_ARRIVALS", 2)
-    assert problems(tmp_path, "0\n0\n0\n") == ["FILE has more than 2 arrivals: cut it"]
+    assert problems(tmp_path, "0\n0\n0\n") == ["FILE has more than 2 arrivals: shorten it"]
     monkeypatch.setattr(arrivals, "LARGEST_BYTES", 3)
-    assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: cut it"]
+    assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: shorten it"]
 
 
 def test_a_verbs_own_duration_does_not_contradict_arrivals(
@@ -298,7 +298,7 @@ def test_queries_takes_the_first_arrivals_and_at_most_all(tmp_path: Path) -> Non
 
 def test_a_sample_outside_of_memory_is_refused(tmp_path: Path) -> None:
     found = arrivals.read(written(tmp_path, "# two\n0s,5\n\n1s,20\n"))
-    message = "line 4: asks for sample 20: the performance run holds samples 0 to 19 \\(--performance-count\\)"
+    message = "line 4: sample 20 is not in memory: the performance run holds samples 0 to 19 \\(--performance-count\\)"
     with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
         found.put(plan("server", query_count=2), tmp_path)
     found.put(plan("server", query_count=1), tmp_path)  # the second is not asked for
@@ -337,7 +337,7 @@ def test_samples_outside_of_memory_are_refused_before_the_run(
     assert printed == [
         f"{path}: 2 more lines like these"
         if line is None
-        else f"{path} line {line}: asks for sample {line - 1}: the performance run holds "
+        else f"{path} line {line}: sample {line - 1} is not in memory: the performance run holds "
         f"samples 0 to {(count or 0) - 1} (--performance-count)"
         for line in expected
     ]
@@ -433,9 +433,9 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("ramp --rate 5", ["--rate has 1 rate, ramp takes 2"]),
-        ("steps --rate 5", ["--rate has 1 rate, steps takes 2 or more"]),
-        ("constant --rate 1,500", ["--rate has 2 rates, constant takes 1"]),
+        ("ramp --rate 5", ["--rate has 1 rate, ramp needs 2"]),
+        ("steps --rate 5", ["--rate has 1 rate, steps needs 2 or more"]),
+        ("constant --rate 1,500", ["--rate has 2 rates, constant needs 1"]),
         ("gamma --rate 5", ["gamma needs --cv"]),
         ("constant --rate 5 --cv 2", ["--cv belongs to gamma: drop it for constant"]),
         (

@@ -43,11 +43,11 @@ def test_a_correct_file_is_returned_unchanged(tmp_path: Path) -> None:
         ("*.Server.target_qp = 20", "unknown key 'target_qp': did you mean 'target_qps'?"),
         (
             "*.Server.target_qps=20",
-            "'*.Server.target_qps=20' is not 'model.Scenario.key = value' with spaces round '='",
+            "'*.Server.target_qps=20' is not 'model.Scenario.key = value' with spaces around '='",
         ),
         (
             "*.Server.target_qps = 20 30",
-            "'*.Server.target_qps = 20 30' is not 'model.Scenario.key = value' with spaces round '='",
+            "'*.Server.target_qps = 20 30' is not 'model.Scenario.key = value' with spaces around '='",
         ),
         ("target_qps = 20", "'target_qps' is not model.Scenario.key, e.g. *.Server.target_qps"),
         (
@@ -135,7 +135,7 @@ def test_loadgen_accepts_every_line_without_a_problem(line: str, tmp_path: Path)
 def test_all_wrong_lines_are_reported_at_once(tmp_path: Path) -> None:
     text = "a=1\n*.Server.target_qps = 5\n*.serve.target_qp = 5\n"
     assert problems(tmp_path, text) == [
-        "1: 'a=1' is not 'model.Scenario.key = value' with spaces round '='",
+        "1: 'a=1' is not 'model.Scenario.key = value' with spaces around '='",
         "3: scenario 'serve' is not known to LoadGen: write Server",
         "3: unknown key 'target_qp': did you mean 'target_qps'?",
     ]
@@ -187,7 +187,7 @@ def test_a_rate_for_another_model_keeps_the_calibrated_one(name: str, tmp_path: 
     ("slo", "lines"),
     [
         ("p99=15ms", ["*.Server.target_latency = 15"]),
-        ("p99=500us", ["# p99=500us: LoadGen reads whole ms, so the bound of the rules holds"]),
+        ("p99=500us", ["# p99=500us: LoadGen reads whole ms, so the bound of the rules applies"]),
         (
             "p99.9=2s",
             ["*.Server.target_latency = 2000", "*.Server.target_latency_percentile = 99.9"],
@@ -213,10 +213,10 @@ def test_the_file_of_a_peak_under_slos_of_tokens_has_their_bounds(tmp_path: Path
         "# found",
         "*.Server.target_qps = 3.250000",
         "*.Server.use_token_latencies = 1",
-        "# p99=5s: LoadGen judges tokens in place of it",
+        "# p99=5s: LoadGen judges tokens instead",
         "*.Server.ttft_latency = 2000",
         "*.Server.tpot_latency = 200",
-        "# tpot:p99.9=1500us: LoadGen reads whole ms, so the bound of the rules holds",
+        "# tpot:p99.9=1500us: LoadGen reads whole ms, so the bound of the rules applies",
         "*.Server.target_latency_percentile = 99.9",
     ]
     load = official_load("server", "resnet50", str(path), 100, 100)

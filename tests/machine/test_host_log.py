@@ -211,8 +211,8 @@ def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[s
     ("row", "said"),
     [
         ("3,1,5", "line 3 has more cells than the first line has columns"),
-        ("3,warm", "line 3: celsius is 'warm', no number"),
-        ("3.5,1", "line 3: wall_ns is '3.5', no number"),
+        ("3,warm", "line 3: celsius is 'warm', not a number"),
+        ("3.5,1", "line 3: wall_ns is '3.5', not a number"),
         (",1", "line 3 has no wall_ns"),
     ],
 )

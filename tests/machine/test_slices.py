@@ -41,8 +41,8 @@ def test_this_kernel_shortens_it_or_says_why_not() -> None:
     [
         (0, PermissionError(1, "Operation not permitted"), 0, "Operation not permitted"),
         (0, AttributeError("syscall"), 0, "only Linux has it"),
-        (0, None, 3_000_000, "has one slice for all threads, Linux 6.12 and later one for each"),
-        (1, None, 0, "the thread is a real-time one, which has no slice"),
+        (0, None, 3_000_000, "has one slice for all threads, Linux 6.12 and later one per thread"),
+        (1, None, 0, "the thread is a real-time thread, which has no slice"),
         (3, None, SLICE_NS, ""),
     ],
 )

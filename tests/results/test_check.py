@@ -287,7 +287,7 @@ def test_a_folder_of_runs_names_its_newest(
     Path("results/latest").symlink_to("run-4")
     for words in (["check", "results"], ["report", "results"], ["--config", "results"]):
         assert refuses(*words).endswith(
-            "results is not a run's folder, the runs in it are: results/run-2, results/run-3, "
+            "results is not a run's folder, but contains runs: results/run-2, results/run-3, "
             "results/run-4 and 2 more: name one of them"
         )
 
@@ -297,7 +297,7 @@ def test_a_key_that_stands_twice_in_a_file_is_named(run: Path, name: str) -> Non
     """Bug: `{"verdict": "INVALID", ..., "verdict": "VALID"}` agreed with the files."""
     text = (run / name).read_text()
     (run / name).write_text(text.replace("{", '{"verdict": "INVALID", "verdict": "VALID", ', 1))
-    with pytest.raises(ConfigError, match="'verdict' stands there twice"):
+    with pytest.raises(ConfigError, match="'verdict' appears twice"):
         check(run)
 
 

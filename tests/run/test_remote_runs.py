@@ -189,7 +189,11 @@ def test_what_a_user_gets_wrong_is_one_line_each(
         ),
         *("--instances", "2", "--insecure"),
     )
-    for part in ("appears twice", "--instances apply to models on this machine", "no --url is one"):
+    for part in (
+        "appears twice",
+        "--instances apply to models on this machine",
+        "no --url uses them",
+    ):
         assert part in several
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     header = ("--header", "Authorization=env:NO_SUCH_TOKEN")

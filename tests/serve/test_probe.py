@@ -151,7 +151,7 @@ def test_a_server_of_no_known_protocol_is_told(prints: Said) -> None:
     [
         ("http://127.0.0.1:1", "cannot be reached: Connection refused"),
         ("127.0.0.1:8000", "is not a server URL"),
-        ("http://user:secret@127.0.0.1", "the URL holds a password"),
+        ("http://user:secret@127.0.0.1", "the URL contains a password"),
         ("http://no-such-host.invalid", "cannot be resolved"),
     ],
 )

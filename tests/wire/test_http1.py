@@ -174,7 +174,7 @@ def test_a_version_that_url_and_path_have_stands_once(prefix: str, path: str, wh
 def test_a_compressed_reply_is_refused_by_its_name(coding: bytes, how: bytes) -> None:
     with pytest.raises(
         EncodedReply,
-        match=rf"answered 200 with Content-Encoding: '{coding.decode()}', and the client reads no",
+        match=rf"answered 200 with Content-Encoding: '{coding.decode()}', but the client cannot read",
     ):
         fed(b"HTTP/1.1 200 OK\r\ncontent-encoding: %b\r\n%b\r\n\r\n" % (coding, how), [])
 

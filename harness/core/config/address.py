@@ -1,4 +1,4 @@
-"""Parses server addresses, and finds whether a server is on this machine or in a private network."""
+"""Parses server addresses, and checks whether a server is on this machine or in a private network."""
 
 import ipaddress
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Address(NamedTuple):
     """The address at which a server listens."""
 
     host: str
-    """Name or address; of `http+unix` the path of the socket."""
+    """Name or address; the socket's path for `http+unix`."""
     port: int
     """0 for a Unix socket."""
     prefix: str = ""
@@ -25,7 +25,7 @@ class Address(NamedTuple):
 
     @property
     def transport(self) -> str:
-        """The transport as BackendSetup has it: http or grpc."""
+        """The value for BackendSetup.transport: http or grpc."""
         return "grpc" if self.grpc else "http"
 
     @property
@@ -46,7 +46,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Raises ValueError with what is wrong."""
+    """Parses a server URL. Raises a ValueError that describes the fault."""
     learn_from_urls([text])
     parts = urlsplit(text)
     if parts.scheme != "http+unix":
@@ -55,7 +55,7 @@ def parse_address(text: str) -> Address:
         path = unquote(parts.netloc + parts.path)
         if not path.startswith("/") or path.endswith("/"):
             raise ValueError(
-                f"{text!r} names no socket by an absolute path, e.g. http+unix:///run/server.sock"
+                f"{text!r} has no absolute path of a socket, e.g. http+unix:///run/server.sock"
             )
         return Address(path, 0, unix=True)
     is_grpc = parts.scheme in _GRPC
@@ -66,7 +66,9 @@ def parse_address(text: str) -> Address:
     if not (is_grpc or parts.scheme in _PORTS) or not parts.hostname:
         raise ValueError(f"{text!r} is not a server URL, e.g. http://127.0.0.1:8000")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("the URL holds a password: give it by --header Authorization=env:NAME")
+        raise ValueError(
+            "the URL contains a password: pass it with --header Authorization=env:NAME"
+        )
     if parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a query or a fragment: give the server's address alone")
     if is_grpc:
@@ -87,7 +89,7 @@ def _check_port(text: str, parts: SplitResult) -> None:
 
 
 def is_private(peer: str) -> bool:
-    """Whether an IP address, or '' of a Unix socket, is this machine's or of a private network."""
+    """Returns whether an IP address, or '' for a Unix socket, belongs to this machine or a private network."""
     if not peer:
         return True
     address = ipaddress.ip_address(peer.partition("%")[0])

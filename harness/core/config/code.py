@@ -1,6 +1,6 @@
 """Lists the code that a configuration names: plug-ins of the user, a hook, programs of meters.
 
-A configuration that was read from a file runs no such code before the user has named it, too.
+If a configuration was read from a file, its code does not run before the user has named it with --trust, too.
 """
 
 import re
@@ -14,7 +14,7 @@ from harness.core.files import sha256
 from harness.core.registry import is_code
 
 TRUST = "--trust"
-"""The option in which the user names code."""
+"""The option with which the user names code."""
 
 PROGRAM_METERS = ("command", "ptdaemon")
 """Meters whose argument names a program."""
@@ -37,19 +37,20 @@ class Code(NamedTuple):
 
 
 _FILE = re.compile(r"([^=]*\.py)((?::.*)?)")
-"""A Python file, with what follows it in the name of a plug-in."""
+"""A Python file, and the rest of a plug-in's name after it."""
 
 
 def absolute(name: str) -> str:
-    """The name with the absolute path of its Python file: a folder's relative path is of the working
-    directory, and the user must see which file that is.
+    """Returns the name with the absolute path of its Python file.
+
+    A relative path starts at the working directory, and the user must see which file that is.
     """
     match = _FILE.fullmatch(name)
     return f"{Path(match[1]).absolute()}{match[2]}" if match else name
 
 
 def is_trusted(name: str, trusted: Collection[str]) -> bool:
-    """Whether a name of --trust is the same file, however its path is written."""
+    """Returns whether a name of --trust is the same file, however its path is written."""
     return _resolved(name) in map(_resolved, trusted)
 
 
@@ -59,13 +60,13 @@ def _resolved(name: str) -> str:
 
 
 def values_of(config: RunOptions) -> dict[str, Any]:
-    """The values of a configuration that may name code, by field."""
+    """Returns the values of a configuration that may name code, by field."""
     fields = ("backend", "dataset", "metric", "hook", "meter", "plugin_sha256")
     return {field: getattr(config, field) for field in fields}
 
 
 def named(values: Mapping[str, Any]) -> Iterator[Code]:
-    """values: of a RunConfig, by field; those that are missing name nothing."""
+    """Yields the code that the values name. values: by field of a RunConfig; fields may be missing."""
     for kind in ("backend", "dataset", "metric"):
         name = values.get(kind)
         if name is not None and is_code(name):
@@ -78,7 +79,7 @@ def named(values: Mapping[str, Any]) -> Iterator[Code]:
 
 
 def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """(file, SHA-256) of each Python file that the values name; a file that cannot be read is left out."""
+    """Returns (file, SHA-256) of each Python file that the values name; skips files that do not exist."""
     found = {}
     for code in named(values):
         if code.file is not None and code.file.is_file():
@@ -87,7 +88,7 @@ def digests(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) -> list[str]:
-    """One line for each piece of code that the values name and the user does not.
+    """Returns one line per piece of code that the values name and the user does not.
 
     source: the file or folder that the values come from. trusted: names of --trust.
     """
@@ -100,13 +101,13 @@ def untrusted(source: str, values: Mapping[str, Any], trusted: Collection[str]) 
 
 
 def trust_options(*configurations: Mapping[str, Any]) -> list[str]:
-    """`--trust NAME` for each piece of code that one of the configurations names, for a command line."""
+    """Returns the words `--trust NAME` of a command line for all code that the configurations name."""
     names = dict.fromkeys(code.name for values in configurations for code in named(values))
     return [word for name in names for word in (TRUST, name)]
 
 
 def announcement(source: str, values: Mapping[str, Any]) -> str:
-    """Lines that say which code of the source runs now, and which file is not as it was in that run."""
+    """Returns a line per piece of code that runs now, with a note if its file has changed since that run."""
     before = dict(values.get("plugin_sha256") or ())
     now = dict(digests(values))
     lines = []

@@ -1,6 +1,6 @@
 """Turns the fields of a dataclass into options: one schema for the command line and for YAML files.
 
-The metadata of a field holds its help and its parser, which turns text into the value or raises a
+A field's metadata contains its help and its parser. The parser turns text into the value or raises a
 ValueError with a sentence. A scalar of a YAML file goes through the same parser, so both sources
 accept and refuse the same values.
 """
@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 
 
 def user_path(text: str | Path) -> Path:
-    """The path with ~ and ~NAME expanded, which a shell leaves alone in --option=~/x.
+    """Returns the path with ~ and ~NAME expanded, because a shell does not expand --option=~/x.
 
     An empty text is refused: Path('') is the working directory, and an unset shell variable is empty.
     """
@@ -27,7 +27,7 @@ def user_path(text: str | Path) -> Path:
 
 
 def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with `user_path` applied to every path."""
+    """Returns the values with `user_path` applied to every path."""
     return {k: user_path(v) if isinstance(v, Path) else v for k, v in values.items()}
 
 
@@ -45,17 +45,17 @@ def option(
     level: Literal["basic", "expert"] = "basic",
     visible: bool = True,
 ) -> Any:
-    """A dataclass field that is also an option.
+    """Returns a dataclass field that is also an option.
 
-    name: the key in a file, which also names the flag; default: the field's name.
-    parse: text -> value, or a ValueError with a sentence that follows "--flag: ".
-    choices: the values that are allowed, where there are few.
+    name: the key in a file, and the source of the flag's name; default: the field's name.
+    parse: turns text into the value, or raises a ValueError with a sentence that follows "--flag: ".
+    choices: the allowed values, if there are few.
     many: the option may be repeated; the field is a tuple, () by default.
-    flag: the option takes no value; the field is a bool, False by default.
-    group: title of the `--help` section that begins with this option. "": the section is the dataclass's
-        GROUP, or goes on.
-    level: `--help` has the basic options, `--help-all` the expert ones, too.
-    visible: the option has a flag; without one it exists in files only.
+    flag: the option has no value; the field is a bool, False by default.
+    group: title of the `--help` section that begins with this option. "": the previous section continues;
+        the first section has the dataclass's GROUP as title.
+    level: `--help` shows basic options, `--help-all` also expert options.
+    visible: the option has a flag; otherwise it exists in files only.
     """
     if many or flag:
         default = () if many else False
@@ -77,7 +77,7 @@ def option(
 
 
 def resolved(parse: Callable[[str], Any] = str) -> Any:
-    """A field that a run resolves and writes into its config.yaml. It has no flag."""
+    """Returns a field that a run resolves and writes into its config.yaml. It has no flag."""
     return option("", parse=parse, visible=False)
 
 
@@ -92,7 +92,7 @@ def flag_name(key: str) -> str:
 def parse_values(
     schema: type, raw: Mapping[str, object], source: str, problems: list[str]
 ) -> dict[str, Any]:
-    """Text or YAML scalars by option key -> values by field. Appends problems, raises none."""
+    """Parses text or YAML scalars by option key into values by field. Appends problems instead of raising."""
     fields = {option_key(f): f for f in dataclasses.fields(schema)}
     values: dict[str, Any] = {}
     for key, value in raw.items():

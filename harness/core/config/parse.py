@@ -17,29 +17,29 @@ from harness.core.units import parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
-"""One query in ten minutes: a slower run would not end."""
+"""One query in ten minutes. A slower run would not end."""
 
 LONGEST_SEQUENCE = 1_000_000
 
 MOST_RUNS = 1000
-"""Largest count of an option that makes runs, e.g. --repeats."""
+"""Largest value of an option that sets a number of runs, e.g. --repeats."""
 
 HUB = "hf:"
 """Prefix of a --model or --data-dir that is a name on the HuggingFace Hub, not a path."""
 
 
 class Slo(NamedTuple):
-    """A bound on a percentile of the latencies of queries, or of a time of tokens."""
+    """A bound on a percentile of the query latency or of a token time."""
 
     percentile: float
     """In (0, 1), e.g. 0.99."""
     bound_ns: int
     of: str = ""
-    """ttft, tpot or itl of the answers of a language model; "" for the latency of queries."""
+    """ttft, tpot or itl for the answers of a language model; "" for the query latency."""
 
     @property
     def name(self) -> str:
-        """What is bounded: 'p99', 'ttft:p99'."""
+        """The bounded quantity: 'p99', 'ttft:p99'."""
         return f"{self.of}{':' if self.of else ''}p{self.percentile * 100:.10g}"
 
     def __str__(self) -> str:
@@ -49,14 +49,14 @@ class Slo(NamedTuple):
 class Endpoint(NamedTuple):
     host: str
     port: int
-    """0 stands for any free port."""
+    """0 for any free port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_endpoint(text: str, example: str = "127.0.0.1:9464") -> Endpoint:
-    """'127.0.0.1:9464', '[::1]:9464'. example: for the message."""
+    """Parses '127.0.0.1:9464', '[::1]:9464'. example: for the message."""
     match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^:\s\[\]]+)):(\d{1,5})", text.strip(), re.ASCII)
     if match is None or int(match[3]) > 65_535:
         raise ValueError(f"{text!r} is not an address: write HOST:PORT, e.g. {example}")
@@ -72,14 +72,14 @@ class LoadHosts:
 
     count: int
     addresses: tuple[Endpoint, ...] = ()
-    """Addresses of the hosts on other machines; empty for processes of this machine."""
+    """Addresses of hosts on other machines; empty for processes on this machine."""
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses)) or str(self.count)
 
 
 def parse_load_hosts(text: str) -> LoadHosts:
-    """'4': processes on this machine; '10.0.0.1:7100,10.0.0.2:7100': hosts on other ones."""
+    """Parses '4', processes on this machine, or '10.0.0.1:7100,10.0.0.2:7100', hosts on other machines."""
     if ":" not in text:
         return LoadHosts(positive(MOST_LOAD_HOSTS)(text))
     addresses = tuple(parse_endpoint(part, "10.0.0.1:7100") for part in text.split(","))
@@ -91,7 +91,7 @@ def parse_load_hosts(text: str) -> LoadHosts:
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
-    """An http or https URL of a host, without a fragment and without a user: that would be stored and shown."""
+    """Parses an http or https URL of a host and drops its fragment. Refuses a user, who would be stored and shown."""
     learn_from_urls([text])
     wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
     try:
@@ -105,12 +105,12 @@ def parse_http_url(text: str, noun: str, example: str) -> str:
 
 
 def parse_server(text: str) -> str:
-    """'http://127.0.0.1:8000', 'https://host/prefix', 'http+unix:///run/server.sock', 'grpc://127.0.0.1:8001', 'grpcs://'."""
+    """Parses a server URL with the scheme http, https, http+unix, grpc or grpcs, e.g. 'grpc://127.0.0.1:8001'."""
     return str(parse_address(text.strip()))
 
 
 def parse_metrics_page(text: str) -> str:
-    """'http://127.0.0.1:8002' -> 'http://127.0.0.1:8002/metrics'; a given path stays."""
+    """Parses 'http://127.0.0.1:8002' -> 'http://127.0.0.1:8002/metrics'; keeps the URL's path if it has one."""
     address = parse_address(text.strip())
     if address.grpc:
         raise ValueError(f"{text!r} is not a page: give its address with http://")
@@ -120,12 +120,12 @@ def parse_metrics_page(text: str) -> str:
 LOCAL_NODES = "local:"
 RAY_NODES = "ray://"
 RAY_CLIENT_PORT = 10001
-"""Port of `ray start --head`, if --nodes names none."""
+"""Port of `ray start --head`, used if --nodes has no port."""
 MOST_NODES = 1000
 
 
 def parse_nodes(text: str) -> str:
-    """'local:4', '10.0.0.1:7000,10.0.0.2:7000', 'ray://10.0.0.1', 'ray://10.0.0.1:10001'."""
+    """Parses 'local:4', '10.0.0.1:7000,10.0.0.2:7000', 'ray://10.0.0.1', 'ray://10.0.0.1:10001'."""
     text = text.strip()
     if text.startswith(RAY_NODES):
         head = text.removeprefix(RAY_NODES)
@@ -150,7 +150,7 @@ _HARNESS_HEADERS = ("host", "content-length", "transfer-encoding", "connection")
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    """'Authorization=env:TOKEN' -> ('Authorization', 'env:TOKEN'). The value itself stays in the environment."""
+    """Parses 'Authorization=env:TOKEN' -> ('Authorization', 'env:TOKEN'). The value stays in the environment."""
     name, found, source = text.partition("=")
     if not _HEADER.fullmatch(name) or not found:
         raise ValueError(f"{text!r} is not a header: write NAME=env:VARIABLE")
@@ -158,19 +158,19 @@ def parse_header(text: str) -> tuple[str, str]:
         raise ValueError(f"{name} is set by the harness")
     if not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*", source):
         raise ValueError(
-            f"the value of {name} is not from the environment, where no result stores it: write "
+            f"the value of {name} must come from the environment, so that no result stores it: write "
             f"{name}=env:VARIABLE"
         )
     return name, source
 
 
 def parse_gateway(text: str) -> str:
-    """'http://127.0.0.1:9091'."""
+    """Parses 'http://127.0.0.1:9091'."""
     return parse_http_url(text, "a Pushgateway", "http://127.0.0.1:9091")
 
 
 def parse_slo(text: str) -> Slo:
-    """'p99=15ms', 'ttft:p99=2s'."""
+    """Parses 'p99=15ms', 'ttft:p99=2s'."""
     match = re.fullmatch(r"(?:(ttft|tpot|itl):)?p(\d+(?:\.\d+)?)=(\S+)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms")
@@ -184,22 +184,22 @@ def parse_slo(text: str) -> Slo:
 
 
 def parse_slos(text: str) -> tuple[Slo, ...]:
-    """Parses SLOs as a result stores them: 'ttft:p99=2s tpot:p99=200ms'."""
+    """Parses SLOs from a result: 'ttft:p99=2s tpot:p99=200ms'."""
     return tuple(parse_slo(word) for word in text.split())
 
 
 def leading(slos: Sequence[Slo]) -> Slo | None:
-    """The bound on the latency of queries, of several the one on the highest percentile; None without one."""
+    """Returns the SLO on the query latency with the highest percentile; None without one."""
     return max((slo for slo in slos if not slo.of), key=lambda slo: slo.percentile, default=None)
 
 
 def searched(slos: Sequence[Slo]) -> Slo | None:
-    """The SLO that sizes the runs of a search: `leading`, else the SLO on the highest percentile."""
+    """Returns the SLO that sizes the runs of a search: `leading`, else the SLO with the highest percentile."""
     return leading(slos) or max(slos, key=lambda slo: slo.percentile, default=None)
 
 
 def parse_scenario(text: str) -> str:
-    """'server', and MLPerf's own spelling 'Server', 'SingleStream'."""
+    """Parses 'server', and MLPerf's spelling 'Server', 'SingleStream'."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text).lower()
     if name not in SCENARIOS:
         raise ValueError(f"no scenario named {text!r}: choose from {', '.join(SCENARIOS)}")
@@ -214,7 +214,7 @@ def parse_positive_duration_ns(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Queries/s or samples/s, more than 0."""
+    """Parses queries/s or samples/s, more than 0."""
     try:
         rate = float(_without_thousands(text))
     except ValueError:
@@ -227,9 +227,9 @@ def parse_rate(text: str) -> float:
 
 
 def _without_thousands(text: str) -> str:
-    """'20,000' -> '20000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
+    """Returns '20000' for '20,000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
 
-    Returns text that they refuse, too, for spellings that only Python reads: 1_000, other digits than 0-9.
+    For spellings that only Python reads (1_000, digits other than 0-9) it returns a text that they refuse, too.
     """
     if "_" in text or not text.isascii():
         return f"not a number: {text!r}"
@@ -255,7 +255,7 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
 
 
 def _whole(text: str) -> int:
-    """A ValueError for other texts, also for 0310, 0x20 and 1e3, and then says what to write."""
+    """Parses a whole number. Raises a ValueError for other texts, which suggests a spelling for 0310, 0x20 and 1e3."""
     plain = _without_thousands(text).strip()
     if re.fullmatch(r"[+-]?(0|[1-9]\d{0,99})", plain):
         return int(plain)
@@ -270,11 +270,11 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Size of an open dimension in advice: most texts, images and volumes may be so long or wide."""
+"""Size of an open dimension in advice; most texts, images and volumes may have this size."""
 
 
 def parse_device(text: str) -> str:
-    """cpu, cuda, or cuda:0,1."""
+    """Parses cpu, cuda, or cuda:0,1."""
     kind, colon, numbers = text.strip().partition(":")
     words = numbers.split(",")
     plain = all(re.fullmatch("0|[1-9][0-9]*", word) for word in words)
@@ -287,20 +287,20 @@ def parse_device(text: str) -> str:
 
 
 def each_device(device: str) -> list[str]:
-    """cuda:0,1 -> cuda:0 and cuda:1."""
+    """Splits cuda:0,1 into cuda:0 and cuda:1."""
     kind, _, numbers = device.partition(":")
     return [f"{kind}:{number}" for number in numbers.split(",")] if numbers else [device]
 
 
 def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """'ids=1x128' -> ('ids', (1, 128)): the shape of one sample, with its batch dimension of 1."""
+    """Parses 'ids=1x128' -> ('ids', (1, 128)): the shape of one sample, with a batch dimension of 1."""
     match = re.fullmatch(r"(.+)=(\d+(?:x\d+)*)", text.strip())
     if match is None:
         name, _, sizes = text.strip().rpartition("=")
         hint = ""
         if name and re.search(r"[^\W\dx]", sizes):
             hint = (
-                f" with numbers, e.g. {name}=1x{EXAMPLE_SIZE}; the size of a named dimension counts in "
+                f" with numbers, e.g. {name}=1x{EXAMPLE_SIZE}; the size of a named dimension applies to "
                 "every input that has it"
             )
         raise ValueError(f"{text!r} is not an input shape: write NAME=1xDIM[xDIM...]{hint}")
@@ -315,13 +315,13 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def example_shape(spec: TensorSpec) -> str:
-    """An --input-shape that sets the open dimensions of an input, with numbers that can be typed."""
+    """Returns an --input-shape option, ready to type, that sets the open dimensions of an input."""
     row = "".join(f"x{size if isinstance(size, int) else EXAMPLE_SIZE}" for size in spec.shape[1:])
     return f"--input-shape {shlex.quote(f'{spec.name}=1{row}')}"
 
 
 def parse_input_range(text: str) -> tuple[str, Interval]:
-    """'ids=0:30522' -> ('ids', Interval(0, 30522)): the range excludes HIGH, as in Python's slices."""
+    """Parses 'ids=0:30522' -> ('ids', Interval(0, 30522)). The range excludes HIGH, as in Python's slices."""
     match = re.fullmatch(r"(.*[^\s])=([^=:]+):([^=:]+)", text.strip())
     try:
         interval = Interval(_number(match[2]), _number(match[3])) if match else None
@@ -330,12 +330,12 @@ def parse_input_range(text: str) -> tuple[str, Interval]:
     if match is None or interval is None:
         raise ValueError(f"{text!r} is not a range: write NAME=LOW:HIGH, e.g. ids=0:30522")
     if interval.low >= interval.high:
-        raise ValueError(f"{text!r} holds no number: LOW must be below HIGH, which is left out")
+        raise ValueError(f"{text!r} is an empty range: LOW must be below HIGH, which is excluded")
     return match[1], interval
 
 
 def _number(text: str) -> float:
-    """A finite number; an int where it is whole."""
+    """Returns a finite number, as an int if it is whole."""
     plain = _without_thousands(text)
     try:
         return int(plain)
@@ -347,7 +347,7 @@ def _number(text: str) -> float:
 
 
 def parse_lengths(text: str) -> tuple[str, Lognormal | Path]:
-    """'sequence=lognormal:median=128,sigma=0.6,max=512', or 'sequence=lengths.txt'."""
+    """Parses 'sequence=lognormal:median=128,sigma=0.6,max=512', or 'sequence=lengths.txt'."""
     dimension, lengths = parse_key_value(text)
     if not lengths.startswith("lognormal:"):
         return dimension, parse_path(lengths)
@@ -375,7 +375,7 @@ def parse_key_value(text: str) -> tuple[str, str]:
 
 
 def parse_file_digest(text: str) -> tuple[str, str]:
-    """'/home/me/mine.py=3f2a...' -> the file and its SHA-256."""
+    """Parses '/home/me/mine.py=3f2a...' -> the file and its SHA-256."""
     file, separator, digest = text.rpartition("=")
     if not separator or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise ValueError(f"{text!r} is not FILE=SHA256")
@@ -383,13 +383,13 @@ def parse_file_digest(text: str) -> tuple[str, str]:
 
 
 def parse_meter(text: str) -> tuple[str, str]:
-    """'rapl' -> ('rapl', ''); 'command=ipmitool ...' -> ('command', 'ipmitool ...')."""
+    """Parses 'rapl' -> ('rapl', ''); 'command=ipmitool ...' -> ('command', 'ipmitool ...')."""
     name, _, argument = text.partition("=")
     return parse_name(name).strip(), argument.strip()
 
 
 def parse_path(text: str) -> Path:
-    """Refuses an empty name and characters that are not UTF-8 or cannot be printed."""
+    """Parses a path. Refuses an empty name and characters that are not UTF-8 or cannot be printed."""
     parse_name(text)
     try:
         text.encode()
@@ -420,7 +420,7 @@ def words_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 
 
 def parse_on_off(text: str) -> bool:
-    """'on' or 'off'."""
+    """Parses 'on' or 'off'."""
     if text not in ("on", "off"):
         raise ValueError(f"{text!r} is neither on nor off")
     return text == "on"

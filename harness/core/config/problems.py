@@ -19,14 +19,14 @@ _OF_SOME_SCENARIOS = {
     "concurrency": "--concurrency belongs to",
     "load_hosts": "--load-hosts belongs to",
 }
-"""Field -> the beginning of the problem where the scenario does not take it (`Scenario.options`)."""
+"""Field -> the beginning of the problem if the scenario does not take the field (`Scenario.options`)."""
 
 _WITHOUT_EFFECT = {"dispatch": "greedy"}
-"""Field -> a value that changes nothing in the other scenarios, as the default."""
+"""Field -> a value that, like the default, changes nothing in the other scenarios."""
 
 
 def problems(options: RunOptions) -> Iterator[str]:
-    """One line for each contradiction, with the options to drop or to add."""
+    """Yields one line per contradiction, with the options to drop or to add."""
     if options.scenario:
         yield from _scenario_problems(options)
     else:
@@ -78,7 +78,7 @@ def _slo_problems(options: RunOptions) -> Iterator[str]:
     of_tokens = [slo for slo in options.slo if slo.of]
     all_at_once = options.scenario and registry.load("scenario", options.scenario).all_at_once
     if all_at_once and any(slo.of == "ttft" for slo in of_tokens):
-        yield f"--slo ttft: {options.scenario} asks for all answers at once: drop it"
+        yield f"--slo ttft: {options.scenario} requests all answers at once: drop it"
 
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
@@ -124,7 +124,7 @@ _OF_THIS_MACHINE = {
 
 
 _OF_HOSTS = {name: flag for name, flag in _OF_SERVERS.items() if name != "request_timeout_ns"}
-"""Options for servers, and not for nodes."""
+"""Options for servers that do not apply to nodes."""
 
 _OF_NODES = {
     "inputs_on_wire": "--inputs-on-wire",
@@ -136,7 +136,7 @@ _OF_NODES = {
 def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Iterator[str]:
     """of_servers, of_hosts: flags that were given."""
     if options.url:
-        yield "--nodes and --url both name what answers: drop one"
+        yield "--nodes and --url both set where the answers come from: drop one"
     if of_servers:
         yield f"{of_servers} apply to --url, and --nodes is set: drop them"
     if of_hosts and not options.nodes_are_started:
@@ -144,26 +144,26 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
     if options.dispatch == "deadline" or options.batch_wait_ns:
         yield "--dispatch and --batch-wait: nodes form their own batches: drop them"
     if options.qdl:
-        yield "--qdl asks servers of --url: drop it, or --nodes"
+        yield "--qdl applies to servers of --url: drop it, or --nodes"
     yield from _node_model_problems(options)
     of_ray = options.nodes is not None and options.nodes.startswith(RAY_NODES)
     if of_ray and options.node_count is None:
-        yield "--nodes ray:// names a cluster: add --node-count N, the nodes to take of it"
+        yield "--nodes ray:// names a cluster: add --node-count N, the number of nodes to take"
     if not of_ray and options.node_count is not None:
-        yield "--node-count is of --nodes ray://HEAD: other --nodes say themselves how many: drop it"
+        yield "--node-count applies to --nodes ray://HEAD only; other --nodes give the number of nodes: drop it"
     if not of_ray and options.transport is not None:
-        yield "--transport is of --nodes ray://HEAD: other --nodes are reached by sockets: drop it"
+        yield "--transport applies to --nodes ray://HEAD only; other --nodes are reached by sockets: drop it"
 
 
 def _node_model_problems(options: RunOptions) -> Iterator[str]:
     if options.models is not None:
         yield "--models: nodes have one model each: drop it, or --nodes"
     if options.backend in registry.REMOTE_BACKENDS:
-        yield f"--backend {options.backend} asks servers: drop --nodes, and name them with --url"
+        yield f"--backend {options.backend} needs servers: drop --nodes, and name the servers with --url"
 
 
 def _given(options: RunOptions, flags: Mapping[str, str]) -> str:
-    """The flags that were given. flags: by field."""
+    """Returns the flags that were given. flags: by field."""
     return " and ".join(
         flag for name, flag in flags.items() if getattr(options, name) != _DEFAULTS[name]
     )
@@ -186,14 +186,14 @@ def _server_problems(options: RunOptions) -> Iterator[str]:
     if options.dispatch == "deadline" or options.device != "cpu":
         yield "--dispatch and --device apply to models on this machine, and --url names a server: drop them"
     if options.insecure and not any(url.startswith(("https:", "grpcs:")) for url in options.url):
-        yield "--insecure applies to https and grpcs, and no --url is one: drop it"
+        yield "--insecure applies to https and grpcs, and no --url uses them: drop it"
 
 
 def _load_host_problems(options: RunOptions) -> Iterator[str]:
     if options.load_hosts is None:
         return
     for flag, is_set, reason in (
-        ("--mlperf", options.mlperf, "the rules know one LoadGen"),
+        ("--mlperf", options.mlperf, "the rules require one LoadGen"),
         ("--qdl", options.qdl, "a QDL belongs to one LoadGen"),
         ("--nodes", options.nodes is not None, "nodes take their work from one process"),
         ("--audit", options.audit is not None, "a compliance test belongs to one LoadGen"),
@@ -214,15 +214,15 @@ def _load_host_problems(options: RunOptions) -> Iterator[str]:
 
 
 def _qdl_problems(options: RunOptions) -> Iterator[str]:
-    """Yields what MLPerf's Network division forbids the query dispatch library (QDL), which the client is.
+    """Yields problems with options that MLPerf's Network division forbids the client, a query dispatch library (QDL).
 
     Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division".
     """
     if (options.max_batch or 1) > 1:
-        yield f"--max-batch {options.max_batch}: a QDL may not batch queries: drop it, so that the server does"
+        yield f"--max-batch {options.max_batch}: a QDL may not batch queries: drop it, and let the server batch them"
     for flag, value in (("--arrivals", options.arrivals), ("--concurrency", options.concurrency)):
         if value is not None:
-            yield f"{flag} replaces LoadGen, which asks a QDL for its name: drop it, or drop --qdl"
+            yield f"{flag} replaces LoadGen, and a QDL gives its name to LoadGen: drop it, or drop --qdl"
     if dict(options.backend_option).get("encoding") == "shm":
         yield "--backend-option encoding=shm: all queries must cross the network: drop it, or drop --qdl"
     for name, _ in options.header:
@@ -246,15 +246,15 @@ _OF_ONE_MODEL = {
 
 
 def _set_problems(options: RunOptions) -> Iterator[str]:
-    """Yields the options that a run of a set of models cannot follow."""
+    """Yields the problems with options that a run with several models cannot follow."""
     if flags := _given(options, _OF_ONE_MODEL):
         yield f"--models names each model with its data, and {flags} belong to one model: drop them"
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
-        yield f"--models asks for a model at each arrival, which {options.scenario} does not have: --scenario server"
+        yield f"--models chooses a model at each arrival, and {options.scenario} has no arrivals: add --scenario server"
     if options.runs_accuracy:
-        yield "--models measures speed, and has no score for several models: --mode performance"
+        yield "--models measures speed, and several models have no common score: add --mode performance"
     if (options.max_batch or 1) > 1:
-        yield f"--max-batch {options.max_batch}: queries that wait ask for different models: drop it with --models"
+        yield f"--max-batch {options.max_batch}: waiting queries may need different models: drop it with --models"
     for flag, is_set in (
         ("--mlperf", options.mlperf),
         ("--url", bool(options.url)),

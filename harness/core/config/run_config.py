@@ -1,4 +1,4 @@
-"""RunConfig: the options of one run without contradictions, made from text and written as YAML values."""
+"""Defines RunConfig: the options of one run without contradictions, read from text and written as YAML values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ from harness.core.units import write_duration
 from harness.errors import ConfigError, refuse, some_of
 
 SCHEMA_VERSION = 1
-"""Version of config.yaml and result.json. A file of a newer version is refused."""
+"""Version of config.yaml and result.json. Files of a newer version are refused."""
 
 _NOT_REPEATED = (
     "out",
@@ -24,23 +24,23 @@ _NOT_REPEATED = (
     "no_report",
     "sign",
 )
-"""Fields that a repetition of the run does not take over: its folder, how it is watched, who signs it."""
+"""Fields that a repetition of the run does not copy: its folder, its metrics, its report and its signature."""
 
 
 _OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
-"""Flags that say nothing about a run on this machine."""
+"""Flags that do not matter for a run on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(RunOptions):
-    """The options of one run. Raises one ConfigError with every contradiction."""
+    """The options of one run. Making it raises one ConfigError with every contradiction."""
 
     def __post_init__(self) -> None:
         refuse(problems(self))
 
     @classmethod
     def of(cls, **options: object) -> "RunConfig":
-        """Options by their keys in a file, with values as there: `duration="3s"`, `slo="p99=20ms"`.
+        """Makes a RunConfig of options with the keys and values of a file: `duration="3s"`, `slo="p99=20ms"`.
 
         An option that may be repeated takes a list. Raises one ConfigError with every problem.
         """
@@ -49,14 +49,14 @@ class RunConfig(RunOptions):
 
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:
-    """Text or YAML values by option key -> values by field. Appends problems, raises none."""
+    """Parses text or YAML values by option key into values by field. Appends problems instead of raising."""
     if "backend" in raw and raw["backend"] is None:
-        raw = {**raw, "backend": "null"}  # YAML reads the bare word as nothing
+        raw = {**raw, "backend": "null"}  # YAML reads the bare word as None
     return parse_values(RunConfig, raw, source, problems)
 
 
 def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunConfig:
-    """A RunConfig, or one ConfigError with the problems of the values and of their combination."""
+    """Makes a RunConfig. Raises one ConfigError with `problems` and the contradictions between the values."""
     try:
         config = RunConfig(**{"scenario": "", **values})
     except ConfigError as e:
@@ -75,7 +75,7 @@ def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
 
 
 def to_plain(config: RunConfig) -> dict[str, object]:
-    """YAML values by option key, without the options that are not set or in `_NOT_REPEATED`."""
+    """Returns YAML values by option key, without options that are not set or in `_NOT_REPEATED`."""
     values: dict[str, object] = {"schema_version": SCHEMA_VERSION}
     for f in fields(config):
         value = getattr(config, f.name)
@@ -89,7 +89,7 @@ _PAIRS = (
     *("backend_option", "dataset_option", "input_range", "lengths"),
     *("plugin_sha256", "header"),
 )
-"""Options of KEY=VALUE."""
+"""Options with KEY=VALUE."""
 
 
 def _plain(name: str, value: Any) -> object:

@@ -1,9 +1,9 @@
 """Declares the options of a run: one field each, with its flag, its key in a file, its help and its parser.
 
-To add an option of a run, add a field to `RunOptions` by `option` (options.py). Two things may follow:
-a line in problems.py where it contradicts another option, and an entry in a table of
-harness/cli/run_options.py where a config.yaml must give way to it, or where MLPerf's reference harness
-has it under another name. A new type of value also needs a line in `_plain` of run_config.py.
+To add an option of a run, add a field to `RunOptions` with `option` (options.py). If it contradicts another
+option, add a line to problems.py. If it ends the validity of a value from config.yaml, or if MLPerf's reference
+harness has it under a different name, add an entry to a table of harness/cli/run_options.py. A new type of value
+needs a line in `_plain` of run_config.py.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
 MAX_BATCH = 65_535
-"""Samples: the journal has 16 bits for the size of a batch."""
+"""Samples. The journal has 16 bits for the size of a batch."""
 
 MAX_CONCURRENCY = 1_000_000
 MAX_QUERIES = 2**31 - 1
@@ -49,7 +49,7 @@ class RunOptions:
         metavar="MODEL",
     )
     models: Path | None = option(
-        "server: YAML file of several models, their popularity and the cache that they share (docs/models-sharing.md)",
+        "server: YAML file with several models, their popularity and their shared cache (docs/models-sharing.md)",
         parse=parsers.parse_path,
         metavar="FILE",
         level="expert",
@@ -107,20 +107,20 @@ class RunOptions:
         metavar="QPS",
     )
     arrivals: Path | None = option(
-        "server: replay the arrival times of a file, one a line; not MLPerf (docs/arrivals.md)",
+        "server: replay the arrival times of a file, one per line; not MLPerf (docs/arrivals.md)",
         parse=parsers.parse_path,
         metavar="FILE",
         level="expert",
     )
     concurrency: int | None = option(
-        "server: keep N queries in flight, each answer issues the next query; not MLPerf",
+        "server: keep N queries in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
         level="expert",
     )
     load_hosts: LoadHosts | None = option(
-        "server: share the load on servers among N processes on this machine, or `load-host`s on others; not MLPerf "
-        "(docs/load-hosts.md)",
+        "server: share the load on servers among N processes on this machine, or `load-host`s on other machines; "
+        "not MLPerf (docs/load-hosts.md)",
         parse=parsers.parse_load_hosts,
         metavar="N|HOST:PORT,…",
         level="expert",
@@ -132,7 +132,7 @@ class RunOptions:
         level="expert",
     )
     performance_count: int | None = option(
-        "samples in memory that the performance run draws from (default: the dataset's choice)",
+        "samples that the performance run holds in memory and draws from (default: the dataset's choice)",
         parse=parsers.positive(2**31 - 1),
         metavar="N",
         level="expert",
@@ -166,8 +166,8 @@ class RunOptions:
         "bind the threads of each instance to separate cores", flag=True, level="expert"
     )
     dispatch: str = option(
-        "server: elastic sizes batches by the times of the warm-up and gives a query that is alone all "
-        "cores, greedy does only the former, deadline sizes batches so that they meet the SLO (default elastic)",
+        "server: greedy sizes batches by the warm-up's times, elastic also gives a query that is alone all "
+        "cores, deadline sizes batches so that they meet the SLO (default elastic)",
         choices=DISPATCHES,
         default="elastic",
         level="expert",
@@ -181,7 +181,7 @@ class RunOptions:
         level="expert",
     )
     device: str = option(
-        "cpu, cuda, or GPUs by number, e.g. cuda:0,1, which the instances take in turns (default cpu)",
+        "cpu, cuda, or GPUs by number, e.g. cuda:0,1, assigned to the instances in turn (default cpu)",
         parse=parsers.parse_device,
         default="cpu",
         metavar="DEVICE",
@@ -209,7 +209,7 @@ class RunOptions:
     )
     lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
         "synthetic data: lengths of a symbolic dimension, as lognormal:median=128,sigma=0.6,max=512 or "
-        "as a file with one length a line (repeatable)",
+        "as a file with one length per line (repeatable)",
         parse=parsers.parse_lengths,
         many=True,
         metavar="DIM=LENGTHS",
@@ -224,7 +224,7 @@ class RunOptions:
         level="expert",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
-        "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
+        "option of the backend, e.g. compile=off; format=NAME chooses the model's file; processes=on "
         "gives each instance a separate process, as --mlperf does for plug-ins (repeatable)",
         parse=parsers.parse_key_value,
         many=True,
@@ -232,7 +232,7 @@ class RunOptions:
         level="expert",
     )
     url: tuple[str, ...] = option(
-        "server that a remote backend asks, e.g. http://127.0.0.1:8000 or grpc://127.0.0.1:8001 (repeatable: replicas)",
+        "server of a remote backend, e.g. http://127.0.0.1:8000 or grpc://127.0.0.1:8001 (repeatable: replicas)",
         parse=parsers.parse_server,
         many=True,
         metavar="URL",
@@ -240,7 +240,7 @@ class RunOptions:
         level="expert",
     )
     connections: int | None = option(
-        "connections to each server, one request each at a time (default 64; 1 to 16 for streams)",
+        "connections to each server; each carries one request at a time (default 64; 1 to 16 for streams)",
         parse=parsers.positive(65_535),
         metavar="N",
         level="expert",
@@ -264,7 +264,7 @@ class RunOptions:
         "https and grpcs: trust any certificate and name", flag=True, level="expert"
     )
     server_metrics: tuple[str, ...] = option(
-        "page of the servers' own Prometheus metrics, e.g. http://127.0.0.1:8002/metrics (default: /metrics of each "
+        "page of a server's Prometheus metrics, e.g. http://127.0.0.1:8002/metrics (default: /metrics of each "
         "--url; repeatable)",
         parse=parsers.parse_metrics_page,
         many=True,
@@ -272,18 +272,18 @@ class RunOptions:
         level="expert",
     )
     no_resend: bool = option(
-        "do not send a request again whose idle connection the server closed at that moment",
+        "do not resend a request whose idle connection the server closed at that moment",
         flag=True,
         level="expert",
     )
     qdl: bool = option(
-        "ask as MLPerf's Network division allows: LoadGen gets every server's own name, a request has one "
+        "follow the rules of MLPerf's Network division: LoadGen gets every server's name, a request has one "
         "sample, and the reply is the answer, without postprocessing here",
         flag=True,
         level="expert",
     )
     yes_load_this_host: bool = option(
-        "allow more than 100 requests/s to a server that is neither here nor in a private network",
+        "allow more than 100 requests/s to a server that is neither on this machine nor in a private network",
         flag=True,
         level="expert",
     )
@@ -296,19 +296,19 @@ class RunOptions:
         level="expert",
     )
     node_count: int | None = option(
-        "with --nodes ray://HEAD: take N nodes of the cluster, each whole",
+        "with --nodes ray://HEAD: take N whole nodes of the cluster",
         parse=parsers.positive(parsers.MOST_NODES),
         metavar="N",
         level="expert",
     )
     transport: str | None = option(
-        "with --nodes ray://HEAD: what carries the batches, the harness's own connections (socket, the default), or "
-        "calls of Ray, where the ports of the nodes cannot be reached (actor)",
+        "with --nodes ray://HEAD: send batches over the harness's own connections (socket, the default), or by "
+        "calls of Ray, if the nodes' ports cannot be reached (actor)",
         choices=TRANSPORTS,
         level="expert",
     )
     inputs_on_wire: bool = option(
-        "send the nodes the samples themselves, in place of indices into the data that each node has",
+        "send the samples to the nodes, instead of indices into the data that each node has",
         flag=True,
         level="expert",
     )
@@ -341,7 +341,7 @@ class RunOptions:
         level="expert",
     )
     audit: Path | None = option(
-        "LoadGen's audit.config: make the performance run of a compliance test (see `submit run`)",
+        "LoadGen's audit.config: do the performance run of a compliance test (see `submit run`)",
         parse=parsers.parse_path,
         metavar="FILE",
         level="expert",
@@ -354,7 +354,7 @@ class RunOptions:
     )
     no_report: bool = option("write no report.html", flag=True, level="expert")
     sign: Path | None = option(
-        "sign SHA256SUMS of the result folder with this OpenSSH key; `check` says who signed",
+        "sign SHA256SUMS of the result folder with this OpenSSH key; `check` reports who signed",
         parse=parsers.parse_path,
         metavar="KEY",
         level="expert",
@@ -400,18 +400,18 @@ class RunOptions:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Addresses that answer in place of this process: of --url, or of the nodes once they are ready."""
+        """Addresses of the servers that answer: from --url, or of the nodes once they are ready."""
         return self.url or self.node_urls
 
     @property
     def nodes_are_started(self) -> bool:
-        """Whether the command starts the nodes, and does not find them running."""
+        """Whether the command starts the nodes. Otherwise they are already running."""
         started = (parsers.LOCAL_NODES, parsers.RAY_NODES)
         return self.nodes is not None and self.nodes.startswith(started)
 
     @property
     def harness_scheduled(self) -> bool:
-        """Our own scheduler issues the queries of the performance run, not LoadGen."""
+        """Whether our own scheduler, not LoadGen, issues the queries of the performance run."""
         others = (self.arrivals, self.concurrency, self.load_hosts)
         return any(one is not None for one in others)
 

@@ -1,4 +1,4 @@
-"""Recognises files that stand where a model or data should: Git LFS pointers, web pages, archives, empty and cut files."""
+"""Recognises files that are not a model or data: Git LFS pointers, web pages, archives, empty and cut files."""
 
 import zipfile
 from pathlib import Path
@@ -23,7 +23,7 @@ _PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", "
 
 
 def impostor(path: Path, wanted: str = "model") -> str:
-    """The sentence that names a file of another kind and what to do; '' where it may be what is wanted.
+    """Returns a sentence with the file's actual kind and what to do; '' if it may be the wanted file.
 
     path: a file, or the folder of a model.
     """
@@ -45,7 +45,7 @@ def impostor(path: Path, wanted: str = "model") -> str:
 
 
 def _of_a_server(head: bytes, suffix: str) -> str:
-    """The kind of reply that a server sent in place of the file; '' where it may be the file."""
+    """Returns the kind of reply that a server sent instead of the file; '' if it may be the file."""
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "a web page"
     if head.startswith(b"{") and suffix != ".json" and _TEXT.issuperset(head):
@@ -56,9 +56,9 @@ def _of_a_server(head: bytes, suffix: str) -> str:
 
 
 def _of_suffix(path: Path) -> str:
-    """The sentence for a file whose content does not fit its suffix; '' if it may fit."""
+    """Returns the sentence for a file whose content does not fit its suffix; '' if it may fit."""
     if path.suffix == ".onnx" and not _is_message(path):
-        return "it is not an ONNX file, or a part of one: fetch it again"
+        return "it is not an ONNX file, or only a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):
         return (
             "it is a checkpoint of torch.save and not TorchScript: load it in its code, and export it with "
@@ -68,7 +68,7 @@ def _of_suffix(path: Path) -> str:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """TorchScript has its constants beside the pickle."""
+    """Returns whether the file is a checkpoint of torch.save. Only TorchScript also contains a file of constants."""
     try:
         with zipfile.ZipFile(path) as parts:
             names = {name.rpartition("/")[2] for name in parts.namelist()}

@@ -1,4 +1,4 @@
-"""Names the fields of inference over gRPC, and reads its tensors.
+"""Lists the fields of gRPC inference messages, and reads their tensors.
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto.
 """
@@ -35,7 +35,7 @@ _FLOATS = {"FP32": "<f4", "FP64": "<f8"}
 
 
 def tensor(message: memoryview) -> dict[str, Any]:
-    """Name, datatype and shape of a tensor, as JSON has them, and its typed values as `data`."""
+    """Returns name, datatype and shape of a tensor as in JSON, and its typed values as `data`."""
     name = datatype = ""
     shape: list[int] = []
     contents = memoryview(b"")
@@ -57,7 +57,7 @@ def _typed(datatype: str, contents: memoryview) -> list[Any]:
     values: list[Any] = []
     for number, value in fields(contents):
         if number != _TYPED.get(datatype):
-            raise ValueError(f"a tensor of {datatype} has values of another type")
+            raise ValueError(f"a tensor of {datatype} has values of a different type")
         if isinstance(value, int):
             values.append(signed(value) if datatype.startswith("INT") else value)
         elif datatype == "BYTES":

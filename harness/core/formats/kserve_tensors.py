@@ -30,7 +30,7 @@ DATATYPES = {
     "FP64": "float64",
     "BYTES": "string",
 }
-"""Datatype -> number type, as TensorSpec has it. BF16 is missing: NumPy has no such type."""
+"""Datatype -> number type of TensorSpec. BF16 is missing because NumPy does not have it."""
 
 _BY_DTYPE = {dtype: name for name, dtype in DATATYPES.items()}
 _LENGTH = struct.Struct("<I")
@@ -52,22 +52,22 @@ _CODES = {
 
 
 def datatype_of(dtype: str) -> str | None:
-    """The datatype of a number type by NumPy's name, or of `string`; None where the protocol has none."""
+    """Returns the datatype for NumPy's name of a number type, or for `string`; None if the protocol has none."""
     return _BY_DTYPE.get(dtype)
 
 
 def datatype_of_array(array: Array) -> str | None:
     if (
         not array.dtype.isnative
-    ):  # the protocol's order, little endian, is that of every machine here
+    ):  # the protocol's order is little endian, as on every supported machine
         return None
     return "BYTES" if array.dtype.kind in "OSU" else _BY_DTYPE.get(array.dtype.name)
 
 
 def texts_from(raw: bytes | memoryview, count: int) -> Array:
-    """(count,) objects from BYTES: a length of 4 bytes, little endian, before each text.
+    """Returns (count,) objects from BYTES, which have a length of 4 bytes, little endian, before each text.
 
-    Each is a `str` whatever its bytes are: bytes that are not UTF-8 become surrogates, as in file names. Raises a
+    Each object is a `str`: bytes that are not UTF-8 become surrogates, as in file names. Raises a
     ValueError if the bytes are not `count` texts.
     """
     texts: list[str] = []
@@ -83,7 +83,7 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
 
 
 def raw_texts(array: Array) -> bytes:
-    """The inverse of `texts_from`, in C order. Elements are texts or bytes."""
+    """Inverts `texts_from`, in C order. Elements are texts or bytes."""
     encoded = (
         e if isinstance(e, bytes) else str(e).encode("utf-8", "surrogateescape")
         for e in array.ravel().tolist()
@@ -92,9 +92,9 @@ def raw_texts(array: Array) -> bytes:
 
 
 def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
-    """The values of JSON, in one flat list or nested as the shape. Raises a ValueError where they do not fit.
+    """Returns the values of JSON, which may be flat or nested as the shape. Raises a ValueError if they do not fit.
 
-    BOOL may be 0 and 1. NaN is written as it is or, by servers that use orjson, as null.
+    BOOL may be 0 and 1. NaN is written as NaN or, by servers that use orjson, as null.
     """
     if not isinstance(data, list):
         raise ValueError(f"data is not a list, but {one_line(reprlib.repr(data))}")
@@ -109,7 +109,7 @@ def from_json(data: object, datatype: str, shape: Sequence[int]) -> Array:
 
 
 def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
-    """The values of lists nested as the shape, or of one list; None where they are nested otherwise."""
+    """Returns the values of one flat list, or of lists nested as the shape; None for any other nesting."""
     if not data or not isinstance(data[0], list):
         return data
     if len(data) != shape[0]:
@@ -142,7 +142,7 @@ def _numbers(datatype: str, values: list[Any]) -> Array:
 
 
 def to_json(array: Array) -> list[Any]:
-    """Flat values in C order. Raises a ValueError where a value has no JSON."""
+    """Returns flat values in C order. Raises a ValueError if JSON cannot represent a value."""
     flat: list[Any] = array.ravel().tolist()
     if array.dtype.kind in "OSU":
         return [e.decode() if isinstance(e, bytes) else str(e) for e in flat]

@@ -34,14 +34,14 @@ class Tensor(NamedTuple):
 
     shape: Sequence[int]
     dtype: str
-    """'' for a type that is not a number here, e.g. a text."""
+    """'' for a type without a name in `_DTYPES`, e.g. a text."""
     name: str
     raw: memoryview
-    """Its values; empty where they are stored in another field or in another file."""
+    """The values; empty if they are stored in another field or in another file."""
 
 
 def initializers(path: Path) -> Iterator[Tensor]:
-    """Raises OSError, and ValueError where the file is not an ONNX file."""
+    """Yields the initializers. Raises OSError, and ValueError if the file is not an ONNX file."""
     for graph in messages(mapped(path), _MODEL_GRAPH):
         for message in messages(graph, _GRAPH_INITIALIZER):
             yield tensor_of(message)

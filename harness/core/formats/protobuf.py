@@ -1,7 +1,7 @@
 """Reads and writes Protobuf messages, the format of ONNX files and of gRPC, field by field and without a schema.
 
-The frameworks do not need the `onnx` package, which would hold a file in memory three times while it
-parses it; these functions look at the keys and lengths of fields only. They raise ValueError for bytes
+So the frameworks do not need the `onnx` package, which would hold a file in memory three times while it
+parses it. These functions read only the keys and lengths of fields. They raise ValueError for bytes
 that are not a message.
 """
 
@@ -21,13 +21,13 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
 def mapped(path: Path) -> memoryview:
-    """The file's content, mapped, which outlives the file object. An empty file is a ValueError."""
+    """Maps the file into memory; the content stays valid after the file is closed. Raises ValueError if it is empty."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and the value of each field, without groups and numbers of fixed width."""
+    """Yields the number and the value of each field, except groups and numbers of fixed width."""
     position = depth = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -56,9 +56,9 @@ def messages(message: memoryview, number: int) -> Iterator[memoryview]:
 
 
 def onnx_origin(path: Path) -> dict[str, str]:
-    """`producer`, the program that wrote an ONNX file, and `opsets`, e.g. `ai.onnx 17`.
+    """Returns `producer`, the program that wrote an ONNX file, and `opsets`, e.g. `ai.onnx 17`.
 
-    A key is absent where the file does not name it; the result is empty for any other file.
+    A key is missing if the file does not contain it; the result is empty for any other file.
     """
     try:
         model = mapped(path)
@@ -72,7 +72,7 @@ def onnx_origin(path: Path) -> dict[str, str]:
 
 
 def onnx_opset(path: Path) -> int | None:
-    """The version of ONNX's own operators that an ONNX file declares; None where it declares none."""
+    """Returns the version of ONNX's own operators that an ONNX file declares; None if it declares none."""
     try:
         declared = [dict(fields(message)) for message in messages(mapped(path), _OPSET)]
     except (OSError, ValueError):
@@ -87,7 +87,7 @@ def _opset(message: memoryview) -> str:
 
 
 def _text(value: object) -> str:
-    """Text of the bytes, with replacement characters; '' where the field is a number."""
+    """Returns the text of the bytes, with replacement characters; '' if the field is a number."""
     return bytes(value).decode(errors="replace") if isinstance(value, bytes | memoryview) else ""
 
 
@@ -99,12 +99,12 @@ def packed(numbers: memoryview) -> Iterator[int]:
 
 
 def signed(number: int) -> int:
-    """The value of an int64 whose bits are `number`."""
+    """Returns the int64 whose bits are `number`."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def varint(number: int) -> bytes:
-    """number: not negative."""
+    """Encodes a number, which must not be negative."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
@@ -114,22 +114,22 @@ def varint(number: int) -> bytes:
 
 
 def opening(number: int, size: int) -> bytes:
-    """The bytes before the `size` bytes of a field: a text, bytes or a message."""
+    """Returns the bytes before the `size` bytes of a field with a text, bytes or a message."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 
 def field(number: int, value: bytes) -> bytes:
-    """The whole field of a text, bytes or a message."""
+    """Returns the whole field of a text, bytes or a message."""
     return opening(number, len(value)) + value
 
 
 def number_field(number: int, value: int) -> bytes:
-    """The whole field of an integer, which is not negative."""
+    """Returns the whole field of an integer, which must not be negative."""
     return varint(number << 3 | _VARINT) + varint(value)
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    """The number at `position`, and the position after it."""
+    """Returns the number at `position`, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(message):

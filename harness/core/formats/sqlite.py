@@ -12,17 +12,17 @@ _LOCKED_S = 10
 
 @contextmanager
 def opened(path: Path, schema: int, create: str) -> Iterator[sqlite3.Connection]:
-    """A connection whose changes are committed at the end; several processes may use the file at once.
+    """Yields a connection and commits its changes at the end; several processes may use the file at once.
 
     schema: number of the table's layout, stored in the file's user_version. create: the statement that
-    makes the table. Raises ConfigError where the file cannot be used or has a newer schema.
+    makes the table. Raises ConfigError if the file cannot be used or has a newer schema.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version > schema:
-                known = f"it has schema {version}, this harness knows {schema}"
+                known = f"it has schema {version}, but this harness supports {schema}"
                 raise sqlite3.DatabaseError(known)
             if version < schema:
                 db.execute(create)

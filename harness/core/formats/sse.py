@@ -1,4 +1,4 @@
-"""Parses server-sent events (text/event-stream), without sockets: the chunks of a token stream.
+"""Parses server-sent events (text/event-stream), the chunks of a token stream, without sockets.
 
 Lines end with LF or CRLF. Comments and all fields but `data` are skipped, as clients of token streams do.
 """
@@ -7,7 +7,7 @@ DONE = b"[DONE]"
 """The data of the last event of OpenAI's streams."""
 
 MOST_EVENT_BYTES = 16 * 2**20
-"""A longer event is refused before more memory is taken for it."""
+"""A longer event is refused before it takes more memory."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -17,27 +17,27 @@ class BadEvents(ValueError):
 
 
 class EventParser:
-    """Parses one stream. `feed` what arrives, cut anywhere; it returns the data of the events that are whole.
+    """Parses one stream. `feed` takes the arriving bytes, cut anywhere, and returns the data of complete events.
 
-    Nothing is decoded before an event is whole, so a cut inside a character does no harm.
+    Nothing is decoded before an event is complete, so a cut inside a character does no harm.
     """
 
     __slots__ = ("_begun", "_data", "_data_bytes", "_line", "_line_bytes")
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []  # pieces of the line that is not whole
+        self._line: list[bytes] = []  # pieces of the incomplete line
         self._line_bytes = 0
-        self._data: list[bytes] = []  # lines of the event that is not whole
+        self._data: list[bytes] = []  # lines of the incomplete event
         self._data_bytes = 0
         self._begun = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether no part of a further event has arrived: at the end, whether the stream was not cut off."""
+        """Whether no event is incomplete. After the last byte: whether the stream was not cut off."""
         return not self._line and not self._data
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The data of each event that ends in this piece. Raises BadEvents."""
+        """Returns the data of each event that ends in this piece. Raises BadEvents."""
         *lines, rest = piece.split(b"\n")
         events: list[bytes] = []
         if lines:

@@ -26,14 +26,14 @@ _NUMBERS_OF_1_2 = {
     "int": re.compile(r"0o[0-7]+\Z"),
     "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"),
 }
-"""Plain words that YAML 1.2 reads as numbers; those that 1.1, and with it PyYAML, reads as texts are refused."""
+"""Plain words that YAML 1.2 reads as numbers. Words that YAML 1.1, and so PyYAML, reads as texts are refused."""
 
 _EXACT = 1 << 53
-"""Whole numbers below it are exact in 64 bits."""
+"""Whole numbers below this are exact as 64-bit floats."""
 
 
 class _Unclear(ValueError):
-    """A place in the file that is refused: `line 3: what, and what to write instead`."""
+    """A refused place in the file: `line 3: what is wrong, and what to write instead`."""
 
     def __init__(self, mark: Any, problem: str) -> None:
         super().__init__(f"line {mark.line + 1}: {problem}")
@@ -42,7 +42,7 @@ class _Unclear(ValueError):
 class _StrictLoader(yaml.SafeLoader):
     """Refuses aliases, tags, repeated keys (YAML itself takes the last), and plain words that have two readings.
 
-    A date, `<<` and `=` are texts.
+    Reads dates, `<<` and `=` as texts.
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
@@ -68,7 +68,7 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
     def _problem(self, node: Any) -> str:
-        """Names both readings of a plain word that has two; '' for other nodes."""
+        """Returns the problem of a plain word that has two readings; '' for other nodes."""
         kind = node.tag.removeprefix(_PREFIX)
         if kind not in _ONE_READING:
             return ""
@@ -91,7 +91,7 @@ class _StrictLoader(yaml.SafeLoader):
         mapping: Any = super().construct_mapping(node, deep)
         if len(mapping) < len(keys):
             twice = next(key for key, count in Counter(keys).items() if count > 1)
-            raise _Unclear(node.start_mark, f"the key {twice!r} comes twice")
+            raise _Unclear(node.start_mark, f"the key {twice!r} appears twice")
         return mapping
 
 
@@ -105,7 +105,7 @@ for _kind, _pattern in _NUMBERS_OF_1_2.items():
 
 
 def _written(number: float) -> str:
-    """The number as both versions read it: with a point before an exponent."""
+    """Returns the number in a form that both YAML versions read: with a point before an exponent."""
     if number.is_integer() and abs(number) < _EXACT:
         return str(int(number))
     text = repr(number)
@@ -113,7 +113,7 @@ def _written(number: float) -> str:
 
 
 def yaml_of(content: object, **options: Any) -> str:
-    """The content as YAML that `parse_yaml` reads. options: PyYAML's."""
+    """Returns the content as YAML that `parse_yaml` reads. options: for PyYAML."""
     text: str = yaml.dump(content, Dumper=_StrictDumper, sort_keys=False, **options)
     return text
 
@@ -123,7 +123,7 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def parse_yaml(text: str) -> object:
-    """The content; a ValueError of one line, e.g. `line 3: the key 'a' comes twice`."""
+    """Returns the content. Raises a ValueError with one line, e.g. `line 3: the key 'a' appears twice`."""
     try:
         return yaml.load(text, _StrictLoader)  # noqa: S506 - is safe
     except _Unclear:
@@ -135,10 +135,10 @@ def parse_yaml(text: str) -> object:
 
 
 def load_yaml(path: Path) -> object:
-    """The content of the file; a ConfigError names the file and the line."""
+    """Returns the content of the file. Raises a ConfigError with the file and the line."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_MANIFEST_BYTES + 1)  # a device has no size, and no end
+            content = file.read(MAX_MANIFEST_BYTES + 1)  # a device has no size and no end
         if len(content) > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
         text = content.decode("utf-8")
@@ -153,7 +153,7 @@ def load_yaml(path: Path) -> object:
 
 
 def load_mapping(path: Path) -> dict[Any, Any]:
-    """The content of a configuration. Raises a ConfigError if it is not a mapping."""
+    """Returns the content of a configuration. Raises a ConfigError if it is not a mapping."""
     content = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} is not a configuration")
@@ -161,4 +161,4 @@ def load_mapping(path: Path) -> dict[Any, Any]:
 
 
 MAX_MANIFEST_BYTES = 1 << 20
-"""YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""
+"""Largest file. Large files are refused, and so are aliases, which can grow a small file a millionfold."""

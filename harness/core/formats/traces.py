@@ -1,7 +1,7 @@
 """Reads recorded traffic of language models: when each request came, and how many tokens it had.
 
-Mooncake's JSONL (timestamp in ms, input_length, output_length, hash_ids), and tables as BurstGPT (Timestamp in s,
-Request tokens, Response tokens) and Azure's LLM traces (TIMESTAMP as a date, ContextTokens, GeneratedTokens) have them.
+Formats: Mooncake's JSONL (timestamp in ms, input_length, output_length, hash_ids); tables of BurstGPT (Timestamp in s,
+Request tokens, Response tokens) and of Azure's LLM traces (TIMESTAMP as a date, ContextTokens, GeneratedTokens).
 Sources: kvcache-ai/Mooncake, HPMLL/BurstGPT, Azure/AzurePublicDataset.
 """
 
@@ -23,7 +23,7 @@ from harness.types import Array
 
 MOST_REQUESTS = 10_000_000
 MOST_TOKENS = 10_000_000
-"""Most tokens of a prompt or an answer: more is a mistake in the file."""
+"""The most tokens of a prompt or an answer; a larger number is a mistake in the file."""
 
 LARGEST_BYTES = 1 << 30
 _MOST_LINE_CHARACTERS = 1 << 20
@@ -32,17 +32,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trace(NamedTuple):
-    """n requests in the order of their times; requests of one time are in the order of the file."""
+    """n requests in the order of their times; requests with equal times are in the order of the file."""
 
     format: str
     times_ns: Array
-    """(n,) int64, ascending; only distances count."""
+    """(n,) int64, ascending; only differences matter."""
     input_tokens: Array
     """(n,) int64, at least 1."""
     output_tokens: Array
     """(n,) int64, at least 1."""
     blocks: tuple[tuple[int, ...], ...]
-    """Mooncake's ids of the blocks that a prompt consists of: equal ids are equal tokens. () where the file has none."""
+    """Mooncake's ids of the blocks of a prompt; equal ids mean equal tokens. () if the file has none."""
     lines: Array
     """(n,) line numbers in the file, from 1."""
     left_out: int
@@ -57,7 +57,7 @@ class _Request(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """How a table names its columns."""
+    """A format of tables, with the names of its columns."""
 
     format: str
     time: str
@@ -67,16 +67,16 @@ class _Table(NamedTuple):
 
 
 def is_trace(begin: str) -> bool:
-    """begin: of a file. Whether it is a trace of this module."""
+    """Returns whether a file is a trace of one of these formats. begin: the beginning of the file."""
     first = next(iter(begin.removeprefix("\ufeff").lstrip().splitlines()), "")
     return first.startswith("{") or _table_of(next(csv.reader([first]), [])) is not None
 
 
 def read_trace(path: Path) -> Trace:
-    """Raises a ConfigError with a line for each problem."""
+    """Reads a trace. Raises a ConfigError with one line per problem."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise ConfigError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: cut it")
+            raise ConfigError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB: shorten it")
         with path.open(encoding="utf-8-sig", newline="") as file:
             return parse_trace(path, file)
     except OSError as e:
@@ -84,7 +84,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
-    """path: for messages."""
+    """Parses the lines of a trace. path: for messages."""
     try:
         name, rows = _rows(path, iter(lines))
         requests, problems, left_out = _collected(path, rows)
@@ -110,7 +110,7 @@ def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
 def _collected(
     path: Path, rows: Iterable[tuple[int, _Request | ValueError]]
 ) -> tuple[list[tuple[int, _Request]], list[str], int]:
-    """Requests with their lines, problems, and the number of requests that failed when they were recorded."""
+    """Returns requests with their lines, problems, and the number of requests that failed when they were recorded."""
     requests: list[tuple[int, _Request]] = []
     problems: list[str] = []
     left_out = 0
@@ -122,7 +122,7 @@ def _collected(
         elif row.input_tokens and row.output_tokens:
             requests.append((number, row))
             if len(requests) > MOST_REQUESTS:
-                raise ConfigError(f"{path} has more than {MOST_REQUESTS:,} requests: cut it")
+                raise ConfigError(f"{path} has more than {MOST_REQUESTS:,} requests: shorten it")
         else:
             left_out += 1
     return requests, problems, left_out
@@ -131,7 +131,7 @@ def _collected(
 def _rows(
     path: Path, lines: Iterator[str]
 ) -> tuple[str, Iterator[tuple[int, _Request | ValueError]]]:
-    """The format's name, and each request with its line."""
+    """Returns the format's name, and each request with its line."""
     first = next(lines, "")
     if first.lstrip().startswith("{"):
         return "Mooncake", _json_rows(first, lines)
@@ -204,21 +204,21 @@ def _table_rows(
 
 def _number(text: str, column: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}(\.0)?", text):
-        raise ValueError(f"{column} is {text[:40]!r}, and must be a number of tokens")
+        raise ValueError(f"{column} is {text[:40]!r}, but must be a number of tokens")
     return _count(int(text.partition(".")[0]), column)
 
 
 def _count(value: object, name: str) -> int:
     if type(value) is not int or not 0 <= value <= MOST_TOKENS:
         raise ValueError(
-            f"{name} is {value!r:.40}, and must be a number of tokens, at most {MOST_TOKENS:,}"
+            f"{name} is {value!r:.40}, but must be a number of tokens, at most {MOST_TOKENS:,}"
         )
     return value
 
 
 def _milliseconds_ns(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"timestamp is {value!r:.40}, and must be a time in milliseconds")
+        raise ValueError(f"timestamp is {value!r:.40}, but must be a time in milliseconds")
     if not 0 <= value * NS_PER_MS < _LATEST_NS:
         raise ValueError(f"timestamp is {value!r:.40}, which is not a time from 1970 to 2116")
     return round(value * NS_PER_MS)
@@ -236,7 +236,7 @@ def _seconds_ns(text: str) -> int:
 
 
 def _date_ns(text: str) -> int:
-    """To the microsecond; without a time zone it is UTC."""
+    """Parses a date to the microsecond, in UTC if it has no time zone."""
     try:
         date = datetime.fromisoformat(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Texts as they leave the process: without private names, control characters and spreadsheet formulas."""
+"""Removes private names, secrets, control characters and spreadsheet formulas from texts that leave the process."""

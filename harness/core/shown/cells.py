@@ -1,4 +1,4 @@
-"""Writes CSV files in which no spreadsheet takes a text for a formula."""
+"""Writes CSV files in which spreadsheets do not read a text as a formula."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ _FORMULA = tuple("=+-@\t\r")
 
 
 def cell(value: object) -> object:
-    """A text that would be a formula with an apostrophe before it; numbers stay numbers."""
+    """Returns the value, with an apostrophe before a text that would be a formula; numbers stay numbers."""
     if not isinstance(value, str):
         return value
     quote = "'" if value.startswith(_FORMULA) else ""
@@ -21,7 +21,7 @@ def cell(value: object) -> object:
 
 
 def write_rows(file: TextIO, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """file: opened with newline="". An empty field for None."""
+    """Writes a heading and rows; None becomes an empty field. file: opened with newline=""."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([cell(head) for head in heads])
     writer.writerows([cell(value) for value in row] for row in rows)

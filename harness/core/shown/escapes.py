@@ -1,10 +1,10 @@
-"""Shows control characters as text, so that no message of a plug-in moves the cursor or hides a line."""
+"""Shows control characters as text, so a plug-in's message cannot move the cursor or hide a line."""
 
 import re
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
-    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators; marks that reverse what is read
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators; marks that reverse the direction of text
     "\ud800-\udfff]"  # bytes of a file name that are not UTF-8
 )
 

@@ -1,7 +1,7 @@
-"""Replaces what names the user or the machine, and the arguments of meters, in texts that others may read.
+"""Replaces names of the user and the machine, and arguments of meters, in texts that others may read.
 
 A home folder becomes `~`, the user's name `USER`, and the host's name `host_id()`. User and host are
-replaced in paths and addresses only, because either may also be a word of a result (`publish` does more).
+replaced in paths and addresses only, because either may also be a word of a result (`publish` replaces more).
 """
 
 import hmac
@@ -18,17 +18,17 @@ from typing import Any
 USER = "USER"
 _MACHINE_ID = Path("/etc/machine-id")
 _BEFORE, _AFTER = r"(?<![\w.~-])", r"(?![\w-]|\.\w)"
-"""Bounds of a name or path: the text around it is not a part of a word or of an ending such as `.bak`."""
+"""Bounds of a name or path: the characters next to it do not continue a word or begin an ending, e.g. `.bak`."""
 
 _PATH_OR_ADDRESS = re.compile("[/@:]")
 _ARGUMENTS = re.compile("arguments-[0-9a-f]{8}")
 
 _HARMLESS = ("rapl", "hwmon", "nvml", "estimate")
-"""Meters whose argument is a folder of the kernel, or numbers."""
+"""Meters whose argument is a kernel folder, or numbers."""
 
 
 def homes() -> list[str]:
-    """The user's home folders, by HOME and by the system, also with links resolved; the longest first."""
+    """Returns the user's home folders from HOME and from the system, also with links resolved; the longest first."""
     return _homes(frozenset({os.environ.get("HOME", ""), _account()[1]}))
 
 
@@ -40,13 +40,13 @@ def _homes(named: frozenset[str]) -> list[str]:
 
 
 def users() -> list[str]:
-    """The user's names by the environment and by the system; root is nobody's name."""
+    """Returns the user's names from the environment and from the system, except root, which identifies nobody."""
     names = {os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), _account()[0]}
     return sorted(names - {"", "root"})
 
 
 def hosts() -> list[str]:
-    """The machine's name, with and without its domain."""
+    """Returns the machine's name, with and without its domain."""
     name = platform.node()
     return [
         host
@@ -57,7 +57,7 @@ def hosts() -> list[str]:
 
 @cache
 def _account() -> tuple[str, str]:
-    """(name, home) by the system; empty for a user ID without an account, as containers have it."""
+    """Returns (name, home) from the system; both are empty for a user ID without an account, e.g. in a container."""
     try:
         entry = pwd.getpwuid(os.getuid())
     except KeyError:
@@ -66,14 +66,15 @@ def _account() -> tuple[str, str]:
 
 
 def host_id() -> str | None:
-    """An id that all runs of this machine share; None without a name."""
+    """Returns an id that all runs of this machine share; None if the machine has no name."""
     name = platform.node()
     return f"host-{_digest(name)}" if name else None
 
 
 def _digest(text: str) -> str:
-    """Does not lead back to the text, which could be guessed from a plain digest: the machine's own ID,
-    which is stored nowhere, is the key.
+    """Returns a digest from which the text cannot be guessed, unlike from a plain digest.
+
+    The key is the machine's ID, which no result stores.
     """
     try:
         key = _MACHINE_ID.read_bytes()
@@ -83,7 +84,7 @@ def _digest(text: str) -> str:
 
 
 def hide(text: str) -> str:
-    """The text without home folders, and without user and host in paths and addresses."""
+    """Replaces home folders, and the user and host in paths and addresses."""
     if not _PATH_OR_ADDRESS.search(text):  # most cells of a table
         return text
     for pattern, new in _patterns(tuple(homes()), tuple(users()), tuple(hosts())):
@@ -102,23 +103,23 @@ def _patterns(
 
 
 def home_pattern(home: str) -> str:
-    """The `path_pattern`; matches after a letter, too (-I/home/ann), if the path is longer than /root."""
+    """Returns the `path_pattern`, which also matches after a letter (-I/home/ann) if the path has several parts."""
     return path_pattern(home).removeprefix(_BEFORE if home.count("/") > 1 else "")
 
 
 def path_pattern(path: str) -> str:
-    """Matches the path where it is whole or followed by a slash."""
+    """Returns a pattern of the path, alone or followed by a slash."""
     return f"{_BEFORE}{re.escape(path)}{_AFTER}"
 
 
 def name_pattern(name: str) -> str:
-    """Matches the name of a user or host as a part of a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
-    name = re.escape(name)  # first, because a regular expression finds a text faster than a place
+    """Returns a pattern of a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
+    name = re.escape(name)  # comes first: a regular expression finds a text faster than a position
     return rf"{name}(?:(?<=[@/]{name}){_AFTER}|(?<![\w.~-]{name})(?=@|:\d))"
 
 
 def hidden(value: Any) -> Any:
-    """A JSON value with `hide` applied to every text."""
+    """Returns a JSON value with `hide` applied to every text."""
     if isinstance(value, str):
         return hide(value)
     if isinstance(value, Mapping):
@@ -127,7 +128,7 @@ def hidden(value: Any) -> Any:
 
 
 def command_line(argument: str) -> str:
-    """The program's name, and a digest in place of its arguments: they may hold a password.
+    """Returns the program's name, and a digest instead of its arguments, which may contain a password.
 
     'ipmitool -U admin -P secret' -> 'ipmitool arguments-9c1c2a5e'
     """
@@ -142,7 +143,7 @@ def command_line(argument: str) -> str:
 
 
 def meter(text: str) -> str:
-    """A value of --meter without the arguments of a program or of a plug-in."""
+    """Returns a value of --meter without the arguments of a program or a plug-in."""
     name, equals, argument = text.partition("=")
     if name == "command":
         return f"{name}={command_line(argument)}"

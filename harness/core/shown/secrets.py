@@ -1,7 +1,7 @@
-"""Replaces the values that the user keeps secret in texts from outside, however those encode them.
+"""Replaces the user's secrets in texts from outside, in any encoding.
 
-A server's reply may echo the request, and with it a header that is read from the environment. What was learned
-here is masked where a text leaves the process that may hold it: on the screen, and on the way to the supervisor.
+A server's reply may echo the request, including a header whose value comes from the environment. Secrets that were
+learned are masked when a text leaves the process: on the screen, and on the way to the supervisor.
 """
 
 import base64
@@ -15,43 +15,43 @@ from urllib.parse import unquote
 MASK = "***"
 
 _FEWEST = 4
-"""A shorter value is found in every text."""
+"""Fewest characters of a secret. Shorter values occur in every text."""
 
 _WHOLE = 8
-"""Characters that are masked alone, where a text was cut off within the value. A shorter value, which may be an ordinary
-word, is masked as a word of a text alone: not within another word, and not encoded.
+"""This many first characters are masked even if the text was cut off within the value. A shorter value may be an
+ordinary word, so it is masked only as a whole word: not within another word, and not encoded.
 """
 
 _LONG = 64
 _TO_THE_END = r"""[^\s"'<>]*"""
-"""Characters after the first `_LONG` of a longer value; they are masked whatever they are."""
+"""Characters after the first `_LONG` of a longer value; any such characters are masked."""
 
 _GAP = r"""[\s"'+,\\]{0,6}?"""
 """Characters between the parts of a value that is split, or wrapped over lines. Lazy: a backslash may begin an escape."""
 
 _BACKSLASHES = r"\\{1,8}"
-"""Before an escape; a text in JSON in JSON in JSON has four. Without a bound, many of them take quadratic time."""
+"""Backslashes before an escape; JSON in JSON in JSON has four. Without a bound, matching takes quadratic time."""
 
 _HEX_GAP = r"""[\s"'+,\\:;.-]{0,6}(?:0x)?"""
-"""Between bytes in hexadecimal digits."""
+"""Characters between bytes in hexadecimal digits."""
 
 _LIST_GAP = r"""[\s,;]{1,6}"""
-"""Between bytes as decimal numbers."""
+"""Characters between bytes as decimal numbers."""
 
 _USER = re.compile(r"://([^/?#\s]+)@")
 _QUERY = re.compile(
     r"[?&][\w.-]*(?:token|key|secret|passw|pwd|sig|auth|credential)[\w.-]*=([^&#\s]+)",
     re.IGNORECASE,
 )
-"""The value of a parameter whose name says that it is a secret."""
+"""The value of a query parameter with the name of a secret."""
 
 _known: set[str] = set()
 _patterns: list[tuple[re.Pattern[str], bool]] = []
-"""Each with whether it is a short value's."""
+"""(pattern, whether the value is short)."""
 
 
 def learn(value: str) -> None:
-    """Has the value masked from now on, its parts as `Basic` and `Bearer` send them, too."""
+    """Makes the value masked from now on, and also the parts of a `Basic` or `Bearer` value."""
     value = value.strip()
     if len(value) < _FEWEST or value in _known:
         return
@@ -86,7 +86,7 @@ def learn_from_urls(texts: Iterable[str]) -> None:
 
 
 def masked(text: str, short: bool = True) -> str:
-    """The text with `***` in the place of each secret. short: also of short ones."""
+    """Returns the text with `***` instead of each secret. short: mask short secrets, too."""
     for pattern, is_short in _patterns:
         if short or not is_short:
             text = pattern.sub(MASK, text)
@@ -94,10 +94,11 @@ def masked(text: str, short: bool = True) -> str:
 
 
 def masked_values(value: Any) -> Any:
-    """A JSON value with `masked` applied to every text but the keys of objects.
+    """Returns a JSON value with `masked` applied to every text except the keys of objects.
 
-    A text of one word is a name, path, URL, type or digest, which a program may read: no short secret is masked there.
-    A list of keys that hold foreign texts would miss future keys, and servers echo secrets in names, too.
+    A text of one word is a name, path, URL, type or digest, which a program may read, so short secrets are not masked
+    in it. The values of all keys are masked: a list of keys with foreign texts would miss future keys, and servers also
+    echo secrets in names.
     """
     if not _patterns:
         return value
@@ -109,7 +110,7 @@ def masked_values(value: Any) -> Any:
 
 
 def _forms(value: str) -> Iterable[str]:
-    """Patterns of the value as text with any escapes, as numbers of its bytes, and in base64 or base32 at any place of it."""
+    """Yields patterns of the value as text with any escapes, as byte numbers, and in base64 or base32 at any offset."""
     yield _sequence([_character(char) for char in value])
     raw = value.encode()
     yield _sequence([re.escape(digit) for digit in raw.hex()])
@@ -117,7 +118,7 @@ def _forms(value: str) -> Iterable[str]:
     yield rf"\b{_sequence([f'{byte}' for byte in raw], _LIST_GAP)}"
     for before in range(3):
         text = base64.b64encode(bytes(before) + raw).decode()
-        # The first and last digits hold bits of what stands beside the value.
+        # The first and last digits contain bits of the neighbouring bytes.
         start, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
         yield _sequence([_digit(char) for char in text[start:end]])
     for before in range(5):
@@ -127,14 +128,14 @@ def _forms(value: str) -> Iterable[str]:
 
 
 def _sequence(parts: list[str], gap: str = _GAP) -> str:
-    """One after another; after the first ones, as many as there are, and to its end where it is long."""
+    """Returns a pattern of the first `_WHOLE` parts, then as many more as the text has, to the end of a long value."""
     needed, more = parts[:_WHOLE], parts[_WHOLE:_LONG]
     end = _TO_THE_END if len(parts) > _LONG else ""
     return gap.join(needed) + "".join(f"(?:{gap}{part})?" for part in more) + end
 
 
 def _character(char: str) -> str:
-    """The character itself, or escaped as in JSON, Python, JavaScript, C, a URL, a mail or HTML."""
+    """Returns a pattern of the character, plain or escaped as in JSON, Python, JavaScript, C, a URL, a mail or HTML."""
     code = ord(char)
     percent = "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in char.encode())
     octets = "".join(f"{_BACKSLASHES}x{byte:02x}" for byte in char.encode())
@@ -148,10 +149,10 @@ def _character(char: str) -> str:
         forms.append(f"&(?:amp;)?{codepoint2name[code]};")
     if char == " ":
         forms.append(r"\+")
-    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # itself last: `&` begins an escape
+    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # the plain one last: `&` begins an escape
 
 
 def _digit(char: str) -> str:
-    """A digit of base64, also of its alphabet for URLs."""
+    """Returns a pattern of a base64 digit, also in the alphabet for URLs."""
     other = {"+": "-", "/": "_"}.get(char)
     return f"(?:{_character(char)}|{other})" if other else re.escape(char)

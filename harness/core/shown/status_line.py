@@ -1,4 +1,4 @@
-"""Draws the last rows of a terminal again and again, for what goes on now."""
+"""Redraws the last rows of a terminal, which show the current status."""
 
 import os
 import re
@@ -18,8 +18,7 @@ def columns_of(stream: TextIO) -> int:
 class StatusLine:
     """Rows that replace each other.
 
-    A terminal that was made narrower has wrapped the rows before, so all of their parts are cleared
-    first.
+    If the terminal was made narrower, it has wrapped the previous rows, so all of their parts are cleared first.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class StatusLine:
         """Characters of each row on the terminal."""
 
     def draw(self, stream: TextIO, rows: Sequence[str]) -> None:
-        """rows: each shorter than the terminal is wide: a full one leaves the cursor on the next row."""
+        """Draws rows that are shorter than the terminal is wide: a full row would move the cursor to the next row."""
         columns = columns_of(stream)
         above = sum(1 + max(0, length - 1) // columns for length in self._drawn) - 1
         up = f"\x1b[{above}A" if above > 0 else ""

@@ -1,1 +1,1 @@
-"""Measures what this machine can do: peaks of arithmetic, and what moving data costs."""
+"""Measures the machine's peaks of arithmetic, and the cost of moving data."""

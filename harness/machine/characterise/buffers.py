@@ -1,4 +1,4 @@
-"""Buffers whose state is known: page-aligned, touched, in the caches or evicted from them."""
+"""Makes buffers in a known state: page-aligned, touched, in the caches or evicted from them."""
 
 import mmap
 import re
@@ -12,8 +12,8 @@ from harness.machine.kernel import text
 from harness.types import Array
 
 HUGE_FROM_BYTES = 4 << 20
-"""NumPy asks the kernel for huge pages from this size on (numpy/_core/src/multiarray/alloc.c). Buffers without
-them would be slower than a user's arrays.
+"""Size from which NumPy requests huge pages (numpy/_core/src/multiarray/alloc.c). Buffers without huge pages
+would be slower than a user's arrays.
 """
 
 _UNKNOWN_CACHE_BYTES = 64 << 20
@@ -21,7 +21,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def pages(size: int) -> Array:
-    """(size,) uint8, page-aligned, on pages that were not touched; huge pages where NumPy asks for them."""
+    """Returns (size,) uint8, page-aligned, on untouched pages; on huge pages if NumPy would request them."""
     memory = mmap.mmap(-1, size)
     if size >= HUGE_FROM_BYTES:
         with suppress(OSError, AttributeError):  # a kernel without huge pages
@@ -30,28 +30,29 @@ def pages(size: int) -> Array:
 
 
 def touched(size: int) -> Array:
-    """(size,) uint8, page-aligned, every byte written."""
+    """Returns (size,) uint8, page-aligned, with every byte written."""
     array = pages(size)
     array[:] = 1
     return array
 
 
 def last_cache_bytes() -> int:
-    """Size of the largest cache that the kernel reports for the first processor; else 64 MiB."""
+    """Returns the size of the largest cache that the kernel reports for the first processor, else 64 MiB."""
     folders = (CPUS / "cpu0/cache").glob("index*")
     sizes = [parse_size(text(folder / "size")) for folder in folders]
     return max((size for size in sizes if size), default=_UNKNOWN_CACHE_BYTES)
 
 
 def parse_size(size: str) -> int | None:
-    """'1024K' -> 1048576."""
+    """Parses '1024K' -> 1048576."""
     match = re.fullmatch(r"(\d+)([KMG]?)", size)
     return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 def evictor() -> Callable[[], object]:
-    """Returns a function that reads and writes twice the last cache's size, which leaves nothing else in
-    the caches. A fill alone would not: the C library writes large blocks past the caches.
+    """Returns a function that reads and writes twice the last cache's size, which evicts everything else.
+
+    A fill alone would not evict, because the C library writes large blocks past the caches.
     """
     other = touched(2 * last_cache_bytes())
     return lambda: np.add(other, 1, out=other)

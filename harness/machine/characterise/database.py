@@ -22,18 +22,18 @@ CREATE TABLE IF NOT EXISTS points (
 
 
 class Key(NamedTuple):
-    """Conditions that a stored time holds for."""
+    """Conditions under which a stored time is valid."""
 
     machine: str
     """harness.machine.identity.machine_key."""
     versions: str
     """The library that computes, and the recipe of the benchmark."""
     settings: str
-    """How long was measured."""
+    """The length of the measurement."""
 
 
 class Database:
-    """Every method raises ConfigError where the file cannot be used or is of a newer harness."""
+    """A file of measured points. Every method raises ConfigError if the file cannot be used or is newer."""
 
     def __init__(self, path: Path) -> None:
         """Creates the file."""
@@ -45,7 +45,7 @@ class Database:
         return opened(self._path, SCHEMA, _CREATE)
 
     def read(self, keys: Mapping[str, Key]) -> dict[str, Any]:
-        """Point -> stored result, of those that have one. keys: by point."""
+        """Returns point -> stored result, for the points that have one. keys: by point."""
         query = (
             "SELECT result FROM points WHERE machine = ? AND versions = ? AND settings = ? "
             "AND point = ?"
@@ -55,7 +55,7 @@ class Database:
         return {name: json.loads(row[0]) for name, row in rows.items() if row is not None}
 
     def newest(self, machine: str, versions: Collection[str] | None = None) -> list[Any]:
-        """The newest result of each point of a machine under one of the versions, whatever the settings.
+        """Returns the newest result of each point of a machine with one of the versions and any settings.
 
         versions: None for any.
         """
@@ -71,7 +71,7 @@ class Database:
         ]
 
     def add(self, results: Iterable[tuple[Key, str, Mapping[str, Any]]]) -> None:
-        """results: (key, point, result); earlier ones are replaced."""
+        """Adds results and replaces earlier ones. results: (key, point, result)."""
         now = utc_text()
         rows = [(*key, point, now, json.dumps(result)) for key, point, result in results]
         with self._open() as db:

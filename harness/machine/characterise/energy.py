@@ -1,4 +1,4 @@
-"""Reads the energy of a point's calls from the processor's counters, where there are any."""
+"""Reads the energy of a point's calls from the processor's counters, if there are any."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,7 +12,7 @@ METER = "rapl"
 
 
 def missing() -> str:
-    """Why no energy can be read here; '' where it can."""
+    """Returns why no energy can be read here; '' if it can."""
     with ExitStack() as stack:
         try:
             open_meters([(METER, "")], stack)
@@ -30,7 +30,7 @@ class Counter:
         self._before = opened.meter.read()
 
     def joules(self) -> float:
-        """Raises the exception of a source that could not be read, or an OSError without one."""
+        """Returns the joules. Raises the exception of a source that could not be read, or an OSError."""
         after, total = self._opened.meter.read(), 0.0
         for place in self._packages:
             now, then = after[place], self._before[place]
@@ -44,20 +44,20 @@ class Counter:
 
 
 def packages(sources: Sequence[PowerSource]) -> list[int]:
-    """Places of the packages; their parts, such as the cores, are in them already."""
+    """Returns the positions of the packages; these include their parts, e.g. the cores."""
     whole = [i for i, source in enumerate(sources) if "package" in source.name]
     return [i for i in whole if "/" not in sources[i].name]
 
 
 def used(before: float, after: float, source: PowerSource) -> float:
-    """Joules between two readings of a counter that may have begun again at 0 once."""
+    """Returns the joules between two readings of a counter that may have wrapped to 0 once."""
     wrapped = source.wraps_at_joules or 0.0
     return after - before + (wrapped if after < before else 0.0)
 
 
 @contextmanager
 def counting() -> Iterator[Callable[[], Counter] | None]:
-    """Yields what starts a counter; None where no meter reads."""
+    """Yields a function that starts a counter; None if no meter works."""
     with ExitStack() as stack:
         try:
             (opened,) = open_meters([(METER, "")], stack)

@@ -1,6 +1,6 @@
-"""Measures peaks in this process, beside what a verb has just measured, and reads those that are stored.
+"""Measures peaks in this process, to compare with a verb's measurements, and reads stored peaks.
 
-The products are ONNX Runtime's: its library also computes the kernels of most models. Takes two seconds.
+ONNX Runtime computes the products, because it also computes the kernels of most models. Takes two seconds.
 """
 
 from collections.abc import Mapping
@@ -24,18 +24,18 @@ _PLAN = Plan(repeats=2, point_ns=120_000_000)
 
 
 class Rates(NamedTuple):
-    """Peaks of a number of threads."""
+    """Peaks with a number of threads."""
 
     flops_per_s: float
     """Rate of fp32 products."""
     bytes_per_s: float
-    """Read and written by a copy that no cache holds."""
+    """Bytes read and written by a copy that does not fit into a cache."""
     int8_per_s: float | None = None
-    """Operations of int8 products; None where they were not measured."""
+    """Operations of int8 products; None if they were not measured."""
 
 
 def measure(threads: int) -> Rates:
-    """The best of several calls and sizes: noise only slows. Raises what ONNX Runtime raises."""
+    """Returns the best of several calls and sizes, because noise only slows. Raises what ONNX Runtime raises."""
     made = {
         precision: max(_rate(product_point("ort", precision, side, threads)) for side in SIDES)
         for precision in (FP32, INT8)
@@ -51,7 +51,7 @@ def _rate(point: Point) -> float:
 
 
 def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
-    """The fields of `Rates` that `machine` has stored for this machine and the versions installed now."""
+    """Returns the fields of `Rates` that `machine` has stored for this machine and the installed versions."""
     if not database.is_file():
         return {}
     key = machine_key(host.fingerprint()["machine"])
@@ -60,7 +60,7 @@ def stored(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
 
 
 def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float]:
-    """Returns the rates like `stored`; {} also if the database cannot be read, for verbs that can do without."""
+    """Returns the rates as `stored` does, or {} if the database cannot be read, for verbs that do not need them."""
     try:
         return stored(threads, database)
     except (ConfigError, ValueError):
@@ -68,7 +68,7 @@ def stored_or_none(threads: int, database: Path = DEFAULT) -> Mapping[str, float
 
 
 def stored_of(machine: Mapping[str, Any], database: Path = DEFAULT) -> Mapping[str, float]:
-    """The fields of `Rates`, on all cores, that are stored for any machine; {} without them.
+    """Returns the stored fields of `Rates` of a machine, on all cores; {} without them.
 
     machine: as in environment.json.
     """
@@ -86,7 +86,7 @@ def _named(results: list[Any]) -> dict[str, Any]:
 
 
 def rates_of(points: list[Measured], threads: int) -> dict[str, float]:
-    """The fields of `Rates` that follow from the points."""
+    """Returns the fields of `Rates` that follow from the points."""
     products, copies = peaks.arithmetic(points), peaks.memory(points)
     found = {
         "flops_per_s": products.get((FP32, threads)),

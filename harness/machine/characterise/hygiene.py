@@ -1,4 +1,4 @@
-"""States what else decides over a measurement on this machine: governor, turbo, SMT, NUMA, pages, load."""
+"""Reports what else affects a measurement on this machine: governor, turbo, SMT, NUMA, pages, load."""
 
 import os
 from collections.abc import Iterator
@@ -21,15 +21,15 @@ class Fact(NamedTuple):
 
     name: str
     value: str
-    """UNKNOWN where the kernel does not report it."""
+    """UNKNOWN if the kernel does not report it."""
     why: str = ""
     """Why it is unknown."""
     warning: str = ""
-    """The possible effect on the numbers, and what to do about it; nothing is refused for it."""
+    """The possible effect on the numbers, and what to do about it. A warning does not stop the measurement."""
 
 
 def facts(system: Path = _SYS, huge_pages: Path = _PAGES) -> list[Fact]:
-    """system, huge_pages: the kernel's files, others in tests."""
+    """Returns the facts. system, huge_pages: the kernel's files; other files in tests."""
     usable = cores.available()
     quota = cgroup.cpu_limit()
     return [
@@ -68,8 +68,10 @@ def _governor(cpus: Path) -> Fact:
 def _turbo(cpus: Path) -> Fact:
     on = host.turbo(cpus)
     if on is None:
-        return _unknown("turbo", cpus / "cpufreq/boost", "peaks may hold for a cool processor only")
-    warning = "on: peaks hold as long as the processor stays cool" if on else ""
+        return _unknown(
+            "turbo", cpus / "cpufreq/boost", "only a cool processor may reach the peaks"
+        )
+    warning = "on: the peaks are valid while the processor stays cool" if on else ""
     return Fact("turbo", "on" if on else "off", warning=warning)
 
 
@@ -77,7 +79,7 @@ def _smt(path: Path) -> Fact:
     active = text(path)
     if active not in ("0", "1"):
         return _unknown("SMT", path, "two processors may share one core's arithmetic units")
-    warning = "on: siblings share a core; threads get a core each first" if active == "1" else ""
+    warning = "on: siblings share a core; threads get separate cores first" if active == "1" else ""
     return Fact("SMT", "on" if active == "1" else "off", warning=warning)
 
 
@@ -104,7 +106,7 @@ def _hypervisor() -> Fact:
     if "hypervisor" not in flags:
         return Fact("hypervisor", "no")
     return Fact(
-        "hypervisor", "yes", warning="other guests share caches and memory: repeat, compare"
+        "hypervisor", "yes", warning="other guests share caches and memory: repeat and compare"
     )
 
 
@@ -112,6 +114,6 @@ def _load() -> Fact:
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     busy = load / processors > BUSY_LOAD
     warning = (
-        f"{load:.1f} processes on {processors} processors: stop what else runs" if busy else ""
+        f"{load:.1f} processes on {processors} processors: stop other programs" if busy else ""
     )
     return Fact("load", f"{load:.2f}", warning=warning)

@@ -1,7 +1,7 @@
-"""Decides whether a product ran on the processor's matrix unit, and says by what evidence. Pure.
+"""Decides whether a product ran on the processor's matrix unit, and reports the evidence. Pure.
 
-The units: AMX and AVX-512 BF16 for bf16, AMX and VNNI for int8, and Arm's bf16 and i8mm. A library that
-names its kernels proves it; of the others the rate is compared with the fp32 peak of all libraries.
+The units are AMX and AVX-512 BF16 for bf16, AMX and VNNI for int8, and Arm's bf16 and i8mm. If a library
+reports its kernels, their names are the proof; otherwise the rate is compared with the fp32 peak of all libraries.
 """
 
 import re
@@ -14,7 +14,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     "int8": ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp"),
     "bf16": ("amx_bf16", "avx512_bf16", "bf16"),
 }
-"""Precision -> the instruction sets that multiply and add it in one step, the widest first."""
+"""Precision -> the instruction sets that multiply and add in one step, the widest first."""
 
 _KERNELS = {
     "int8": re.compile(r"amx|vnni|avx512_I8|i8mm", re.IGNORECASE),
@@ -23,10 +23,11 @@ _KERNELS = {
 _PLAIN_KERNELS = re.compile(r"ref|jit:uni|gemm_mlas_f32|\bavx2\b")
 
 RATIOS: Mapping[str, tuple[float, float]] = {"int8": (1.5, 2.2), "bf16": (1.05, 1.3)}
-"""Precision -> rates over fp32's: below the first the unit was not used, above the second it was.
+"""Precision -> two ratios to the fp32 rate: below the first the unit was not used, above the second it was.
 
-Without VNNI an int8 product takes three instructions for four times the numbers: at most 4/3 of fp32's
-rate. With it, 4 times. Without a bf16 unit the numbers are widened to fp32 first: at most fp32's rate.
+Without VNNI an int8 product takes three instructions for four times the numbers: at most 4/3 of the fp32
+rate. With VNNI it reaches 4 times the fp32 rate. Without a bf16 unit the numbers are first widened to fp32: at most
+the fp32 rate.
 """
 
 
@@ -44,9 +45,11 @@ def verdict(
     *,
     is_disturbed: bool = False,
 ) -> Verdict:
-    """flags: instruction sets of the processor; None where the kernel lists none. kernels: as the library
-    names them, or ''. times_fp32: rate over the fp32 peak of all libraries; None where that is missing.
-    is_disturbed: something else ran, so that a low rate proves nothing.
+    """Returns the verdict.
+
+    flags: instruction sets of the processor; None if the kernel lists none. kernels: the library's names of
+    its kernels, or ''. times_fp32: rate relative to the fp32 peak of all libraries; None if that is missing.
+    is_disturbed: something else ran, so a low rate proves nothing.
     """
     if precision not in UNITS:
         return Verdict(
@@ -63,7 +66,7 @@ def verdict(
 
 
 def _by_kernel(precision: str, kernels: str) -> Verdict | None:
-    """None where the names say nothing."""
+    """Returns the verdict from the kernels' names; None if they do not show it."""
     if _KERNELS[precision].search(kernels):
         return Verdict(USED, f"kernel {kernels}")
     return Verdict(NOT_USED, f"kernel {kernels}") if _PLAIN_KERNELS.search(kernels) else None
@@ -71,7 +74,9 @@ def _by_kernel(precision: str, kernels: str) -> Verdict | None:
 
 def _by_rate(precision: str, flag: str, times_fp32: float | None, *, is_disturbed: bool) -> Verdict:
     if times_fp32 is None:
-        return Verdict(UNKNOWN, f"{flag} is there; no fp32 rate to compare with")
+        return Verdict(
+            UNKNOWN, f"the processor has {flag}, but there is no fp32 rate to compare with"
+        )
     low, high = RATIOS[precision]
     shown = f"{times_fp32:.2f} times the fp32 peak, with {flag}"
     if times_fp32 >= high:

@@ -1,4 +1,4 @@
-"""A measured point of a benchmark, and the numbers that follow from its times. Pure."""
+"""Defines a measured point of a benchmark, and the numbers that follow from its times. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 WAITED_SHARE = 0.1
-"""A point whose threads waited longer for a processor, as a share of its time, was disturbed."""
+"""A point was disturbed if its threads waited for a processor for a larger share of its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One point, as it is stored. Sizes in bytes; GB = 10^9 bytes."""
+    """One point in its stored form. Sizes in bytes; GB = 10^9 bytes."""
 
     benchmark: str
     settings: Mapping[str, str | int]
@@ -21,7 +21,7 @@ class Measured:
     unit: str = ""
     threads: int = 1
     repetitions_ns: tuple[float, ...] = ()
-    """Median time of a call, of each repetition; empty where the point could not be measured."""
+    """Median time per call in each repetition; empty if the point could not be measured."""
     fastest_ns: float = 0.0
     calls: int = 0
     cpu_share: float = 0.0
@@ -30,7 +30,7 @@ class Measured:
     missing: str = ""
     """Why there are no times."""
     joules: float | None = None
-    """Energy of a call; None where no meter read."""
+    """Energy per call; None if no meter worked."""
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class Measured:
 
     @property
     def peak_per_s(self) -> float | None:
-        """Work per second of the fastest call: noise only slows."""
+        """Work per second of the fastest call, because noise only slows."""
         return self.work / self.fastest_ns * 1e9 if self.work and self.fastest_ns else None
 
     @property
@@ -79,7 +79,7 @@ _MEASURED = TypeAdapter(Measured)
 
 
 def from_json(points: Mapping[str, Any]) -> list[Measured]:
-    """points: by name, as in machine.json. Raises ValueError if one of them is not a point."""
+    """Reads points by name, as in machine.json. Raises ValueError if one of them is not a point."""
     return [_MEASURED.validate_python(point) for point in points.values()]
 
 

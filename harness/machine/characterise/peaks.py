@@ -1,4 +1,4 @@
-"""The machine's peaks: the highest rate of any product or convolution, and of a large copy. Pure."""
+"""Finds the machine's peaks: the highest rate of any product or convolution, and of a large copy. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,18 +7,18 @@ from harness.machine.characterise.measured import Measured, of
 
 ARITHMETIC = ("gemm", "convolution")
 COPY, COPY_BYTES = "memory-copy", 2**26
-"""Benchmark and size of the copy that no cache holds."""
+"""Benchmark and size of the copy that does not fit into a cache."""
 
 
 class Peak(NamedTuple):
     per_s: float
-    """FLOP/s, or B/s that are read or written."""
+    """FLOP/s, or bytes read and written per second."""
     point: str
-    """Name of the point that reached it."""
+    """Name of the point that reached the peak."""
 
 
 def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
-    """(precision, threads) -> the highest rate of any call: noise only slows."""
+    """Returns (precision, threads) -> the highest rate of any call, because noise only slows."""
     best: dict[tuple[str, int], Peak] = {}
     for point in points:
         if point.benchmark in ARITHMETIC and (per_s := point.peak_per_s):
@@ -29,7 +29,7 @@ def arithmetic(points: Sequence[Measured]) -> Mapping[tuple[str, int], Peak]:
 
 
 def memory(points: Sequence[Measured]) -> Mapping[int, Peak]:
-    """Threads -> the rate of a copy of COPY_BYTES: a byte that is copied is read and written."""
+    """Returns threads -> the rate of a copy of COPY_BYTES, twice the copied bytes: each is read and written."""
     return {
         point.threads: Peak(2 * per_s, point.name)
         for point in of(points, COPY)

@@ -1,4 +1,4 @@
-"""The process that measures points: one library, one number of threads, bound to its processors."""
+"""Runs the process that measures points: one library, one number of threads, bound to its processors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ MODULE = __name__
 
 
 def points_of(benchmark: str, most_threads: int) -> Mapping[str, Point]:
-    """Name of each point of a benchmark -> the point."""
+    """Returns name -> point for each point of a benchmark."""
     with registry.plugin(f"benchmark {benchmark!r}"):
         made = registry.load("benchmark", benchmark)()
         short = registry.short_name(benchmark)
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _measure(channel: Channel) -> None:
-    """Gets one message with the points to measure; sends `begin` before and `point` after each of them."""
+    """Receives one message with the points to measure; sends `begin` before and `point` after each of them."""
     task = channel.receive()
     if task is None:
         return
@@ -58,9 +58,9 @@ def _result(point: Point, plan: Plan, counter: Callable[[], Counter] | None) -> 
 
 
 def bound_to(groups: Sequence[Sequence[int]], count: int) -> list[int]:
-    """One processor of each of `count` cores, the last cores first: the first one serves interrupts.
+    """Returns `count` processors, one per core, the last cores first, because the first core serves interrupts.
 
-    groups: logical processors of each core; siblings are used where there are too few cores.
+    groups: logical processors of each core; siblings are used if there are too few cores.
     """
     first = [group[0] for group in reversed(groups)]
     more = [cpu for group in reversed(groups) for cpu in group[1:]]

@@ -1,4 +1,4 @@
-"""Measures points of benchmarks, each group in a separate process, within a time for all of them."""
+"""Measures points of benchmarks, each group in a separate process, within a common time limit."""
 
 import math
 import os
@@ -20,22 +20,22 @@ LIMIT_S = 60.0
 """A point that takes longer is given up: its library hangs, or the machine is far too slow for it."""
 
 LEAST_S = 10.0
-"""A point that has begun gets at least this long, also where less is left: a busy machine needs it to load a library."""
+"""Least time limit of a point, even if less time is left: a busy machine needs it to load a library."""
 
 START_S = 4.0
 """Estimated time to start a process and load a library."""
 
 WARM_UP_FACTOR = 1.25
-"""Estimated time of a point with its warm-up, over the time of its repetitions."""
+"""Estimated time of a point with its warm-up, relative to the time of its repetitions."""
 
-OUT_OF_TIME = "left out: the time was over; --missing measures what is left, --thorough takes all the time it needs"
+OUT_OF_TIME = "left out: the time was over; --missing measures the missing points, --thorough has no time limit"
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Libraries read these when they are loaded."""
 
 
 class Planned(NamedTuple):
-    """A point that is to be measured."""
+    """A point to measure."""
 
     name: str
     benchmark: str
@@ -44,7 +44,7 @@ class Planned(NamedTuple):
 
     @property
     def head(self) -> Mapping[str, Any]:
-        """What is known before it is measured, as JSON."""
+        """The point's properties before it is measured, as JSON."""
         return {
             "benchmark": registry.short_name(self.benchmark),
             "settings": dict(self.point.settings),
@@ -59,21 +59,21 @@ class Planned(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A point begins (result None), or has been measured."""
+    """A point has begun (result None), or has been measured."""
 
     planned: Planned
     result: Mapping[str, Any] | None = None
 
 
 def planned(benchmarks: Sequence[str], most_threads: int) -> Iterator[Planned]:
-    """Every point of the benchmarks. Raises PluginUnavailable where one cannot be imported."""
+    """Yields every point of the benchmarks. Raises PluginUnavailable if a benchmark cannot be imported."""
     for benchmark in benchmarks:
         for name, point in process.points_of(benchmark, most_threads).items():
             yield Planned(name, benchmark, point)
 
 
 def expected_s(points: Sequence[Planned], plan: Plan) -> float:
-    """The time that the points take on an idle machine, estimated."""
+    """Estimates the time that the points take on an idle machine."""
     return sum(_expected_s(group, plan) for group in _groups(points))
 
 
@@ -82,7 +82,7 @@ def _expected_s(group: Sequence[Planned], plan: Plan) -> float:
 
 
 def _groups(points: Sequence[Planned]) -> list[list[Planned]]:
-    """By library and number of threads; within a group the largest products come last."""
+    """Groups points by library and number of threads; within a group the largest products come last."""
     groups: dict[tuple[str, int], list[Planned]] = {}
     for one in sorted(points, key=lambda one: one.point.work if one.point.unit == "FLOP" else 0.0):
         groups.setdefault((one.library, one.point.threads), []).append(one)
@@ -94,10 +94,10 @@ def measure(
 ) -> Iterator[Event]:
     """Yields two events for each point that is tried, one for each point that is left out.
 
-    log: file that the processes' output is appended to. If a point's process dies, the point is absent with that
-    reason, and the next point gets a new process. If the process hangs, it is ended, and the point's library is not
-    asked again with as many threads. within_s: time of all points together. Each group has its share of the time that
-    is left, and leaves out the points that it has not begun by then.
+    log: file to which the processes' output is appended. If a point's process dies, the point is missing for that
+    reason, and the next point gets a new process. If the process hangs, it is ended, and the rest of the group is left
+    out. within_s: time of all points together. Each group gets a share of the remaining time, and leaves out the
+    points that it has not begun by then.
     """
     end_s = time.monotonic() + within_s
     groups = _groups(points)
@@ -116,24 +116,24 @@ def measure(
 
 
 class _Limits(NamedTuple):
-    """When a group of points has to end, and when all of them, by the monotonic clock in s."""
+    """Time limits of a group of points and of all points, on the monotonic clock in s."""
 
     group_s: float
     all_s: float
 
     def left_out(self) -> str:
-        """Why no more points of the group are begun; '' while there is time."""
+        """Returns why no further point of the group is begun; '' while there is time."""
         return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
 
     def of_a_point(self) -> float:
-        """How long a point may take that begins now, in s."""
+        """Returns how long a point that begins now may take, in s."""
         return min(LIMIT_S, max(LEAST_S, self.all_s - time.monotonic()))
 
 
 def _in_one_process(
     left: list[Planned], plan: Plan, log: Path, limits: _Limits
 ) -> Generator[Event, None, str]:
-    """Takes each point that was measured, or that ended the process, off the list.
+    """Measures points, and removes each point that was measured, or that ended the process, from the list.
 
     Returns the name of a point that hung, else ''.
     """

@@ -1,4 +1,4 @@
-"""Times one operation: warm-up, several repetitions of a least length, their spread."""
+"""Times one operation: warm-up, several repetitions of a minimum length, their spread."""
 
 import math
 import time
@@ -14,12 +14,12 @@ from harness.machine.threads import TASKS
 from harness.types import Ready
 
 ALONE_NS = 20_000
-"""A call of at least this time is timed alone: reading the clock twice takes below 1 % of it. Shorter
-calls are timed in groups that last as long, unless something has to happen between them.
+"""A call of at least this time is timed alone, because reading the clock twice takes below 1 % of it. Shorter
+calls are timed in groups of at least this time, unless something has to happen between them.
 """
 
 LEAST_CALLS = 5
-"""Calls of a repetition, where each is slow or needs much between."""
+"""Fewest calls of a repetition, if each call, or the work between calls, is slow."""
 
 
 LEAST_REPEATS, STEADY = 3, 0.01
@@ -30,11 +30,11 @@ class Plan(NamedTuple):
     """How long each point is measured."""
 
     repeats: int = 5
-    """At most."""
+    """Most repetitions."""
     point_ns: int = 250_000_000
-    """All repetitions of a point together, at least."""
+    """Least time of all repetitions of a point together."""
     thorough: bool = False
-    """No point ends early."""
+    """Whether no point ends early."""
 
     @property
     def repetition_ns(self) -> float:
@@ -48,12 +48,12 @@ class Plan(NamedTuple):
 
 
 def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None) -> dict[str, Any]:
-    """The times of a point, as JSON.
+    """Measures a point and returns its times, as JSON.
 
-    repetitions_ns: of each repetition, the median time of a call. fastest_ns: of all calls. calls: how
-    many. cpu_share: processor time of this process over wall time, several where threads compute at once.
-    waited_share: time in which a thread of this process could run and had no processor, over wall time;
-    None where the kernel does not report it. joules: of a call, where `counter` starts a meter and nothing
+    repetitions_ns: the median time of a call in each repetition. fastest_ns: time of the fastest call. calls: number
+    of calls. cpu_share: processor time of this process over wall time, more than 1 if threads compute at once.
+    waited_share: time in which a thread of this process could run but had no processor, over wall time;
+    None if the kernel does not report it. joules: energy per call, if `counter` starts a meter and nothing
     happens between the calls.
     """
     group = 1 if ready.between is not None else _group(ready.call)
@@ -82,14 +82,14 @@ def timed(ready: Ready, plan: Plan, counter: Callable[[], Counter] | None = None
 
 
 def _group(call: Callable[[], object]) -> int:
-    """Calls to time together, by the second and third call."""
+    """Returns the number of calls to time together, from the times of the second and third call."""
     call()
     call_ns = min(_call_ns(call, 1) for _ in range(2))
     return max(1, math.ceil(ALONE_NS / max(call_ns, 20)))
 
 
 def _repetition(ready: Ready, group: int, least_ns: float) -> list[float]:
-    """Time of a call in ns, of each group of calls, until `least_ns` have passed."""
+    """Returns the time per call in ns of each group of calls, until `least_ns` have passed."""
     call, between = ready.call, ready.between
     end = time.perf_counter_ns() + least_ns
     times: list[float] = []
@@ -108,7 +108,7 @@ def _call_ns(call: Callable[[], object], group: int) -> float:
 
 
 def _waited_ns(tasks: Path = TASKS) -> int | None:
-    """Time that the threads of this process have waited for a processor (proc(5), schedstat)."""
+    """Returns the time that this process's threads have waited for a processor (proc(5), schedstat)."""
     total = None
     for task in tasks.iterdir():
         with suppress(OSError, ValueError, IndexError):

@@ -1,10 +1,10 @@
-"""Names the versions that a measured point holds for."""
+"""Returns the versions for which a measured point is valid."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
 RECIPE = "1"
-"""Version of the measuring method: times of other recipes are not mixed with these."""
+"""Version of the measuring method. Times of different recipes are not mixed."""
 
 PACKAGES = {
     "numpy": ("numpy",),
@@ -15,11 +15,11 @@ PACKAGES = {
     "litert": ("ai-edge-litert",),
     "": ("numpy",),
 }
-"""Library in a point's settings -> the packages that may provide it. "" stands for points without a library."""
+"""Library in a point's settings -> the packages that may provide it. "": points without a library."""
 
 
 def versions_of(library: str) -> str:
-    """E.g. 'onnxruntime 1.23.2, Python 3.12.3, recipe 1'."""
+    """Returns the versions, e.g. 'onnxruntime 1.23.2, Python 3.12.3, recipe 1'."""
     found = []
     for package in PACKAGES.get(library, (library,)):
         try:

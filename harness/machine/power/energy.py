@@ -1,7 +1,7 @@
 """Computes the energy of a run from the readings of meters within LoadGen's window.
 
 LoadGen logs `power_begin` and `power_end`, in UTC, around exactly the part that it measures. Meters
-are read from before the measured process starts until after it has ended.
+are read from before the start of the measured process until after its end.
 """
 
 import csv
@@ -20,16 +20,16 @@ from harness.types import Array, PowerSource
 POWER_CSV = "power.csv"
 
 END_NS = 200 * NS_PER_MS
-"""The most distance of each end of the window to its nearest reading."""
+"""Largest distance between each end of the window and its nearest reading."""
 
 GAP_NS = NS_PER_S
-"""The most time between two readings; also about the span over which peak_watts is a mean."""
+"""Longest time between two readings; also about the span over which peak_watts is a mean."""
 
 MOST_JOULES = 1e4
-"""The most that a counter of a processor or board counts in GAP_NS; a larger step was a reset."""
+"""The most that a counter of a processor or board counts in GAP_NS; a larger step is a reset."""
 
 MOST_WATTS = 1e6
-"""The most that one source may draw over a second; a rack full of accelerators draws a fifth of it."""
+"""Highest mean power of one source over a second; a rack full of accelerators draws a fifth of it."""
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
@@ -42,7 +42,7 @@ class Energy(NamedTuple):
     peak_watts: float
     """The highest mean over a span of one to two seconds."""
     readings: int
-    """Number of readings it was computed from."""
+    """Number of readings from which it was computed."""
 
 
 class NoReading(NamedTuple):
@@ -71,7 +71,7 @@ class PowerLog:
         return energy
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the readings, which are in power.csv."""
+        """Returns everything except the readings, which are in power.csv."""
         return {
             "sources": [s._asdict() for s in self.sources],
             "idle_ns": self.idle_ns,
@@ -80,7 +80,7 @@ class PowerLog:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PowerLog":
-        """The inverse of `to_json`, without readings. Raises errors of harness.core.files.WRONG_CONTENT."""
+        """Inverts `to_json`, without readings. Raises errors of harness.core.files.WRONG_CONTENT."""
         sources = tuple(PowerSource(**s) for s in values["sources"])
         idle = values["idle_ns"]
         return cls(
@@ -91,7 +91,7 @@ class PowerLog:
         )
 
     def read(self, path: Path) -> None:
-        """Read the file that `write` wrote. Raises OSError, or errors of WRONG_CONTENT."""
+        """Reads the file that `write` wrote. Raises OSError, or errors of WRONG_CONTENT."""
         names = {cells.cell(source.name): source.name for source in self.sources}
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
@@ -99,7 +99,7 @@ class PowerLog:
                 self.series[names[row["source"]]].append((int(row["wall_ns"]), value))
 
     def write(self, path: Path) -> None:
-        """Write one row a reading, in order of time; the column depends on the unit."""
+        """Writes one row per reading, in order of time; the value's column depends on the unit."""
         rows = sorted(
             (at_ns, s.name, *((value, "") if s.unit == "J" else ("", value)))
             for s in self.sources
@@ -110,7 +110,7 @@ class PowerLog:
 
 
 def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
-    """LoadGen's power_begin and power_end on the wall clock, exact to 1 ms; None where not logged."""
+    """Returns LoadGen's power_begin and power_end on the wall clock, exact to 1 ms; None if not logged."""
     try:
         begin, end = (utc_ns(log[key]) for key in ("power_begin", "power_end"))
     except (KeyError, TypeError, ValueError):
@@ -119,7 +119,7 @@ def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def utc_ns(text: str) -> int:
-    """text: UTC as LoadGen and PTDaemon write it, '11-21-2026 03:47:25.453'."""
+    """Parses a time in UTC as LoadGen and PTDaemon write it: '11-21-2026 03:47:25.453'."""
     at = datetime.strptime(text, "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=UTC)
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
@@ -127,7 +127,7 @@ def utc_ns(text: str) -> int:
 def cut(
     source: PowerSource, readings: Sequence[tuple[int, float]], begin_ns: int, end_ns: int
 ) -> Energy | NoReading:
-    """Energy between begin_ns and end_ns; readings must lie on either side of both.
+    """Returns the energy between begin_ns and end_ns; both must have readings on either side.
 
     Counters are interpolated at both ends; powers are integrated by the trapezoid rule.
     readings: (wall clock in ns, joules or watts).
@@ -154,7 +154,7 @@ def cut(
 
 
 def counted(source: PowerSource, joules: Array) -> Array | NoReading:
-    """The counter's readings without its wraps, from 0."""
+    """Returns the counter's readings without its wraps, from 0."""
     steps = np.diff(joules)
     back = steps < 0
     if back.any() and source.wraps_at_joules is None:
@@ -167,7 +167,7 @@ def counted(source: PowerSource, joules: Array) -> Array | NoReading:
 
 
 def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> str:
-    """Why the readings do not cover the window; '' where they do.
+    """Returns why the readings do not cover the window; '' if they do.
 
     first, last: positions of the readings around the window.
     """
@@ -185,26 +185,26 @@ def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> s
             return f"no reading within {show_ns(END_NS)} of the run's {name}: the nearest is {show_ns(away_ns)} away"
     gap_ns = int(np.diff(at[first : last + 1]).max(initial=0))
     if gap_ns > GAP_NS:
-        return f"no reading for {show_ns(gap_ns)} in the run, at most {show_ns(GAP_NS)} is allowed"
+        return f"no reading for {show_ns(gap_ns)} in the run; at most {show_ns(GAP_NS)} is allowed"
     return ""
 
 
 def _with_ends(seconds: Array, watts: Array, length_s: float) -> tuple[Array, Array]:
-    """Points in time and power, with interpolated ones at both ends of the window."""
+    """Returns points in time and power, with interpolated points at both ends of the window."""
     inside = seconds[(seconds > 0) & (seconds < length_s)]
     points = np.concatenate([[0.0], inside, [length_s]])
     return points, np.interp(points, seconds, watts)
 
 
 def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Energy | NoReading:
-    """total: joules up to each of `seconds`; the window is 0 to length_s."""
+    """Returns the energy in the window from 0 to length_s. total: joules up to each of `seconds`."""
 
     def until(when: Array | float) -> Any:
         return np.interp(when, seconds, total)
 
     joules = float(until(length_s) - until(0.0))
     if joules <= 0:
-        return NoReading("the counter stood still in the whole run: it counts nothing here")
+        return NoReading("the counter did not change in the whole run: it does not count here")
     # Whole spans fill the window, so the highest mean over a span is not below the mean of all.
     span_s = length_s / max(1, int(length_s * NS_PER_S // GAP_NS))
     ends = np.concatenate([seconds, seconds - span_s, np.arange(0, length_s, span_s)])
@@ -218,7 +218,7 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
 
 
 def unique(sources: Iterable[PowerSource]) -> list[PowerSource]:
-    """The sources with different names: '#2' and so on follows a name that is taken."""
+    """Makes the names of sources different, by '#2' and so on after a name that is taken."""
     renamed: list[PowerSource] = []
     for source in sources:
         same = sum(s.name.partition("#")[0] == source.name for s in renamed)

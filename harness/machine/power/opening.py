@@ -1,4 +1,4 @@
-"""Opens power meters, and lists those that do not work on this machine with the reasons."""
+"""Opens power meters, and lists the meters that do not work on this machine with the reasons."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,10 +19,10 @@ class Opened(NamedTuple):
 
 
 def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Enter the meters in order; `stack` leaves them.
+    """Enters the meters in order; `stack` leaves them.
 
-    Raises one error with the problems of all meters: a ConfigError, or a PluginUnavailable where
-    every problem is one.
+    Raises one error with the problems of all meters: a PluginUnavailable if every problem is one, else a
+    ConfigError.
     """
     meters: list[Opened] = []
     problems: list[HarnessError] = []
@@ -47,7 +47,7 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Open
 
 
 def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """[] where every meter's name is known; else the `refusal`, with all problems of the meters."""
+    """Returns [] if every meter's name is known, else the `refusal`, with all problems of the meters."""
     try:
         for name, _ in specs:
             registry.check_name("meter", name)
@@ -57,7 +57,7 @@ def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """Every reason why these meters cannot be read here; [] where they can."""
+    """Returns every reason why these meters cannot be read here; [] if they can."""
     with ExitStack() as stack:
         try:
             open_meters(specs, stack)
@@ -68,7 +68,7 @@ def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
 
 @contextmanager
 def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
-    """Enter the meter; ignore errors on leaving it, since all its readings are there by then."""
+    """Enters the meter, and ignores errors when it is left, because all readings have been made by then."""
     entered = meter.__enter__()
     try:
         yield entered
@@ -81,9 +81,9 @@ _NEEDS_ARGUMENT = {"command"}
 
 
 def availability() -> Iterator[tuple[str, str]]:
-    """Yield the name of each built-in meter and why it does not work here, or ''.
+    """Yields the name of each built-in meter, and the reason if it does not work here, else ''.
 
-    Meters of other packages are left out: checking them would run their code.
+    Skips meters of other packages, because checking them would run their code.
     """
     for name, entry in registry.METERS.items():
         if not entry.installed:

@@ -28,20 +28,20 @@ _ADVICE = {
     "Handshake failed": "take the same power-dev on both machines",
     "ynchroni": "let both machines' clocks follow one NTP server, or correct ntp=",
 }
-"""Remedy by words in the client's errors; before the first run these are the user's to mend."""
+"""Remedy by words in the client's errors; before the first run the user can correct these."""
 
 
 class PowerClient:
     """One call of client.py."""
 
     def __init__(self, log: Path, *, quiet: bool) -> None:
-        self.mode = ""  # the phase: ranging or testing; '' before the first
+        self.mode = ""  # the phase: ranging or testing; '' before the first phase
         self._log, self._quiet = log, quiet
 
     def run(self, words: Sequence[str]) -> int:
-        """Run the client; returns its exit status, which is 0 in some failures, too.
+        """Runs the client; returns its exit status, which is 0 in some failures, too.
 
-        An exception here, e.g. by a signal, stops the client as well.
+        An exception here, e.g. from a signal, also stops the client.
         """
         with (
             self._log.open("w", encoding="utf-8") as log,
@@ -67,7 +67,7 @@ class PowerClient:
         return process.returncode
 
     def _show(self, line: str) -> None:
-        """Print the client's phases, warnings and errors, and the notices of the runs."""
+        """Prints the client's phases, warnings and errors, and the messages of the runs."""
         match = _LINE.fullmatch(line)
         mode = _MODE.fullmatch(match["text"]) if match else None
         if mode:
@@ -77,7 +77,7 @@ class PowerClient:
             say(match["text"] if match else line.removeprefix("harness: "))
 
     def failure(self, status: int, *, has_run: bool) -> HarnessError:
-        """The error in one line: phase, message and remedy. has_run: finished runs must be kept."""
+        """Returns the error in one line: phase, message and remedy. has_run: finished runs must be kept."""
         output = self._log.read_text(encoding="utf-8")
         phase = f"in the {self.mode} phase" if self.mode else "before the ranging phase"
         workload = _STATUS.search(output)
@@ -94,7 +94,7 @@ class PowerClient:
 
 
 def _errors(output: str) -> str:
-    """The client's logged errors, the director's error replies, and an exception's last line."""
+    """Returns the client's logged errors, the director's error replies, and an exception's last line."""
     lines = [line for line in output.splitlines() if line.strip()]
     logged = [m for line in lines if (m := _LINE.fullmatch(line))]
     errors = [m["text"] for m in logged if m["level"] in ("ERROR", "CRITICAL")]
@@ -105,7 +105,7 @@ def _errors(output: str) -> str:
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Stop the client and its run, which saves its measurements; the director notices by itself."""
+    """Stops the client and its run, which saves its measurements; the director notices by itself."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:

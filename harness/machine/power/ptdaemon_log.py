@@ -19,7 +19,7 @@ SOURCE = PowerSource(
 )
 
 GAP_NS = 2500 * NS_PER_MS
-"""The most time between two samples: the analyser takes one a second, and one may be lost."""
+"""Longest time between two samples: the analyser takes one per second, and one may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class PtdaemonLog:
     """Why there are no samples."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that the session's own files lack."""
+        """Returns the fields that are not in the session's own files."""
         return {"refused": list(self.refused)}
 
     @classmethod
     def from_files(cls, values: Mapping[str, Any], performance: Path) -> "PtdaemonLog":
-        """values: from to_json. performance: the folder with power/ and run_1/."""
+        """Reads the log. values: from to_json. performance: the folder with power/ and run_1/."""
         session, refused = "", tuple(str(name) for name in values["refused"])
         try:
             client = json.loads((performance / "power" / CLIENT_JSON).read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ class PtdaemonLog:
         return cls(session, refused, samples)
 
     def energy(self, window_ns: tuple[int, int]) -> Energy | NoReading:
-        """Mean power of the samples within the window times its length; peak_watts: highest sample.
+        """Returns the mean power of the window's samples times its length; peak_watts: highest sample.
 
         Source: mlcommons/inference tools/submission, get_power_metric.
         """
@@ -70,7 +70,7 @@ class PtdaemonLog:
 
 
 def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) -> str:
-    """Why the samples do not cover the window; '' where they do."""
+    """Returns why the samples do not cover the window; '' if they do."""
     if not inside:
         return f"{SPL} has no sample between the run's begin and end"
     dead = sum(watts <= 0 for _, watts in inside)
@@ -79,14 +79,14 @@ def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) ->
     at = [begin_ns, *(at for at, _ in inside), end_ns]
     gap_ns = max(b - a for a, b in itertools.pairwise(at))
     if gap_ns > GAP_NS:
-        return f"no sample for {show_ns(gap_ns)} in the run, at most {show_ns(GAP_NS)} is allowed"
+        return f"no sample for {show_ns(gap_ns)} in the run; at most {show_ns(GAP_NS)} is allowed"
     return ""
 
 
 def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
-    """Yield the samples: lines `Time,<when>,Watts,<sum of channels>,Volts,,Amps,,PF,,Mark,<mark>...`.
+    """Yields the samples: lines `Time,<when>,Watts,<sum of channels>,Volts,,Amps,,PF,,Mark,<mark>...`.
 
-    Raises ValueError where a sample is malformed, out of order, or from another measurement.
+    Raises ValueError if a sample is malformed, out of order, or from a different measurement.
     """
     latest_ns = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -99,7 +99,7 @@ def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
         except (ValueError, IndexError, OverflowError):
             raise ValueError(f"{SPL}, line {number} is not what PTDaemon writes") from None
         if named != ("Watts", "Mark", mark):
-            raise ValueError(f"{SPL}, line {number} is from another measurement than {mark}")
+            raise ValueError(f"{SPL}, line {number} is from a different measurement than {mark}")
         if not at_ns > latest_ns or not abs(watts) < float("inf"):
             raise ValueError(f"{SPL}, line {number} has an impossible time or power")
         latest_ns = at_ns

@@ -1,7 +1,7 @@
 """Makes calls over gRPC: a link that waits for each reply, and an engine with many calls in flight.
 
-grpcio owns the sockets, so the kernel's stamp of a reply is out of reach: `arrived_ns` stays 0. Messages
-pass as bytes, encoded and decoded by the plug-in. Nothing is sent again, and no proxy is used.
+grpcio owns the sockets, so the kernel's stamp of a reply is not available: `arrived_ns` stays 0. Messages
+are bytes, which the plug-in encodes and decodes. Nothing is sent again, and no proxy is used.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ _OPTIONS = (
 
 
 def _channel(grpc: Any, server: Server, first: Connection) -> Any:
-    """grpcio's channel to where `first` is connected. Raises OSError."""
+    """Returns grpcio's channel to the address to which `first` is connected. Raises OSError."""
     peer = first.peer()
     host = f"ipv6:[{peer}]" if ":" in peer else f"ipv4:{peer}"
     target = f"{host}:{server.address.port}"
@@ -65,13 +65,14 @@ def _channel(grpc: Any, server: Server, first: Connection) -> Any:
 
 
 class Channel:
-    """One HTTP/2 connection to a server; calls take place on it side by side. Any thread may call."""
+    """One HTTP/2 connection to a server, with any number of calls at once. Any thread may call."""
 
     def __init__(self, server: Server, number: int = 0) -> None:
-        """number: of the server. Raises a ConfigError where it cannot be reached, or does not speak gRPC."""
+        """number: the server's number. Raises a ConfigError if it cannot be reached, or does not use gRPC."""
         grpc, address = _grpc(), server.address
         try:
-            first = connect(server, CONNECT_TIMEOUT_S)  # grpcio tells neither why, nor its peer
+            # grpcio reports neither the cause of a failure nor its peer.
+            first = connect(server, CONNECT_TIMEOUT_S)
         except OSError as e:
             unreachable(address, e)
         self.number = number
@@ -95,12 +96,12 @@ class Channel:
             ) from None
 
     def call(self, request: Request, timeout_s: float) -> Any:
-        """Begins a call; its future."""
+        """Begins a call; returns its future."""
         made = self._made(request.path)
         return made.future(_message(request), timeout=timeout_s, metadata=self._metadata)
 
     def reply(self, request: Request, timeout_s: float) -> Reply:
-        """Makes a call and waits for its end. Raises as `reply_of`."""
+        """Makes a call and waits for its end. Raises the same errors as `reply_of`."""
         made = self._made(request.path)
         try:
             content = made(_message(request), timeout=timeout_s, metadata=self._metadata)
@@ -124,7 +125,7 @@ def _message(request: Request) -> bytes:
 
 def _reply(content: bytes | None) -> Reply:
     if content is None:
-        raise BadReply("the call ended well and brought no whole message")
+        raise BadReply("the call succeeded but returned no complete message")
     return Reply(0, b"", memoryview(content))
 
 
@@ -139,7 +140,7 @@ def reply_of(future: Any, timeout_s: float) -> Reply:
 
 
 def _refusal(error: Any, timeout_s: float) -> Reply:
-    """Returns a failed call's reply by its code alone: grpcio does not report who gave it. Raises as `reply_of`."""
+    """Returns a failed call's reply by its code, because grpcio does not report its origin. Raises as `reply_of`."""
     code, text = error.code(), one_line(str(error.details() or ""))
     if code.name == "DEADLINE_EXCEEDED":
         raise LateReply(f"no reply within {timeout_s:g} s (--request-timeout)")
@@ -149,25 +150,25 @@ def _refusal(error: Any, timeout_s: float) -> Reply:
 
 
 class CallLink:
-    """One channel to a server that waits for each reply; as wire.remote_backend.Link."""
+    """One channel to a server that waits for each reply, like wire.remote_backend.Link."""
 
     def __init__(self, server: Server, timeout_s: float) -> None:
         self.server = server
         self._timeout_s = timeout_s
         self._channel: Channel | None = None
         self.opened = 0
-        """Channels opened so far; one reconnects by itself."""
+        """Channels opened so far; a channel reconnects by itself."""
 
     def exchange(self, request: Request) -> Reply:
         """Makes the call and waits for its end. Raises OSError or BadReply, or a ConfigError on the first call."""
         return self._open().reply(request, self._timeout_s)
 
     def open_at_start(self) -> None:
-        """Connects before a run; a ConfigError where the server cannot be reached."""
+        """Connects before a run. Raises a ConfigError if the server cannot be reached."""
         self._open()
 
     def exchange_at_start(self, request: Request) -> Reply:
-        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or sends no message."""
+        """Exchanges before a run. Raises a ConfigError if the server cannot be reached, or does not send a message."""
         try:
             return self.exchange(request)
         except OSError as e:
@@ -182,11 +183,11 @@ class CallLink:
         return self._channel
 
     def peer(self) -> str:
-        """IP address of the server; '' before the first call."""
+        """Returns the server's IP address; '' before the first call."""
         return self._channel.peer if self._channel is not None else ""
 
     def is_local(self) -> bool:
-        """Whether that server is on this machine."""
+        """Returns whether the server is on this machine."""
         return self._channel is not None and self._channel.is_local
 
     def close(self) -> None:
@@ -198,15 +199,15 @@ class CallLink:
 class Calls:
     """Calls in flight to one server or several replicas, over one channel each; a Transport.
 
-    A call that is the only one in flight is made by the thread that waits for it, which saves two hops between
-    threads. Calls side by side end on a thread of grpcio's, which hands them to `turn`.
+    If only one call can be in flight, the thread that waits for it makes it, which saves two hops between
+    threads. Otherwise calls end on a thread of grpcio, which passes them to `turn`.
     """
 
     resent = reopened = 0
     outage_s = 0.0
     closes_after: Sequence[int] = ()
     refused: Mapping[int, Exception] = {}
-    """The attributes of Flights; grpcio opens connections, and reports none."""
+    """The attributes of Flights; grpcio opens connections, but does not report them."""
 
     def __init__(
         self,
@@ -215,7 +216,7 @@ class Calls:
         encode: Callable[[Sequence[int]], Request],
         timeout_s: float,
     ) -> None:
-        """connections: calls in flight to each server. Raises as Channel."""
+        """connections: calls in flight to each server. Raises the same errors as Channel."""
         self._encode = encode
         self._timeout_s = timeout_s
         self._waiting: deque[Flight] = deque()
@@ -245,7 +246,7 @@ class Calls:
         for index in indices:
             try:
                 request = self._encode([index])
-            except Exception:  # noqa: BLE001, S112 - of the plug-in or the dataset: its query fails, and says why
+            except Exception:  # noqa: BLE001, S112 - of the plug-in or the dataset: its query fails with the reason
                 continue
             message = _message(request)
             left_bytes -= len(message)
@@ -255,7 +256,7 @@ class Calls:
                 self._ready[index] = Request(request.path, body=[message])
 
     def submit(self, flight: Flight) -> None:
-        """Makes the flight's call, at once or when fewer are in flight."""
+        """Makes the flight's call, at once or when fewer calls are in flight."""
         self._waiting.append(flight)
         if self._alone:
             if not self._free or len(self._waiting) > 1:
@@ -276,7 +277,7 @@ class Calls:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                free.append(channel)  # and look again: one may have come since
+                free.append(channel)  # and look again, because a flight may have come since
                 continue
             flight.server = channel.number
             request = self._encoded(flight)
@@ -292,7 +293,7 @@ class Calls:
                 future.add_done_callback(partial(self._end, flight, channel))
 
     def _encoded(self, flight: Flight) -> Request | None:
-        """The request of a flight; None where there is none, and the flight has failed."""
+        """Returns the request of a flight; None if there is none, and the flight has failed."""
         flight.taken_ns = wall_ns()
         if self.gone is not None:
             _fail(flight, "server-gone", self.gone)
@@ -308,12 +309,12 @@ class Calls:
         return request
 
     def _end(self, flight: Flight, channel: Channel, future: Any) -> None:
-        """On grpcio's thread."""
+        """Passes an ended call on. Runs on grpcio's thread."""
         flight.read_ns = wall_ns()
         self._ended.put((flight, channel, future))
 
     def turn(self, timeout_s: float) -> list[Flight]:
-        """Calls that have ended, waiting at most so long; makes those that wait."""
+        """Returns calls that have ended, waiting at most timeout_s, and makes waiting calls."""
         return self._turn_alone(timeout_s) if self._alone else self._turn(timeout_s)
 
     def _turn(self, timeout_s: float) -> list[Flight]:
@@ -353,7 +354,7 @@ class Calls:
         return [flight]
 
     def _take(self, flight: Flight, reply: Callable[[], Reply]) -> None:
-        """The flight's reply, or how it failed. A server that fails all calls for a while is given up."""
+        """Sets the flight's reply, or its failure. A server that fails all calls for GIVE_UP_S is given up."""
         try:
             flight.reply = reply()
         except LateReply as e:
@@ -378,7 +379,7 @@ class Calls:
         self.waited = 0
 
     def peers(self) -> list[tuple[str, bool]]:
-        """Address of each server, and whether it is on this machine."""
+        """Returns each server's address, and whether it is on this machine."""
         return [(channel.peer, channel.is_local) for channel in self._channels]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Makes grpcio trust the certificate that a first handshake of ours has seen, and no other one.
+"""Makes grpcio trust only the certificate that a first handshake of ours has seen.
 
 grpcio cannot skip the check of a name, and does not read the system's certificates as Python's ssl does. So a first
-connection checks the server by the rules of https:// (or by none, with --insecure), and its certificate is pinned.
+connection checks the server by the rules of https:// (or not at all, with --insecure), and its certificate is pinned.
 """
 
 import ssl
@@ -13,9 +13,9 @@ Options = tuple[tuple[str, Any], ...]
 
 
 def pinned(grpc: Any, server: Server, first: Connection, timeout_s: float) -> tuple[Any, Options]:
-    """Credentials and options of a channel. first: an open connection to the server. Raises as `connect`.
+    """Returns credentials and options of a channel. Raises the same errors as `connect`.
 
-    grpc: the module.
+    grpc: the module. first: an open connection to the server.
     """
     assert server.tls is not None
     address = server.address
@@ -31,7 +31,7 @@ def pinned(grpc: Any, server: Server, first: Connection, timeout_s: float) -> tu
 
 
 def _name(server: Server, pem: str, timeout_s: float) -> str:
-    """Returns a name that the certificate is for; Python reports it only for a trusted certificate."""
+    """Returns a name in the certificate; Python reports it only for a trusted certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

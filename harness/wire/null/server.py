@@ -1,6 +1,6 @@
 """Answers every HTTP request, or every call over gRPC, with the same bytes, in a separate process.
 
-The client's floor and ceiling are measured against it: what remains is the client and the kernel.
+The client's floor and ceiling are measured with it, so they are the time of the client and the kernel alone.
 """
 
 import gc
@@ -24,10 +24,10 @@ _READ_BYTES = 1 << 16
 _SCRATCH_BYTES = 1 << 20
 _MOST_HEAD_BYTES = 1 << 16
 _MOST_LENGTHS = 1024
-"""Heads whose body's length is remembered: a client that measures sends few different ones."""
+"""Heads whose body length is remembered; a client that measures sends few different heads."""
 
 _UNKNOWN = -(1 << 62)
-"""Makes a sum that is not a length."""
+"""Length of an unknown head; no sum with it is a length."""
 
 _START_LIMIT_S = 30.0
 
@@ -38,13 +38,11 @@ class NullServer:
     with NullServer(reply) as server:
         ...  # server.url
 
-    It reads requests with a Content-Length or without a body; a connection with another one is closed.
+    It reads requests with a Content-Length or without a body, and closes the connection after any other request.
     """
 
     def __init__(self, reply: bytes, *, unix: Path | None = None, grpc: bool = False) -> None:
-        """reply: status line, headers and body; of gRPC the message. unix: listen at this path, which must not
-        exist yet.
-        """
+        """reply: status line, headers and body; for gRPC the message. unix: a new path to listen at."""
         self._reply = reply
         self._unix = unix
         self._grpc = grpc
@@ -68,7 +66,7 @@ class NullServer:
         return self
 
     def _start(self, stack: ExitStack) -> tuple["subprocess.Popen[bytes]", child.Channel]:
-        """This process keeps no copy of the listening socket: where the child dies, nobody must wait there."""
+        """Starts the child and closes the listening socket here, so that clients do not wait if the child dies."""
         with self._listen(stack) as listening, os.fdopen(os.memfd_create("reply"), "wb") as file:
             file.write(self._reply)
             file.flush()
@@ -105,14 +103,14 @@ def main() -> None:
 
 
 def serve(make: type[Loop], channel: child.Channel, listening: int, reply: int) -> None:
-    """The whole of the process. listening, reply: descriptors."""
+    """Runs the whole process. listening, reply: descriptors."""
     with open(reply, "rb") as file:
         file.seek(0)
         loop = make(socket.socket(fileno=listening), file.read())
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.collect()
-    gc.disable()  # the loop makes no cycles
+    gc.disable()  # the loop makes no reference cycles
     channel.send("ready")
     loop.run()
 
@@ -123,15 +121,15 @@ class _Connection:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.begun = b""
-        """The begin of a head whose end has not come yet."""
+        """The beginning of an incomplete head."""
         self.missing = 0
-        """Bytes of a body that have not come yet."""
+        """Bytes of a body that have not arrived yet."""
         self.unsent = memoryview(b"")
-        """Bytes that the socket's buffer had no room for; nothing is read while they wait."""
+        """Bytes that did not fit into the socket's buffer; nothing is read while they wait."""
 
 
 class _Loop:
-    """One thread, one epoll. Level-triggered: what a read leaves makes the next event."""
+    """A loop with one thread and one epoll, level-triggered: bytes that a read leaves cause the next event."""
 
     def __init__(self, listening: socket.socket, reply: bytes) -> None:
         listening.setblocking(False)
@@ -141,7 +139,7 @@ class _Loop:
         self._poll.register(listening.fileno(), select.EPOLLIN)
         self._connections: dict[int, _Connection] = {}
         self._lengths: dict[bytes, int] = {}
-        """Head with its end -> bytes of its body."""
+        """Head, including its end -> bytes of its body."""
         self._scratch = bytearray(_SCRATCH_BYTES)
 
     def run(self) -> None:
@@ -188,7 +186,7 @@ class _Loop:
             self._read_parts(connection, connection.begun + data)
 
     def _read_parts(self, connection: _Connection, data: bytes) -> None:
-        """data: the begin of a request, or several requests."""
+        """Reads the beginning of a request, or several requests, from data."""
         requests = at = 0
         while (end := data.find(_END, at)) >= 0:
             end += len(_END)

@@ -140,7 +140,7 @@ def test_what_the_hosts_clients_told_is_merged_and_none_may_leave_a_part_out() -
     [
         ({"url": []}, "--load-hosts apply to a server: add --url, or drop them"),
         ({"scenario": "offline"}, "--load-hosts belongs to --scenario server: drop it for offline"),
-        ({"mlperf": True}, "--load-hosts cannot be set with --mlperf: the rules know one LoadGen: drop one"),
+        ({"mlperf": True}, "--load-hosts cannot be set with --mlperf: the rules require one LoadGen: drop one"),
         ({"concurrency": 4}, "--load-hosts cannot be set with --concurrency: a closed loop has no schedule"),
         ({"mode": "accuracy"}, "--load-hosts cannot be set with --mode accuracy: only the performance run"),
         ({"qdl": True}, "--load-hosts cannot be set with --qdl: a QDL belongs to one LoadGen: drop one"),

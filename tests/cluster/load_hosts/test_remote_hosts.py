@@ -178,7 +178,9 @@ def test_a_run_gets_no_variable_that_the_host_does_not_allow(
         named_both = named(allowing.port, closed.port)
         assert main(words(url, tmp_path / "refused", *more, *named_both)) == 2
         errors = capfd.readouterr().err
-        assert f"127.0.0.1:{closed.port}: --header X-Key=env:TOKEN_A: that host may not send" in errors
+        assert (
+            f"127.0.0.1:{closed.port}: --header X-Key=env:TOKEN_A: that host may not send" in errors
+        )
         assert "start it with --allow-env TOKEN_A" in errors
         assert f"127.0.0.1:{allowing.port}:" not in errors
         assert main(words(url, tmp_path / "run", *more, *named(allowing.port))) in {0, 4}

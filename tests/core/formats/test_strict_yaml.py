@@ -101,7 +101,7 @@ def test_a_tag_is_refused_whatever_it_holds(tag: str, value: str, tmp_path: Path
 
 
 def test_a_repeated_key_and_an_alias_name_their_line(tmp_path: Path) -> None:
-    assert refusal(tmp_path, "a: 1\nb: {x: 1, x: 2}\n") == " line 2: the key 'x' comes twice"
+    assert refusal(tmp_path, "a: 1\nb: {x: 1, x: 2}\n") == " line 2: the key 'x' appears twice"
     assert refusal(tmp_path, "a: &a 1\nb: *a\n") == " line 2: aliases are not allowed here"
 
 

@@ -77,12 +77,12 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        ('{"timestamp": true}\n[]\n', ["1: timestamp is True, and must be a time in milliseconds"]),
+        ('{"timestamp": true}\n[]\n', ["1: timestamp is True, but must be a time in milliseconds"]),
         ('{"timestamp": 1e30}', ["1: timestamp is 1e+30, which is not a time from 1970 to 2116"]),
         (
             '{"timestamp": 1, "input_length": "9"}\n\n[]\n{',
             [
-                "1: input_length is '9', and must be a number of tokens, at most 10,000,000",
+                "1: input_length is '9', but must be a number of tokens, at most 10,000,000",
                 "3: it is not a JSON object",
                 "4: it is not JSON",
             ],
@@ -92,7 +92,7 @@ def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
             "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n2023-11-16,-1,2\n2023-11-16,1\n",
             [
                 "2: 'yesterday' is not a date and time",
-                "3: ContextTokens is '-1', and must be a number of tokens",
+                "3: ContextTokens is '-1', but must be a number of tokens",
                 "4: it has 2 columns, the heading has 3: write decimals with a point",
             ],
         ),

@@ -177,7 +177,7 @@ def test_a_database_of_a_newer_harness_or_no_database_is_refused(tmp_path: Path)
         Database(tmp_path / "no.sqlite", {}, "r")
     with closing(sqlite3.connect(tmp_path / "newer.sqlite")) as db:
         db.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigError, match="it has schema 99, this harness knows 2"):
+    with pytest.raises(ConfigError, match="it has schema 99, but this harness supports 2"):
         Database(tmp_path / "newer.sqlite", {}, "r")
 
 

@@ -120,7 +120,7 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
         ((0, 75), "its readings ended before the run, by 600 ms"),
         ((0, 19, 23, 100), "no reading within 200 ms of the run's begin: the nearest is 210 ms away"),
         ((0, 79, 83, 100), "no reading within 200 ms of the run's end: the nearest is 210 ms away"),
-        ((0, 40, 51, 100), "no reading for 1.20 s in the run, at most 1.00 s is allowed"),
+        ((0, 40, 51, 100), "no reading for 1.20 s in the run; at most 1.00 s is allowed"),
     ],
 )  # fmt: skip
 def test_a_window_without_a_reading_has_a_reason(kept: tuple[int, ...], reason: str) -> None:
@@ -139,7 +139,7 @@ def test_a_counter_that_stands_still_gives_no_reading_and_never_zero(source: Pow
     at = stamps([100] * 20)
     value = 7.0 if source.unit == "J" else 0.0
     found = cut(source, [(t, value) for t in at], *inside(at, 0.1, 0.9))
-    assert found == NoReading("the counter stood still in the whole run: it counts nothing here")
+    assert found == NoReading("the counter did not change in the whole run: it does not count here")
 
 
 def test_a_clock_that_went_back_gives_no_reading() -> None:

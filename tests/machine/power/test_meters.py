@@ -68,8 +68,8 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
 
     monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
     assert told_by(RaplMeter, str(root)) == (
-        f"meter 'rapl': {root}/intel-rapl:0/energy_uj is for root only; until the next boot, this "
-        f"opens it: sudo chmod a+r {root}/*/energy_uj"
+        f"meter 'rapl': only root may read {root}/intel-rapl:0/energy_uj; this allows it until the next boot: "
+        f"sudo chmod a+r {root}/*/energy_uj"
     )
 
 
@@ -129,7 +129,7 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
 
     monkeypatch.setattr(hwmon_module, "micro", denied)
     assert told_by(HwmonMeter, str(tmp_path)) == (
-        f"meter 'hwmon': {path}/energy12_input is for root only; until the next boot, this opens it: "
+        f"meter 'hwmon': only root may read {path}/energy12_input; this allows it until the next boot: "
         f"sudo chmod a+r {tmp_path}/hwmon*/energy*"
     )
 
@@ -212,7 +212,7 @@ def test_nvml_reads_energy_or_power_where_no_counter_exists(
         ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
         ("1,2", "", "meter 'nvml': there is no GPU 2: this machine has 2"),
         ("", "NVML Shared Library Not Found", "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver"),
-        ("", "Insufficient Permissions", "meter 'nvml': Insufficient Permissions: until the next boot, this opens it: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"),
+        ("", "Insufficient Permissions", "meter 'nvml': Insufficient Permissions: this allows it until the next boot: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"),
     ],
 )  # fmt: skip
 def test_nvml_names_the_cause_of_its_refusal(
@@ -247,7 +247,7 @@ def test_an_estimate_is_busy_time_times_watts_and_is_called_estimated() -> None:
         (source,) = meter.sources()
     assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two
     assert source.provenance == "estimated"
-    assert source.domain.endswith("x 4 W a hardware thread; no power was measured")
+    assert source.domain.endswith("x 4 W per hardware thread; no power was measured")
 
 
 @pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])

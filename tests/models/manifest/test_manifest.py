@@ -270,7 +270,7 @@ def test_a_model_that_is_not_there_is_one_line(text: str, line: str) -> None:
 def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text("a: 1\nb: {target: 99, target: 1}\n")
-    assert "the key 'target' comes twice" in refusal(load_yaml, path)
+    assert "the key 'target' appears twice" in refusal(load_yaml, path)
 
 
 def test_a_manifest_has_inputs(content: dict[str, Any]) -> None:

@@ -164,7 +164,10 @@ def test_the_backend_of_the_documents_holds_state_and_scalar(tmp_path: Path) -> 
         (b"<?xml version='1.0'?><Error/>", "it is XML, perhaps a server's error, not the model"),
         (b"\x1f\x8b\x08\x00packed", "it is packed with gzip: unpack it first"),
         (b"PK\x03\x04\x14\x00", "it is packed with zip: unpack it first"),
-        (b"\x08\x08\x3a\xff\x01cut", "it is not an ONNX file, or a part of one: fetch it again"),
+        (
+            b"\x08\x08\x3a\xff\x01cut",
+            "it is not an ONNX file, or only a part of one: fetch it again",
+        ),
     ],
 )
 def test_a_file_that_is_no_model_is_named(content: bytes, line: str, tmp_path: Path) -> None:

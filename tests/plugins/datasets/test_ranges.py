@@ -202,7 +202,7 @@ def test_ranges_are_read_as_they_are_written(pair: tuple[float, float]) -> None:
 
 
 NO_RANGE = "is not a range: write NAME=LOW:HIGH, e.g. ids=0:30522"
-NO_NUMBER = "holds no number: LOW must be below HIGH, which is left out"
+NO_NUMBER = "is an empty range: LOW must be below HIGH, which is excluded"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from harness.machine.characterise.arithmetic.libraries.operations import (
 from harness.types import Benchmark, Point, Ready
 
 FILTERS = (Filter(1, 256, 28), Filter(8, 64, 56))
-"""A layer deep in ResNet-50 with one image, and one near its input with eight."""
+"""A layer deep in ResNet-50 with one image, and a layer near its input with eight images."""
 
 
 class Convolution:

@@ -12,11 +12,11 @@ from harness.machine.characterise.arithmetic.libraries.operations import (
 from harness.types import Benchmark, Point, Ready
 
 SIDES = (256, 512, 1024)
-"""The smallest lie in one core's cache, the largest occupy many threads."""
+"""The smallest matrices fit into one core's cache, the largest keep many threads busy."""
 
 
 class Gemm:
-    """Work: 2 side^3, a multiplication and an addition each."""
+    """Work: 2 side^3, for side^3 multiplications and additions."""
 
     about = "products of square matrices, by library and precision"
 

@@ -1,4 +1,4 @@
-"""The benchmark `reduction`: sums of segments as a matrix product, and NumPy's own, by segment size.
+"""The benchmark `reduction`: sums of segments by a matrix product and by NumPy's sum, by segment size.
 
 Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS).
 """
@@ -14,7 +14,7 @@ from harness.types import Benchmark, Point, Ready
 
 
 class Reduction:
-    """One row of ones times the segments, on one thread. Work: an addition an element."""
+    """Sums on one thread; the product multiplies the segments by ones. Work: one addition per element."""
 
     about = "sums of segments: as a matrix product, and native"
 

@@ -1,7 +1,7 @@
-"""The benchmark `scan`: prefix sums of segments as matrix products, and NumPy's own, by segment size.
+"""The benchmark `scan`: prefix sums of segments by matrix products and by NumPy's cumsum, by segment size.
 
-Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS): with U
-upper triangular, A U has the prefix sums of each block; what came before a block is added to it.
+Source: Dakkak et al., Accelerating Reduction and Scan Using Tensor Core Units, ICS 2019 (TOPS). With U
+upper triangular, A U has the prefix sums of each block; the sum of all earlier blocks is added to a block.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from harness.machine.characterise.arithmetic import segments as sg
 from harness.types import Array, Benchmark, Point, Ready
 
 MOST_BLOCK = 64
-"""Elements of a block: a product of blocks does as many times the additions of the native scan."""
+"""Elements of a block. The product of a block of n elements does n times the additions of the native scan."""
 
 
 class Scan:
@@ -37,7 +37,7 @@ def _ready(way: str, segment: int) -> Iterator[Ready]:
 
 
 def products(rows: Array, out: Array) -> Callable[[], object]:
-    """rows, out: (segments, elements of a segment) float32, contiguous."""
+    """Returns a scan by products. rows, out: (segments, elements per segment) float32, contiguous."""
     count, segment = rows.shape
     block = min(segment, MOST_BLOCK)
     blocks = segment // block

@@ -1,4 +1,4 @@
-"""Data and right answers of sums over segments, which `reduction` and `scan` have in common."""
+"""Makes the points, data and errors of sums over segments, for `reduction` and `scan`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,7 +14,7 @@ PRODUCT, NATIVE = WAYS = ("matrix product", "native")
 
 
 def points(ready: Callable[[str, int], AbstractContextManager[Ready]]) -> Iterator[Point]:
-    """Each way at each segment. ready: opens a way at a segment. Work: an element."""
+    """Yields each way with each segment size. ready: opens a way with a segment size. Work: elements."""
     for segment in SEGMENTS:
         for way in WAYS:
             yield Point(
@@ -26,11 +26,11 @@ def points(ready: Callable[[str, int], AbstractContextManager[Ready]]) -> Iterat
 
 
 def data(segment: int) -> Array:
-    """(ELEMENTS / segment, segment) float32 in [0, 1), seeded."""
+    """Returns (ELEMENTS / segment, segment) float32 in [0, 1), seeded."""
     flat = np.random.default_rng(0).random(ELEMENTS, dtype=np.float32)
     return flat.reshape(-1, segment)
 
 
 def largest_error(answer: Array, right: Array) -> float:
-    """Largest relative error; right: float64, no zeros."""
+    """Returns the largest relative error. right: float64, no zeros."""
     return float((np.abs(answer - right) / right).max())

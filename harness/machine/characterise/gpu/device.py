@@ -1,4 +1,4 @@
-"""Finds the GPU, and makes calls that end when it has ended."""
+"""Finds the GPU, and makes calls that return when the GPU has finished."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,23 +14,23 @@ LIBRARY = "torch"
 
 
 def is_here() -> bool:
-    """Whether this machine has the driver of a GPU; no framework is asked."""
+    """Returns whether this machine has the driver of a GPU, without importing a framework."""
     return _NODE.exists() or _WSL.exists()
 
 
 def torch_on_gpu() -> Any:
-    """PyTorch. Raises a ConfigError where it sees no GPU."""
+    """Returns PyTorch. Raises a ConfigError if it finds no GPU."""
     import torch
 
     if not torch.cuda.is_available():
         raise ConfigError(
-            "PyTorch sees no GPU: it is a build without CUDA, or the driver is too old"
+            "PyTorch finds no GPU: it is a build without CUDA, or the driver is too old"
         )
     return torch
 
 
 def ended(torch: Any, launch: Callable[[], object]) -> Callable[[], None]:
-    """A call of `launch` that returns when the GPU has done it. The thread polls: an interrupt is 0.1 ms later."""
+    """Wraps `launch` to return when the GPU has finished. The thread polls, because an interrupt comes 0.1 ms later."""
     stream, done = torch.cuda.current_stream(), torch.cuda.Event()
 
     def call() -> None:

@@ -20,11 +20,11 @@ WAYS = (
     (FROM_GPU, PAGEABLE),
     (WITHIN, OF_GPU),
 )
-"""Way and the host's memory. The largest copy within is far beyond the GPU's cache."""
+"""Way and the host's memory. The largest copy within the GPU is far larger than the GPU's cache."""
 
 
 class GpuCopy:
-    """Bytes copied; within the GPU each is read once and written once there."""
+    """Work: the copied bytes. Within the GPU each is read once and written once."""
 
     about = "copies between host and GPU, pinned and pageable, and within it, by size"
 

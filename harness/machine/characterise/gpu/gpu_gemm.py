@@ -11,11 +11,11 @@ from harness.types import Benchmark, Point, Ready
 SIDES = (1024, 4096, 8192)
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 _CHECKED = 64
-"""Rows of the product that are held against float64."""
+"""Rows of the product that are compared with float64."""
 
 
 class GpuGemm:
-    """Work: 2 side^3, a multiplication and an addition each."""
+    """Work: 2 side^3, for side^3 multiplications and additions."""
 
     about = "products of square matrices on a GPU, by precision"
 
@@ -45,9 +45,9 @@ def _ready(precision: str, side: int) -> Iterator[Ready]:
 
 
 def _product(torch: Any, precision: str, a: Any, b: Any) -> tuple[Callable[[], Any], Any]:
-    """The product, and the first rows of the right answer for its rounded operands.
+    """Returns the product, and the first rows of the right answer for its rounded operands.
 
-    PyTorch has products of int8 and fp8 under private names alone.
+    PyTorch has products of int8 and fp8 only under private names.
     """
     if precision == "int8":
         a, b = ((each * 20).clamp(-127, 127).to(torch.int8) for each in (a, b))

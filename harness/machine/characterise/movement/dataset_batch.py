@@ -1,4 +1,4 @@
-"""The benchmark `dataset-batch`: loaded samples of the harness's own dataset become one input array."""
+"""The benchmark `dataset-batch`: gathers loaded samples of the dataset `synthetic` into one input array."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ LOADED = 128
 
 
 class DatasetBatch:
-    """Work: the bytes of the batch. Samples in order are a view of the loaded ones, others are gathered."""
+    """Work: the bytes of the batch. Samples in order are a view of the loaded samples; scattered ones are gathered."""
 
     about = "a batch gathered from a dataset's samples"
 

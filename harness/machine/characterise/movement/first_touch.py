@@ -1,4 +1,4 @@
-"""The benchmark `first-touch`: what the first write to new pages costs, against writing them again."""
+"""The benchmark `first-touch`: the cost of the first write to new pages, compared with later writes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ NEW, TOUCHED = "new", "touched"
 
 
 class FirstTouch:
-    about = "the first write to new pages against later ones"
+    about = "the first write to new pages, compared with later writes"
 
     def points(self, threads: int) -> Iterator[Point]:
         del threads

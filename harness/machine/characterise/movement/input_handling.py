@@ -1,6 +1,6 @@
-"""The benchmark `input-handling`: a model's input given to ONNX Runtime as an array, as an OrtValue, bound.
+"""The benchmark `input-handling`: passes a model's input to ONNX Runtime as an array, as an OrtValue, or bound.
 
-The model scales an image by channel, so that its input and its output are as large as a network's input.
+The model scales an image by channel, so its input and its output are as large as a network's input.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def _model(shape: tuple[int, ...], scale: Array) -> bytes:
 
 
 Called = tuple[Callable[[], Any], Callable[[], Array]]
-"""(the call that is timed, the function that returns its answer)."""
+"""(the timed call, the function that returns its answer)."""
 
 
 def _array(session: Any, images: Array) -> Called:
@@ -80,7 +80,7 @@ def _ort_value(session: Any, images: Array) -> Called:
 
 
 def _io_binding(session: Any, images: Array) -> Called:
-    """Input and output lie where they lie; the output's memory is used again."""
+    """Returns a call that copies neither input nor output; the output's memory is reused."""
     import onnxruntime
 
     given = onnxruntime.OrtValue.ortvalue_from_numpy(images)

@@ -1,6 +1,6 @@
-"""The benchmark `transport`: the round trip of one payload, by the way it goes.
+"""The benchmark `transport`: the round trip of one payload over each way of transport.
 
-Every way but the first two crosses into another process, which sends the payload back.
+Every way except the first two goes to another process, which sends the payload back.
 """
 
 import http.client
@@ -21,16 +21,16 @@ from harness.types import Benchmark, Point, Ready
 
 SIZES = (2**10, 2**16, 2**20)
 START_S = 60.0
-"""Time that the other process has to start, on a machine that does other things."""
+"""Time limit for the start of the other process, on a busy machine."""
 
 Call = Callable[[], Any]
 
 _WITHOUT_A_COPY = ("in process", "queue")
-"""Ways that move nothing, so that a rate would have no meaning."""
+"""Ways that do not move data, so a rate would have no meaning."""
 
 
 class Transport:
-    """Work: the payload, once there and once back."""
+    """Work: the payload's bytes, there and back."""
 
     about = "the round trip of a payload, by way"
 
@@ -57,7 +57,7 @@ def _ready(way: str, size: int) -> Iterator[Ready]:
 
 
 def _in_process(payload: bytes, stack: ExitStack) -> Call:
-    """A call of a function: no copy."""
+    """Makes a call of a function, without a copy."""
     del stack
 
     def echoed(one: bytes) -> bytes:
@@ -67,7 +67,7 @@ def _in_process(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _queue(payload: bytes, stack: ExitStack) -> Call:
-    """To another thread of this process and back: no copy, two wake-ups."""
+    """Makes a call to another thread of this process and back, without a copy, with two wake-ups."""
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -115,7 +115,7 @@ def _pipe(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _pipes(stack: ExitStack, count: int) -> list[tuple[int, int]]:
-    """(end to read, end to write) of each pipe."""
+    """Returns (end to read, end to write) of each new pipe."""
     pipes = [os.pipe() for _ in range(count)]
     for end in (end for pipe in pipes for end in pipe):
         stack.callback(os.close, end)
@@ -123,7 +123,7 @@ def _pipes(stack: ExitStack, count: int) -> list[tuple[int, int]]:
 
 
 def _shared_memory(payload: bytes, stack: ExitStack) -> Call:
-    """Copied into memory that both processes see, there to its second half, and out of it."""
+    """Makes a call that copies the payload into shared memory; the other process copies it to the second half."""
     size = len(payload)
     memory = os.memfd_create("harness-transport")
     stack.callback(os.close, memory)
@@ -160,7 +160,7 @@ def _unix_socket(payload: bytes, stack: ExitStack) -> Call:
 
 
 def _http(payload: bytes, stack: ExitStack) -> Call:
-    """Python's own client and server over one connection that stays open."""
+    """Makes a call with Python's own client and server over one connection that stays open."""
     port = _start_echo("HTTP", len(payload), stack)["port"]
     connection = http.client.HTTPConnection(echo.LOCALHOST, port)
     connection.connect()

@@ -1,1 +1,1 @@
-"""Power meters, one a module (entry-point group `harness.meters`)."""
+"""Power meters, one per module (entry-point group `harness.meters`)."""

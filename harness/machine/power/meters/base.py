@@ -9,16 +9,16 @@ class HoldsNothing:
 
 
 def micro(path: str) -> float:
-    """Read a number that the kernel writes in millionths, e.g. microjoules.
+    """Reads a number that the kernel writes in millionths, e.g. microjoules.
 
-    The file is opened for every reading: an open file would outlive its device.
+    Opens the file for every reading, because an open file would outlive its device.
     """
-    with open(path, encoding="ascii") as file:  # noqa: PTH123 - 20 times a second, while others work
+    with open(path, encoding="ascii") as file:  # noqa: PTH123 - 20 times per second, during the run
         return int(file.read()) / 1e6
 
 
 def tried(path: str) -> float | Exception:
-    """`micro`, or its exception as the value: a sensor that is gone must not stop the others."""
+    """Returns the value of `micro`, or its exception: a missing sensor must not stop the other sensors."""
     try:
         return micro(path)
     except (OSError, ValueError) as e:

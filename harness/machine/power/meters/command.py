@@ -19,20 +19,20 @@ _LINE = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*(m|k)?([WJ])\s*")
 _FACTORS = {"m": 1e-3, "k": 1e3, None: 1.0}
 
 FIRST_LIMIT_S = 10.0
-"""Limit of the first reading; programs that query a device over a network start slowly."""
+"""Time limit of the first reading; programs that query a device over a network start slowly."""
 
 READ_LIMIT_S = 1.0
 _BYTES = 65_536
 _SHOWN_CHARACTERS = 60
-"""Characters that a message shows of a line that is not a reading."""
+"""Characters of a line without a reading that a message shows."""
 
 
 class CommandMeter:
-    """argument: the program and its arguments, in a shell's quoting; no shell runs.
+    """argument: the program and its arguments, quoted as in a shell, but no shell runs.
 
     A line that consists of a number and W, mW, kW, J, mJ or kJ is a reading; all other lines are
-    ignored. Joules are a counter. A program that keeps printing is read as it prints. A program that
-    ends is started again, which costs the machine a process a reading.
+    ignored. Joules are a counter. A program that keeps printing is read while it prints. A program that
+    ends is started again, which costs one process per reading.
     """
 
     def __init__(self, argument: str) -> None:
@@ -78,7 +78,7 @@ class CommandMeter:
         return [value]
 
     def _next(self, limit_s: float) -> tuple[float, Literal["J", "W"]]:
-        """The newest reading already printed, else the next one. Raises OSError where none comes."""
+        """Returns the newest reading already printed, else the next one. Raises OSError if none comes."""
         deadline = time.monotonic() + limit_s
         while True:
             try:
@@ -101,13 +101,16 @@ class CommandMeter:
         return f"; it printed {text[:_SHOWN_CHARACTERS]!r}" if text.strip() else ""
 
     def _lines(self, limit_s: float) -> list[str]:
-        """Whole lines as soon as there are any; [] where the program has just ended. A TimeoutError after limit_s."""
+        """Returns complete lines as soon as there are any, [] if the program has just ended.
+
+        Raises TimeoutError after limit_s.
+        """
         if self._process is None:
             self._start()
         assert self._process is not None
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
-        printed = select.poll()  # which takes a descriptor of any number, as `select` does not
+        printed = select.poll()  # unlike `select` it accepts descriptors above 1023
         printed.register(fd, select.POLLIN)
         if not printed.poll(max(0.0, limit_s) * 1000):
             raise TimeoutError
@@ -146,7 +149,7 @@ class CommandMeter:
             )
 
     def _kill(self) -> None:
-        """Kill the process group: the program may be a script that started others."""
+        """Kills the process group, because the program may be a script that started other programs."""
         if self._process is None:
             return
         with suppress(ProcessLookupError, PermissionError):  # no process is left in the group

@@ -1,4 +1,4 @@
-"""Estimates energy from busy CPU time on machines without a meter; the result says `estimated`."""
+"""Estimates energy from busy CPU time on machines without a meter; the result is marked `estimated`."""
 
 import math
 import os
@@ -11,13 +11,13 @@ from harness.machine.power.meters.base import HoldsNothing
 from harness.types import PowerMeter, PowerSource
 
 WATTS_A_THREAD = 4.0
-"""Power of a hardware thread under load, as codecarbon assumes for unknown processors."""
+"""Power of a hardware thread under load; codecarbon assumes it for unknown processors."""
 
 
 class EstimateMeter(HoldsNothing):
-    """argument: watts of the whole processor with every hardware thread busy; '': 4 W a thread.
+    """argument: watts of the whole processor with every hardware thread busy; '': 4 W per thread.
 
-    Energy is watts a thread times the seconds that threads were busy. It leaves out idle power,
+    Energy is watts per thread times the seconds that threads were busy. It does not include idle power,
     memory, the rest of the machine, and changes of frequency.
     """
 
@@ -39,7 +39,7 @@ class EstimateMeter(HoldsNothing):
     def sources(self) -> list[PowerSource]:
         domain = (
             f"an estimate: busy CPU time of the whole machine x {self._watts / self._threads:.3g} W "
-            "a hardware thread; no power was measured"
+            "per hardware thread; no power was measured"
         )
         return [PowerSource("estimate:cpu", domain, "J", provenance="estimated")]
 

@@ -24,9 +24,9 @@ class _Sensor(NamedTuple):
 
 
 class HwmonMeter(HoldsNothing):
-    """argument: the hwmon folder, e.g. the host's, mounted; '': /sys/class/hwmon.
+    """argument: the hwmon folder, e.g. the mounted folder of the host; '': /sys/class/hwmon.
 
-    Of a sensor with both powerN_input and powerN_average, the power at the moment (input) is read.
+    If a sensor has both powerN_input and powerN_average, the current power (input) is read.
     """
 
     def __init__(self, argument: str) -> None:
@@ -50,12 +50,12 @@ class HwmonMeter(HoldsNothing):
         return self
 
     def _refusal(self, errors: Sequence[tuple[Path, OSError | ValueError]]) -> str:
-        """Why no sensor can be read; only root may read the counters of amd_energy, for example."""
+        """Returns why no sensor can be read; for example, only root may read the counters of amd_energy."""
         for path, error in errors:
             if isinstance(error, PermissionError):
                 files = f"{self._root}/hwmon*/{path.name.partition('_')[0].rstrip('0123456789')}*"
                 return (
-                    f"{path} is for root only; until the next boot, this opens it: sudo chmod a+r "
+                    f"only root may read {path}; this allows it until the next boot: sudo chmod a+r "
                     f"{files}"
                 )
         detail = ""
@@ -64,7 +64,7 @@ class HwmonMeter(HoldsNothing):
             why = error.strerror if isinstance(error, OSError) else error
             detail = f" that can be read ({path}: {why})"
         return (
-            f"{self._root} has no sensor of power or energy{detail}: few boards have one, and it "
+            f"{self._root} has no sensor of power or energy{detail}: few boards have such a sensor, and it "
             "needs its driver"
         )
 
@@ -76,7 +76,7 @@ class HwmonMeter(HoldsNothing):
 
 
 def _source(path: Path) -> PowerSource:
-    """The source is named by chip and label, which survive a reboot; hwmon's numbers do not."""
+    """Names the source by chip and label, which survive a reboot; hwmon's numbers do not."""
     chip = text(path.parent / "name") or path.parent.name
     sensor = path.name.partition("_")[0]
     label = text(path.with_name(f"{sensor}_label"))

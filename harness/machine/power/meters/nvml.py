@@ -1,4 +1,4 @@
-"""Reads NVIDIA GPUs by NVML: the board's energy counter, or its power where it has no counter."""
+"""Reads NVIDIA GPUs by NVML: the board's energy counter, or its power if it has no counter."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -54,7 +54,7 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """The reading, or its exception: a GPU that has fallen off the bus must not stop the others."""
+        """Returns the reading, or its exception: a GPU that has fallen off the bus must not stop the others."""
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:
@@ -91,10 +91,10 @@ class NvmlMeter:
 
 
 def _advice(error: Exception) -> str:
-    """The remedy, chosen by NVML's text for NVML_ERROR_NO_PERMISSION."""
+    """Returns the remedy, chosen by NVML's text for NVML_ERROR_NO_PERMISSION."""
     if "Insufficient Permissions" in str(error):
         return (
-            "until the next boot, this opens it: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
+            "this allows it until the next boot: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
         )
     return "it needs an NVIDIA GPU and its driver"
 

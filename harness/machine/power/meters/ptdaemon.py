@@ -1,6 +1,6 @@
 """Parses and checks `--meter ptdaemon`, for runs that MLPerf Power's PTDaemon measures.
 
-This meter has no sampler here: MLCommons' client and server, from the user's checkout of power-dev,
+The harness does not sample this meter. MLCommons' client and server, from the user's checkout of power-dev,
 start the run and read the analyser at the wall (harness/run/supervisor/ptdaemon_session.py).
 """
 
@@ -24,7 +24,7 @@ class PtdaemonMeter:
     """argument: `POWER_DEV,director=HOST[:PORT],ntp=HOST`.
 
     power_dev: the checkout. host, port: address of power-dev's server on the director, the machine
-    that runs PTDaemon. ntp: the NTP server that the client checks the clocks with.
+    that runs PTDaemon. ntp: the NTP server with which the client checks the clocks.
     """
 
     def __init__(self, argument: str) -> None:
@@ -49,7 +49,7 @@ class PtdaemonMeter:
 
     @property
     def argument(self) -> str:
-        """The argument with an absolute path, so that any folder can read it."""
+        """The argument with an absolute path, so that it works in any folder."""
         return f"{self.power_dev},director={self.host}:{self.port},ntp={self.ntp}"
 
     @property
@@ -61,7 +61,7 @@ class PtdaemonMeter:
         return self.power_dev / "compliance" / "check.py"
 
     def problems(self) -> Iterator[str]:
-        """Problems of the checkout, one a line; its checker refuses results of changed sources."""
+        """Yields problems of the checkout; its checker refuses results of changed sources."""
         for needed in (self.client, self.checker):
             if not needed.is_file():
                 yield (
@@ -84,7 +84,7 @@ class PtdaemonMeter:
 
 
 def _changed(folder: Path, allowed: list[dict[str, str]]) -> list[str]:
-    """Sources that differ from the most similar of `allowed`; [] where `folder` equals one of them."""
+    """Returns sources that differ from the most similar of `allowed`; [] if `folder` equals one of them."""
     digests = {
         path.relative_to(folder).as_posix(): hashlib.sha1(
             path.read_bytes(), usedforsecurity=False

@@ -20,7 +20,7 @@ _DOMAINS = {
 
 
 class RaplMeter(HoldsNothing):
-    """argument: the powercap folder, e.g. the host's, mounted; '': /sys/class/powercap.
+    """argument: the powercap folder, e.g. the mounted folder of the host; '': /sys/class/powercap.
 
     All zones lie in this folder: `intel-rapl:0` is a package, `intel-rapl:0:2` one of its parts.
     """
@@ -31,7 +31,7 @@ class RaplMeter(HoldsNothing):
         self._sources: list[PowerSource] = []
 
     def __enter__(self) -> Self:
-        """Find the zones, without those that the kernel cannot read (some of intel-rapl-mmio)."""
+        """Finds the zones, except zones that the kernel cannot read (some of intel-rapl-mmio)."""
         detail = ""
         for counter in sorted(self._root.glob("*rapl*:*/energy_uj")):
             try:
@@ -40,15 +40,15 @@ class RaplMeter(HoldsNothing):
                 self._counters.append(str(counter))
             except PermissionError as e:
                 raise ConfigError(
-                    f"meter 'rapl': {e.filename} is for root only; until the next boot, this opens "
-                    f"it: sudo chmod a+r {self._root}/*/energy_uj"
+                    f"meter 'rapl': only root may read {e.filename}; this allows it until the next boot: "
+                    f"sudo chmod a+r {self._root}/*/energy_uj"
                 ) from e
             except (OSError, ValueError) as e:
                 detail = f" that can be read ({counter}: {e})"
         if not self._counters:
             raise ConfigError(
                 f"meter 'rapl': {self._root} has no energy counters{detail}: most virtual machines "
-                "show none; measure on the host, or use another meter"
+                "have none; measure on the host, or use another meter"
             )
         return self
 

@@ -108,7 +108,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
     ("row", "problem"),
     [
         ("{", "it is not JSON, at character 2"),
-        ('{"prompt": "a", "prompt": "b"}', "it is not JSON: the key 'prompt' stands there twice"),
+        ('{"prompt": "a", "prompt": "b"}', "it is not JSON: the key 'prompt' appears twice"),
         ("[1]", "it is not a JSON object"),
         ({}, "it needs one of input_ids, prompt, messages, and has none"),
         ({"prompt": "a", "input_ids": [1]}, "it needs one of input_ids, prompt, messages, and has input_ids and prompt"),

@@ -1,1 +1,1 @@
-"""Matrix products and convolutions as each installed library computes them."""
+"""Matrix products and convolutions of each installed library."""

@@ -9,7 +9,7 @@ from harness.types import Ready
 
 
 def product(side: int, precision: str, threads: int) -> Ready:
-    """threads: what the BLAS library reads from its environment variable when it is loaded."""
+    """Makes the product. threads: not used; the BLAS library reads an environment variable when it is loaded."""
     del threads
     if precision != op.FP32:
         raise op.lacks("NumPy", f"{precision} product in its BLAS library")
@@ -26,7 +26,7 @@ def convolution(shape: op.Filter, precision: str, threads: int) -> Ready:
 
 
 def _blas() -> str:
-    """E.g. `scipy-openblas 0.3.30`, as the build says."""
+    """Returns the BLAS library of NumPy's build, e.g. `scipy-openblas 0.3.30`."""
     config: Any = np.show_config(mode="dicts")
     blas = config["Build Dependencies"]["blas"]
     return " ".join(str(blas[key]) for key in ("name", "version") if key in blas)

@@ -1,4 +1,4 @@
-"""Products and convolutions of OpenVINO; the compiled model says which kernels compute them."""
+"""Products and convolutions of OpenVINO; the compiled model lists the kernels that compute them."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def convolution(shape: op.Filter, precision: str, threads: int) -> Ready:
 
 
 def _quantised(ov: Any, x: Any, weights: Array) -> tuple[Any, Any]:
-    """Operands in [0, 1) that the compiler turns into 8-bit integers: activations u8, weights i8."""
+    """Returns operands in [0, 1) that the compiler turns into 8-bit integers: activations u8, weights i8."""
     low, high, below = np.float32(0), np.float32(1), np.float32(-1)
     left = ov.fake_quantize(x, low, high, low, high, _LEVELS)
     right = ov.fake_quantize(ov.constant(weights), below, high, below, high, _LEVELS - 1)
@@ -62,7 +62,7 @@ def _ready(
         request.infer()
         answer = request.get_output_tensor().data
         facts["relative_error"] = op.relative_error(answer, right)
-    kept = (data, compiled)  # the request holds neither alive
+    kept = (data, compiled)  # the request keeps neither alive
 
     def infer() -> None:
         assert kept
@@ -72,7 +72,7 @@ def _ready(
 
 
 def _kernels(compiled: Any) -> str:
-    """The implementations of the product or convolution, e.g. 'MatMul brgemm_avx512_bf16'."""
+    """Returns the implementations of the product or convolution, e.g. 'MatMul brgemm_avx512_bf16'."""
     found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = node.get_rt_info()

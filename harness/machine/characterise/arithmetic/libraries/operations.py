@@ -1,4 +1,4 @@
-"""The operations that every library computes: their shapes, work, operands and right answers."""
+"""Defines the operations that every library computes: their shapes, work, operands and right answers."""
 
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +15,7 @@ LIBRARIES = ("numpy", "ort", "openvino", "tensorflow", "torch", "litert")
 
 
 class Filter(NamedTuple):
-    """A 3x3 convolution with as many channels out as in, stride 1, whose output is as large as its input."""
+    """A 3x3 convolution with stride 1 whose output has the shape of its input."""
 
     batch: int
     channels: int
@@ -42,8 +42,8 @@ class Filter(NamedTuple):
 class Library(Protocol):
     """A module of this folder. Both functions raise whatever the library raises.
 
-    threads: how many the library computes with. The second operand is a constant, as a model's weights
-    are, where the library knows constants.
+    threads: the number of threads that compute. If the library has constants, the second operand is a constant, like
+    a model's weights.
     """
 
     def product(self, side: int, precision: str, threads: int) -> Ready: ...
@@ -58,35 +58,35 @@ def library(name: str) -> Library:
 
 
 def lacks(library_name: str, what: str) -> PluginUnavailable:
-    """The reason of a point that a library cannot have."""
+    """Returns the reason why a library does not have a point."""
     return PluginUnavailable(f"{library_name} has no {what}")
 
 
 def operands(*shapes: tuple[int, ...]) -> list[Array]:
-    """Seeded float32 in [0, 1), one array for each shape."""
+    """Returns seeded float32 in [0, 1), one array per shape."""
     random = np.random.default_rng(0)
     return [random.random(shape, dtype=np.float32) for shape in shapes]
 
 
 def small_integers(shape: tuple[int, ...], dtype: str) -> Array:
-    """Seeded integers of an 8-bit type that are far from its ends."""
+    """Returns seeded small integers of an 8-bit type."""
     low = 0 if dtype == "uint8" else -8
     return np.random.default_rng(1).integers(low, 8, shape).astype(dtype)
 
 
 CHECKED_ROWS = 16
-"""Rows of a product that are computed again, in a type that is exact or nearly so, but has no fast kernel."""
+"""Rows of a product that are computed again in a wider, slow type that is exact or nearly exact."""
 
 
 def right_rows(a: Array, b: Array) -> Array:
-    """The first rows of the product, in int64 for integers, else in float64."""
+    """Returns the first rows of the product, in int64 for integers, else in float64."""
     wide = np.int64 if a.dtype.kind in "iu" else np.float64
     rows: Array = a[:CHECKED_ROWS].astype(wide) @ b.astype(wide)
     return rows
 
 
 def relative_error(answer: Array, right: Array) -> float:
-    """Largest difference over the largest right value: 0 where they are equal. right: as many first rows."""
+    """Returns the largest difference over the largest right value. right: the first rows."""
     rows = answer[: len(right)].astype(np.float64)
     difference = np.abs(rows - right.astype(np.float64)).max()
     return float(difference / np.abs(right).max())

@@ -1,4 +1,4 @@
-"""Products and convolutions of ONNX Runtime, whose threads may spin: a peak is what the machine can do."""
+"""Products and convolutions of ONNX Runtime. Its threads may spin, because peaks are measured."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _ERRORS = 3
 
 
 def session(model: bytes, threads: int) -> Any:
-    """An onnxruntime.InferenceSession on the processor."""
+    """Returns an onnxruntime.InferenceSession on the processor."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(_ERRORS)
@@ -25,7 +25,7 @@ def session(model: bytes, threads: int) -> Any:
 def model(
     nodes: list[Any], constants: dict[str, Array], x: tuple[int, Any], y: tuple[int, Any]
 ) -> bytes:
-    """An ONNX file from input `x` to output `y`, each by (element type, shape)."""
+    """Returns an ONNX file with input `x` and output `y`, each given by (element type, shape)."""
     from onnx import helper, numpy_helper
 
     graph = helper.make_graph(
@@ -59,7 +59,7 @@ def product(side: int, precision: str, threads: int) -> Ready:
 
 
 def _bf16_product(side: int, threads: int) -> Ready:
-    """Casts stand around the product, so that the caller needs no bfloat16 arrays."""
+    """Makes a product with casts around it, so that the caller does not need bfloat16 arrays."""
     from onnx import TensorProto, helper
 
     a, b = op.operands((side, side), (side, side))

@@ -8,7 +8,7 @@ from harness.types import Array, Ready
 
 
 def _tensorflow(threads: int) -> Any:
-    """Returns TensorFlow. Its threads are the process's threads, which can only be set before the first operation."""
+    """Returns TensorFlow. The number of its threads can only be set once per process, before the first operation."""
     import tensorflow as tf
 
     if tf.config.threading.get_intra_op_parallelism_threads() != threads:

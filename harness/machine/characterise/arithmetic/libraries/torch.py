@@ -1,4 +1,4 @@
-"""Products and convolutions of PyTorch; oneDNN says which kernels computed them."""
+"""Products and convolutions of PyTorch; oneDNN reports the kernels that computed them."""
 
 import os
 import tempfile
@@ -66,7 +66,7 @@ def _ready(torch: Any, call: Callable[[], Any], right: Any) -> Ready:
 
 
 def _onednn_kernels(torch: Any, call: Callable[[], Any]) -> str:
-    """The implementations that oneDNN prints for one call, on the process's stdout; '' where it made none."""
+    """Returns the implementations that oneDNN prints on stdout for one call; '' if oneDNN was not used."""
     mkldnn = torch.backends.mkldnn
     with tempfile.TemporaryFile() as printed:
         kept = os.dup(1)
@@ -82,12 +82,12 @@ def _onednn_kernels(torch: Any, call: Callable[[], Any]) -> str:
 
 
 def implementations(verbose: str) -> str:
-    """'onednn_verbose,v1,primitive,exec,cpu,matmul,brg:avx512_core,...' -> 'matmul brg:avx512_core'."""
+    """Parses 'onednn_verbose,v1,primitive,exec,cpu,matmul,brg:avx512_core,...' -> 'matmul brg:avx512_core'."""
     rows = [line.split(",") for line in verbose.splitlines() if line.startswith("onednn_verbose")]
     found = []
     for row in rows:
         if "exec" in row and len(row) > row.index("exec") + 3:
             at = row.index("exec")
-            if row[at + 2] != "reorder" and row[at + 3]:  # of its plain gemm it names none
+            if row[at + 2] != "reorder" and row[at + 3]:  # its plain gemm has no name
                 found.append(f"{row[at + 2]} {row[at + 3]}")
     return ", ".join(dict.fromkeys(found))

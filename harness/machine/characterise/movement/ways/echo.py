@@ -1,4 +1,4 @@
-"""The other process of a transport: it sends the payload back by the way it came."""
+"""Runs the other process of a transport, which sends the payload back the way it came."""
 
 import mmap
 import os
@@ -20,14 +20,14 @@ def main() -> None:
 
 
 def _echo(channel: Channel, *fds: int) -> None:
-    """Gets one message with the way and the payload's size. fds: as the way's function takes them."""
+    """Receives one message with the way and the payload's size. fds: for the way's function."""
     task = channel.receive()
     if task is not None:
         ECHOES[task["way"]](channel, task["size"], *fds)
 
 
 def read_all(fd: int, into: memoryview) -> bool:
-    """Fill the buffer from a pipe; False where the pipe has ended."""
+    """Fills the buffer from a pipe; returns False if the pipe has ended."""
     done = 0
     while done < len(into):
         count = os.readv(fd, [into[done:]])
@@ -51,7 +51,7 @@ def _pipe(channel: Channel, size: int, requests: int, replies: int) -> None:
 
 
 def _shared_memory(channel: Channel, size: int, requests: int, replies: int, memory: int) -> None:
-    """One byte through each pipe says that the payload lies there; the reply lies behind the request."""
+    """Copies the request to the second half of the memory. One byte in each pipe announces a payload."""
     shared = memoryview(mmap.mmap(memory, 2 * size))
     shared[size:] = bytes(size)  # touched
     channel.send("ready")
@@ -70,7 +70,7 @@ def _unix_socket(channel: Channel, size: int, fd: int) -> None:
 
 
 def receive_all(connection: socket.socket, into: memoryview) -> bool:
-    """Fill the buffer from a socket; False where the other end has closed."""
+    """Fills the buffer from a socket; returns False if the other end has closed."""
     done = 0
     while done < len(into):
         count = connection.recv_into(into[done:])
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: object) -> None:
-        """Prints nothing: a line for each request would be measured, too."""
+        """Prints nothing, because a line per request would be measured, too."""
 
 
 def _http(channel: Channel, size: int) -> None:
