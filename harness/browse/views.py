@@ -226,7 +226,7 @@ class Views:
         draw: Callable[[Sequence[Row], Linked], Sequence[Article]],
         most: int,
     ) -> str:
-        """Returns a page of articles. most: draws only so many of the newest runs, because a browser is slow with more."""
+        """Returns a page of articles. most: number of newest runs to draw; a browser is slow with more."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         with reading("the numbers of these runs cannot be drawn"):

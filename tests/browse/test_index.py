@@ -171,6 +171,6 @@ def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None
     (results / "server/performance/run_1/extra").symlink_to("/etc/passwd")
     with pytest.raises(
         ConfigError,
-        match=r"^server/performance/run_1/extra is a link or no regular file: it is not read$",
+        match=r"^server/performance/run_1/extra is not read: it is a link, or not a regular file$",
     ):
         within.check_folder(results, "server")

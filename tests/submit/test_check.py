@@ -253,8 +253,8 @@ def test_a_rehearsal_passes_as_one_only(tree: Path) -> None:
     assert printed(
         tree, 0, "--rehearsal"
     ) == (  # bug: both findings came here, too, and no "passed"
-        "passed, as a rehearsal: 6 results, 0 findings; left out because a rehearsal may be short, on "
-        "other data, on one machine and marked: rehearsal, too-short\n"
+        "passed, as a rehearsal: 6 results, 0 findings; not counted, because a rehearsal may be short, use "
+        "other data, run on one machine and be marked: rehearsal, too-short\n"
     )
     said = json.loads(printed(tree, 0, "--rehearsal", "--json"))
     assert (said["passed"], said["findings"]) == (True, [])

@@ -153,7 +153,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
                 "scenarios": ("Server",),
                 "options": {**LLAMA.options, "slo": "p99=9s"},
             },
-            "--slo p99=9s: the round bounds the tokens' times of llama2-70b-99.9: search with `peak",
+            "--slo p99=9s: the round bounds the token times of llama2-70b-99.9: search with `peak",
         ),
     ],
 )  # fmt: skip
