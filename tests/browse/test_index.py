@@ -92,7 +92,7 @@ def test_values_of_another_kind_are_a_reason_or_absent(
 @pytest.mark.parametrize("name", [b"r\xff", b"line\n", b"\x1b[31m"])
 def test_a_name_that_no_address_can_have_is_listed(results: Path, name: bytes) -> None:
     os.rename(os.fsencode(results / "server"), os.fsencode(results) + b"/" + name)  # noqa: PTH104
-    assert list(problems(results).values()) == ["no address can have its name: rename it"]
+    assert list(problems(results).values()) == ["its name cannot be part of a URL: rename it"]
 
 
 def test_links_are_left_out(results: Path) -> None:

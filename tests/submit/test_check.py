@@ -305,9 +305,9 @@ def test_what_a_rehearsal_must_keep_is_printed_alone(tree: Path) -> None:
     ("words", "told"),
     [
         ("chek x", "no verb 'submit chek': did you mean 'submit check'?"),
-        ("check nowhere", "nowhere is not a folder: name the root of a submission tree"),
+        ("check nowhere", "nowhere is not a folder: pass the root of a submission tree"),
         ("check . --round v9", "no round named 'v9': choose from v6.1"),
-        ("check . --official nowhere", "--official nowhere: it has no tools/submission/"),
+        ("check . --official nowhere", "--official nowhere has no tools/submission/"),
         ("check . --raw nowhere", "--raw nowhere is not a folder"),
     ],
 )

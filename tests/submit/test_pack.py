@@ -284,7 +284,7 @@ def test_the_command_packs_and_checks(
         assert main([*words, "--to", to]) == 2
         assert "exists: pass another --to" in capsys.readouterr().err
     assert main([*words, "--to", str(tmp_path / "other"), "--official", str(tmp_path)]) == 2
-    assert "name a checkout of mlcommons/inference" in capsys.readouterr().err
+    assert "pass a checkout of mlcommons/inference" in capsys.readouterr().err
     assert not list(tmp_path.glob("other*"))
 
 

@@ -86,7 +86,7 @@ def _version(result: Result, run: RunLog) -> Iterator[Finding]:
 
 
 def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks that the run is newer than its LoadGen, began with its log, and is from the time of the performance run."""
+    """Checks that the run is newer than its LoadGen, began with its log, and is about as old as the performance run."""
     dates = {key: _date(run, key) for key in ("test_datetime", "power_begin")}
     built = max(filter(None, [result.round.loadgen_since, _date(run, "loadgen_build_date_utc")]))
     for key, at in dates.items():

@@ -84,7 +84,7 @@ class Benchmark(_Strict):
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
     def optional_in(self, category: str) -> tuple[str, ...]:
-        """Returns the scenarios of which a closed submission in this category needs at least one; () if it needs none."""
+        """Returns the scenarios of which a closed submission in this category needs one or more; () if it needs none."""
         return self.optional if "datacenter" in category else ()
 
     def samples_in(self, scenario: str) -> int:
@@ -192,7 +192,7 @@ class Round(_Strict):
         return tuple(self.results)
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
-        """Returns the benchmark of a folder, searched in the official checker's order: name, alias, mapping, part of name."""
+        """Returns the benchmark of a folder, in the official checker's order: name, alias, mapping, part of the name."""
         if folder in self.benchmarks:
             return folder
         known = self.aliases.get(folder) or mapping.get(folder)
