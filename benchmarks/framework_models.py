@@ -65,7 +65,7 @@ def encoder_onnx(path: Path) -> Path:
 
 
 def of_torch(folder: Path) -> Mapping[str, Path]:
-    """Makes PyTorch files. `small` is a ResNet with one block per stage. digits.pt has no shapes; its manifest has them."""
+    """Makes PyTorch files. `small` is a ResNet with one block per stage. digits.pt records no shapes; its manifest does."""
     import torch
     from torch import nn
 

@@ -3,10 +3,10 @@
     python benchmarks/nodes.py [--quick] [MODEL ...]
     python benchmarks/nodes.py --workers
 
-MODEL: names of `list`, by default light/squeezenet and digits. In Offline, with batches of 8, each pair gives two ratios
-of node to in process: samples/s, and the CPU time per sample of driver and node together. On a busy machine the second
-ratio is more reliable, because it hardly changes with load. In single-stream, each pair gives the time that a node adds
-to p50.
+MODEL: names of `list`, by default light/squeezenet and digits. In Offline, with batches of 8, each pair gives two
+ratios of node to in process: samples/s, and the CPU time per sample of driver and node together. On a busy machine the
+second ratio is more reliable, because it hardly changes with load. In single-stream, each pair gives the time that a
+node adds to p50.
 
 --workers: measures how many batches per second one driver hands out, with a model that sleeps, on 8 nodes of 8
 instances, and the cost of choosing among more nodes.
