@@ -87,7 +87,7 @@ class Labelled:
 
 
 class Volumes(Labelled):
-    """The same images, in the number of volumes of 3d-unet-99."""
+    """Images like `Labelled`, in the number of volumes of 3d-unet-99."""
 
     _count = VOLUMES
 

@@ -3,8 +3,8 @@
     python benchmarks/remote.py [--quick]
 
 Rows: `single-stream` (p50 minus the p50 of a bare loop with one request in flight), `offline` (samples/s divided by the
-rate of a bare epoll loop with the same number of connections), `server` (p99 and CPU time per query at a ladder of rates,
-compared with LoadGen alone and with LoadGen on bare sockets: `bare_loadgen.py`).
+rate of a bare epoll loop with the same number of connections), `server` (p99 and CPU time per query at a ladder of
+rates, compared with LoadGen alone and with LoadGen on bare sockets: `bare_loadgen.py`).
 """
 
 import json

@@ -13,7 +13,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Sleeper:
-    """A backend that sleeps. Options: service_ms=5 is the time per batch, sample_ms=1 the additional time per sample."""
+    """A backend that sleeps. Options: service_ms=5, the time per batch; sample_ms=1, the additional time per sample."""
 
     def __init__(self, setup: BackendSetup) -> None:
         self._service_s = float(setup.options.get("service_ms", "5")) / 1e3

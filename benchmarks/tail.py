@@ -1,4 +1,4 @@
-"""Measures Server's tail by load, compared with the limit of any dispatcher, fixed plans and MLPerf's reference harness.
+"""Compares Server's tail by load with the limit of any dispatcher, fixed plans and MLPerf's reference harness.
 
 python benchmarks/tail.py [--rows tail-NAME,...] [--loads 0.2,0.4,...] [--reference CHECKOUT] [--page FOLDER] [--quick]
 
@@ -134,7 +134,7 @@ class Bench:
         return self._service(Layout(self._cores, 1))
 
     def wide(self) -> ServiceTimes | None:
-        """Measures service times of one instance with spinning threads on all cores; None if the model needs no cores."""
+        """Measures service times of one instance that spins on all cores; None if the model needs no cores."""
         if not self._is_computing or self._cores == 1:
             return None
         return self._service(Layout(1, self._cores, (("spinning", "on"),)))

@@ -24,7 +24,7 @@ PATIENCE = 5
 """Number of unanswered looks in a row after which a run counts as ended; a busy endpoint may miss one."""
 
 SEARCH_PATIENCE = 60
-"""The same for a search. It is longer because each run of a search loads its model first."""
+"""Number of unanswered looks for a search; it is larger because each run of a search loads its model first."""
 
 MOST_POINTS = 3600
 MOST_LOOKS = 60

@@ -1,4 +1,4 @@
-"""Parses the words of a verb: an argparse parser whose help is readable and whose errors say what to do next.
+"""Parses the words of a verb with argparse. Its help is readable, and its errors say what to do next.
 
 Every verb builds one `Parser`. Options that a file can hold, too, come from a schema
 (harness/core/config/options.py) by `add_options`; the others by `add_argument`. `--help` prints the basic

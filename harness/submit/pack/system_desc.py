@@ -11,7 +11,7 @@ from typing import Any
 from harness.errors import refuse
 
 STAMP = "mlperf_sysinfo"
-"""Key of the block about the capture, by which such a file is recognised."""
+"""Key of the block about the capture; a file with this key is a system_desc.json."""
 
 _UNKNOWN = ("n/a", "not available")
 _UNKNOWN_BEGINS = ("not detected", "insert ")

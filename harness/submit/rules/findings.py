@@ -10,9 +10,9 @@ class Finding(NamedTuple):
     file: str
     """Relative to the tree's root."""
     actual: str
-    """What the tree has, in words."""
+    """State of the tree, in words."""
     expected: str
-    """What the round requires, in words."""
+    """Requirement of the round, in words."""
 
     @property
     def fix(self) -> str:

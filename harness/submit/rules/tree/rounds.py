@@ -148,7 +148,7 @@ class SystemKeys(_Strict):
 
 
 class Round(_Strict):
-    """The whole file; comments in the file explain the fields."""
+    """The content of a round's file; comments in the file explain the fields."""
 
     name: str
     loadgen: tuple[str, ...]
