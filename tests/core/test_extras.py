@@ -229,7 +229,7 @@ def test_install_understands_no_name_but_an_extras(checkout: Path) -> None:
     assert done.stderr.splitlines() == [
         "harness: 'openai' needs no extra: it is installed",
         "harness: 'tinylm' needs no extra: it is installed",
-        "harness: 'map' comes with the extra coco: name that",
+        "harness: 'map' comes with the extra coco: install coco",
         "harness: no extra named 'openvno': did you mean 'openvino'?",
         "harness: no extra named 'xyzzy': `./run.sh install` lists them",
     ]

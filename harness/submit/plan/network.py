@@ -86,7 +86,7 @@ def forbidden(config: RunConfig, client: Mapping[str, Any] | None) -> Iterator[s
             )
         elif not config.qdl and not peer["local"]:
             yield (
-                f"its server {peer['url']} is on another machine, which only the Network division allows, or the "
+                f"its server {peer['url']} is on another machine, which only the Network division allows, and the "
                 "open division with --qdl"
             )
     if config.qdl and not client["sut_name"].startswith(NETWORK_SUT):
