@@ -123,7 +123,9 @@ def of_tensorflow(path: str, guide: bool) -> Made:
             for name, spec in function.structured_input_signature[1].items()
         }
 
-        def loop(_variables: object = model) -> object:  # keeps the model, and so its variables, alive
+        def loop(
+            _variables: object = model,
+        ) -> object:  # keeps the model, and so its variables, alive
             return [tensor.numpy() for tensor in function(**inputs).values()]
 
         return [loop]

@@ -41,7 +41,10 @@ _ANSWER = json.dumps(
             {
                 "index": 0,
                 "text": " ok",
-                "message": {"role": "assistant", "content": " ok"},  # for the chat requests of endpoints
+                "message": {
+                    "role": "assistant",
+                    "content": " ok",
+                },  # for the chat requests of endpoints
                 "logprobs": None,
                 "finish_reason": "stop",
             }

@@ -25,7 +25,9 @@ BAR_US = 5.0
 
 def hit_us(policy: str, threads: int) -> float:
     """Returns the wall-clock time per hit, over the hits of all threads."""
-    always = dict.fromkeys(range(MODELS), 1) if policy == "eager" else {}  # `eager` keeps nothing else
+    always = (
+        dict.fromkeys(range(MODELS), 1) if policy == "eager" else {}
+    )  # `eager` keeps nothing else
     cache: Cache[object] = Cache(
         Residents(MODELS, policy, always),
         dict.fromkeys(range(MODELS), 1),

@@ -58,9 +58,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _subjects() -> str:
-    return _table(
-        ("about", "the subject of the code"), ((about, about.meaning) for about in About)
-    )
+    return _table(("about", "the subject of the code"), ((about, about.meaning) for about in About))
 
 
 def _codes(kind: Kind) -> str:

@@ -66,7 +66,9 @@ _ENVIRONMENT.filters |= {
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
-    "meaning": lambda code: CODES[code].meaning if code in CODES else "a code of a different version",
+    "meaning": lambda code: (
+        CODES[code].meaning if code in CODES else "a code of a different version"
+    ),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL),
 }

@@ -31,7 +31,9 @@ MOST_LOOKS = 60
 MOST_WATCHED = 32
 """Most folders with stored points; a new one replaces the folder that was looked at longest ago."""
 
-BETWEEN_RUNS = "no run of this search is in progress: the next one is loading, or the search was stopped"
+BETWEEN_RUNS = (
+    "no run of this search is in progress: the next one is loading, or the search was stopped"
+)
 
 
 class Past:

@@ -264,7 +264,10 @@ def check(arguments: list[str]) -> int:
         "RUN [options]",
     )
     parser.text("folder", "RUN", f"{_RUN}, or of a study")
-    add_trust(parser, "dataset or metric in the run's configuration that is code and may run, to score again")
+    add_trust(
+        parser,
+        "dataset or metric in the run's configuration that is code and may run, to score again",
+    )
     parser.text(
         "--allowed-signers",
         "FILE",

@@ -189,7 +189,9 @@ def on(arguments: list[str]) -> int:
         "  # one grid, measured by two machines\n"
         f"  {program()} on ray://127.0.0.1 --node-count 2 --out grid --share 1,2,4 -- sweep --batch {{}}",
     )
-    parser.text("nodes", "ray://HEAD[:PORT]", "the cluster's head node, with the port of Ray's client")
+    parser.text(
+        "nodes", "ray://HEAD[:PORT]", "the cluster's head node, with the port of Ray's client"
+    )
     parser.text("--node-count", "N", "take N nodes of the cluster", required=True)
     parser.text("--out", "DIR", "folder for the results of all nodes", required=True)
     parser.text(

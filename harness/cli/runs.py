@@ -71,7 +71,9 @@ def _parser() -> Parser:
     parser.text("--backend", "NAME", "only runs on this backend")
     parser.text("--scenario", "NAME", "only runs in this scenario")
     parser.text(
-        "--host", "HOST", "only runs on one machine: this host's name, or the ID in environment.json"
+        "--host",
+        "HOST",
+        "only runs on one machine: this host's name, or the ID in environment.json",
     )
     parser.text("--since", "DATE", "only runs that began at this time or later, e.g. 2026-11-21")
     parser.text("--verdict", "VERDICT", "only runs with this verdict: valid or invalid")

@@ -76,7 +76,9 @@ VERBS: Mapping[str, Verb] = {
     ),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
-    "browse": Verb("runs:browse", "show the runs made here, live runs included, as local web pages"),
+    "browse": Verb(
+        "runs:browse", "show the runs made here, live runs included, as local web pages"
+    ),
     "on": Verb("run:on", "run a verb on each of several machines, and gather the results"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters, models, or nodes"),
     "init": Verb("start.init:init", "write a file of options, or the manifest of a model file"),

@@ -331,8 +331,7 @@ def test_without_a_python_it_says_how_to_get_one(checkout: Path, programs: Path)
     done = install(checkout, "litert", path=str(programs))
     assert done.returncode == 1
     assert done.stderr == (
-        "run.sh: found no Python 3.11 or newer: install one, e.g. with "
-        "`uv python install 3.13`\n"
+        "run.sh: found no Python 3.11 or newer: install one, e.g. with `uv python install 3.13`\n"
     )
 
 

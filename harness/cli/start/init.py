@@ -83,9 +83,7 @@ def _manifest_text(model: Path, out: Path, options: argparse.Namespace) -> str:
     from harness.models.opened.template import manifest_of
 
     if not model.exists():
-        raise ConfigError(
-            f"--model {model}: there is no such file: pass the path of a model file"
-        )
+        raise ConfigError(f"--model {model}: there is no such file: pass the path of a model file")
     try:
         shapes = dict(map(parse_input_shape, options.input_shape))
     except ValueError as e:

@@ -142,7 +142,9 @@ def _unknown(key: str) -> str:
     return f"{key} cannot be read from the machine: add it to the --describe file ({about})"
 
 
-_ABOUT_DIAGRAM = "file with a diagram of LoadGen's machine, the servers and the network between them"
+_ABOUT_DIAGRAM = (
+    "file with a diagram of LoadGen's machine, the servers and the network between them"
+)
 
 
 def template() -> str:

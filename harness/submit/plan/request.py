@@ -296,7 +296,10 @@ class Request:
             plain.pop("meter", None)
         if audit is not None and audit.stem == TEST06 and plain.get("backend") == "openai":
             given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
-            plain["backend_option"] = [*given, "answer=ids"]  # scoring may need texts, TEST06 needs tokens
+            plain["backend_option"] = [
+                *given,
+                "answer=ids",
+            ]  # scoring may need texts, TEST06 needs tokens
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")

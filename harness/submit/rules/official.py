@@ -147,7 +147,9 @@ def _verified(
     """Runs the script in a temporary folder. logs: path in that folder -> folder of logs."""
     script = checkout.absolute() / "compliance" / audit / "run_verification.py"
     if not script.is_file():
-        raise ConfigError(f"--official {checkout} has no compliance/{audit}: pass a complete checkout")
+        raise ConfigError(
+            f"--official {checkout} has no compliance/{audit}: pass a complete checkout"
+        )
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
         for place, folder in logs.items():
