@@ -84,7 +84,7 @@ def test_every_preset_is_named_by_list_and_in_the_help() -> None:
         assert about[0].islower()
         assert f"  {name:<18}{about}\n" in listed
     page = " ".join(VERBS["run"].parser().format_help().split())
-    assert "preset: ci, mlperf, quick, thorough" in page
+    assert "preset (ci, mlperf, quick, thorough)" in page
 
 
 def test_the_last_of_several_files_wins_and_settles_those_before_it_anew(called: Called) -> None:
@@ -124,7 +124,7 @@ def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
     assert run_here("peak", CONFIG_FLAG, file, "--probe", "2s", "--quiet") == (0, "", "")
     assert found == [("server", NS_PER_S), ("server", 2 * NS_PER_S)]
     called(CONFIG_FLAG, file)
-    assert "my.yaml: probe is an option of `peak`" in called.said
+    assert "my.yaml: probe is skipped: it is an option of `peak`" in called.said
 
 
 def test_a_wrong_value_of_the_verbs_own_option_is_one_line(called: Called) -> None:
