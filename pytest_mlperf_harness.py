@@ -1,7 +1,7 @@
-"""pytest's plug-in: the fixture `latency_budget` (docs/python.md).
+"""The pytest plug-in with the fixture `latency_budget` (docs/python.md).
 
-It lies beside the package `harness`, and imports it when the fixture is used only: pytest loads every
-plug-in in every session, even if the project under test has another folder `harness`.
+It lies next to the package `harness`, and imports the package only when the fixture is used: pytest loads
+every plug-in in every session, even if the project under test has a different folder `harness`.
 """
 
 from pathlib import Path
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def latency_budget(tmp_path: Path) -> "LatencyBudget":
-    """Measures a RunConfig; fails where the run is INVALID, or slower than its budget or a baseline.
+    """Measures a RunConfig; fails if the run is INVALID, or slower than its budget or a baseline.
 
-    `latency_budget(config, p99="20ms")` returns the result, whose folder lies in tmp_path unless
-    config.out names one.
+    `latency_budget(config, p99="20ms")` returns the result. Its folder lies in tmp_path unless config.out is
+    set.
     """
     from harness.api.budget import LatencyBudget
 

@@ -2,8 +2,8 @@
 
 python benchmarks/advise.py [--models NAME,...] [--pairs N]
 
-Each model is measured twice: at graph=all on one thread, for the lower bound, and at graph=basic, which
-leaves something to advise. Layers come from one database that starts empty.
+Each model is measured twice: at graph=all on one thread, for the lower bound, and at graph=basic, for which
+`advise` has advice. Layers come from one database that starts empty.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from harness.models.manifest.lookup import load_model
 
 MODELS = ("zoo/resnet50_v1", "zoo/mobilenet_v1", "light/inception_v1")
 MACS = {"zoo/resnet50_v1": (3.86e9, 3.87e9), "zoo/vgg16": (15.47e9, 15.47e9)}
-"""Published values, from and to; a deviation of 1 % is met."""
+"""Model -> published multiply-adds, from and to; a deviation of 1 % is allowed."""
 
 RATIO = (0.75, 1.02)
 COVERED = 0.98
@@ -72,7 +72,7 @@ def _macs(name: str, low: float, high: float) -> dict[str, Any]:
 
 
 def _overhead(name: str) -> dict[str, Any]:
-    """CPU time of the harness's backend over a bare session, as a share of the call."""
+    """Measures the CPU time that the harness's backend adds to a bare session, as a share of the call."""
     model = load_model(name)
     path = model.path(("onnx",))
     assert path is not None
@@ -110,7 +110,7 @@ def _top(model: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _other(model: str, now: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without a bar: the accuracy of the other predictions."""
+    """Returns a row without a bar, for the accuracy of another prediction."""
     name = f"  {model} {now['now'].split()[0]}"
     return {"row": name, "verdict": "-", "found": _realised(one)}
 
@@ -125,7 +125,7 @@ def _realised(one: Mapping[str, Any]) -> str:
 def _row(
     name: str, is_met: bool, found: str, run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """run: the content of advise.json, where its times belong to the row."""
+    """Returns a row. run: the content of advise.json, if its times belong to the row."""
     row: dict[str, Any] = {"row": name, "verdict": "met" if is_met else "missed", "found": found}
     if run is not None:
         bounds = run["lower_bound"]["by_clock"].items()

@@ -1,4 +1,4 @@
-"""Times a bare loop, the yardstick: `bare.py MODEL SECONDS INSTANCESxTHREADSxBATCH...` prints JSON."""
+"""Times a bare loop as the yardstick: `bare.py MODEL SECONDS INSTANCESxTHREADSxBATCH...` prints JSON."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 
 def measure(model: str, seconds: float, plan: str) -> dict[str, object]:
-    """samples/s of one plan, and the median ns of its session.run."""
+    """Returns samples/s of one plan, and the median of its session.run in ns."""
     instances, threads, batch = map(int, plan.split("x"))
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

@@ -1,7 +1,7 @@
 """Times a plain loop of one framework: bare_defaults.py FRAMEWORK MODEL SECONDS default|guide BATCH... prints JSON.
 
-default: the framework's own settings, but float32. guide: as the framework's performance guide advises for throughput.
-One dictionary for each batch: p50_ns of a batch, and samples_per_s.
+default: the framework's settings, but float32. guide: the advice of the framework's performance guide for throughput.
+The output has one dictionary per batch size: p50_ns of a batch, and samples_per_s.
 """
 
 import json
@@ -18,11 +18,11 @@ CORES = len(os.sched_getaffinity(0))
 LARGEST_ID = 1000
 LEAST = 10
 DIGITS = (1, 8, 8)
-"""The shape of a sample, which TorchScript files do not record."""
+"""Shape of a sample of `digits`; TorchScript files do not record it."""
 
 Loop = Callable[[], object]
 Made = Callable[[int], Sequence[Loop]]
-"""Batch -> calls that answer a batch; each has a thread of its own."""
+"""Batch -> calls that answer a batch; each call runs in a separate thread."""
 
 
 def _noise(dtype: str, shape: Sequence[int]) -> Any:
@@ -33,7 +33,7 @@ def _noise(dtype: str, shape: Sequence[int]) -> Any:
 
 
 def of_ort(path: str, guide: bool) -> Made:
-    """guide: a session of one thread for each core."""
+    """Loads an ONNX file. guide: one session with one thread per core."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -52,7 +52,7 @@ def of_ort(path: str, guide: bool) -> Made:
 
 
 def of_openvino(path: str, guide: bool) -> Made:
-    """guide: the hint THROUGHPUT, with as many requests in flight as the compiled model asks for."""
+    """Loads a model into OpenVINO. guide: the hint THROUGHPUT, with the compiled model's optimal number of requests."""
     import openvino
 
     hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if guide else {}
@@ -77,7 +77,7 @@ def _sizes(shape: Any) -> list[int]:
 
 
 def of_torch(path: str, guide: bool) -> Made:
-    """guide: inference mode and, for images, channels last."""
+    """Loads a PyTorch file. guide: inference mode and, for images, channels last."""
     import torch
 
     if path.endswith(".pt2"):
@@ -108,7 +108,7 @@ def of_torch(path: str, guide: bool) -> Made:
 
 
 def of_tensorflow(path: str, guide: bool) -> Made:
-    """guide: one pool of a thread for each core, and one operator at a time."""
+    """Loads a SavedModel. guide: one thread pool with one thread per core, and one operator at a time."""
     import tensorflow as tf
 
     if guide:
@@ -123,7 +123,9 @@ def of_tensorflow(path: str, guide: bool) -> Made:
             for name, spec in function.structured_input_signature[1].items()
         }
 
-        def loop(_variables: object = model) -> object:  # they live as long as the model
+        def loop(
+            _variables: object = model,
+        ) -> object:  # keeps the model, and so its variables, alive
             return [tensor.numpy() for tensor in function(**inputs).values()]
 
         return [loop]
@@ -132,7 +134,7 @@ def of_tensorflow(path: str, guide: bool) -> Made:
 
 
 def of_litert(path: str, guide: bool) -> Made:
-    """guide: as many threads as there are cores."""
+    """Loads a LiteRT file. guide: one thread per core."""
     from ai_edge_litert.interpreter import Interpreter
 
     def made(batch: int) -> Sequence[Loop]:
@@ -159,7 +161,7 @@ def of_litert(path: str, guide: bool) -> Made:
 
 
 def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
-    """The first tenth warms up."""
+    """Returns the times of the calls in ns. A tenth of `seconds` before warms up."""
     until = time.perf_counter() + seconds / 10
     while time.perf_counter() < until:
         loop()
@@ -171,7 +173,7 @@ def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
 
 
 def measured(loops: Sequence[Loop], batch: int, seconds: float) -> dict[str, float]:
-    loops[0]()  # frameworks that choose their kernels at the first call
+    loops[0]()  # some frameworks choose their kernels at the first call
     with ThreadPoolExecutor(len(loops)) as pool:
         found = list(pool.map(lambda loop: times_ns(loop, seconds), loops))
     rate = sum(batch * 1e9 / of.mean() for of in found)

@@ -1,7 +1,7 @@
-"""Times a bare PyTorch loop on a GPU, the yardstick: `bare_gpu.py MODEL SECONDS PRECISION LAYOUT BATCH` prints JSON.
+"""Times a bare PyTorch loop on a GPU as the yardstick: `bare_gpu.py MODEL SECONDS PRECISION LAYOUT BATCH` prints JSON.
 
-samples/s of two streams in turns, each a CUDA graph of one batch with pinned input and output; p50 of one sample alone.
-Each batch takes other samples, as in a run: samples that a cache holds are copied several times as fast.
+It measures samples/s of two streams in turns, each with a CUDA graph of one batch and pinned input and output, and p50
+of single samples. Each batch takes other samples, as in a run, because cached samples are copied several times as fast.
 """
 
 import itertools
@@ -28,7 +28,7 @@ class Lane:
         self.pinned = rows.clone().pin_memory()
         self.stream, self.done = torch.cuda.Stream(), torch.cuda.Event()
         self.graph = torch.cuda.CUDAGraph()
-        self.device = rows.cuda()  # the graph reads it as long as it lives
+        self.device = rows.cuda()  # kept, because the graph reads it
 
         def run() -> torch.Tensor:
             self.device.copy_(self.pinned, non_blocking=True)

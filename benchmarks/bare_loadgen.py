@@ -1,7 +1,7 @@
 """Runs LoadGen with an empty callback, the lower bound of any Python harness; prints p50 and p99 as JSON.
 
-With --url the callback sends 256 bytes to a server, and one thread receives and completes: the lower bound of a client in
-Python. Nothing is parsed, checked, stamped or kept.
+With --url, the callback sends 256 bytes to a server, and one thread receives and completes. This is the lower bound of
+a client in Python, because it parses, checks, stamps and keeps nothing.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _PERCENTILE = re.compile(r'"result_(50|99)\.00_percentile_latency_ns", "value": 
 
 
 def direct(url: str, connections: int) -> Callable[[list[int], list[int]], None]:
-    """The callback that sends; the thread that receives is a daemon."""
+    """Returns the callback that sends, and starts the daemon thread that receives."""
     epoll, flights = select.epoll(), {}
     free: list[socket.socket] = []
     waiting: deque[int] = deque()
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("scenario", choices=("single-stream", "server"))
     parser.add_argument("queries", type=int)
     parser.add_argument("rate", type=float, nargs="?", default=1.0, help="queries/s (server)")
-    parser.add_argument("--url", help="http://HOST:PORT of a server that takes any request")
+    parser.add_argument("--url", help="http://HOST:PORT of a server that accepts any request")
     parser.add_argument("--connections", type=int, default=64)
     options = parser.parse_args()
     settings = lg.TestSettings()

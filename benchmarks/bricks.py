@@ -2,11 +2,11 @@
 
     python benchmarks/bricks.py                  # 14 networks, some minutes on one core
     python benchmarks/bricks.py --from FOLDER    # judge the folder of a finished `bricks`
-    python benchmarks/bricks.py --fine-only      # three networks in bricks of three layers at most
+    python benchmarks/bricks.py --fine-only      # three networks in bricks of at most three layers
 
-The networks are the nine topologies of the onnx package and the project's own five. Thirteen are judged;
-ResNet-50 v1 is measured beside them. Three networks are measured again with bricks of three layers, which
-cut many nodes apart that runtimes fuse. Exit status 4 where a bar is missed.
+The networks are the nine topologies of the onnx package and five networks of this project. Thirteen are judged;
+ResNet-50 v1 is measured, too, but not judged. Three networks are measured again with bricks of three layers, which
+separate many nodes that runtimes fuse. Exit status 4 if a bar is missed.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def fallback(most: int = 6) -> Iterator[Row]:
 
 
 def fine(content: dict[str, Any]) -> Iterator[Row]:
-    """content: bricks.json of FINE alone, in bricks of FINE_LAYERS."""
+    """Yields a row per network of FINE. content: their bricks.json, with bricks of FINE_LAYERS."""
     ratios = construct.ratios(content, "cpu_ns")
     for name in FINE:
         ratio = ratios.get(name, 0.0)
@@ -83,7 +83,7 @@ def fine(content: dict[str, Any]) -> Iterator[Row]:
 
 
 def measured(models: Sequence[str], rounds: int, *options: str) -> Path:
-    """Measures in a new folder with an empty database, so that every brick is run."""
+    """Measures in a new folder with an empty database, so that every brick runs."""
     folder = Path(tempfile.mkdtemp(prefix="harness-bricks-")) / "run"
     database = folder.with_name("bricks.sqlite")
     words = [*models, "--out", str(folder), "--database", str(database)]

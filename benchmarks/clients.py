@@ -2,10 +2,10 @@
 
     python benchmarks/clients.py [--venv FOLDER] [--endpoints PROGRAM] [--rounds 3]
 
-Each client has 64 requests in flight, its own defaults otherwise, and the numbers of its own report. The server answers
-any request at once with the same 2 tokens. FOLDER: an environment of its own for AIPerf and guidellm, which is made with
-uv or pip where it is not there yet, with a tokenizer for them that is trained on the spot. MLCommons' endpoints is in no
-registry: --endpoints names its program, in an environment of Python 3.12.
+Each client has 64 requests in flight and its defaults otherwise; its numbers come from its own report. The server
+answers any request at once with the same 2 tokens. FOLDER: a separate environment for AIPerf and guidellm. If it is
+missing, it is made with uv or pip, and a tokenizer for it is trained. MLCommons' endpoints is in no registry: pass its
+program with --endpoints, in an environment of Python 3.12.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from harness.wire.null.server import NullServer
 IN_FLIGHT = 64
 REQUESTS = 5000
 OWN_REQUESTS = 50_000
-"""Requests of a round of the harness and of endpoints, which are faster: a round of so few would be short."""
+"""Requests per round of the harness and of endpoints, which are faster; fewer requests would make a short round."""
 LIMIT_S = 300
 
 _ANSWER = json.dumps(
@@ -36,12 +36,15 @@ _ANSWER = json.dumps(
         "object": "text_completion",
         "created": 0,
         "model": "tiny",
-        "data": [{"id": "tiny", "object": "model"}],  # what the list of models has
+        "data": [{"id": "tiny", "object": "model"}],  # for requests of the model list
         "choices": [
             {
                 "index": 0,
                 "text": " ok",
-                "message": {"role": "assistant", "content": " ok"},  # of a chat: endpoints'
+                "message": {
+                    "role": "assistant",
+                    "content": " ok",
+                },  # for the chat requests of endpoints
                 "logprobs": None,
                 "finish_reason": "stop",
             }
@@ -84,7 +87,7 @@ PreTrainedTokenizerFast(
 
 
 class Told(NamedTuple):
-    """A client's own account of its requests."""
+    """The numbers of a client's own report."""
 
     per_s: float
     p50_ms: float
@@ -92,7 +95,7 @@ class Told(NamedTuple):
 
 
 class Folder:
-    """Prompts and manifest, and where each client writes."""
+    """A folder with prompts and manifest, in which each client writes its report."""
 
     def __init__(self, path: Path, tokenizer: Path) -> None:
         self.path = path
@@ -105,7 +108,7 @@ class Folder:
 
 
 def run(program: Path | str, *words: str) -> None:
-    """Raises CalledProcessError with what the program printed."""
+    """Runs a program. Raises a RuntimeError with its output if it fails."""
     alone = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [str(program), *words],
@@ -116,14 +119,14 @@ def run(program: Path | str, *words: str) -> None:
         cwd=Path(__file__).parent.parent,
         check=False,
     )
-    if done.returncode not in (0, 4):  # 4: of the harness, an INVALID run with its numbers
+    if done.returncode not in (0, 4):  # 4: the harness made an INVALID run, which has numbers
         raise RuntimeError(
             f"{program} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
         )
 
 
 def installed(venv: Path) -> Path:
-    """The tokenizer of the environment, both of which are made where they are missing."""
+    """Returns the tokenizer of the environment; makes both if they are missing."""
     tokenizer, python = venv / "tokenizer", venv / "bin/python"
     if tokenizer.is_dir():
         return tokenizer
@@ -225,7 +228,7 @@ def main() -> None:
     parser.add_argument("--endpoints", type=Path)
     options = parser.parse_args()
     if options.venv is None and options.endpoints is None:
-        parser.error("name other clients, with --venv or --endpoints")
+        parser.error("no other client: pass --venv or --endpoints")
     chosen = {"harness": Path(sys.executable)}
     if options.venv is not None:
         venv = options.venv.resolve()

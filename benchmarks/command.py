@@ -1,4 +1,4 @@
-"""Runs the command as a user types it, in a process of its own, and reads its result."""
+"""Runs the command as a user types it, in a separate process, and reads its result."""
 
 import json
 import os
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """result: result.json. columns: completions.npz, with one entry for each sample. Times: wall clock in ns.
+    """A finished run. result: result.json. columns: completions.npz, one entry per sample. Times: wall clock in ns.
 
-    ended_ns: end of the command, exact to 50 ms. supervisor_peak_bytes: resident memory, last read before
-    the end.
+    ended_ns: end of the command, exact to 50 ms. supervisor_peak_bytes: peak of resident memory, last read
+    before the end.
     """
 
     result: dict[str, Any]
@@ -46,7 +46,7 @@ class Run:
 
 
 class Noise:
-    """Repeats measurements that other processes disturbed, by their CPU time and never by the outcome."""
+    """Repeats measurements that other processes disturbed. Their CPU time decides, never the outcome."""
 
     def __init__(self, tries: int = _TRIES) -> None:
         self._tries = tries
@@ -54,7 +54,7 @@ class Noise:
         self.shares: list[float] = []
 
     def quiet(self, measure: Callable[[], T]) -> T:
-        """The first of `tries` runs in which other processes used at most 6 % of the machine, else the last."""
+        """Returns the first run in which other processes used at most 6 % of the machine, else the last of `tries`."""
         tries = 1
         while True:
             _settle()
@@ -74,16 +74,14 @@ class Noise:
 
 
 def _settle() -> None:
-    """Waits until the machine is idle, 15 s at most."""
+    """Waits until the machine is idle, at most 15 s."""
     deadline = time.monotonic() + _SETTLE_S
     while psutil.cpu_percent(interval=0.5) > 100 * _QUIET_SHARE and time.monotonic() < deadline:
         pass
 
 
 def _cpu_s() -> tuple[float, float, float]:
-    """CPU seconds of the machine (steal included), of this process and its children, and of the machine with
-    idle time.
-    """
+    """Returns CPU seconds: of the machine (steal included), of this process and its children, and with idle time."""
     times = psutil.cpu_times()
     busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -93,7 +91,7 @@ def _cpu_s() -> tuple[float, float, float]:
 def harness(
     *arguments: str, prefix: Sequence[str] = ("-m", "harness"), checkout: Path = ROOT
 ) -> Run:
-    """One run in a temporary folder. An INVALID run is a result too."""
+    """Makes one run in a temporary folder. An INVALID run is also a result."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         command = [sys.executable, *prefix, *arguments, "--quiet", "--out", str(folder)]
@@ -126,9 +124,9 @@ def harness(
 
 
 def script(name: str, *arguments: str) -> Any:
-    """The JSON that another script of this folder prints.
+    """Returns the JSON that another script of this folder prints.
 
-    -P: the folder's own triton.py would stand in for the package that torch imports.
+    -P: otherwise triton.py of this folder would replace the package that torch imports.
     """
     command = [sys.executable, "-P", str(HERE / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
@@ -136,7 +134,7 @@ def script(name: str, *arguments: str) -> Any:
 
 
 def wall_s(*arguments: str) -> float:
-    """Seconds a Python process with these arguments takes."""
+    """Returns the time in seconds of a Python process with these arguments."""
     start = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
@@ -149,16 +147,16 @@ def wall_s(*arguments: str) -> float:
 
 
 def environment(checkout: Path = ROOT) -> dict[str, str]:
-    """Makes scripts of this folder import the checkout's harness, whatever is installed.
+    """Returns an environment in which scripts import the checkout's harness instead of an installed one.
 
-    Compiled modules are kept, as for a user: without them every start compiles all modules.
+    Python stores compiled modules, as for a user: without them, every start would compile all modules.
     """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": str(checkout)}
 
 
 def _peak_bytes(process: "subprocess.Popen[bytes]") -> int:
-    """Waits for the end and returns the peak memory; the kernel keeps the maximum, so polling loses little."""
+    """Waits for the end and returns the peak memory. The kernel keeps the maximum, so polling misses little."""
     peak = 0
     while process.poll() is None:
         try:

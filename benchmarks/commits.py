@@ -3,8 +3,8 @@
 python benchmarks/commits.py OLD_CHECKOUT [--rows NAME,...] [--pairs N]
 
 OLD_CHECKOUT is a folder with another commit (`git worktree add`). Each row runs the same command in both
-folders, A B B A, and compares CPU time a query of the measured process, or the latency. A row is worse
-where the ratio new / old lies above 1 by more than the A/A ratio does.
+folders, A B B A, and compares the CPU time per query of the measured process, or the latency. A row is worse
+if the interval of the ratio new / old lies above 1 and above the A/A interval.
 """
 
 import argparse
@@ -23,14 +23,14 @@ _PERFORMANCE = ("--mode", "performance", "--no-report")
 
 
 class Measurement(NamedTuple):
-    """One row: a command, and the number of its result that is compared."""
+    """One row: a command, and the compared number of its result."""
 
     words: tuple[str, ...]
     value: Callable[[Mapping[str, Any]], float]
 
 
 def cpu_us(result: Mapping[str, Any]) -> float:
-    """CPU time of the measured process for each query (Offline: sample), in us."""
+    """Returns the CPU time of the measured process per query (Offline: sample), in us."""
     return float(result["measured_process"]["cpu_s_per_query"]) * 1e6
 
 

@@ -1,9 +1,9 @@
-"""How often each interval that the product prints holds the truth, by simulation: docs/intervals.md.
+"""Simulates how often each interval that the harness prints contains the truth (docs/intervals.md).
 
     python benchmarks/coverage.py > coverage.md
 
-Latencies are drawn from processes whose true percentiles are known, so every miss is counted. All
-seeds are fixed: the same code prints the same table. Some minutes.
+Latencies are drawn from processes with known percentiles, so every miss is counted. All seeds are fixed, so the
+same code prints the same table. It takes some minutes.
 """
 
 import math
@@ -30,7 +30,7 @@ Draw = Callable[[np.random.Generator, int], Array]
 
 
 class Process(NamedTuple):
-    """Latencies of a run's queries."""
+    """A random process of the latencies of a run's queries."""
 
     name: str
     draw: Draw
@@ -42,7 +42,7 @@ def independent(rng: np.random.Generator, n: int) -> Array:
 
 
 def alike(neighbours: int) -> Draw:
-    """Moving averages: samples that are `neighbours` apart or farther are independent."""
+    """Returns moving averages: samples at a distance of `neighbours` or more are independent."""
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         sums = np.cumsum(np.concatenate([[0.0], rng.normal(size=n + neighbours - 1)]))
@@ -52,7 +52,7 @@ def alike(neighbours: int) -> Draw:
 
 
 def bursts(length: int, every: int) -> Draw:
-    """Stalls that begin at random, on average one in `every` queries, and delay `length` queries by 10 ms."""
+    """Returns stalls that begin at random, on average one in `every` queries, and delay `length` queries by 10 ms."""
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         begins = rng.random(n + length) < 1 / every
@@ -64,7 +64,7 @@ def bursts(length: int, every: int) -> Draw:
 
 
 def queue(utilisation: float) -> Draw:
-    """Response times of a queue with random arrivals and service times (M/M/1), stationary from the first on."""
+    """Returns response times of a queue with random arrivals and service times (M/M/1), stationary from the start."""
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         served, gaps = rng.exponential(size=n), rng.exponential(1 / utilisation, size=n - 1)
@@ -78,7 +78,7 @@ def queue(utilisation: float) -> Draw:
 
 
 def slow_phases(length: int, every: int) -> Draw:
-    """Phases that begin at random, on average one in `every` queries, and triple the latency of `length`."""
+    """Returns phases that begin at random, on average one in `every` queries, and triple `length` latencies."""
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         begins = np.cumsum(rng.random(n + length) < 1 / every)
@@ -90,7 +90,7 @@ def slow_phases(length: int, every: int) -> Draw:
 
 
 def drifting(rng: np.random.Generator, n: int) -> Array:
-    """A machine that becomes 20 % slower from the first query to the last."""
+    """Returns latencies of a machine that becomes 20 % slower from the first query to the last."""
     latencies: Array = (_ns(rng.normal(size=n)) * np.linspace(1.0, 1.2, n)).astype(np.int64)
     return latencies
 
@@ -110,18 +110,18 @@ PROCESSES = (
     Process("drift of 20 %", drifting),
 )
 SIZES = {2000: 500, 20_000: 200, 200_000: 60}
-"""Queries of a run -> runs."""
+"""Queries of a run -> number of runs."""
 
 
 class Coverage(NamedTuple):
-    """The coverage of one percentile over simulated runs."""
+    """Coverage of one percentile over simulated runs."""
 
     intervals: float
-    """Share of runs that have an interval by blocks."""
+    """Share of runs that have an interval from blocks."""
     held: float | None
-    """Share of these intervals that hold the truth; None without any."""
+    """Share of these intervals that contain the truth; None without intervals."""
     order_statistics: float
-    """Share of the order statistics of all runs that hold it."""
+    """Share of all runs whose interval from order statistics contains the truth."""
 
     def __str__(self) -> str:
         held = "-" if self.held is None else f"{self.held:.0%}"
@@ -130,7 +130,7 @@ class Coverage(NamedTuple):
 
 
 def percentile_coverage(process: Process, queries: int, runs: int) -> Mapping[str, Coverage]:
-    """Percentile -> how often its intervals hold the truth."""
+    """Returns percentile -> how often its intervals contain the truth."""
     rng = np.random.default_rng(queries)
     truth = _truth(process.draw, queries)
     held: dict[str, list[bool]] = {name: [] for name in FRACTIONS}
@@ -157,7 +157,7 @@ def percentile_coverage(process: Process, queries: int, runs: int) -> Mapping[st
 
 
 def other_coverage(runs: int = 500) -> Mapping[str, float]:
-    """Interval -> share of simulated runs, or of pairs of runs, in which it holds the truth."""
+    """Returns interval -> share of simulated runs, or pairs of runs, in which it contains the truth."""
     rng = np.random.default_rng(7)
     held: dict[str, list[bool]] = {}
 
@@ -189,14 +189,14 @@ _SIGMA = 0.5
 
 
 def _ns(normal: Array) -> Array:
-    """Log-normal latencies from standard normal numbers."""
+    """Returns log-normal latencies from standard normal numbers."""
     latencies: Array = (MEDIAN_NS * np.exp(_SIGMA * normal)).astype(np.int64)
     return latencies
 
 
 @lru_cache
 def _truth(draw: Draw, queries: int) -> Mapping[str, float]:
-    """The percentiles of all queries of many runs, of 4 million queries or more."""
+    """Returns the percentiles over the queries of many runs, about 4 million in total."""
     rng = np.random.default_rng(1)
     ordered = np.sort(np.concatenate([draw(rng, queries) for _ in range(4_000_000 // queries)]))
     return {name: float(ordered[int(len(ordered) * f)]) for name, f in FRACTIONS.items()}
@@ -212,7 +212,7 @@ def _around(interval: tuple[float, float] | None, truth: float) -> tuple[float, 
 
 
 def main() -> None:
-    """Print both tables as Markdown."""
+    """Prints both tables as Markdown."""
     print("| latencies | queries |", " | ".join(FRACTIONS), "|")
     print("|---|---|" + "---|" * len(FRACTIONS))
     for process in PROCESSES:

@@ -1,8 +1,8 @@
-"""Compares the default plan with plain loops of each framework in that framework's own settings.
+"""Compares the default plan with plain loops of each framework in the framework's settings.
 
 python benchmarks/defaults.py [--rows FRAMEWORK-MODEL,...] [--quick]
 
-Two rows for each: single-stream's p50 ÷ the plain loop's at batch 1, and Offline's rate ÷ the best plain loop's.
+Each model has two rows: single-stream p50 ÷ p50 of the plain loop at batch 1, and Offline rate ÷ rate of the best loop.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Bench:
     def __init__(
         self, framework: str, model: str, paths: Callable[[str], Mapping[str, str]]
     ) -> None:
-        """paths: of a framework's models, which are made at the first call."""
+        """paths: returns the model files of a framework; the first call makes them."""
         self._framework, self._model, self._paths = framework, model, paths
         self._name = f"{framework}-{model}"
 
@@ -97,7 +97,7 @@ class Bench:
         )
 
     def _harness(self, *load: str) -> dict[str, Any]:
-        """result.json of the default plan."""
+        """Returns result.json of the default plan."""
         model = "digits" if self._model == "digits" else self._path
         system = ("--backend", self._framework, "--model", model, "--mode", "performance")
         return harness(*load, *system).result

@@ -1,12 +1,11 @@
-"""Counts how often `compare` calls equal runs different, and a model made 10 % slower slower.
+"""Counts how often `compare` calls equal runs different, and how often it detects a model made 10 % slower.
 
     python benchmarks/equal_runs.py [--rounds 15] [--folder DIR] [--only NAME ...]
 
-Each round makes three runs of each workload: `a` and `b` of the model itself, and `slow` with 10 % added to each
-inference; every second round in reverse. A sleeper shows what `compare` finds where the machine's own speed does not
-drift. All groups of 1, 3 and 5 rounds are then compared: a with b, in turns;
-a with the a of the next rounds, one side after the other; and a with slow, in turns. With --folder, the runs are
-kept, and finished ones are used again.
+Each round makes three runs of each workload: `a` and `b` with the model itself, and `slow` with 10 % added to each
+inference. Every second round has the reverse order. A sleeper shows what `compare` finds if the machine's speed does
+not drift. Then all groups of 1, 3 and 5 rounds are compared: a with b, in turns; a with the a of the next rounds, one
+side after the other; and a with slow, in turns. With --folder, the runs are kept, and finished runs are used again.
 """
 
 import argparse
@@ -105,7 +104,7 @@ def _run(folder: Path, name: str, side: str, number: int) -> Path:
 
 
 def _show(folder: Path, names: Sequence[str], rounds: int) -> None:
-    """A row for each workload, number of runs a side and order: pairs, and how they were judged."""
+    """Prints a row per workload, number of runs per side, and order: the number of pairs, and their verdicts."""
     rows = []
     for name in names:
         for runs in GROUPS:
@@ -133,7 +132,7 @@ def _show(folder: Path, names: Sequence[str], rounds: int) -> None:
 def _verdicts(
     folder: Path, name: str, sides: tuple[str, str], runs: int, rounds: int
 ) -> Counter[str]:
-    """Verdicts of groups that do not overlap. A group with a missing run is skipped."""
+    """Returns the verdicts of groups that do not overlap; skips groups with a missing run."""
     before, after = sides
     step = 2 * runs if before == after else runs
     counts: Counter[str] = Counter()

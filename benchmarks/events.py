@@ -1,10 +1,10 @@
-"""Measures how late the client stamps the events of many token streams, beside a bare epoll loop.
+"""Measures how late the client stamps the events of many token streams, compared with a bare epoll loop.
 
     python benchmarks/events.py [--rate 20000] [--streams 400] [--seconds 5] [--rounds 3]
 
-A server in a process of its own sends one token an event, as vLLM writes it, with the time of its sending as the text.
-Late is the client's stamp of a token less that time; the bare loop's is the kernel's stamp of the same bytes, unparsed.
-Client and server are on one core each.
+A server in a separate process sends one token per event in vLLM's format; the text is the time of sending. The delay is
+the client's stamp of a token minus that time. The bare loop takes the kernel's stamp of the same bytes, without parsing
+them. Client and server run on one core each.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from harness.wire.flights import Flights
 CORES = sorted(os.sched_getaffinity(0))
 BAR_US = 50.0
 LEAD_S = 0.5
-"""From the last request to the first event."""
+"""Time from the last request to the first event."""
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 _EVENT = (
@@ -50,26 +50,26 @@ _SENT = re.compile(rb'"text":" (\d+)"')
 
 class Load(NamedTuple):
     rate: int
-    """Events a second, of all streams."""
+    """Events per second, over all streams."""
     streams: int
     seconds: float
 
     @property
     def events(self) -> int:
-        """The number of events of each stream."""
+        """Number of events per stream."""
         return max(2, round(self.rate * self.seconds / self.streams))
 
 
 class Seen(NamedTuple):
     late_us: Array
-    """(n,) of each token."""
+    """(n,) delay of each token."""
     cpu_us: float
-    """Of the client, for an event."""
+    """CPU time of the client per event."""
     per_s: float
 
 
 def serve(listening: socket.socket, load: Load) -> None:
-    """Sends the events of every stream in turn, each when it is due; ends with the last one."""
+    """Sends the events of all streams in turn, each event when it is due; ends after the last event."""
     peers = [listening.accept()[0] for _ in range(load.streams)]
     for peer in peers:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -90,7 +90,7 @@ def serve(listening: socket.socket, load: Load) -> None:
 
 
 def served(load: Load, client: Callable[[Server, Load], Seen]) -> Seen:
-    """What the client saw of a server in a process of its own."""
+    """Returns the measurement of a client with a server in a separate process."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listening:
         pid = os.fork()
         if not pid:
@@ -107,7 +107,7 @@ def served(load: Load, client: Callable[[Server, Load], Seen]) -> Seen:
 
 
 def harness(server: Server, load: Load) -> Seen:
-    """The engine of runs with the decoder of `openai`."""
+    """Receives with the client of runs and the decoder of `openai`."""
     flights = Flights(
         [server],
         load.streams,
@@ -128,7 +128,7 @@ def harness(server: Server, load: Load) -> Seen:
 
 
 def _late_ns(flight: Flight) -> list[int]:
-    """Of each token: its arrival's stamp less the time that is its text."""
+    """Returns per token: the stamp of its arrival minus the time in its text."""
     assert flight.error is None, flight.error
     assert flight.reply is not None
     assert isinstance(flight.reader, Streamed)
@@ -142,7 +142,7 @@ def _late_ns(flight: Flight) -> list[int]:
 
 
 def bare(server: Server, load: Load) -> Seen:
-    """Receives with the kernel's stamps and parses nothing until all is over."""
+    """Receives with the kernel's stamps, and parses only at the end."""
     epoll = select.epoll()
     connections: dict[int, Connection] = {}
     for _ in range(load.streams):
@@ -193,7 +193,7 @@ def main() -> None:
             p50, p99 = np.percentile(seen.late_us, [50, 99])
             print(
                 f"round {number + 1}: {name:8} {seen.per_s:,.0f} events/s, late by {p50:.0f} us at p50, "
-                f"{p99:.0f} us at p99, {seen.cpu_us:.1f} us CPU an event",
+                f"{p99:.0f} us at p99, {seen.cpu_us:.1f} us CPU per event",
                 flush=True,
             )
             gc.collect()

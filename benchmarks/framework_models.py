@@ -1,6 +1,7 @@
 """Makes four models of one framework from random weights: python benchmarks/framework_models.py FRAMEWORK FOLDER
 
-digits, a small convolutional network, ResNet-50, and an encoder of MiniLM's size on TOKENS tokens. Prints their paths as JSON.
+The models are digits, a small convolutional network, ResNet-50, and an encoder of MiniLM's size for TOKENS tokens. The
+script prints their paths as JSON.
 """
 
 import json
@@ -21,7 +22,7 @@ _IMAGE = (224, 224, 3)
 
 
 def of_onnx(folder: Path) -> Mapping[str, Path]:
-    """`small` is SqueezeNet."""
+    """Makes ONNX files. `small` is SqueezeNet."""
     from harness.models.made import onnx_light
 
     return {
@@ -33,7 +34,7 @@ def of_onnx(folder: Path) -> Mapping[str, Path]:
 
 
 def encoder_onnx(path: Path) -> Path:
-    """The graph of all-MiniLM-L6-v2."""
+    """Writes the graph of all-MiniLM-L6-v2 with random weights."""
     from harness.models.build_minilm import build
 
     random = np.random.default_rng(0)
@@ -64,14 +65,14 @@ def encoder_onnx(path: Path) -> Path:
 
 
 def of_torch(folder: Path) -> Mapping[str, Path]:
-    """`small` is a ResNet of one block a stage. digits.pt has no shapes of its own, so that its manifest names it."""
+    """Makes PyTorch files. `small` is a ResNet with one block per stage. digits.pt records no shapes; its manifest does."""
     import torch
     from torch import nn
 
     from benchmarks.gpu_models import Transformer, resnet50, write
 
     class Encoder(nn.Module):  # type: ignore[misc]
-        """A vector for each sentence, not for each word."""
+        """A transformer with one vector per sentence instead of one per word."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -93,7 +94,7 @@ def of_torch(folder: Path) -> Mapping[str, Path]:
 
 
 def of_keras(folder: Path) -> Mapping[str, Path]:
-    """SavedModels. `small` is MobileNetV2."""
+    """Makes SavedModels. `small` is MobileNetV2."""
     import tensorflow as tf
 
     keras = tf.keras
@@ -122,7 +123,7 @@ def _keras_encoder(keras: Any) -> Any:
 
 
 def of_litert(folder: Path) -> Mapping[str, Path]:
-    """The SavedModels, converted."""
+    """Makes LiteRT files by converting the SavedModels."""
     import tensorflow as tf
 
     paths = {"digits": DIGITS.with_suffix(".tflite")}

@@ -1,14 +1,14 @@
-"""A closed resnet rehearsal at full length, 600 s a run, on a model that sleeps: no core is kept busy.
+"""Makes a closed resnet rehearsal at full length, 600 s per run, with a model that sleeps and keeps no core busy.
 
     python benchmarks/full_rehearsal.py WORK [--official CHECKOUT] [--side-by-side | --network]
 
-Sixteen runs under the official rules on 50,000 synthetic samples, then `pack` and `check`. One after
-another they take 2 h 25 min; with --side-by-side all scenarios run at once, in 50 min, which is valid
-only because the model sleeps. With --network it is a rehearsal of the Network division: 3d-unet-99's Offline
-on 43 samples, with `serve` beside LoadGen, in 25 min. After an interruption the same command continues. The exit status is that
-of `check`.
+It makes sixteen runs under the official rules on 50,000 synthetic samples, then calls `pack` and `check`. One after
+another, the runs take 2 h 25 min. With --side-by-side, all scenarios run at once, in 50 min, which is valid only
+because the model sleeps. With --network, it rehearses the Network division in 25 min: 3d-unet-99's Offline on 43
+samples, with `serve` on this machine. After an interruption, the same command continues. The exit status is the exit
+status of `check`.
 
-The numbers mean nothing for any model: the script tests the path from runs to a submission.
+The numbers mean nothing for any model: the script tests the steps from runs to a submission.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from harness.types import Answer, Array, Batch, DatasetSetup, Score  # noqa: E40
 
 _HERE = Path(__file__).resolve()
 _TRUST = [f"--trust={_HERE}:{name}" for name in ("Reader", "Labelled", "Volumes", "Share")]
-"""The classes of this file that a stored request names run where they are named again."""
+"""Options that allow the classes of this file, which a stored request names, to run."""
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 SAMPLES = 50_000
@@ -43,7 +43,7 @@ USER_CONF = """\
 *.Server.target_qps = 200
 *.Offline.target_qps = 1100
 """
-"""Sizes that hold on a slow machine too: the model cannot be faster."""
+"""Settings that also hold on a slow machine, because the model cannot be faster."""
 
 VOLUMES = 43
 NETWORK_SERVICE_MS = 40
@@ -52,7 +52,7 @@ NETWORK_CONF = "*.Offline.target_qps = 25\n"
 
 
 class Labelled:
-    """Images whose label is the position of the largest of the first ten pixels."""
+    """Random images; the label is the position of the largest of the first ten pixels."""
 
     _count = SAMPLES
 
@@ -87,13 +87,13 @@ class Labelled:
 
 
 class Volumes(Labelled):
-    """As many of them as 3d-unet-99 has volumes."""
+    """Images like `Labelled`, in the number of volumes of 3d-unet-99."""
 
     _count = VOLUMES
 
 
 class Share:
-    """The share of right labels, in the words of 3D U-Net's accuracy script."""
+    """The share of right labels, in the format of 3D U-Net's accuracy script."""
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
@@ -137,7 +137,7 @@ def main() -> int:
 
 @contextmanager
 def _serving() -> Iterator[str]:
-    """The URL of the sleeping model behind `serve`."""
+    """Serves the sleeping model with `serve`, and yields its URL."""
     command = [
         *(sys.executable, "-m", "harness", "serve", "digits", "--backend", f"{_HERE}:Reader"),
         *(f"--backend-option=service_ms={NETWORK_SERVICE_MS}", "--threads=1", "--max-batch=1"),
@@ -181,8 +181,9 @@ def _submit(verb: str, work: Path | None, *words: str) -> int:
 
 
 def _all_of(commands: list[list[str]]) -> list[int]:
-    """Runs the commands at once and returns their exit statuses. SIGTERM and Ctrl-C reach every command, which
-    then saves its measurements.
+    """Runs the commands at once and returns their exit statuses.
+
+    SIGTERM and Ctrl-C reach every command; it then saves its measurements.
     """
     processes = [subprocess.Popen(command, cwd=ROOT) for command in commands]
 

@@ -1,9 +1,9 @@
-"""Shows whether a framework holds the GIL: two instances in two threads against one in one thread.
+"""Shows whether a framework holds the GIL: compares two instances in two threads with one instance in one thread.
 
-    python benchmarks/gil.py [BACKEND...]       # default: the installed ones, on the digits model
+    python benchmarks/gil.py [BACKEND...]       # default: the installed backends, with the digits model
 
-Two instances do twice the work of one where the framework releases the GIL, and no more than one where it
-holds it: only then would instances in separate processes be faster than threads.
+If the framework releases the GIL, two instances do twice the work of one. If it holds the GIL, they do no more than
+one, and only then would instances in separate processes be faster than threads.
 """
 
 import sys
@@ -27,7 +27,7 @@ from harness.run.measured.warm_up import warm_up
 BATCH = 256
 SECONDS = 0.5
 HELD_BELOW = 1.5
-"""Ratio to the work of one thread, nearer to one than to two."""
+"""Ratio to the work of one thread below which the framework holds the GIL."""
 
 
 def line(backend: str) -> str:
@@ -52,11 +52,13 @@ def line(backend: str) -> str:
         seen = alternate(lambda: rate(2), lambda: rate(1), MIN_PAIRS)
     found, noise = compared(seen, ratio), same(seen, ratio)
     verdict = (
-        "threads do" if found.value >= HELD_BELOW else "it holds the GIL, or the cores are busy"
+        "threads are enough"
+        if found.value >= HELD_BELOW
+        else "it holds the GIL, or the cores are busy"
     )
     return (
-        f"{backend}: two threads do {found.value:.2f} ({found.low:.2f}-{found.high:.2f}) of one's "
-        f"work, A/A {noise.value:.2f} ({noise.low:.2f}-{noise.high:.2f}): {verdict}"
+        f"{backend}: two threads do {found.value:.2f} ({found.low:.2f}-{found.high:.2f}) times the work of "
+        f"one, A/A {noise.value:.2f} ({noise.low:.2f}-{noise.high:.2f}): {verdict}"
     )
 
 

@@ -1,8 +1,8 @@
 """Measures everything that needs a GPU, in about nine minutes: python benchmarks/gpu_day.py OUT [--limit 540]
 
-Each row is kept in OUT/gpu_day.json as soon as it is measured, and rows that are there are not measured again: begin
-again with the same OUT if the time ran out. --device cpu --short tries every section on a processor.
-scripts/gpu_day.sh makes what it needs.
+The script writes each measured row to OUT/gpu_day.json at once, and does not measure stored rows again: if the time ran
+out, start again with the same OUT. --device cpu --short tries every section on a processor. scripts/gpu_day.sh
+installs the packages that it needs.
 """
 
 import argparse
@@ -34,11 +34,11 @@ FILE = "gpu_day.json"
 _RUN_LIMIT_S = 90
 _SMI_PERIOD_MS = 100
 _LEAST_S = 30
-"""No run is begun with less time left."""
+"""Least remaining time for a new run."""
 
 
 class OutOfTimeError(Exception):
-    """No further row is begun."""
+    """Raised if too little time is left for another row."""
 
 
 class Day(NamedTuple):
@@ -48,7 +48,7 @@ class Day(NamedTuple):
     device: str
     short: bool
     end_s: float
-    """By the monotonic clock."""
+    """End of the day, on the monotonic clock."""
     rows: dict[str, dict[str, Any]]
     """The stored rows: section -> label -> numbers."""
 
@@ -57,7 +57,7 @@ class Day(NamedTuple):
         return self.out / "models"
 
     def row(self, section: str, label: str, measure: Callable[[], Any]) -> Any:
-        """Returns the stored row, else the result of `measure`. If `measure` fails: {"missing": the reason}."""
+        """Returns the stored row, else the result of `measure`, or {"missing": reason} if `measure` fails."""
         rows = self.rows.setdefault(section, {})
         if label in rows and "missing" not in rows[label]:
             return rows[label]
@@ -96,7 +96,7 @@ def main() -> None:
             try:
                 section(day)
             except OutOfTimeError as e:
-                say(f"the time is over at {e}: begin again with the same folder")
+                say(f"the time is over at {e}: start again with the same folder")
                 break
             say(f"{name}: {time.monotonic() - began_s:.0f} s")
     print(json.dumps(day.rows))
@@ -113,7 +113,7 @@ def _python(script: str, *words: str) -> str:
 
 
 def run(day: Day, name: str, *words: str, seconds: float = 3.0) -> Facts:
-    """The result.json of one run, or its end where it left none."""
+    """Makes one run and returns its result.json. Raises ValueError if the run wrote none."""
     out = day.out / "runs" / name
     for old in (out, out.with_name(f"{name}.partial")):
         shutil.rmtree(old, ignore_errors=True)
@@ -133,14 +133,14 @@ def run(day: Day, name: str, *words: str, seconds: float = 3.0) -> Facts:
 
 
 def _options(day: Day, *options: str) -> list[str]:
-    """Options that a processor refuses are left out there."""
+    """Returns the words of the backend options, without options that only GPUs take if the device is a processor."""
     of_gpus = ("cuda_graph", "spinning", "autotune", "precision=tf32", "precision=f16")
     takes = [o for o in options if day.device != "cpu" or not o.startswith(of_gpus)]
     return [word for option in takes for word in ("--backend-option", option)]
 
 
 def brief(result: Facts) -> dict[str, Any]:
-    """The numbers of a run that the tables show."""
+    """Returns the numbers of a run for the tables."""
     latency, about = result.get("latency_ns") or {}, result.get("backend_description") or {}
     gpus = (result.get("host") or {}).get("gpus") or [{}]
     power = (result.get("power") or {}).get("readings") or [{}]
@@ -191,7 +191,7 @@ def contract(day: Day) -> None:
 
 
 def accuracy(day: Day) -> None:
-    """A trained network, whose answers are right or wrong, beside the processor."""
+    """Measures the accuracy of a trained network in each precision."""
 
     def of(precision: str) -> Facts:
         words = ("--scenario", "offline", "--model", "digits")
@@ -222,7 +222,7 @@ def scenarios(day: Day) -> None:
 
 
 def _measured(day: Day, section: str, label: str, scenario: str, *words: str) -> Facts:
-    """The row of one performance run."""
+    """Makes one performance run and returns its row."""
     name = re.sub(r"\W+", "-", f"{section} {label}")
     at = ("--scenario", scenario, "--mode", "performance", *words)
     row: Facts = day.row(section, label, lambda: brief(run(day, name, *at)))
@@ -234,7 +234,7 @@ def _model(day: Day, file: str) -> list[str]:
 
 
 def bare(day: Day) -> None:
-    """The harness beside a bare loop of the same work, in turns: Offline's rate, and a query alone."""
+    """Compares the harness with a bare loop of the same work, in turns: the rate of Offline, and a single query."""
     if day.device == "cpu":
         return
     for file, layout in (("resnet50", "channels-last"), ("bert", "default")):
@@ -248,7 +248,7 @@ def bare(day: Day) -> None:
 
 
 def server(day: Day) -> None:
-    """p99 against load, and beside fixed plans at three quarters of the capacity."""
+    """Measures p99 against load, and p99 of fixed plans at three quarters of the capacity."""
     words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST)]
     capacity = _measured(day, "server", "capacity", "offline", *words).get("samples_per_s")
     if not capacity:
@@ -267,7 +267,7 @@ def server(day: Day) -> None:
 
 
 def options(day: Day) -> None:
-    """Each option against the configuration without it."""
+    """Measures the configurations with and without each option."""
     each = {
         "f16 channels-last": _FASTEST,
         "f16": ("precision=f16",),
@@ -285,7 +285,7 @@ def options(day: Day) -> None:
 
 
 def energy(day: Day) -> None:
-    """NVML's counter through the harness, beside the power that nvidia-smi samples meanwhile."""
+    """Compares NVML's counter in the harness with the power that nvidia-smi samples during the run."""
 
     def measured() -> Facts:
         words = [*_model(day, "gpt.pt2"), *_options(day, "precision=f16"), "--mode", "performance"]
@@ -332,7 +332,7 @@ def machine(day: Day) -> None:
 
 
 def profile(day: Day) -> None:
-    """Where the time of one batch goes, by the profiler."""
+    """Shows where the time of one batch goes, with the profiler."""
 
     def text() -> Facts:
         out = day.out / "profile"

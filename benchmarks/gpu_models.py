@@ -1,7 +1,8 @@
 """Makes the networks of the GPU day from random weights: python benchmarks/gpu_models.py FOLDER [--short]
 
 resnet50.pt2, bert.pt2 (BERT-large's shape, 384 tokens) and gpt.pt2 (a decoder of 12 layers over 512 tokens) are
-programs of torch.export with an open batch; resnet50.pt is TorchScript. --short makes small ones of the same form.
+programs of torch.export with a variable batch size; resnet50.pt is TorchScript. --short makes small networks of the
+same form.
 """
 
 import argparse
@@ -19,8 +20,9 @@ class Widths(NamedTuple):
     image: int
     blocks: Sequence[int]
     bert: tuple[int, int, int]
-    """Width, layers and tokens, and so below."""
+    """Width, layers and tokens."""
     gpt: tuple[int, int, int]
+    """Width, layers and tokens."""
 
 
 FULL = Widths(224, (3, 4, 6, 3), (1024, 24, 384), (768, 12, 512))
@@ -93,7 +95,7 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 
 class Transformer(nn.Module):  # type: ignore[misc]
-    """Tokens to two numbers each (spans of BERT), or to the logits of the token behind the last one."""
+    """Maps tokens to two numbers each (spans of BERT), or to the logits of the next token."""
 
     def __init__(self, width: int, layers: int, tokens: int, *, causal: bool) -> None:
         super().__init__()
@@ -109,7 +111,7 @@ class Transformer(nn.Module):  # type: ignore[misc]
 
 
 def make(folder: Path, widths: Widths) -> list[Path]:
-    """Writes the files that are not there. Returns all of them."""
+    """Writes the missing files. Returns all paths."""
     torch.manual_seed(0)
     images = torch.randn(2, 3, widths.image, widths.image)
     made = {

@@ -1,10 +1,10 @@
-"""Counts the reasons and doubts of honest runs: every scenario with every backend, server and node.
+"""Counts the reasons and doubts of honest runs, in every scenario, with every backend, servers and nodes.
 
     python benchmarks/honest_runs.py [--rounds 4] [--python PATH] [--only WORD]
 
-Nothing here cheats or is broken, so a reason is a fault of the harness or of the machine. Each row has the runs,
-those that were VALID, and how many had each reason and doubt. --python runs the harness of another environment,
-such as that of an earlier commit, from whose rows new reasons and doubts are seen.
+No run here cheats or is broken, so a reason is a fault of the harness or of the machine. Each row has the number of
+runs, of VALID runs, and of runs with each reason and doubt. --python runs the harness of another environment, e.g. of
+an earlier commit: a comparison with its rows shows new reasons and doubts.
 """
 
 import argparse
@@ -46,13 +46,13 @@ def main() -> None:
 
 
 def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]]]:
-    """(name, options) of each kind of run; a server is started when its first run is asked for."""
+    """Yields (name, options) of each kind of run; starts a server before its first run."""
     for backend in BACKENDS:
         for scenario in SCENARIOS:
             mode = ["--mode", "performance"] if backend == "null" else []  # it answers zeros
             yield f"{backend} {scenario}", ["--backend", backend, "--scenario", scenario, *mode]
     for scenario in SCENARIOS:
-        count = 1 if scenario in SCENARIOS[:2] else 2  # streams ask one query at a time
+        count = 1 if scenario in SCENARIOS[:2] else 2  # streams issue one query at a time
         yield f"nodes {scenario}", ["--nodes", f"local:{count}", "--scenario", scenario]
     yield "tinylm", ["--model", "tinylm", "--scenario", "offline"]
     digits = servers.enter_context(_serving(python, "digits"))
@@ -70,7 +70,7 @@ def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]
 
 @contextmanager
 def _serving(python: str, model: str) -> Iterator[str]:
-    """The URL of `serve`, which ends with the block."""
+    """Runs `serve` until the end of the block, and yields its URL."""
     command = [python, "-P", "-m", "harness", "serve", model, "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -87,7 +87,7 @@ def _serving(python: str, model: str) -> Iterator[str]:
 
 
 def _codes(python: str, words: list[str], out: Path) -> Iterator[str]:
-    """`runs`, the verdict, and the code of each reason and doubt of one run."""
+    """Makes one run; yields `runs`, the verdict, and the code of each reason and doubt."""
     command = [python, "-P", "-m", "harness", *words, "--duration", "1s", "--no-report", "--quiet"]
     done = subprocess.run(
         [*command, "--out", str(out)], capture_output=True, text=True, timeout=_WAIT_S, check=False

@@ -1,4 +1,4 @@
-"""Measures what the cache of models adds to a hit: acquire and release, by one thread and by four at once.
+"""Measures the time that the model cache adds to a hit: acquire and release, by one thread and by four at once.
 
 python benchmarks/model_cache.py [--rows NAME,...] [--quick]
 """
@@ -24,8 +24,10 @@ BAR_US = 5.0
 
 
 def hit_us(policy: str, threads: int) -> float:
-    """Time of one hit by the wall clock; of `threads` at once, the time per hit of all."""
-    always = dict.fromkeys(range(MODELS), 1) if policy == "eager" else {}  # it keeps nothing else
+    """Returns the wall-clock time per hit, over the hits of all threads."""
+    always = (
+        dict.fromkeys(range(MODELS), 1) if policy == "eager" else {}
+    )  # `eager` keeps nothing else
     cache: Cache[object] = Cache(
         Residents(MODELS, policy, always),
         dict.fromkeys(range(MODELS), 1),

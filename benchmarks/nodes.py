@@ -1,14 +1,15 @@
-"""Measures what a node costs against the model in process: the same cores, in pairs.
+"""Measures the cost of a node compared with the model in process, on the same cores, in pairs.
 
     python benchmarks/nodes.py [--quick] [MODEL ...]
     python benchmarks/nodes.py --workers
 
-MODEL: names of `list`, by default light/squeezenet and digits. Of each pair, in Offline with batches of 8: samples/s
-over nodes divided by those in process, and the CPU time of a sample, of driver and node together, divided by that in
-process. On a busy machine the second says more: it hardly moves with load. In single-stream: what a node adds to p50.
+MODEL: names of `list`, by default light/squeezenet and digits. In Offline, with batches of 8, each pair gives two
+ratios of node to in process: samples/s, and the CPU time per sample of driver and node together. On a busy machine the
+second ratio is more reliable, because it hardly changes with load. In single-stream, each pair gives the time that a
+node adds to p50.
 
---workers: how many batches a second one driver hands out, with a model that sleeps: 8 nodes of 8 instances, and what
-choosing among more nodes costs.
+--workers: measures how many batches per second one driver hands out, with a model that sleeps, on 8 nodes of 8
+instances, and the cost of choosing among more nodes.
 """
 
 import json
@@ -35,13 +36,13 @@ BATCH = 8
 class Cost(NamedTuple):
     per_s: float
     cpu_us: float
-    """Of a sample, of all processes."""
+    """CPU time per sample, over all processes."""
     node_cpu_us: float
-    """Of these, the node's; its own host readings tell."""
+    """The node's part of it, from its host readings."""
 
 
 def p50_us(model: str, *words: str) -> float:
-    """Of single-stream."""
+    """Returns the p50 of single-stream in us."""
     return float(result_of("single-stream", model, *words)["latency_ns"]["p50"]) / 1e3
 
 
@@ -56,7 +57,7 @@ def cost(model: str, *words: str) -> Cost:
 
 
 def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
-    """result.json of one run; a run that is INVALID has its numbers, too."""
+    """Makes one run and returns its result.json; an INVALID run also has numbers."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         command = [
@@ -71,7 +72,7 @@ def result_of(scenario: str, model: str, *words: str) -> dict[str, Any]:
 
 
 def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
-    """A line: batches/s of a model that sleeps, and the share of what as many sleepers could do."""
+    """Returns a line: batches/s of a model that sleeps, and its share of the possible rate of the sleepers."""
     words = [
         *("--backend", f"{Path(__file__).parent / 'sleeper.py'}:Sleeper", "--threads", "1"),
         *(
@@ -89,13 +90,13 @@ def sleeping(nodes: int, instances: int, batch_ms: float) -> str:
     cpu_us = result["measured_process"]["cpu_s_per_query"] * BATCH * 1e6
     codes = ", ".join(reason["code"] for reason in result["reasons"])
     return (
-        f"{nodes} nodes x {instances} instances, {batch_ms:g} ms a batch: {per_s:,.0f} batches/s, {share:.3f} of all, "
-        f"{cpu_us:.0f} us CPU of the driver a batch{codes and f', {codes}'}"
+        f"{nodes} nodes x {instances} instances, {batch_ms:g} ms per batch: {per_s:,.0f} batches/s, {share:.3f} of the "
+        f"possible rate, {cpu_us:.0f} us CPU of the driver per batch{codes and f', {codes}'}"
     )
 
 
 def choosing_us(nodes: int) -> float:
-    """CPU time of choosing one of so many nodes, and of having it back."""
+    """Returns the CPU time of choosing one of the nodes and giving it back."""
     balance: Balance[Any] = Balance([2] * nodes, [1.0] * nodes)
     for number in range(nodes):
         balance.append(SimpleNamespace(number=number))
@@ -145,10 +146,10 @@ def main() -> None:
         rates = alternate(over_node, in_process, pairs)
         cpu = Pairs(tuple(c.cpu_us for c in over), tuple(c.cpu_us for c in within))
         print(
-            f"{model}, of which the node {median(c.node_cpu_us for c in over):,.1f} us CPU a sample"
+            f"{model}: the node uses {median(c.node_cpu_us for c in over):,.1f} us CPU per sample"
         )
         show("samples/s", rates)
-        show("us CPU a sample", cpu)
+        show("us CPU per sample", cpu)
         added = alternate(
             partial(p50_us, model, "--nodes", "local:1"), partial(p50_us, model), pairs
         )

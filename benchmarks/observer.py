@@ -1,4 +1,4 @@
-"""Measures the cost of observation: a run that is scraped, shown and metered, against one that is not.
+"""Measures the cost of observation: compares a run that is scraped, shown and metered with a run alone.
 
 python benchmarks/observer.py [--rows NAME,...] [--quick]
 """
@@ -35,7 +35,7 @@ _NULL = (
 
 @contextmanager
 def _scraper(port: int) -> Iterator[list[int]]:
-    """Scrapes the port and yields the sizes of the pages; no server answers before and after the run."""
+    """Scrapes the port and yields the sizes of the pages. Before and after the run, no server answers."""
     pages: list[int] = []
     over = threading.Event()
 
@@ -63,7 +63,7 @@ def watched(ask: tuple[str, ...]) -> Run:
         place = ("--metrics", f"127.0.0.1:{port}", "--meter", "estimate")
         run = harness(*ask, *place, prefix=WATCHED)
     if not any(size > 10_000 for size in pages):
-        raise RuntimeError("the run was never scraped, so nothing is compared")
+        raise RuntimeError("the run was never scraped, so there is nothing to compare")
     return run
 
 
@@ -76,7 +76,7 @@ def _process(run: Run, key: str) -> float:
 
 
 def observer(count: int, noise: Noise) -> list[Row]:
-    """Two rows of the same runs: CPU time, and voluntary context switches of the measured process."""
+    """Returns two rows of the same runs: CPU time, and voluntary context switches of the measured process."""
     seen: dict[str, list[Run]] = {"watched": [], "alone": []}
 
     def measure(kind: str, run: Callable[[tuple[str, ...]], Run]) -> float:
@@ -120,7 +120,7 @@ def observer(count: int, noise: Noise) -> list[Row]:
             what="voluntary context switches per query, watched minus alone, digits at 1,000/s",
             unit="",
             limit="at most",
-            bar=0.03,  # 3 % of one or two switches for each query
+            bar=0.03,  # 3 % of one or two switches per query
             found=pairs.compared(switches, difference),
             aa=pairs.same(switches, difference),
             beside={"watched": estimate(switches.a).value, "alone": estimate(switches.b).value},

@@ -1,10 +1,10 @@
-"""Compares our validator and audits with MLCommons' own, fault by fault.
+"""Compares our validator and audits with MLCommons' checkers and scripts, fault by fault.
 
-    python benchmarks/official_check.py CHECKOUT            every mutation, a packed tree with power, both checkers
+    python benchmarks/official_check.py CHECKOUT            checks every mutation and a packed tree with power
     python benchmarks/official_check.py CHECKOUT --record   writes tests/golden/audits.json again
 
-CHECKOUT: a checkout of mlcommons/inference. Exit status 1 where we accept a submission that they refuse,
-or judge an audit differently.
+CHECKOUT: a checkout of mlcommons/inference. Exit status 1 if we accept a submission that they refuse, or judge an
+audit differently.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def audits(checkout: Path, folder: Path, *, record: bool) -> int:
-    """The number of cases in which our verification and theirs differ."""
+    """Returns the number of cases in which our verification and MLCommons' verification differ."""
     verdicts = {}
     differ = 0
     for number, (name, case) in enumerate(audit_cases.CASES.items()):
@@ -80,7 +80,7 @@ def powered(checkout: Path, folder: Path) -> int:
 
 
 def trees(checkout: Path, folder: Path, only: str) -> int:
-    """The number of mutations that they find and we do not."""
+    """Returns the number of mutations that MLCommons' checkers find and our checker does not."""
     raw = folder / "raw"
     raw.mkdir()
     golden = build(folder / "golden", raw)

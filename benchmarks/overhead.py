@@ -1,4 +1,4 @@
-"""Measures the harness's own speed: the rows of the table that every release must meet.
+"""Measures the overhead of the harness: the rows of the table that every release must meet.
 
 python benchmarks/overhead.py [--rows NAME,...] [--quick]
 """
@@ -19,7 +19,7 @@ from benchmarks.report import Row, absolute, command
 from harness.models.made import onnx_light
 
 PROBE_S = 1.0
-"""Duration of the command's own noise probe, which is not part of its start-up."""
+"""Duration of the command's noise probe, which does not count as start-up."""
 
 _PERFORMANCE = ("--mode", "performance")
 _NULL = ("--backend", "null", *_PERFORMANCE)
@@ -122,7 +122,7 @@ def million(scenario: str, count: int, noise: Noise) -> list[Row]:
 
 def _growth_mb(process: Mapping[str, Any]) -> float:
     if process["rss_growth_bytes"] is None:
-        sys.exit(f"the growth of memory is not known: {process['rss_growth_reason']}")
+        sys.exit(f"the memory growth is unknown: {process['rss_growth_reason']}")
     return float(process["rss_growth_bytes"]) / 1e6
 
 

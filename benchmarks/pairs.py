@@ -1,7 +1,7 @@
-"""Measures ratios and differences in alternated pairs, and decides whether this machine can resolve them.
+"""Measures ratios and differences in alternating pairs, and decides whether this machine can resolve them.
 
-A and B are measured as A B, B A, A B, ...: drift hits both alike. In that order two runs of the
-same thing also follow each other (B B, A A, ...); these neighbours are the A/A comparison.
+A and B are measured as A B, B A, A B, ..., so that drift affects both. In this order, two runs of the same side also
+follow each other (B B, A A, ...); these neighbours are the A/A comparison.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Verdict = Literal["met", "missed", "not decidable here"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A median, with the 95 % bootstrap interval of that median."""
+    """A median with its 95 % bootstrap interval."""
 
     value: float
     low: float
@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pair i is a[i], b[i]; a came first where i is even."""
+    """Values of pairs. Pair i is a[i], b[i]; a was measured first if i is even."""
 
     a: tuple[float, ...]
     b: tuple[float, ...]
@@ -62,12 +62,12 @@ def compared(pairs: Pairs, compare: Compare) -> Estimate:
 
 
 def same(pairs: Pairs, compare: Compare) -> Estimate:
-    """A/A: each run against the next of its own kind; which one is the numerator alternates."""
+    """Compares each run with the next run of the same side (A/A); the numerator alternates."""
     return neighbours(pairs.a, compare, pairs.b)
 
 
 def neighbours(a: Sequence[float], compare: Compare, b: Sequence[float] = ()) -> Estimate:
-    """In a single series each run is the neighbour of the next; for two series see `alternate`."""
+    """Compares neighbours: in a single series, each run with the next; for two series, see `alternate`."""
     if b:
         columns = (b, a)
         side_by_side = [columns[i % 2][i : i + 2] for i in range(len(a) - 1)]
@@ -79,7 +79,7 @@ def neighbours(a: Sequence[float], compare: Compare, b: Sequence[float] = ()) ->
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """values: (n,) n >= 1. Seeded: the same values give the same interval."""
+    """Returns the estimate of values (n,), n >= 1. It is seeded, so the same values give the same interval."""
     seen = np.asarray(values, float)
     drawn = np.random.default_rng(0).integers(0, len(seen), (_RESAMPLES, len(seen)))
     low, high = np.percentile(np.median(seen[drawn], axis=1), [2.5, 97.5])
@@ -87,9 +87,9 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: float) -> Verdict:
-    """neutral: the ideal A/A, 1 for a ratio and 0 for a difference.
+    """Judges a value against its bar. neutral: the ideal A/A, 1 for a ratio and 0 for a difference.
 
-    Undecidable where A/A deviates by more than the distance to the bar, or the interval contains the bar.
+    It is not decidable if A/A deviates by more than the distance to the bar, or if the interval contains the bar.
     """
     band = max(abs(aa.low - neutral), abs(aa.high - neutral))
     if band > abs(found.value - bar) or found.low <= bar <= found.high:
@@ -98,7 +98,7 @@ def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: fl
 
 
 def passes_verdict(passed: int, runs: int) -> Verdict:
-    """The verdict on runs at the bar's rate: decided where a fair coin is as one-sided in under 5 % of cases."""
+    """Judges runs at the bar's rate; decides if a fair coin is as one-sided in less than 5 % of cases."""
     tail = sum(comb(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
     if tail >= 0.05:
         return "not decidable here"

@@ -1,11 +1,11 @@
-"""Compares the peak that `peak` finds with the computed one, for a sleeping model on 1, 2 and 4 servers.
+"""Compares the peak that `peak` finds with the computed peak, for a sleeping model on 1, 2 and 4 servers.
 
 python benchmarks/peak.py [--cases N]
 
-The true peak is computed, not measured: LoadGen's schedule of the same seed, recomputed at each
-rate, through a queue of that number of servers, which serve one query at a time in order, judged by
-LoadGen's own rule (early stopping at the harness's count of queries). The service time is measured just
-before in a bare loop with as many threads.
+The true peak is computed, not measured: LoadGen's schedule of the same seed, recomputed at each rate, passes a
+queue with that number of servers, each of which serves one query at a time, in order. LoadGen's rule judges the
+result (early stopping at the harness's number of queries). A bare loop with the same number of threads measures the
+service time just before.
 """
 
 import argparse
@@ -50,7 +50,7 @@ _STEP = 0.0025
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Rates in queries/s. found: None where no peak was found."""
+    """One search. Rates are in queries/s. found: None if no peak was found."""
 
     servers: int
     seed: int
@@ -68,9 +68,9 @@ class Case:
 
 
 def latency_ns(arrivals_ns: Array, servers: int, service_ns: float) -> Array:
-    """(n,) latencies of queries served in order, one at a time by each server, all equally fast.
+    """Returns the (n,) latencies of queries that equally fast servers answer in order, one at a time per server.
 
-    Query i goes to the server of query i - servers, so each server has a queue of its own.
+    Query i goes to the server of query i - servers, so each server has a separate queue.
     """
     done_ns = np.empty(len(arrivals_ns))
     for first in range(servers):
@@ -81,21 +81,21 @@ def latency_ns(arrivals_ns: Array, servers: int, service_ns: float) -> Array:
 
 
 def is_valid(rate: float, servers: int, service_ns: float, seed: int) -> bool:
-    """LoadGen's verdict on a full-length run of an ideal harness."""
+    """Returns LoadGen's verdict on a full-length run of an ideal harness."""
     count = max(queries_needed(10, PERCENTILE), ceil(DURATION_S * rate))
     spent_ns = latency_ns(server_schedule_ns(count, rate, seed), servers, service_ns)
     return int((spent_ns > BOUND_NS).sum()) <= late_allowed(count, PERCENTILE)
 
 
 def true_peak(servers: int, service_ns: float, seed: int) -> float:
-    """The highest rate that is valid."""
+    """Returns the highest valid rate."""
     most = servers * 1e9 / service_ns
     rates = most * np.arange(0.3, 1.1, _STEP)
     return float(max(r for r in rates if is_valid(float(r), servers, service_ns, seed)))
 
 
 def bare_ms(servers: int) -> float:
-    """Median service time in ns, with `servers` threads at once."""
+    """Returns the median service time in ms, with `servers` threads at once."""
     setup = BackendSetup(
         model=None, model_name="", options={"service_ms": str(SERVICE_MS)}, instances=servers
     )
@@ -117,7 +117,7 @@ def bare_ms(servers: int) -> float:
 
 
 def searched(servers: int, seed: int) -> tuple[Mapping[str, Any], float]:
-    """The content of peak.json, and the duration of the command in s."""
+    """Returns the content of peak.json, and the duration of the command in s."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "peak"
         command = [
@@ -155,7 +155,7 @@ def case(servers: int, seed: int) -> Case:
 
 
 def row(cases: Sequence[Case]) -> Row:
-    """Nine of ten must be met; with fewer cases nothing is decided."""
+    """Returns the row: nine of ten cases must be met; with fewer cases nothing is decided."""
     met = sum(one.is_met for one in cases)
     verdict: Verdict = "met" if met >= 0.9 * len(cases) else "missed"
     near = [(one.found or 0.0) / one.true for one in cases]
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Does `peak` find the peak of a known model?")
     parser.add_argument("--cases", type=int, default=CASES, metavar="N", help=f"default {CASES}")
     count = parser.parse_args(arguments).cases
-    noise = Noise(tries=1)  # the model sleeps: it leaves the cores to others
+    noise = Noise(tries=1)  # the model sleeps, so other processes may use the cores
     cases = []
     for i in range(count):
         one = noise.quiet(partial(case, SERVERS[i % len(SERVERS)], 1000 + i))

@@ -30,7 +30,7 @@ from harness.types import DatasetSetup, Step, TensorSpec
 
 SIDE = 224
 DECODED = 1_000
-"""Images of one decoding run: about half a second."""
+"""Images per decoding run, which takes about half a second."""
 
 CACHED = 10_000
 BATCH = 8
@@ -43,7 +43,7 @@ def _step(name: str, **options: Any) -> Step:
 
 
 def _dataset(folder: Path, decoder: str, dtype: str = "uint8", cache: Path | None = None) -> Any:
-    """uint8: the decoded pixels. float32: with MLPerf's mean subtracted, channels first."""
+    """Opens the images as a dataset. uint8: the decoded pixels. float32: minus MLPerf's mean, channels first."""
     steps = [_step("decode", decoder=decoder)]
     shape: tuple[int | str, ...] = ("n", SIDE, SIDE, 3)
     if dtype == "float32":
@@ -79,7 +79,7 @@ def write_images(folder: Path, count: int) -> None:
 
 
 def _bare(decoder: str, folder: Path) -> Callable[[], float]:
-    """The bare loop: two threads that read, decode and keep the pixels."""
+    """Returns the bare loop: two threads read, decode and keep the pixels."""
     paths = sorted((folder / "images").iterdir())
     decode: Callable[[bytes], Any]
     if decoder == "opencv":
@@ -106,7 +106,7 @@ def _bare(decoder: str, folder: Path) -> Callable[[], float]:
 
 
 def _loading(dataset: Any) -> float:
-    """Samples/s of one `load` of all samples."""
+    """Returns the samples/s of one `load` of all samples."""
     indices = range(len(dataset))
     start = time.perf_counter()
     dataset.load(indices)
@@ -152,7 +152,7 @@ def decoding(decoder: str, count: int, noise: Noise) -> list[Row]:
 
 
 def opening(count: int, noise: Noise) -> list[Row]:
-    """Opens a cached set in a process of its own."""
+    """Opens a cached dataset in a separate process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "data").mkdir()
@@ -173,13 +173,13 @@ def opening(count: int, noise: Noise) -> list[Row]:
 
 
 def open_once(folder: Path) -> None:
-    """Prints one JSON line: seconds from the start until the set is loaded, and the process's peak memory."""
+    """Prints one JSON line: seconds from the start until the dataset is loaded, and the process's peak memory."""
     start = time.perf_counter()
     dataset = _dataset(folder / "data", "opencv", cache=folder / "cache")
     dataset.describe()
     dataset.load(range(dataset.performance_count))
     seconds = time.perf_counter() - start
-    # Not ru_maxrss: that begins with the parent's peak.
+    # Not ru_maxrss, because that begins with the parent's peak.
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     peak_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
     print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes}))

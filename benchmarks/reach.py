@@ -24,7 +24,7 @@ from benchmarks.tune import LAYOUTS, offline_rate, tune
 from harness.models.made import onnx_light
 
 SHARE = 0.8
-"""Share of the capacity at which the tail is compared with the reference dispatcher's."""
+"""Share of the capacity at which the tail is compared with the reference dispatcher."""
 
 
 def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row]:
@@ -99,7 +99,7 @@ def openvino(hint: str, count: int, noise: Noise) -> list[Row]:
 
 
 def _benchmark_app(path: str, hint: str, seconds: int) -> float:
-    """inferences/s; the tool comes with the package openvino."""
+    """Runs benchmark_app, a tool of the package openvino, and returns its inferences/s."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [
@@ -117,7 +117,7 @@ def _benchmark_app(path: str, hint: str, seconds: int) -> float:
 
 
 def reference_tail(count: int, noise: Noise) -> list[Row]:
-    """Our p99 ÷ the reference dispatcher's, for each run by the bare loops around it."""
+    """Compares our p99 with the reference dispatcher's p99, which each run takes from the bare loops around it."""
     path = str(onnx_light.make("squeezenet"))
     (bare,) = noise.quiet(partial(script, "bare.py", path, "4", "2x1x1"))
     rate = SHARE * float(bare["samples_per_s"])
@@ -155,7 +155,7 @@ def reference_tail(count: int, noise: Noise) -> list[Row]:
     alike = [one["at_run_speed"] for one in found]
     return [
         row("reference-tail", what, found),
-        row("reference-tail-at-run-speed", f"{what}, its model as fast as in the run", alike),
+        row("reference-tail-at-run-speed", f"{what}, with the model's speed in the run", alike),
     ]
 
 
@@ -184,7 +184,7 @@ def peak_share(count: int, noise: Noise) -> list[Row]:
 
 
 def _peak(*arguments: str) -> float:
-    """queries/s that `peak` finds; 0 where it finds none."""
+    """Returns the queries/s that `peak` finds; 0 if it finds no peak."""
     with tempfile.TemporaryDirectory() as parent:
         done = subprocess.run(
             [
@@ -205,7 +205,7 @@ def _peak(*arguments: str) -> float:
 
 
 def watched_null(count: int, noise: Noise) -> list[Row]:
-    """The ladder of `server-null`, scraped every second, with the machine and a meter read."""
+    """Measures the ladder of `server-null` while metrics, machine and a meter are read."""
     bar, ladder = 120_000, (80_000, 120_000, 160_000)
 
     def one(rate: int) -> tuple[bool, float]:
@@ -234,7 +234,7 @@ ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    about = "How near to what the machine allows?"
+    about = "Measures how close the harness comes to the limits of the machine."
     return command(ROWS, argparse.ArgumentParser(description=about), arguments)
 
 

@@ -2,9 +2,9 @@
 
 python benchmarks/reference_harness.py CHECKOUT [--rows NAME,...] [--quick]
 
-CHECKOUT: a checkout of mlcommons/inference, at any commit near the round's. It needs OpenCV and
-pycocotools (the extras `images` and `coco`). Both sides read preprocessed images, generated here from
-noise, and decode none.
+CHECKOUT: a checkout of mlcommons/inference, at any commit near the round. It needs OpenCV and pycocotools
+(the extras `images` and `coco`). Both sides read preprocessed images, made here from noise, and decode no
+images.
 """
 
 import argparse
@@ -36,14 +36,14 @@ _VALUE = re.compile(
 
 
 class Reference:
-    """Runs their main.py on a folder of images, with their defaults except the length of the run."""
+    """Runs the reference harness's main.py on a folder of images, with its defaults except the length of the run."""
 
     def __init__(self, checkout: Path, images: Path) -> None:
         self._folder = checkout / _FOLDER
         self._images = images
 
     def run(self, model: Path, scenario: str, count: int, *more: str) -> Mapping[str, float]:
-        """The values in LoadGen's detail log. count: samples (Offline) or queries (Server)."""
+        """Makes one run and returns values of LoadGen's detail log. count: samples (Offline) or queries (Server)."""
         names = "".join(f"{i % IMAGES}.JPEG 1\n" for i in range(count))
         (self._images / "val_map.txt").write_text(names, encoding="utf-8")
         with tempfile.TemporaryDirectory() as out:
@@ -68,12 +68,12 @@ class Reference:
         return {key: float(value) for key, value in _VALUE.findall(text)}
 
     def offline_per_s(self, model: Path, count: int) -> float:
-        """--qps 1 and --time 1 request fewer samples than --count, so --count decides."""
+        """Returns Offline samples/s. --qps 1 and --time 1 request fewer samples than --count, so --count decides."""
         found = self.run(model, "Offline", count, "--time", "1", "--qps", "1")
         return found["result_samples_per_second"]
 
     def tail_ns(self, model: Path, rate: int, count: int) -> tuple[float, float]:
-        """p50 and p99 of a Server run."""
+        """Returns the p50 and p99 of a Server run in ns."""
         seconds = str(max(1, 2 * count // rate))
         limits = ("--qps", str(rate), "--time", seconds, "--max-latency", "0.05")
         found = self.run(model, "Server", count, *limits)
@@ -84,7 +84,7 @@ class Reference:
 
 @contextmanager
 def reference_images() -> Iterator[Path]:
-    """A folder of preprocessed images of noise; removed on exit."""
+    """Yields a folder of preprocessed images of noise, and removes it on exit."""
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as parent:
         for i in range(IMAGES):
@@ -96,7 +96,7 @@ def reference_images() -> Iterator[Path]:
 def offline(
     name: str, count: int, bar: float, checkout: Path, turns: int, noise: Noise
 ) -> list[Row]:
-    """Offline samples/s with tune's plan ÷ the reference harness's."""
+    """Compares Offline samples/s with tune's plan and of the reference harness."""
     model = onnx_light.make(name)
     ask = ("--scenario", "offline", "--backend", "ort", "--model", str(model), "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
@@ -129,15 +129,16 @@ def offline(
 
 
 SHARES = (0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
-"""The ladder's rates, as shares of the samples/s of two bare instances with one thread."""
+"""The ladder's rates, as shares of the samples/s of two bare instances with one thread each."""
 
 QUERIES = 600
-"""Queries of a run, of which six may be late."""
+"""Queries of a run; six of them may be late."""
 
 
 def server(name: str, bound_ms: int, checkout: Path, _: int, noise: Noise) -> list[Row]:
-    """Both sides, each with its defaults, climb the ladder in turns until p99 misses the bound twice; returns the ratio
-    of their last rates.
+    """Climbs the ladder with both sides in turns, each with its defaults, until p99 misses the bound twice.
+
+    Returns a row with the ratio of their highest rates.
     """
     model = onnx_light.make(name)
     (bare,) = noise.quiet(partial(script, "bare.py", str(model), "4", "2x1x1"))
@@ -196,9 +197,9 @@ def _climbed(
     bound_ms: int,
     noise: Noise,
 ) -> dict[str, dict[int, list[float]]]:
-    """Side -> rate -> p99 in ms of two runs, or of three where two disagree; a side stops after two missed rates.
+    """Returns side -> rate -> p99 in ms of two runs, or of three if two disagree.
 
-    The sides take turns at each rate, because the machine's speed drifts.
+    The sides take turns at each rate, because the machine's speed drifts. A side stops after two missed rates.
     """
     seen: dict[str, dict[int, list[float]]] = {name: {} for name in sides}
     for rate in ladder:
@@ -223,7 +224,7 @@ def _holds(tails: Sequence[float], bound_ms: int) -> bool:
 
 
 def _highest(seen: Mapping[int, Sequence[float]], bound_ms: int) -> int:
-    """The highest rate that met the bound; 0 where even the lowest one missed it."""
+    """Returns the highest rate that met the bound; 0 if even the lowest rate missed it."""
     return max((rate for rate, tails in seen.items() if _holds(tails, bound_ms)), default=0)
 
 
@@ -244,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checkout = Path(first).absolute()
     if first and not (checkout / _FOLDER / "python/main.py").is_file():
         parser.error(
-            f"{checkout} has no {_FOLDER}/python/main.py: name a checkout of mlcommons/inference"
+            f"{checkout} has no {_FOLDER}/python/main.py: pass a checkout of mlcommons/inference"
         )
     return command(rows(checkout), parser, given)
 

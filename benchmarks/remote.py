@@ -2,9 +2,9 @@
 
     python benchmarks/remote.py [--quick]
 
-Rows: `single-stream` (the harness's p50 minus that of a bare loop with one request in flight), `offline` (samples/s
-divided by those of a bare epoll loop with as many connections), `server` (p99 and CPU time a query at a rate, for a ladder of
-rates, beside those of LoadGen alone and of LoadGen with bare sockets: `bare_loadgen.py`).
+Rows: `single-stream` (p50 minus the p50 of a bare loop with one request in flight), `offline` (samples/s divided by the
+rate of a bare epoll loop with the same number of connections), `server` (p99 and CPU time per query at a ladder of
+rates, compared with LoadGen alone and with LoadGen on bare sockets: `bare_loadgen.py`).
 """
 
 import json
@@ -35,7 +35,7 @@ REPLY = (
     + ANSWER
 )
 REQUEST = b"POST / HTTP/1.1\r\nHost: null\r\nContent-Length: 256\r\n\r\n" + BODY
-"""The request of the bare clients, also of `bare_loadgen.py`."""
+"""Request of the bare clients, `bare_loadgen.py` included."""
 
 
 def connected(url: str) -> socket.socket:
@@ -46,7 +46,7 @@ def connected(url: str) -> socket.socket:
 
 
 def bare_p50_us(url: str) -> float:
-    """One request in flight."""
+    """Measures a bare loop with one request in flight."""
     with connected(url) as server:
         times, end_s = [], time.monotonic() + SECONDS
         while time.monotonic() < end_s:
@@ -58,7 +58,7 @@ def bare_p50_us(url: str) -> float:
 
 
 def bare_per_s(url: str) -> float:
-    """An epoll loop over as many connections as the harness has."""
+    """Measures a bare epoll loop with the harness's number of connections."""
     epoll, servers = select.epoll(), {}
     for _ in range(CONNECTIONS):
         server = connected(url)
@@ -81,7 +81,7 @@ def bare_per_s(url: str) -> float:
 
 
 def result_of(url: str, *words: str) -> dict[str, Any]:
-    """result.json of one run; a run that is INVALID has its numbers, too."""
+    """Makes one run and returns its result.json; an INVALID run also has numbers."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         command = [
@@ -126,7 +126,7 @@ class Told(NamedTuple):
     p50_us: float
     p99_us: float
     cpu_us: float
-    """CPU time of the measuring process, a query."""
+    """CPU time of the measured process per query."""
 
 
 def server(url: str, rate: int) -> Told:
@@ -174,7 +174,7 @@ def main() -> None:
                 p50_us, p99_us, cpu_us = (median(column) for column in zip(*told, strict=True))
                 print(
                     f"server at {rate:,}/s, {name}: p50 {p50_us:,.0f} us, p99 {p99_us:,.0f} us, "
-                    f"{cpu_us:.1f} us CPU a query",
+                    f"{cpu_us:.1f} us CPU per query",
                     flush=True,
                 )
 

@@ -1,9 +1,10 @@
-"""Measures the CPU that the client needs for a request, stage by stage, beside the bare calls of the kernel.
+"""Measures the CPU time of the client per request, stage by stage, compared with the bare calls of the kernel.
 
     python benchmarks/request_cost.py [--connections 64]
 
-One process is client and server, in turns on one thread, and only the client's part is timed, by the CPU clock of the thread:
-so the numbers hold on a machine that other programs use. Each is the 5th percentile of the rounds, for a request of 256 bytes.
+One process is client and server, in turns on one thread. Only the client's part is timed, by the CPU clock of the
+thread, so the numbers also hold on a machine that other programs use. Each number is the 5th percentile of the rounds,
+for a request of 256 bytes.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def flights_to(port: int, connections: int) -> Flights:
 
 
 def delivery(capacity: int) -> Delivery:
-    """As a run's, with LoadGen's own call left out."""
+    """Returns the delivery of a run without the call of LoadGen."""
     image = TensorSpec("image", "float32", ("batch", 1, 8, 8))
     options = {"shape": "10"}
     setup = BackendSetup(model=None, model_name="null", inputs=(image,), options=options)
@@ -62,7 +63,7 @@ def delivery(capacity: int) -> Delivery:
 
 
 class Peers:
-    """The other ends of connections: they answer where no time is taken."""
+    """The other ends of the connections; they answer outside the timed parts."""
 
     def __init__(self, count: int) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
@@ -82,7 +83,7 @@ class Peers:
 
 
 def client_us(count: int, rounds: int) -> dict[str, float]:
-    """Microseconds a request, by stage."""
+    """Returns the CPU time per request in us, by stage."""
     peers = Peers(count)
     flights = flights_to(peers.port, count)
     deliver = delivery(rounds * count).deliver
@@ -109,7 +110,7 @@ def client_us(count: int, rounds: int) -> dict[str, float]:
 
 
 def bare_us(count: int, rounds: int) -> float:
-    """The same of a loop that sends, waits by epoll and receives."""
+    """Returns the same for a bare loop that sends, waits with epoll and receives."""
     peers = Peers(count)
     epoll, servers = select.epoll(), {}
     for _ in range(count):
@@ -150,7 +151,7 @@ def main() -> None:
     told = ", ".join(f"{name} {us:.1f}" for name, us in stages.items())
     whole = sum(stages.values())
     print(
-        f"{count} in flight: {whole:.1f} us CPU a request without LoadGen ({told}); a bare loop {bare:.1f} us, so "
+        f"{count} in flight: {whole:.1f} us CPU per request without LoadGen ({told}); a bare loop {bare:.1f} us, so "
         f"{whole - bare:+.1f} us",
         flush=True,
     )

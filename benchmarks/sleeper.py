@@ -1,4 +1,4 @@
-"""A model that sleeps, for each batch and for each of its samples, so that instances need no cores."""
+"""A model that sleeps for each batch and each sample, so that instances need no cores."""
 
 import ctypes
 import time
@@ -13,7 +13,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Sleeper:
-    """--backend-option service_ms=5: the time that a batch takes. sample_ms=1: as much again for each of its samples."""
+    """A backend that sleeps. Options: service_ms=5, the time per batch; sample_ms=1, the additional time per sample."""
 
     def __init__(self, setup: BackendSetup) -> None:
         self._service_s = float(setup.options.get("service_ms", "5")) / 1e3
@@ -21,7 +21,7 @@ class Sleeper:
         self._answers = np.zeros((setup.max_batch, 10), np.float32)
 
     def __enter__(self) -> Self:
-        # Threads started from here on wake up within 1 us of their time, not 50 us.
+        # Threads that start from here on wake up within 1 us of their time instead of 50 us.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         return self
 

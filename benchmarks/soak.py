@@ -1,4 +1,4 @@
-"""Runs the digits model as Server for long at half of its capacity: nothing may grow, drift or be lost.
+"""Runs the digits model as Server for a long time at half of its capacity: nothing may grow, drift or be lost.
 
 python benchmarks/soak.py [--minutes 30]
 """
@@ -25,13 +25,13 @@ from harness.types import Array
 
 MARGIN_MB = 20.0
 PLAN = ("--instances", "1", "--threads", "1", "--max-batch", "1")
-"""Batches of one sample: at the capacity of large batches, LoadGen's queries of 30 minutes take 30 GB."""
+"""Batches of one sample; at the capacity of large batches, LoadGen's queries of 30 minutes would need 30 GB."""
 
 _FIRST_PER_S = 4000
 _STEP = 1.2
 
 _LOADGEN_GROWTH_BYTES = 16
-"""LoadGen keeps a query's latency twice (by arrival and for sorting), in vectors that double."""
+"""Memory per query: LoadGen keeps a latency twice (by arrival and for sorting), in vectors that double."""
 
 
 def main() -> int:
@@ -55,8 +55,9 @@ def main() -> int:
 
 
 def _capacity_per_s() -> float:
-    """The highest rate of a ladder that meets p99 = 10 ms through LoadGen. The bare model could do more
-    than one Python process can dispatch one by one.
+    """Returns the highest rate of a ladder with p99 ≤ 10 ms through LoadGen.
+
+    The bare model is faster than one Python process can dispatch queries one by one.
     """
     capacity, rate = 0.0, float(_FIRST_PER_S)
     while _is_valid(rate) or _is_valid(rate):
@@ -73,7 +74,7 @@ def _is_valid(rate_per_s: float) -> bool:
 
 
 def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float, float]]:
-    """Yields, once a second, the seconds since the first query and the private MB of both processes."""
+    """Returns, for each second, the seconds since the first query and the private MB of both processes."""
     command = [
         sys.executable, "-m", "harness", "--scenario", "server", "--mode", "performance",
         "--target-qps", f"{rate:.0f}", "--duration", f"{minutes}min", "--quiet", *PLAN,
@@ -100,7 +101,7 @@ def _watched(folder: Path, rate: float, minutes: int) -> list[tuple[float, float
 
 
 def _private_mb(pid: int) -> float:
-    """The process's RssAnon: without the journal, which both processes share and which grows by design."""
+    """Returns the process's RssAnon. It excludes the journal, which both processes share and which grows by design."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except OSError:
@@ -125,7 +126,7 @@ def _judged(
     rate: float,
     minutes: int,
 ) -> dict[str, Any]:
-    """Growth from the end of the first minute to the last look before the run's end."""
+    """Judges the growth from the end of the first minute to the last look before the end of the run."""
     since, measured, supervisor = np.array([m for m in memory if 60 < m[0] < 60 * minutes - 5]).T
     grown_mb, queries = float(measured[-1] - measured[0]), rate * (since[-1] - since[0])
     allowed_mb = _LOADGEN_GROWTH_BYTES * queries / 1e6 + MARGIN_MB

@@ -1,11 +1,11 @@
-"""Measures Server's tail by load, beside the limit of any dispatcher, fixed plans, and MLPerf's reference harness.
+"""Compares Server's tail by load with the limit of any dispatcher, fixed plans and MLPerf's reference harness.
 
 python benchmarks/tail.py [--rows tail-NAME,...] [--loads 0.2,0.4,...] [--reference CHECKOUT] [--page FOLDER] [--quick]
 
-The limit is a queue first in, first out under the best of many policies, simulated with the run's own arrivals and
-with service times that bare loops measured just before and after it. A load is a share of what the loops just before
-it did: this machine's speed changes within minutes. CHECKOUT: of mlcommons/inference, as for reference_harness.py.
---page: also draws p50 and p99 by load there.
+The limit is a first-in, first-out queue under the best of many policies. It is simulated with the arrivals of the run,
+and with service times from bare loops just before and after it. A load is a share of the rate of the bare loops just
+before, because this machine's speed changes within minutes. CHECKOUT: a checkout of mlcommons/inference, as for
+reference_harness.py. --page: also draws p50 and p99 by load into FOLDER.
 """
 
 import argparse
@@ -48,19 +48,19 @@ from harness.search.tune.screening import time_layout
 from harness.types import Array
 
 LOADS = (0.1, 0.2, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95)
-"""Rates as shares of the samples/s of bare loops, one instance a core."""
+"""Rates as shares of the samples/s of bare loops, with one instance per core."""
 
 JUDGED = (0.2, 0.9)
-"""Least and highest load at which the tail must be near the limit."""
+"""Lowest and highest load at which the tail must be near the limit."""
 
 MOST_OVER_LIMIT = 1.5
 SECONDS = 8.0
 LEAST_QUERIES = 600
-"""The least number of queries of a run: six of them may be later than p99."""
+"""Minimum number of queries of a run; six of them may be later than p99."""
 
 BATCHES = (1, 2, 4, 8)
 _BOUND = "p99=10s"
-"""No run is ended for being late."""
+"""SLO that every run meets, so that late queries do not end a run."""
 
 Draws = Callable[[int], Array]
 """Batch size -> (QUANTILES,) service times in ns."""
@@ -68,12 +68,12 @@ Draws = Callable[[int], Array]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model that is served. reference: whether MLPerf's harness can serve it too."""
+    """A served model. reference: whether MLPerf's harness can serve it, too."""
 
     options: tuple[str, ...]
     reference: bool = False
     is_computing: bool = True
-    """It needs cores, so that two threads may answer one query."""
+    """Whether it needs cores, so that several threads may answer one query."""
 
 
 Made = Callable[[Path], Subject]
@@ -105,7 +105,7 @@ class Seen:
         self.by_load.setdefault(load, {}).setdefault(system, []).append(tail)
 
     def over_limit(self, load: float) -> list[float]:
-        """Our p99 ÷ the limit's, round by round."""
+        """Returns our p99 ÷ the limit's p99, round by round."""
         tails = self.by_load[load]
         return [a.p99_ms / b.p99_ms for a, b in zip(tails[OURS], tails[LIMIT], strict=True)]
 
@@ -115,7 +115,7 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "greedy": (),
     **{f"batch {size}": ("--max-batch", str(size)) for size in (1, 8)},
 }
-"""Plans that answer a query that is alone on one core."""
+"""Plans that answer even a single waiting query on one core."""
 
 
 class Bench:
@@ -140,11 +140,11 @@ class Bench:
         self._cores = cores.available().planned
 
     def narrow(self) -> ServiceTimes:
-        """With an instance on each core busy."""
+        """Measures service times with a busy instance on each core."""
         return self._service(Layout(self._cores, 1))
 
     def wide(self) -> ServiceTimes | None:
-        """With one instance on all cores, whose threads spin; None for a model that needs none."""
+        """Measures service times of one instance that spins on all cores; None if the model needs no cores."""
         if not self._is_computing or self._cores == 1:
             return None
         return self._service(Layout(1, self._cores, (("spinning", "on"),)))
@@ -163,12 +163,13 @@ class Bench:
         ).service
 
     def capacity_per_s(self, narrow: ServiceTimes) -> float:
-        """samples/s of bare loops at their best batch."""
+        """Returns the samples/s of bare loops at their best batch size."""
         return max(
             self._cores * size * NS_PER_S / float(narrow.of(size).mean()) for size in BATCHES
         )
 
     def served(self, rate_per_s: float, *more: str) -> Served:
+        """Makes one run."""
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
         load = ("--target-qps", f"{rate_per_s:.4g}", "--queries", str(count), "--slo", _BOUND)
         run = harness("--scenario", "server", "--mode", "performance", *self._options, *load, *more)
@@ -180,12 +181,12 @@ class Bench:
         )
 
     def limit(self, due_ns: Array, narrow: ServiceTimes, wide: ServiceTimes | None) -> Tail:
-        """The lowest p50 and the lowest p99 of all policies."""
+        """Returns the lowest p50 and the lowest p99 of all policies."""
         found = [simulated(due_ns, policy) for policy in policies(narrow, wide, self._cores)]
         return Tail(min(tail.p50_ms for tail in found), min(tail.p99_ms for tail in found))
 
     def referred(self, rate_per_s: float) -> Tail | None:
-        """The reference harness's tail at that rate; None where it cannot serve the model."""
+        """Returns the reference harness's tail at that rate; None if it cannot serve the model."""
         if self._reference is None or self._file is None:
             return None
         count = max(LEAST_QUERIES, round(SECONDS * rate_per_s))
@@ -194,7 +195,7 @@ class Bench:
 
 
 class Policy(NamedTuple):
-    """size: of waiting samples and idle instances. alone: service times of a query for which every core works."""
+    """A policy. size: (waiting samples, idle instances) -> batch size. alone: service times of a query on all cores."""
 
     instances: int
     draws: Draws
@@ -203,8 +204,8 @@ class Policy(NamedTuple):
 
 
 def policies(narrow: ServiceTimes, wide: ServiceTimes | None, count: int) -> Iterator[Policy]:
-    """Fixed batches and the harness's rule, on an instance for each core; with all cores for a query that is alone;
-    and on one instance.
+    """Yields fixed batches and the harness's rule with one instance per core, also with all cores for a single waiting
+    query, and fixed batches on one instance.
     """
     rule = BatchRule(batch_times([(n, narrow.median_ns(n)) for n in BATCHES], BATCHES[-1]), count)
     sizes: list[Callable[[int, int], int]] = [
@@ -224,7 +225,7 @@ def _at_most(most: int, waiting: int, _idle: int) -> int:
 
 
 def simulated(due_ns: Array, policy: Policy) -> Tail:
-    """A queue first in, first out. due_ns: (queries,) ascending, starting anywhere."""
+    """Simulates a first-in, first-out queue. due_ns: (queries,) ascending, from any start."""
     arrivals: list[int] = (due_ns - due_ns[0]).astype(np.int64).tolist()
     drawn = np.random.default_rng(0).integers(0, QUANTILES, len(arrivals))
     times = {size: policy.draws(size) for size in BATCHES}
@@ -289,7 +290,7 @@ def measure(
 
 
 def _one_load(bench: Bench, load: float, seen: Seen, noise: Noise, *, forward: bool) -> None:
-    """All systems in turn, ours between bare loops."""
+    """Measures all systems in turn, ours between bare loops."""
     narrow, wide = noise.quiet(bench.narrow), noise.quiet(bench.wide)
     rate_per_s = load * bench.capacity_per_s(narrow)
     ours = noise.quiet(lambda: bench.served(rate_per_s))
@@ -317,7 +318,7 @@ def _merged(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Load -> p50 / p99 of each system in ms, and our p99 without the machine's changes of speed."""
+    """Yields load -> p50 / p99 of each system in ms, and our p99 without the machine's changes of speed."""
     for load, of in seen.by_load.items():
         texts = []
         for system, tails in of.items():
@@ -329,7 +330,7 @@ def _beside(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def _draw(name: str, seen: Seen, folder: Path) -> None:
-    """FOLDER/NAME.html with p50 and p99 by load."""
+    """Writes FOLDER/NAME.html with p50 and p99 by load."""
 
     def figure(of: int, title: str) -> Figure:
         systems = dict.fromkeys(system for tails in seen.by_load.values() for system in tails)
@@ -354,7 +355,7 @@ def _draw(name: str, seen: Seen, folder: Path) -> None:
 
 
 def subjects() -> Mapping[str, Made]:
-    """By row."""
+    """Returns the subjects by row name."""
 
     def image(name: str, _folder: Path) -> Subject:
         return Subject(("--backend", "ort", "--model", str(onnx_light.make(name))), reference=True)
@@ -396,8 +397,10 @@ def _shares(text: str) -> tuple[float, ...]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--loads", type=_shares, default=LOADS, metavar="SHARE,...")
-    parser.add_argument("--reference", type=Path, metavar="CHECKOUT", help="of mlcommons/inference")
-    parser.add_argument("--page", type=Path, metavar="FOLDER", help="draws p50 and p99 by load")
+    parser.add_argument(
+        "--reference", type=Path, metavar="CHECKOUT", help="a checkout of mlcommons/inference"
+    )
+    parser.add_argument("--page", type=Path, metavar="FOLDER", help="draw p50 and p99 by load")
     options, _ = parser.parse_known_args(arguments)
     both = argparse.ArgumentParser(parents=[parser], description="Measures Server's tail by load.")
     return command(rows(options), both, arguments)

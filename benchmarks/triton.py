@@ -2,9 +2,9 @@
 
     python benchmarks/triton.py --perf-analyzer PROGRAM [--cores all] [--cache FOLDER] [--rounds 5] [--in-flight 16]
 
-Rates and latencies are each client's own account; CPU time is that of the
-client's process, a request. FOLDER keeps Triton's environment, which the first call makes (437 MB). perf_analyzer is in PyPI's
-wheel `perf-analyzer`, which wants glibc 2.38; on an older system PROGRAM is a script that starts it with another loader.
+Rates and latencies come from each client's own report; CPU time is the time of the client's process per request. FOLDER
+keeps Triton's environment, which the first call makes (437 MB). perf_analyzer is in the wheel `perf-analyzer` of PyPI,
+which requires glibc 2.38. On an older system, PROGRAM is a script that starts perf_analyzer with a different loader.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from benchmarks.pairs import Pairs, compared, ratio, same
 from tests.servers.real_servers import triton
 
 QUERIES = 60_000
-CORES = "Triton and client have a core each, or share all (default: apart)"
+CORES = "apart: Triton and client have one core each; all: they share all cores (default: apart)"
 
 
 class Told(NamedTuple):
-    """A client's own account of its requests, and its CPU time for one."""
+    """The numbers of a client's own report, and its CPU time per request."""
 
     per_s: float
     p50_us: float
@@ -62,7 +62,10 @@ def harness(url: str, in_flight: int, folder: Path) -> Told:
 
 
 def perf_analyzer(program: Path, url: str, in_flight: int, folder: Path) -> Told:
-    """CPU time includes its start, which is short beside the requests of 3 windows or more; Triton counts those."""
+    """Measures perf_analyzer. CPU time includes its start, which is short compared with 3 or more windows of requests.
+
+    Triton counts the requests.
+    """
     out = folder / "perf_analyzer.csv"
     words: tuple[str, ...] = (
         "-m",
@@ -128,9 +131,9 @@ def main() -> None:
         per_s, p50_us, p99_us, cpu_us = (median(column) for column in zip(*rows, strict=True))
         print(
             f"{name}: {per_s:,.0f} requests/s, p50 {p50_us:,.0f} us, p99 {p99_us:,.0f} us, "
-            f"{cpu_us:.1f} us CPU a request"
+            f"{cpu_us:.1f} us CPU per request"
         )
-    for name, field in (("requests/s", "per_s"), ("CPU a request", "cpu_us")):
+    for name, field in (("requests/s", "per_s"), ("CPU per request", "cpu_us")):
         pairs = Pairs(
             tuple(getattr(told, field) for told in ours),
             tuple(getattr(told, field) for told in theirs),

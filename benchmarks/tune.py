@@ -2,8 +2,8 @@
 
 python benchmarks/tune.py [--rows NAME,...] [--quick]
 
-Offline: bare.py times the whole grid, every layout and largest batch. Server: the harness runs every plan
-at the rate at which `tune` judged. Then the winner and the best plan alternate in ordinary runs.
+Offline: bare.py times the whole grid, every layout and largest batch. Server: the harness runs every plan at
+the rate that `tune` used. Then the winner and the best plan alternate in ordinary runs.
 """
 
 import argparse
@@ -33,14 +33,14 @@ _RUN = ("--backend", "ort", "--mode", "performance")
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The result of `tune`; text: the content of tuned.yaml, whose folder has been removed."""
+    """The result of `tune`. text: the content of tuned.yaml; its folder has been removed."""
 
     text: str
     content: Mapping[str, Any]
     seconds: float
 
     def written(self, folder: str) -> str:
-        """The path of tuned.yaml, for --config."""
+        """Writes tuned.yaml and returns its path, for --config."""
         path = Path(folder) / "tuned.yaml"
         path.write_text(self.text, encoding="utf-8")
         return str(path)
@@ -68,13 +68,13 @@ def tune(*arguments: str) -> Tuned:
 
 
 def plan_options(plan: str) -> tuple[str, ...]:
-    """'2x1x64' -> the options of a run."""
+    """Returns the options of a run for a plan, e.g. '2x1x64'."""
     instances, threads, batch = plan.split("x")
     return "--instances", instances, "--threads", threads, "--max-batch", batch
 
 
 def offline_rate(*arguments: str) -> float:
-    """samples/s of a run."""
+    """Returns the samples/s of a run."""
     run = harness("--scenario", "offline", *_RUN, *arguments)
     return float(run.result["throughput_per_s"]["completed"])
 
@@ -138,7 +138,7 @@ def _row(
 ) -> Row:
     return Row(
         name=name,
-        what=f"{what} with the plan that tune took over that with the best of the whole grid",
+        what=f"{what} with the plan that tune chose over {what} with the best plan of the whole grid",
         unit="",
         limit="at least",
         bar=WITHIN,
@@ -158,13 +158,13 @@ def _row(
 def _time(name: str, found: Tuned) -> Row:
     return Row(
         name=name,
-        what="seconds that tune takes, digits on two cores",
+        what="duration of tune in seconds, digits on two cores",
         unit="s",
         limit="at most",
         bar=SECONDS,
         found=Estimate(found.seconds, found.seconds, found.seconds),
         decided="met" if found.seconds <= SECONDS else "missed",
-        beside={"runs of LoadGen's": len(found.content["runs"])},
+        beside={"LoadGen runs": len(found.content["runs"])},
     )
 
 

@@ -22,12 +22,12 @@ class _Blind(Watchdog):
 
 
 def _never(*_: object) -> AbstractContextManager[None]:
-    """Stands in for the thread that reads the machine's sensors."""
+    """Replaces the thread that reads the machine's sensors."""
     return nullcontext()
 
 
 class _Discarded(Progress):
-    """A display that is due at every look, and discards what it is given."""
+    """A display that is due at every look, and discards its input."""
 
     @property
     def is_due(self) -> bool:

@@ -57,7 +57,7 @@ def _with(panel: Any, about: str, width: int, height: int, queries: Sequence[Que
 def number(
     title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = (), width: int = 3
 ) -> Any:
-    """The newest value as one large number for each run."""
+    """Returns a panel with the newest value as one large number per run."""
     panel = stat.Panel().title(title).unit(unit).no_value("…")
     panel.graph_mode(kinds.BigValueGraphMode.NONE)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -175,7 +175,7 @@ def inside() -> list[Any]:
         lines(
             "Queue",
             "short",
-            "Samples that are issued and not answered, and those of them that wait for an instance",
+            "Samples that are issued and not answered (in flight), and samples that wait for an instance",
             Query(f"harness_in_flight_samples{{{TIMED}}}", "{{run}} in flight"),
             Query(f"harness_queue_depth_samples{{{TIMED}}}", "{{run}} waiting"),
             width=8,
@@ -199,9 +199,9 @@ def tokens() -> list[Any]:
         return Query(expr, f"{{{{run}}}} {{{{time}}}} p{fraction * 100:g}")
 
     times = lines(
-        "Times of tokens",
+        "Token times",
         "s",
-        "Of a language model's streams: ttft from the schedule to the first token, tpot for each further one; SLOs are dashed",
+        "Streams of a language model: ttft is the time from the schedule to the first token, tpot the time per later token; SLOs are dashed",
         share(0.5),
         share(0.99),
         Query(f"harness_token_slo_seconds{{{OF_RUN}}}", "SLO {{time}} {{quantile}}"),
@@ -214,14 +214,14 @@ def tokens() -> list[Any]:
     per_s = lines(
         "Tokens",
         "short",
-        "Tokens/s of the answers of a language model; they count when an answer is complete",
+        "Tokens/s in the answers of a language model; tokens count when their answer is complete",
         Query(rate("harness_tokens_total"), "{{run}}"),
     )
     return [times, per_s]
 
 
 def nodes() -> list[Any]:
-    """Panels of a run on several nodes; empty for others."""
+    """Returns the panels of a run on several nodes; they are empty for other runs."""
     return [
         lines(
             "Samples by node",
@@ -230,9 +230,9 @@ def nodes() -> list[Any]:
             Query(rate("harness_node_samples_completed_total", by="run, node"), "{{run}} {{node}}"),
         ),
         lines(
-            "Answers of nodes, p99",
+            "Answer time of nodes, p99",
             "s",
-            "From sending a batch to a node to its answer: the slowest node is the tail of all",
+            "Time from sending a batch to a node until its answer; the slowest node determines the tail",
             Query(
                 f"histogram_quantile(0.99, sum by (le, run, node) "
                 f"(rate(harness_node_request_seconds_bucket{{{TIMED}}}{WINDOW})))",
@@ -243,12 +243,12 @@ def nodes() -> list[Any]:
 
 
 def models() -> list[Any]:
-    """Empty for runs of one model."""
+    """Returns the panel of the model cache; it is empty for runs of one model."""
     origins = f"sum by (run, origin) (rate(harness_model_requests_total{{{TIMED}}}{WINDOW}))"
     panel = lines(
         "Model cache",
         "short",
-        "Of several models (--models): samples/s by where their model came from, and models evicted a second",
+        "With several models (--models): samples/s by the origin of their model, and models evicted per second",
         Query(f"{origins} > 0", "{{run}} {{origin}}"),
         Query(f"{rate('harness_model_evictions_total')} > 0", "{{run}} evictions"),
         width=24,
@@ -257,7 +257,7 @@ def models() -> list[Any]:
 
 
 def power() -> list[Any]:
-    """Panels of meters; empty without --meter."""
+    """Returns the panels of meters; they are empty without --meter."""
     return [
         lines(
             "Power",
@@ -298,7 +298,7 @@ def machine() -> list[Any]:
 
 
 def sensors() -> list[Any]:
-    """Panels of the machine's sensors, which most virtual machines lack."""
+    """Returns the panels of the machine's sensors, which most virtual machines lack."""
     return [
         lines(
             "CPU frequency",
@@ -316,12 +316,12 @@ def sensors() -> list[Any]:
 
 
 def gpus() -> list[Any]:
-    """Panels of GPUs; empty for runs on processors."""
+    """Returns the panels of GPUs; they are empty for runs on processors."""
     return [
         lines(
             "GPUs: busy",
             "percentunit",
-            "Share of the time in which a kernel ran",
+            "Share of the time during which a kernel ran",
             Query(f"harness_gpu_busy_ratio{{{OF_RUN}}}", "{{run}} GPU {{gpu}}"),
             width=8,
         ),
@@ -372,7 +372,7 @@ def summary() -> list[Any]:
             "Share of the SLO",
             "percentunit",
             f"max by (run) ({percentile} / on (run, quantile) harness_slo_seconds{{{OF_RUN}}})",
-            "Latency so far divided by the SLO's bound, of the SLO's percentile: above 100 % the SLO is missed",
+            "Latency so far at the SLO's percentile, divided by the SLO's bound; above 100 % the SLO is missed",
             bad,
         ),
         number("Accuracy", "short", f"harness_accuracy{{{OF_RUN}}}", "At the end of the run"),
@@ -402,7 +402,7 @@ FOLDED: Mapping[str, Callable[[], Sequence[Any]]] = {
     "Sensors": sensors,
     "GPUs (--device cuda)": gpus,
 }
-"""Rows that most runs have no data for; a row opens with a click."""
+"""Title -> panels of the rows without data for most runs; a click opens such a row."""
 
 
 def phases() -> Any:
@@ -421,7 +421,7 @@ def _run_variable() -> Any:
 
 
 def build() -> str:
-    """The dashboard as JSON."""
+    """Returns the dashboard as JSON."""
     board = (
         dashboard.Dashboard("mlperf-harness").uid("mlperf-harness").tags(["mlperf", "inference"])
     )
@@ -434,7 +434,7 @@ def build() -> str:
     board.with_variable(_run_variable())
     for name, label, default in (
         ("other", "Compare with run", "none"),
-        ("shift", "which was earlier by", "1h"),
+        ("shift", "started earlier by", "1h"),
     ):
         board.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
     board.annotation(phases())

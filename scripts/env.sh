@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Sourced by run.sh and test.sh, which set -euo pipefail: makes .venv and keeps it up to date.
+# Makes .venv and keeps it up to date. run.sh and test.sh source it, and set -euo pipefail.
 #
 #   ensure_env EXTRA...       .venv holds this checkout (editable), its core and these extras, in the
 #                             versions of constraints.txt. Costs a few ms when there is nothing to do.
 #                             `dev` is the dependency group of that name.
-#   install_extras EXTRA...   the same for ./run.sh install: checks the names, and lists them without any.
+#   install_extras EXTRA...   the same for ./run.sh install: checks the names; without names, lists the extras.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 me=${0##*/}
@@ -36,7 +36,7 @@ find_uv() {
 find_python() {
     local candidate
     for candidate in python3 python python3.13 python3.12 python3.11; do
-        # Run it: a pyenv shim exists on PATH also for versions that are not switched on.
+        # Run it, because a pyenv shim is on PATH also for versions that are not switched on.
         if is_python 11 14 "$candidate"; then
             command -v "$candidate"
             return
@@ -50,10 +50,10 @@ find_python() {
             return
         fi
     done
-    fail "needs Python 3.11 or newer, and found none: install one, e.g. with \`uv python install 3.13\`"
+    fail "found no Python 3.11 or newer: install one, e.g. with \`uv python install 3.13\`"
 }
 
-# What an install depends on; the path too, because an editable install points at it.
+# Checksum of all that an install depends on. It includes the path, because an editable install points to it.
 env_key() { { cat "$root/pyproject.toml" "$root/constraints.txt" && printf '%s' "$root"; } | cksum; }
 
 # is_installed KEY NAME
@@ -63,7 +63,7 @@ is_installed() {
     read -r stamp <"$venv/.installed-$2" && [[ $stamp == "$1" ]]
 }
 
-# Each of the three below is run with its output in a log, and returns its status.
+# The output of the three functions below goes into a log; they return their status.
 
 get_uv() {
     [[ $uv == uv || -x $uv ]] || "$1" -m pip install --quiet --target "$root/.uv" uv==0.13.8
@@ -75,22 +75,22 @@ make_venv() {
     "$uv" venv --quiet --clear --python "$python" "$venv" || "$python" -m venv --clear "$venv"
 }
 
-# install_into_venv WORD...: what to install, as pip takes it.
+# install_into_venv WORD...: installs the words, which are arguments of pip.
 install_into_venv() {
     local python=.venv/bin/python
     cd -- "$root" || return # so that a path with spaces or brackets is never parsed
-    # uv reads none of pip's settings. A folder of wheels may hold a CPU build of PyTorch, which the
-    # package index has not: there it comes with several GB of CUDA.
+    # uv reads none of pip's settings. A folder of wheels may hold a CPU build of PyTorch; the package
+    # index has only builds with several GB of CUDA.
     export UV_FIND_LINKS=${UV_FIND_LINKS-${PIP_FIND_LINKS-}}
-    # With pip: where .venv has none, the pip of an activated .venv installs into another Python.
+    # Installs pip, too: without pip in .venv, the command pip would install into another Python.
     "$uv" pip install --quiet --python "$python" -c constraints.txt pip "$@" && return
-    printf 'no uv, or it failed; now with pip\n'
+    printf 'uv is missing or failed; trying pip\n'
     "$python" -m pip --version || "$python" -m ensurepip || return
     "$python" -m pip install --quiet -c constraints.txt pip || return # an older one knows no --group
     "$python" -m pip install --quiet -c constraints.txt "$@"
 }
 
-# likely_cause PYTHON: why the install failed, as the beginning of a sentence; nothing where unknown.
+# likely_cause PYTHON: prints why the install failed, as the beginning of a sentence; nothing if unknown.
 likely_cause() {
     local machine version
     machine=$(uname -m)
@@ -105,7 +105,7 @@ likely_cause() {
     fi
 }
 
-# install_missing KEY NAME...: under the lock, so the others may have been here before us.
+# install_missing KEY NAME...: runs under the lock; another process may have installed the names before.
 install_missing() {
     local key=$1 name log python
     local missing=() extras=() groups=()
@@ -140,7 +140,7 @@ install_missing() {
     # shellcheck disable=SC2064 # the value now
     trap "rm -f -- '$log'" EXIT
     {
-        get_uv "$python" || printf 'uv is not to be had; going on with pip\n'
+        get_uv "$python" || printf 'uv cannot be installed; continuing with pip\n'
         make_venv "$python" &&
             (install_into_venv ${groups[@]+"${groups[@]}"} -e ".$(IFS=, && printf '%s' "${extras[*]+[${extras[*]}]}")")
     } >"$log" 2>&1 || {
@@ -152,7 +152,7 @@ install_missing() {
     done
 }
 
-# locked COMMAND...: one at a time in this checkout.
+# locked COMMAND...: runs the command, one at a time in this checkout.
 locked() {
     (
         mkdir -p -- "$root/.uv" && : >>"$root/.uv/lock" || fail "cannot write in $root"
@@ -170,7 +170,7 @@ ensure_env() {
     local names=(core)
     key=$(env_key)
     for name in "$@"; do
-        [[ -f $venv/.installed-$name-gpu ]] && name=$name-gpu # it took the place of the other
+        [[ -f $venv/.installed-$name-gpu ]] && name=$name-gpu # it has replaced the CPU variant
         names+=("$name")
     done
     for name in "${names[@]}"; do
@@ -180,7 +180,7 @@ ensure_env() {
     done
 }
 
-# remove_rival EXTRA PACKAGE...: what provides the same module as an extra that is to be installed.
+# remove_rival EXTRA PACKAGE...: removes an extra that provides the same module as an extra to install.
 remove_rival() {
     local extra=$1
     shift
@@ -201,7 +201,7 @@ install_extras() {
     answer=$(PYTHONPATH=$root "$python" -P -m harness.cli.start.install "$@") || exit
     { read -r -a names && rivals=$(cat); } <<<"$answer"
     while read -r rival packages; do
-        # shellcheck disable=SC2086 # names of packages, one a word
+        # shellcheck disable=SC2086 # package names, one per word
         [[ -z $rival ]] || locked remove_rival "$rival" $packages
     done <<<"$rivals"
     ensure_env "${names[@]}"

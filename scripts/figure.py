@@ -2,7 +2,7 @@
 
     python scripts/figure.py results/PROFILE/profile.html 'Roofline (A9, A14)' docs/figures/profile-roofline.svg
 
-The page's own plotly draws it, on white and without controls for the mouse.
+The page's plotly draws it, on white and without mouse controls.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _DRAWS = """
 
 
 def draw(page: Path, title: str, width_px: int) -> str:
-    """The SVG of the page's first plot with that title. Exits with the reason where there is none."""
+    """Returns the SVG of the page's first plot with that title. Exits with the reason if there is none."""
     text = page.read_text(encoding="utf-8")
     plots = re.findall(
         r'<h2>([^<]*)</h2>\n<p[^>]*>[^<]*</p>\n<div class="plot" id="plot-(\d+)" '
@@ -49,7 +49,7 @@ def draw(page: Path, title: str, width_px: int) -> str:
         sys.exit(f"{page} has no plot {title!r}: {', '.join(unescape(p[0]) for p in plots)}")
     browser = next((b for b in map(shutil.which, _BROWSERS) if b), None)
     if browser is None:
-        sys.exit(f"no browser on the PATH: one of {', '.join(_BROWSERS)}")
+        sys.exit(f"no browser on the PATH: install one of {', '.join(_BROWSERS)}")
     number, height_rem = matching[0]
     script = _DRAWS % (number, width_px, round(height_rem * REM_PX))
     with tempfile.NamedTemporaryFile("w", dir=page.parent, suffix=".html") as copy:
@@ -66,7 +66,7 @@ def draw(page: Path, title: str, width_px: int) -> str:
 
 
 def trimmed(svg: str) -> str:
-    """The SVG without empty groups, with numbers to a tenth of a pixel. Raises a ParseError."""
+    """Returns the SVG without empty groups, with numbers to a tenth of a pixel. Raises a ParseError."""
     ET.register_namespace("", "http://www.w3.org/2000/svg")
     ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ET.fromstring(svg)  # noqa: S314

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Measures on a machine with a GPU that reaches no package index, but has Python with PyTorch and NumPy.
 #
-#   scripts/gpu_day.sh --prepare [PYTHON]   here: wheels for that Python (default 3.12) into .gpu_day/,
-#                                           6 MB; carry the checkout with that folder over
-#   scripts/gpu_day.sh OUT [OPTION...]      there: installs what is missing and measures for about nine
-#                                           minutes; again with the same OUT, it goes on where it stopped
+#   scripts/gpu_day.sh --prepare [PYTHON]   here: downloads wheels for that Python (default 3.12) into
+#                                           .gpu_day/, 6 MB; copy the checkout with that folder over
+#   scripts/gpu_day.sh OUT [OPTION...]      there: installs missing packages and measures for about nine
+#                                           minutes; with the same OUT, it continues a stopped measurement
 #
 # Options: python benchmarks/gpu_day.py --help. On your own machine with a GPU, `./run.sh install torch nvml`
-# and benchmarks/gpu_day.py do.
+# and benchmarks/gpu_day.py are enough.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -32,7 +32,7 @@ prepare() {
     du -sh -- "$wheels"
 }
 
-# missing_here: the wheels whose packages this Python lacks.
+# missing_here: prints the wheels of packages that this Python lacks.
 missing_here() {
     python3 - "$wheels" <<'PYTHON'
 import sys

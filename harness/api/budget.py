@@ -1,4 +1,4 @@
-"""Judges a measured run against latency budgets and a baseline, for tests (`latency_budget` of pytest)."""
+"""Judges a measured run against latency budgets and a baseline, for the pytest fixture `latency_budget`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,10 +19,10 @@ from harness.results.evidence.stages import PERCENTILES
 
 
 class LatencyBudget:
-    """Measures a configuration and fails the test where the run is INVALID or misses its budget."""
+    """Measures a configuration, and fails the test if the run is INVALID or misses its budget."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: gets the result folders of configurations without `out`."""
+        """folder: parent of the result folders if a configuration has no `out`."""
         self._folder = folder
         self._runs = 0
 
@@ -35,19 +35,19 @@ class LatencyBudget:
         noise: float | None = None,
         **bounds: str,
     ) -> Result:
-        """The result of the run, which is VALID and within its budget.
+        """Returns the result of a run that is VALID and within its budget.
 
-        bounds: percentile (p50, p90, p95, p97, p99; p99_9 for p99.9) and the latency that it may reach,
-        e.g. p99="20ms". The first one is the run's SLO where the configuration has none and no --mlperf.
-        baseline, fail_on, noise: folder of an earlier run and limits of `compare --fail-on`, e.g.
-        "p99:+5%"; noise as a share, 0.05 for --noise 5%.
+        bounds: percentile (p50, p90, p95, p97, p99; p99_9 for p99.9) and its largest latency, e.g.
+        p99="20ms". The first bound becomes the run's SLO if the configuration has neither SLO nor --mlperf.
+        baseline: folder of an earlier run. fail_on: limits of `compare --fail-on`, e.g. "p99:+5%".
+        noise: a share, 0.05 for --noise 5%.
 
-        Fails the test with the line of the verdict, of the budget or of `compare`. Raises a
-        ConfigError where a bound or a limit is not one, and the errors of `measure`.
+        Otherwise fails the test with the line of the verdict, of the budget or of `compare`. Raises a
+        ConfigError for a malformed bound or limit, and the errors of `measure`.
         """
         slos, limits = _slos(bounds), _limits(fail_on)
         if bool(limits) != (baseline is not None):
-            raise ConfigError("baseline and fail_on belong together: pass both, or none")
+            raise ConfigError("baseline and fail_on need each other: pass both, or neither")
         if slos and not config.slo and not config.mlperf and config.runs_performance:
             config, slos = replace(config, slo=tuple(slos[:1])), slos[1:]
         if config.out is None:
@@ -63,7 +63,7 @@ class LatencyBudget:
 
 
 def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
-    """The reasons of an INVALID run, and a line for each budget that the run exceeds."""
+    """Yields the reasons of an INVALID run, and a line for each budget that the run exceeds."""
     if not result.is_valid:
         yield f"the run is {result.verdict}:"
     yield from (f"{reason.code}: {reason.text}" for reason in result.reasons)
@@ -79,7 +79,7 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
 def regressions(
     baseline: Path | str, folder: Path, limits: Sequence[Limit], noise: float | None
 ) -> Iterator[str]:
-    """The lines of `compare` for limits that the run breaks, or why it cannot be compared."""
+    """Yields the lines of `compare` for limits that the run breaks, or why it cannot be compared."""
     before, after = sides_of([str(baseline), str(folder)])
     comparison = compare(before, after, noise, [limit.name for limit in limits])
     yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)

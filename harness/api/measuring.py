@@ -1,4 +1,4 @@
-"""Measures one run for a Python program or a notebook; nothing is printed unless the caller wants it."""
+"""Measures one run for a Python program or a notebook. It prints nothing unless the caller wants it."""
 
 import io
 import logging
@@ -31,23 +31,22 @@ class _ToLog(io.StringIO):
 def measure(config: RunConfig, *, quiet: bool = True) -> Result:
     """Makes one run as configured, in a separate measured process. Blocks until the run has ended.
 
-    The result folder is the command's: `config.out`, or a new folder in results/. No page is made
-    (`report RUN` makes it), and no port is opened unless `config.metrics` names one. The backend, the
-    dataset and other plug-ins run in another process, so they are named, not passed as objects.
+    The result folder is the same as for the command: `config.out`, or a new folder in results/. It gets no
+    page (`report RUN` makes it). A port is opened only if `config.metrics` names one. Backend, dataset and
+    other plug-ins run in a separate process, so the configuration has their names, not objects.
 
-    May be called in any thread. In the main thread, a signal that would end the program stops the run
-    in order first: its folder is kept, and the signal takes its effect, e.g. KeyboardInterrupt.
+    May be called in any thread. In the main thread, a signal that would end the program first stops the run
+    properly: its folder is kept. Then the signal takes effect, e.g. as KeyboardInterrupt.
 
-    quiet: progress and messages become records of the logger `harness`, at level INFO, in place of
-    lines on stderr.
+    quiet: turns progress and messages into INFO records of the logger `harness`, instead of lines on stderr.
 
-    Returns the result of a VALID or INVALID run. Raises ConfigError where the configuration is wrong,
-    PluginUnavailable where a plug-in cannot be loaded, RunDied where the measured process died or
-    hung, and RunInvalid where the result folder could not be written.
+    Returns the result of a VALID or INVALID run. Raises ConfigError if the configuration is wrong,
+    PluginUnavailable if a plug-in cannot be loaded, RunDied if the measured process died or hung, and
+    RunInvalid if the result folder could not be written.
     """
     for meter, _ in config.meter:
         if meter in job.EXECUTORS:
-            raise ConfigError(f"measure() makes no sessions with --meter {meter}: use the command")
+            raise ConfigError(f"measure() cannot run a session of --meter {meter}: use the command")
     if config.metrics is None and not config.metrics_linger_ns:
         config = replace(config, no_metrics=True)
     output: AbstractContextManager[None] = messages_to(_ToLog()) if quiet else nullcontext()
@@ -58,7 +57,7 @@ def measure(config: RunConfig, *, quiet: bool = True) -> Result:
 
 
 def _raise_failure(finished: Finished) -> None:
-    """Repeats the signal that stopped the run, or raises why there is no whole result folder."""
+    """Repeats the signal that stopped the run, or raises the error that kept the result folder incomplete."""
     if finished.status >= INTERRUPT_EXIT:
         signal.raise_signal(finished.status - INTERRUPT_EXIT)
     for reason in finished.result["reasons"]:

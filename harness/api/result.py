@@ -27,7 +27,7 @@ _GREEN, _RED = "#1a7f37", "#cf222e"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """A finished run, VALID or INVALID. Every number equals the one in its result.json."""
+    """A finished run, VALID or INVALID. Every number is the number in its result.json."""
 
     files: RunFiles
     """Content of the run's files: `files.result`, `files.config`, `files.environment`."""
@@ -52,57 +52,57 @@ class Result:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why the numbers must not be quoted; () where the run is VALID."""
+        """Why the numbers must not be quoted; () if the run is VALID."""
         return tuple(map(Reason.stored, self.content["reasons"]))
 
     @property
     def doubts(self) -> tuple[Reason, ...]:
-        """Why the numbers should not be believed yet, of a VALID run, too."""
+        """Why the numbers need a look first; a VALID run may have doubts, too."""
         return tuple(map(Reason.stored, self.content["doubts"]))
 
     @property
     def answer(self) -> Answer:
-        """The answer to what the run was made to find out, in plain texts."""
+        """The answer to the question of the run, as plain texts."""
         return answer_of(self.content)
 
     @property
     def headline(self) -> Quantity | None:
-        """The number that `answer` begins with; None without a whole performance run.
+        """The number that `answer` begins with; None without a complete performance run.
 
-        MLPerf's metric of the scenario, such as the early-stopping estimate, is `content["headline"]`.
+        `content["headline"]` has MLPerf's metric of the scenario, e.g. the early-stopping estimate.
         """
         return number_of(self.content)
 
     @property
     def latency_ns(self) -> Mapping[str, float]:
-        """LoadGen's min, max, mean and percentiles (p50, p90, ... p99.9) of the queries in ns; {} without."""
+        """LoadGen's min, max, mean and percentiles (p50, p90, ... p99.9) of the query latency in ns; {} without one."""
         stored = self.content.get("latency_ns") or {}
         names = ("min", "max", "mean", *PERCENTILES)
         return {name: stored[name] for name in names if stored.get(name) is not None}
 
     @property
     def throughput_per_s(self) -> Mapping[str, float]:
-        """Samples/s: `completed`, and `asked` and `scheduled` where the scenario has them; {} without."""
+        """Samples/s: `completed`, and `asked` and `scheduled` if the scenario has them; {} without a throughput."""
         stored = self.content.get("throughput_per_s") or {}
         return {name: rate for name, rate in stored.items() if isinstance(rate, int | float)}
 
     @property
     def accuracy(self) -> Mapping[str, Any]:
-        """`metric`, `value`, `unit`, `target`, `samples`; without a score `value` is None and `reason` says why."""
+        """`metric`, `value`, `unit`, `target`, `samples`; without a score, `value` is None and `reason` explains it."""
         accuracy: Mapping[str, Any] = self.content["accuracy"]
         return accuracy
 
     @property
     def stages_ns(self) -> Mapping[str, Mapping[str, float]]:
-        """Stage -> `p50` and `p99` in ns, and `share` of the time of all samples; {} without."""
+        """Stage -> `p50` and `p99` in ns, and `share` of the time of all samples; {} without stages."""
         return self.content.get("stages_ns") or {}
 
     @property
     def latencies_ns(self) -> Array:
-        """(queries,) int64: the latency of each completed query in ns, in the order of issue.
+        """(queries,) int64: the latency of each completed query in ns, in issue order.
 
-        From the journal, whose clock readings may lie some us beside LoadGen's. A ConfigError where
-        the run has no performance run.
+        The values come from the journal; its clock readings may differ by some us from LoadGen's. Raises a
+        ConfigError if the run has no performance run.
         """
         run = self.files.performance
         if run is None or run.done is None:
@@ -112,13 +112,13 @@ class Result:
 
     @property
     def samples(self) -> Mapping[str, Array]:
-        """Name -> (samples,): the columns of completions.npz, one entry a completed sample."""
+        """Name -> (samples,): the columns of completions.npz, one entry per completed sample."""
         return sample_columns(self.files)
 
     def frame(self) -> Any:
-        """`samples` as a pandas.DataFrame with `latency_ns`, one row a completed sample.
+        """Returns `samples` as a pandas.DataFrame with `latency_ns`, one row per completed sample.
 
-        `attrs` of the frame holds folder, verdict and reasons. A PluginUnavailable without pandas.
+        `attrs` of the frame holds folder, verdict and reasons. Raises PluginUnavailable without pandas.
         """
         try:
             import pandas as pd
@@ -143,14 +143,14 @@ class Result:
         return visible(f"<Result {self.verdict}{codes}: {' '.join(words)}{number}, {self.folder}>")
 
     def _repr_html_(self) -> str:
-        """The answer and a table, for notebooks: no script, no style sheet, nothing from the network."""
+        """Returns the answer and a table for notebooks, without script, style sheet or network access."""
         return visible("\n".join(_html(self)))
 
 
 def read_run(folder: Path | str) -> Result:
-    """The result of a finished run. A ConfigError names a file that is missing, or that no run wrote."""
+    """Returns the result of a finished run. Raises a ConfigError for a missing or foreign file."""
     result = Result(read_files(user_path(folder)))
-    with reading_run(result.folder):  # every attribute once, so that none fails later
+    with reading_run(result.folder):  # reads every attribute once, so that none fails later
         (
             str(result),
             result._repr_html_(),

@@ -1,1 +1,1 @@
-"""A local web page over a results folder: read-only, and everything in the folder is foreign data."""
+"""Serves a results folder as local web pages. It only reads, and treats everything in the folder as foreign data."""

@@ -1,4 +1,4 @@
-"""Serves the pages: routes, files of the folder, live events; the server and its address."""
+"""Serves the pages: routes, files of the folder, live events, and the server with its address."""
 
 import errno
 import ipaddress
@@ -44,20 +44,20 @@ NICENESS = 10
 """Added to the priority of this process, so that runs on this machine come first."""
 
 MOST_STREAMS = 16
-"""Live pages that are open at once."""
+"""Most live pages that are open at once."""
 
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""The policy of a page from the folder, whose scripts are foreign: they reach no network, no cookie and no other page."""
+"""The policy of a page from the folder. Its scripts are foreign: they reach no network, no cookie and no other page."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)
 
 
 def make_app(root: Path, *, token: str | None = None, cookie: str = "browse") -> ASGIApp:
-    """The ASGI application. token: None answers only under a loopback name."""
+    """Returns the ASGI application. token: if it is None, the application answers only under a loopback name."""
     return _Browse(root.resolve()).guarded(token, cookie)
 
 
@@ -73,7 +73,7 @@ class _Browse:
         return Guard(self._starlette(), token=token, cookie=cookie, is_public=self.is_public)
 
     def read(self) -> None:
-        """Reads the folder, which takes seconds for thousands of runs; a ConfigError where it cannot be read."""
+        """Reads the folder, which takes seconds for thousands of runs. Raises a ConfigError if it is not readable."""
         with reading(f"{self._root} cannot be read", also=(OSError,)):
             self._index.entries()
 
@@ -164,7 +164,7 @@ def _selection(request: Request) -> Selection:
 
 
 def _is_plotly(name: str) -> bool:
-    """Whether it is the script as it is installed here, and not a copy in the folder."""
+    """Whether it is the name of the script installed here, not of a copy in the folder."""
     try:
         return name == pages.plotly_script()[1]
     except PluginUnavailable:
@@ -174,7 +174,7 @@ def _is_plotly(name: str) -> bool:
 def _plotly() -> Response:
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable",
-        "Cross-Origin-Resource-Policy": "cross-origin",  # a sandboxed page has an origin of its own
+        "Cross-Origin-Resource-Policy": "cross-origin",  # a sandboxed page has a separate origin
     }
     return Response(
         pages.plotly_script()[0].read_bytes(), media_type="text/javascript", headers=headers
@@ -182,7 +182,7 @@ def _plotly() -> Response:
 
 
 async def _missing(_: Request, __: Exception) -> Response:
-    text = "There is no such page or folder here. It may have been renamed: a run's folder loses `.partial` at its end."
+    text = "There is no such page or folder here. It may have been renamed: a run's folder loses `.partial` at the end."
     return HTMLResponse(render("problem.html", title="Not found", text=text), 404)
 
 
@@ -192,18 +192,18 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _bug(_: Request, error: Exception) -> Response:
     traceback.print_exception(error, file=sys.stderr)
-    text = "This is a fault of the harness, and its terminal has the traceback."
+    text = "This is a fault of the harness. The terminal of browse shows the traceback."
     return HTMLResponse(render("problem.html", title="Fault", text=text), 500)
 
 
 def serve(folder: Path, host: str, port: int | None) -> int:
-    """Serves until a signal ends it, at low priority; returns the exit status.
+    """Serves at low priority until a signal ends it; returns the exit status.
 
-    port: None for DEFAULT_PORT, or any free one where that is taken. Raises ConfigError where the folder is
-    none, or the address cannot be used.
+    port: None for DEFAULT_PORT, or for a free port if that is taken. Raises a ConfigError if the folder does
+    not exist or the address cannot be used.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: there is no such folder: name a folder of results")
+        raise ConfigError(f"{folder}: there is no such folder: pass a folder of results")
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     token = None if _is_loopback(listening) else new_token()
@@ -228,8 +228,8 @@ def serve(folder: Path, host: str, port: int | None) -> int:
     show(_address(host, number, token))
     say("Ctrl-C ends it")
     if token is not None:
-        say("whoever has this address sees all runs, and the connection is not encrypted")
-    with suppress(KeyboardInterrupt):  # uvicorn has shut down, and passes it on
+        say("anyone with this address can see all runs, and the connection is not encrypted")
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again after its shutdown
         uvicorn.Server(config).run(sockets=[listening])
     return 0
 
@@ -251,7 +251,7 @@ def _is_loopback(listening: socket.socket) -> bool:
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """The address to open. A server on all addresses is named by the machine."""
+    """Returns the URL to open. For a server on all addresses, it contains the machine's name."""
     name = platform.node() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     name = f"[{name}]" if ":" in name else name
     return f"http://{name}:{port}/" + (f"?{TOKEN}={token}" if token else "")

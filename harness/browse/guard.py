@@ -1,4 +1,4 @@
-"""Lets a request through: GET or HEAD, for a name of this machine, with the token where one is needed."""
+"""Accepts only requests with GET or HEAD, for a name of this machine, and with the token if one is needed."""
 
 import hmac
 import secrets
@@ -14,7 +14,7 @@ LOOPBACK_NAMES = frozenset(("127.0.0.1", "localhost", "[::1]"))
 TOKEN = "token"  # noqa: S105 - the name of the parameter
 
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-"""A style element without a text, which plotly's script adds its rules to."""
+"""Hash of an empty style element; plotly's script adds its rules to such an element."""
 
 POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; img-src 'self' data:; connect-src 'self'; "
@@ -31,7 +31,7 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Headers of every response that does not set them itself."""
+"""Headers of every response, unless the response sets them itself."""
 
 
 def new_token() -> str:
@@ -41,15 +41,15 @@ def new_token() -> str:
 class Guard:
     """Wraps an ASGI application.
 
-    token: None on loopback. There, `Host` must be a loopback name: a page from elsewhere whose name was
-    made to point at 127.0.0.1 (DNS rebinding) sends its own.
+    token: None on loopback. There, `Host` must be a loopback name: a foreign page whose name points to
+    127.0.0.1 (DNS rebinding) sends its own name.
     """
 
     def __init__(
         self, app: ASGIApp, *, token: str | None, cookie: str, is_public: Callable[[str], bool]
     ) -> None:
-        """is_public: whether the file at a path is the same in every installation; it needs no token, because
-        a sandboxed page, which has no cookies, loads it.
+        """is_public: whether the file at a path is the same in every installation. Such a file needs no token,
+        because sandboxed pages load it, and they have no cookies.
         """
         self._app = app
         self._is_public = is_public
@@ -71,7 +71,7 @@ class Guard:
         await answer(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The response to a request that must not reach the application."""
+        """Returns the response to a request that must not reach the application, None for any other request."""
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
             text = "browse only reads: use GET or HEAD\n"
@@ -80,7 +80,7 @@ class Guard:
             host = headers.get("host", "").lower()
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
             if name not in LOOPBACK_NAMES:
-                text = "browse answers at 127.0.0.1 and localhost only: start it with --host for others\n"
+                text = "browse answers only at 127.0.0.1 and localhost: start it with --host for other addresses\n"
                 return PlainTextResponse(text, 421)
             return None
         if self._is_public(scope["path"]) or self._is_token(_cookie_of(headers, self._cookie)):
@@ -88,7 +88,7 @@ class Guard:
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if self._is_token(next((text for name, text in pairs if name == TOKEN), "")):
             return self._welcome(scope["path"], [pair for pair in pairs if pair[0] != TOKEN])
-        text = "browse needs the token: open the whole address that it printed at its start\n"
+        text = "browse needs the token: open the whole address that browse printed at its start\n"
         return PlainTextResponse(text, 401)
 
     def _is_token(self, text: str) -> bool:
@@ -96,9 +96,9 @@ class Guard:
         return hmac.compare_digest(text.encode(), self._token.encode())
 
     def _welcome(self, path: str, others: list[tuple[str, str]]) -> Response:
-        """Keeps the token as a cookie and goes on to the address without it.
+        """Stores the token in a cookie and loads the address without it.
 
-        By a refresh and no redirect: after a redirect from another site, the browser sends no Strict cookie.
+        It uses a refresh, because after a redirect from another site the browser sends no Strict cookie.
         """
         query = f"?{urlencode(others)}" if others else ""
         target = "/" + quote(path.lstrip("/")) + query.replace("&", "&amp;")

@@ -1,4 +1,4 @@
-"""Finds the runs and studies below a folder; a folder that did not change is not read again."""
+"""Finds the runs and studies below a folder. It does not read an unchanged folder again."""
 
 import hashlib
 import json
@@ -48,25 +48,25 @@ STUDIES: Mapping[str, str] = {
     bricks.REPORT.file: "bricks",
     pitfalls.JSON: "pitfalls",
 }
-"""File that marks the folder of a verb with many runs or measurements -> the verb; `workers` is a sweep, too."""
+"""File that marks the folder of a verb with many runs or measurements -> the verb. `workers` is also a sweep."""
 
 DEEPEST = 5
-"""Folders on the way from the root to a run."""
+"""Most folders between the root and a run."""
 
 MOST_ENTRIES = 100_000
 WORTH_STORING = 500
-"""Folders read since the last time that the cache was written."""
+"""Number of newly read folders after which the cache is written."""
 
 _VERSION = [6, __version__]
-"""The version of the cache's content; another one is not read."""
+"""Version of the cache's content; a cache with a different version is not read."""
 
 LASTS_S = 1.0
-"""Time for which one look at the folder serves all requests."""
+"""Time during which one look at the folder serves all requests."""
 
 _OF_A_RUN = frozenset(
     (run_folder.CONFIG, run_folder.ENVIRONMENT, "findings.json", "performance", "accuracy")
 )
-"""Each marks a folder as a run's, also where result.json is missing."""
+"""Each name marks the folder of a run, even if result.json is missing."""
 
 _TEXTS = ("started", "scenario", "backend", "model", "dataset", "mode", "verdict", "reasons")
 _MAYBE_TEXTS = ("headline_unit", "harness_commit", "host", "metric", "energy_source", "framework")
@@ -76,22 +76,22 @@ Row = Mapping[str, Any]
 
 
 class Entry(NamedTuple):
-    """A folder of a run, of a study, or of both: the folder of `peak` is its best run, too."""
+    """A folder of a run, of a study, or of both: the folder of `peak` is also the folder of its best run."""
 
     path: str
-    """Below the root, with slashes."""
+    """Path below the root, with slashes."""
     at: str
     """When the run started, else when the folder last changed: ISO 8601, UTC."""
     row: Row | None = None
-    """The columns of runs.sqlite, from result.json; None where there is no readable one."""
+    """The columns of runs.sqlite, from result.json; None if that is missing or not readable."""
     problem: str | None = None
     """Why a run has no row."""
     study: str | None = None
     """The verb with many runs, e.g. peak."""
     inside: str | None = None
-    """The study's folder that this run lies in."""
+    """The study's folder that contains this run."""
     notes_endpoint: bool = False
-    """Whether a file says where the run serves its metrics."""
+    """Whether a file has the address of the run's metrics."""
 
     @property
     def is_run(self) -> bool:
@@ -103,11 +103,11 @@ class Entry(NamedTuple):
 
 
 class Missing(Exception):
-    """There is no such run or study in the folder."""
+    """Raised if there is no such run or study in the folder."""
 
 
 class _Known(NamedTuple):
-    """A folder as it was read. signature: changes with its list of files, and with result.json."""
+    """The last reading of a folder. signature: changes with its list of files, and with result.json."""
 
     signature: Sequence[int]
     entry: Entry | None
@@ -120,7 +120,7 @@ class _Known(NamedTuple):
 class Index:
     """The entries below `root`. Any thread may call any method.
 
-    What was read stays in the user's cache folder, so that the next start does not read it again.
+    The user's cache folder keeps the entries, so that the next start does not read them again.
     """
 
     def __init__(self, root: Path) -> None:
@@ -133,7 +133,7 @@ class Index:
         self._read_anew = 0
 
     def entries(self) -> Mapping[str, Entry]:
-        """By path, newest first. Raises OSError where the root cannot be read."""
+        """Returns the entries by path, newest first. Raises OSError if the root cannot be read."""
         with self._lock:
             if time.monotonic() - self._at_s > LASTS_S:
                 before, self._known = self._known, {}
@@ -147,7 +147,7 @@ class Index:
             return self._entries
 
     def entry(self, path: str) -> Entry:
-        """Raises Missing, and OSError where the root cannot be read."""
+        """Returns the entry at a path. Raises Missing, or OSError if the root cannot be read."""
         try:
             return self.entries()[path]
         except KeyError:
@@ -156,8 +156,8 @@ class Index:
     def _below(
         self, folder: str, inside: str | None, depth: int, before: Mapping[str, _Known]
     ) -> Iterator[Entry]:
-        """folder: below the root, empty or with a slash at its end."""
-        base = f"{self.root}/{folder}"  # texts: pathlib would take most of the time
+        """Yields the entries below a folder. folder: path below the root, empty or with a slash at its end."""
+        base = f"{self.root}/{folder}"  # text, because pathlib would take most of the time
         with os.scandir(base) as found:
             states = {one.name: one.stat(follow_symlinks=False) for one in found}
         for name, state in states.items():
@@ -176,14 +176,14 @@ class Index:
                 try:
                     study = path if known.entry is not None else inside
                     yield from self._below(f"{path}/", study, depth + 1, before)
-                except OSError:  # removed since it was read
+                except OSError:  # removed in the meantime
                     continue
 
     def _read(self, path: str, state: os.stat_result, inside: str | None) -> Entry | None:
         changed = datetime.fromtimestamp(state.st_mtime_ns / NS_PER_S, UTC)
         entry = Entry(path, changed.isoformat(timespec="milliseconds"), inside=inside)
         if not path.isprintable():
-            return entry._replace(problem="no address can have its name: rename it")
+            return entry._replace(problem="its name cannot be part of a URL: rename it")
         try:
             names = set(os.listdir(f"{self.root}/{path}"))  # noqa: PTH208 - as in `_below`
         except OSError as e:
@@ -216,7 +216,7 @@ def _digest(root: Path) -> str:
 
 
 def _stored(cache: Path) -> dict[str, _Known]:
-    """The rows that an earlier `browse` of this folder has read; empty where nothing usable is stored."""
+    """Returns the folders that an earlier `browse` has read; empty if nothing usable is stored."""
     try:
         with reading(str(cache)):
             content = json.loads(cache.read_bytes())
@@ -236,10 +236,10 @@ def _store(cache: Path, known: Mapping[str, _Known]) -> None:
 
 
 def read_row(root: Path, path: str) -> dict[str, Any]:
-    """The columns of runs.sqlite for the run at `path`, from its result.json, with the codes of its doubts
-    and the answer that its page begins with.
+    """Returns the columns of runs.sqlite for the run at `path`, from its result.json.
 
-    Raises OSError or ConfigError where that is not a run's file.
+    Adds the codes of its doubts and the answer at the top of its page. Raises OSError or ConfigError if
+    result.json is not a file of a run.
     """
     file = f"{path}/{run_folder.RESULT}"
     with reading(file, "`check` says more"):
@@ -253,7 +253,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
                 raise ConfigError(f"{file} has no usable {name}: `check` says more")
         doubts = " ".join(str(one["code"]) for one in result["doubts"])[:_LONGEST_TEXT]
     answer = None
-    with suppress(HarnessError), reading(file):  # a row of old files has no answer
+    with suppress(HarnessError), reading(file):  # old files have no answer
         answer = answer_of(result).headline[:_LONGEST_TEXT]
     for name, value in row.items():
         if name in _TEXTS or name in _MAYBE_TEXTS:
@@ -265,5 +265,5 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
 
 
 def _finite(value: object) -> int | float | None:
-    """The value if it is a number that can be drawn, else None."""
+    """Returns the value if it is a number that can be drawn, else None."""
     return value if isinstance(value, int | float) and -1e300 < value < 1e300 else None

@@ -1,7 +1,7 @@
 """Reads the state of a run in progress from its Prometheus endpoint.
 
-The address stands in the run's folder, which is foreign data: only an address of this machine is
-called, and the answer counts only if it names that run.
+The address comes from the run's folder, which is foreign data: this module calls only an address of this
+machine, and accepts the answer only if it names that run.
 """
 
 import ipaddress
@@ -24,28 +24,28 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 
 LIMIT_S = 1.0
-"""Limit for connecting, and again for the answer."""
+"""Time limit for connecting, and another one for the answer."""
 
 MOST_BYTES = 4 * 2**20
 _PREFIX = "harness_"
 _WITH_BUCKETS = ("harness_latency_seconds_bucket", "harness_token_time_seconds_bucket")
 _UNUSED = ("idle", "iowait", "steal")
-"""Modes in which no program of this machine uses a core."""
+"""CPU modes in which no program of this machine uses a core."""
 
 
 class Stage(NamedTuple):
     name: str
     mean_s: float
     share: float
-    """The share of the time of all stages, in [0, 1]."""
+    """Share of the time of all stages, in [0, 1]."""
 
 
 Buckets = Mapping[float, float]
-"""Upper end of a bucket in seconds -> values at or below it, so far."""
+"""Upper end of a bucket in seconds -> number of values at or below it, so far."""
 
 
 class Totals(NamedTuple):
-    """Counts of a run since its phase began, and its present readings. Times are in seconds."""
+    """Counts of a run since the start of its phase, and its present readings. Times are in seconds."""
 
     latency: Buckets
     token_times: Mapping[str, Buckets]
@@ -57,7 +57,7 @@ class Totals(NamedTuple):
     """Node -> samples."""
     run_cpu_s: float | None
     busy_s: float | None
-    """Time of all cores that any program used."""
+    """CPU time of all programs, summed over the cores."""
     stolen_s: float | None
     waiting: float | None
     """Samples."""
@@ -78,7 +78,7 @@ class Snapshot(NamedTuple):
     phase: str
     """performance, accuracy or answers; empty before the first query."""
     progress: float
-    """Share of the planned samples that is answered."""
+    """Answered share of the planned samples."""
     completed: float
     """Queries; in Offline samples."""
     failed: float
@@ -95,7 +95,7 @@ class Snapshot(NamedTuple):
 
     @property
     def counts_samples(self) -> bool:
-        """A scenario that issues all samples at once is one query: its samples are counted, and it has no latency."""
+        """Whether the scenario issues all samples in one query; then samples are counted, and there is no latency."""
         return _all_at_once(self.scenario)
 
 
@@ -104,33 +104,33 @@ _Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 
 
 def snapshot(root: Path, path: str) -> Snapshot | str:
-    """The state of the run whose unfinished folder is at `path`, or why it is not known."""
+    """Returns the state of the run whose unfinished folder is at `path`, or why the state is unknown."""
     try:
         noted = within.read_file(root, f"{path}/{run_folder.ENDPOINT}").decode("ascii")
         endpoint = parse_endpoint(noted)
         host = _of_this_machine(endpoint.host)
     except FileNotFoundError:
         return (
-            "its folder names no metrics endpoint: the run has ended, or was made with --no-metrics"
+            "its folder has no metrics endpoint: the run has ended, or was made with --no-metrics"
         )
     except (OSError, HarnessError, ValueError) as e:
         return f"its {run_folder.ENDPOINT} cannot be used: {e}"
     try:
         text = _page(endpoint._replace(host=host))
     except OSError as e:
-        return f"nothing answers at {endpoint}: {e}: the run has ended, or died"
+        return f"no answer from {endpoint} ({e}): the run has ended, or died"
     try:
         samples = _samples(text)
         runs = {labels["run"] for labels, _ in samples.get("run_info", ())}
         if runs != {path.rpartition("/")[2].removesuffix(PARTIAL)}:
-            return f"another run answers at {endpoint}: this one has ended, or died"
+            return f"a different run answers at {endpoint}: this run has ended, or died"
         return _state(samples)
     except WRONG_CONTENT as e:
         return f"the answer from {endpoint} is not a page of metrics: {type(e).__name__}"
 
 
 def _of_this_machine(host: str) -> str:
-    """The address to call; a ValueError for one of another machine, so that no folder sends us there."""
+    """Returns the address to call. Raises a ValueError for an address of another machine."""
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         return "127.0.0.1" if address.version == 4 else "::1"
@@ -141,7 +141,7 @@ def _of_this_machine(host: str) -> str:
 
 
 def _page(endpoint: Endpoint) -> str:
-    """The metrics. The whole answer must come within LIMIT_S, whoever answers there."""
+    """Returns the page of metrics. The whole answer must arrive within LIMIT_S."""
     deadline_s = monotonic() + LIMIT_S
     answer = b""
     with socket.create_connection(endpoint, LIMIT_S) as connection:
@@ -173,7 +173,7 @@ def _samples(text: str) -> _Samples:
 
 
 def _state(samples: _Samples) -> Snapshot:
-    """The state of the last phase that has begun."""
+    """Returns the state of the latest phase."""
     phases = [labels["phase"] for labels, _ in samples.get("planned_samples", ())]
     phase = phases[-1] if phases else ""
     (about, _), *_ = samples["run_info"]
@@ -205,7 +205,7 @@ def _state(samples: _Samples) -> Snapshot:
 
 
 def _all_at_once(scenario: str) -> bool:
-    """scenario: foreign text."""
+    """Whether the scenario issues all samples at once. scenario: foreign text."""
     return scenario in SCENARIOS and scenario_named(scenario).all_at_once
 
 
@@ -257,7 +257,7 @@ def _percentiles(samples: _Samples, phase: str) -> Iterator[tuple[str, float]]:
 
 
 def _stages(totals: Totals) -> list[Stage]:
-    """Mean time of a sample in each stage."""
+    """Returns the mean time of a sample in each stage."""
     means = {name: total / count for name, (total, count) in totals.stages.items() if count}
     whole = sum(means.values())
     return [Stage(name, mean, mean / whole if whole else 0.0) for name, mean in means.items()]

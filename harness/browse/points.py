@@ -1,4 +1,4 @@
-"""Computes the points of a live page's charts: what a run did between two looks at its metrics. Pure."""
+"""Computes the points of a live page's charts from two or more looks at a run's metrics. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,19 +11,19 @@ from harness.run.supervisor.metrics.histogram import Histogram
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 LEAST = 100
-"""Latencies below which no p99 is drawn: the last looks are taken together until they have as many."""
+"""Least number of latencies for a p99: recent looks are combined until they have this number."""
 
 Series = Mapping[str, float]
 
 
 class Chart(NamedTuple):
-    """One chart of a live page. It is shown once a point has a value for it."""
+    """One chart of a live page. The page shows it as soon as a point has a value for it."""
 
     name: str
-    """The key of its values in a point."""
+    """Key of its values in a point."""
     title: str
     unit: str
-    """s for times, which are shown in ms or us where that is shorter."""
+    """s for times; the page shows short times in ms or us."""
     is_stacked: bool = False
 
 
@@ -41,7 +41,7 @@ CHARTS = (
 
 
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
-    """Returns what happened since the look before.
+    """Returns the values since the previous look.
 
     recent: the looks at one phase of one run, oldest first, the present one last.
     origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
@@ -68,7 +68,7 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
 
 
 def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
-    """Rates and means of the time between two looks."""
+    """Returns rates and means of the time between two looks."""
     seconds = max(now.at_s - before.at_s, 1e-3)
     one, two = before.totals, now.totals
 
@@ -112,9 +112,9 @@ def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
 
 
 def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
-    """Percentiles of the values since the latest look with LEAST values after it, else since the first.
+    """Returns percentiles of the values since the latest look that has LEAST values after it, else since the first.
 
-    A percentile that fewer values than its own share needs could hold is left out.
+    Omits percentiles that need more values, e.g. a p99 of fewer than 100.
     """
     now, begin = looks[-1], looks[0]
     if not now:
@@ -125,7 +125,7 @@ def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
             break
     ends = sorted(now)
     below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    between = Histogram(np.array(ends[:-1]))  # the last one is infinite
+    between = Histogram(np.array(ends[:-1]))  # the last end is infinite
     between.counts = np.diff(below, prepend=0.0).astype(np.int64)
     enough = {
         n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9
@@ -138,5 +138,5 @@ def _count(buckets: Buckets) -> float:
 
 
 def _known(series: Mapping[str, float | None]) -> Series:
-    """Four digits are more than a chart shows."""
+    """Returns the known values with four digits, more than a chart shows."""
     return {name: float(f"{v:.4g}") for name, v in series.items() if v is not None}

@@ -1,4 +1,4 @@
-"""Bounds how long a client may hold a connection of `browse`, and how many are open at once."""
+"""Limits how long a client may hold a connection of `browse`, and how many connections are open at once."""
 
 import asyncio
 from typing import Any, cast
@@ -6,18 +6,18 @@ from typing import Any, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 REQUEST_LIMIT_S = 5.0
-"""Limit for a whole request, from the opening of its connection or the answer before it on."""
+"""Time limit for a whole request, counted from the opening of its connection or from the answer before it."""
 
 ANSWER_LIMIT_S = 10.0
 LEAST_TAKEN_BYTES = 1 << 16
-"""A client that does not take so much of its answer in this time is closed, also one of a live page."""
+"""Closes the connection of a client that reads fewer bytes of its answer per ANSWER_LIMIT_S, also on a live page."""
 
 MOST_CONNECTIONS = 200
-"""Most open connections; one more closes the connection that has waited longest for its request."""
+"""Most open connections; a new one beyond it closes the connection that has waited longest for a request."""
 
 
 def bounded() -> type[asyncio.Protocol]:
-    """The protocol of one server, whose connections know of each other."""
+    """Returns the protocol of one server; its connections share the list of waiting connections."""
     waiting: dict[_Bounded, None] = {}
 
     class Protocol(_Bounded):
@@ -29,10 +29,10 @@ def bounded() -> type[asyncio.Protocol]:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's protocol, which waits for ever for the first request, and for the rest of one."""
+    """uvicorn's protocol with time limits. uvicorn itself waits for ever for a request, and for the rest of one."""
 
     waiting: "dict[_Bounded, None]"
-    """Connections without a whole request, the oldest first."""
+    """Connections that wait for a whole request, the oldest first."""
     _deadline: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
 
@@ -70,7 +70,7 @@ class _Bounded(H11Protocol):
             self._taking = None
 
     def _take(self, before: int) -> None:
-        """before: bytes of the answer that were held back ANSWER_LIMIT_S ago."""
+        """Hangs up if the client reads too slowly. before: unsent bytes of the answer ANSWER_LIMIT_S ago."""
         held = self.transport.get_write_buffer_size()
         if before - held < LEAST_TAKEN_BYTES:
             self.hang_up()
@@ -79,14 +79,14 @@ class _Bounded(H11Protocol):
 
     @property
     def _has_request(self) -> bool:
-        """A whole request is here, and its answer is not complete."""
+        """Whether a whole request has arrived and its answer is not complete."""
         cycle = cast(
             "RequestResponseCycle | None", self.cycle
         )  # there is none before the first request
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _wait(self) -> None:
-        """The time runs from the first call on, not from the last byte."""
+        """Starts the time limit; further calls do not extend it."""
         if self._deadline is None:
             self._deadline = self.loop.call_later(REQUEST_LIMIT_S, self._hang_up_unless_taking)
             self.waiting[self] = None
@@ -98,7 +98,7 @@ class _Bounded(H11Protocol):
             del self.waiting[self]
 
     def _hang_up_unless_taking(self) -> None:
-        """A client that is still reading a long answer sends no request."""
+        """Hangs up, unless the client is still reading a long answer and so cannot send a request."""
         self._stop_waiting()
         if self._taking is not None:
             self._wait()

@@ -1,4 +1,4 @@
-"""The state of the list of runs: filters, order, page and picked runs, as a query string holds them."""
+"""The state of the list of runs in a query string: filters, order, page and picked runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,7 +26,7 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
 """Name of an order -> the value that a run is ordered by; None comes last."""
 
 _LARGEST_FIRST = ("started", "throughput", "accuracy")
-"""Orders that begin with the largest value, where the direction is not chosen."""
+"""Orders that begin with the largest value by default."""
 
 CHOICES: Mapping[str, str] = {
     "scenario": "scenario",
@@ -35,15 +35,15 @@ CHOICES: Mapping[str, str] = {
     "verdict": "verdict",
     "machine": "host",
 }
-"""Filter that is a choice from a list -> the column of a row."""
+"""Filter that is a choice from a list -> its column of a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Each field is a parameter of the query string; empty: no such filter."""
+    """Each field is a parameter of the query string; an empty field filters nothing."""
 
     text: str = ""
-    """Words that the folder's name, model, backend, dataset or reasons must contain, in any case."""
+    """Words that must appear in the folder's name, model, backend, dataset or reasons, in upper or lower case."""
     scenario: str = ""
     backend: str = ""
     model: str = ""
@@ -54,17 +54,17 @@ class Selection:
     until: str = ""
     """Last day, ISO 8601, UTC."""
     inside: str = ""
-    """Not empty: also the runs that a study made."""
+    """If not empty, the list has the runs of studies, too."""
     sort: str = "started"
     turned: str = ""
-    """Not empty: the other direction of the order."""
+    """If not empty, the order is reversed."""
     page: int = 1
     run: tuple[str, ...] = ()
     """Paths of the picked runs."""
 
     @classmethod
     def of(cls, parameters: Iterable[tuple[str, str]]) -> "Selection":
-        """From a query string; unknown parameters and values that cannot be used are left out."""
+        """Reads a query string; skips unknown parameters and unusable values."""
         values: dict[str, Any] = {}
         picked: dict[str, None] = {}
         for name, text in parameters:
@@ -79,7 +79,7 @@ class Selection:
         return cls(**values, run=tuple(picked))
 
     def query(self, **changed: Any) -> str:
-        """The query string of this selection with some of it changed; without what is empty or usual."""
+        """Returns the query string of this selection with the changes; omits default values."""
         usual, pairs = Selection(), []
         new = replace(self, **changed)
         for one in fields(new):
@@ -90,12 +90,12 @@ class Selection:
         return f"?{urlencode(pairs, errors='surrogateescape')}" if pairs else "?"
 
     def sorted_by(self, name: str) -> str:
-        """The query string that sorts by `name`, and turns the order where it is the present one."""
+        """Returns the query string that sorts by `name`, or reverses the order if it is sorted by `name` already."""
         turned = "" if name != self.sort or self.turned else "1"
         return self.query(sort=name, turned=turned, page=1)
 
     def led_by(self, path: str) -> str:
-        """The query string with this picked run before the others."""
+        """Returns the query string with this picked run before the others."""
         return self.query(run=(path, *(other for other in self.run if other != path)))
 
     @property
@@ -121,7 +121,7 @@ class Selection:
         return all(word in where for word in words)
 
     def rows(self, entries: Iterable[Entry]) -> list[Row]:
-        """The runs that the filters keep, in order. entries: newest first."""
+        """Returns the runs that pass the filters, in order. entries: newest first."""
         rows = [
             entry.row
             for entry in entries
@@ -130,7 +130,7 @@ class Selection:
             and (self.inside or entry.inside is None)
             and self.keeps(entry.row)
         ]
-        if self.sort == "started":  # they are
+        if self.sort == "started":  # they are sorted already
             return rows if self.is_descending else rows[::-1]
         value = SORTS[self.sort]
         known = [row for row in rows if value(row) is not None]
@@ -142,5 +142,5 @@ _TEXTS = frozenset(one.name for one in fields(Selection)) - {"run", "page", "sor
 
 
 def choices(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Filter -> the values that the runs have."""
+    """Returns filter -> the values that occur in the runs."""
     return {name: sorted({row[column] or "-" for row in rows}) for name, column in CHOICES.items()}

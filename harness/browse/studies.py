@@ -1,4 +1,4 @@
-"""Reads the folders of verbs with many runs or measurements: a line for the list, and the table that the verb printed."""
+"""Reads the folders of verbs with many runs or measurements: a line for the list, and the verb's printed table."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
@@ -61,12 +61,12 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "bricks": lambda content, _: bricks_text.lines(content),
     "pitfalls": lambda content, _: chain.from_iterable(map(pitfalls.table, content["reports"])),
 }
-"""Verb -> the lines that it printed; `grid` has them on its page, `profile` in a file, and the runs of `repeats` are
-compared."""
+"""Verb -> the lines that it printed. `grid` has them on its page, `profile` in a file; runs of `repeats` are compared
+instead."""
 
 
 def read(root: Path, file: str) -> Mapping[str, Any]:
-    """The JSON object in a file below the root. Raises OSError or ConfigError."""
+    """Returns the JSON object in a file below the root. Raises OSError or ConfigError."""
     with reading(f"{file} is not a file of a run"):
         content = parse_json(within.read_file(root, file).decode())
     if not isinstance(content, dict):
@@ -79,7 +79,7 @@ def _content(root: Path, entry: Entry) -> Mapping[str, Any]:
 
 
 def text(root: Path, entry: Entry) -> str:
-    """The verb's table; empty where it has none, and a line that says why where it cannot be made."""
+    """Returns the verb's table, empty if it has none; if it cannot be made, a line with the reason."""
     lines = _TABLES.get(entry.study or "")
     try:
         if entry.study == "profile":
@@ -94,10 +94,10 @@ def text(root: Path, entry: Entry) -> str:
 
 
 def summary(root: Path, entry: Entry) -> tuple[str, str]:
-    """(workload, outcome) in a few words."""
+    """Returns (workload, outcome) in a few words."""
     try:
         content = _content(root, entry)
-        with reading(f"{entry.path} has another shape"):
+        with reading(f"{entry.path} has an unknown format"):
             return _SUMMARIES[entry.study or ""](content)
     except (OSError, HarnessError) as e:
         return "-", one_line(e)
@@ -125,7 +125,7 @@ def _grid(content: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _tune(content: Mapping[str, Any]) -> tuple[str, str]:
-    return _words(content), str(content["taken"] or "no plan was taken")
+    return _words(content), str(content["taken"] or "no plan was chosen")
 
 
 def _repeats(content: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Renders templates: every text from the folder is escaped, and shown without private names."""
+"""Renders templates: escapes every text from the folder, and hides private names."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,24 +28,24 @@ VIEWS = {
 
 
 def _shown(value: Any) -> Any:
-    """A value as a page shows it: our texts that are HTML already stay as they are."""
+    """Returns a value as a page shows it; leaves our own HTML unchanged."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(hide(value))
     return "-" if value is None else value
 
 
 def url(view: str, path: str, query: str = "") -> Markup:
-    """The address of the folder at `path` in a view, for an attribute."""
+    """Returns the URL of the folder at `path` in a view, for an attribute."""
     return escape(f"/{view}/{quote(path)}{query}")
 
 
 def _plain(path: str) -> Markup:
-    """The path itself, for the value of a field."""
+    """Returns the path with private names, for the value of a field."""
     return escape(path)
 
 
 def _html(text: str) -> Markup:
-    """HTML that results/pages made: its foreign texts are escaped already."""
+    """Returns HTML of results/pages, which has escaped foreign texts already."""
     return Markup(hide(text))  # noqa: S704
 
 
@@ -66,7 +66,9 @@ _ENVIRONMENT.filters |= {
     "seconds": lambda s: None if s is None else show_ns(s * 1e9),
     "rate": lambda rate: None if rate is None else show_rate(rate),
     "percent": show_percent,
-    "meaning": lambda code: CODES[code].meaning if code in CODES else "a code of another version",
+    "meaning": lambda code: (
+        CODES[code].meaning if code in CODES else "a code of a different version"
+    ),
     "moment": lambda text: text[:16].replace("T", " "),
     "unpartial": lambda path: path.removesuffix(PARTIAL),
 }
@@ -77,12 +79,12 @@ def render(template: str, **values: Any) -> str:
 
 
 def cells(table: Table) -> Sequence[Sequence[str]]:
-    """The rows of a table as texts in their units."""
+    """Returns the rows of a table as texts with units."""
     return shown_rows(table.columns, table.rows)
 
 
 def asset(name: str) -> bytes | None:
-    """One of our own files by its name in a URL; None for another name."""
+    """Returns the content of one of our own files, by its name in a URL; None for an unknown name."""
     path = _ASSETS.get(name)
     return path.read_bytes() if path is not None else None
 

@@ -34,15 +34,15 @@ MOST_UNFINISHED = 20
 
 MOST_LISTED = 100
 MOST_MACHINES = 6
-"""Machines side by side, where none was picked."""
+"""Machines shown side by side if no run is picked."""
 
 FILES: Mapping[str, str] = {
     digests.PAGE: "report with plots",
     **studies.PAGES,
     run_folder.RESULT: "",
     run_folder.ENVIRONMENT: "",
-    "host.csv": "the machine once a second",
-    "server.csv": "what servers reported",
+    "host.csv": "the machine, once per second",
+    "server.csv": "reports of the servers",
     "power.csv": "readings of the meters",
     run_folder.METRICS: "the last page for Prometheus",
     run_folder.ACCURACY_TEXT: "",
@@ -50,7 +50,7 @@ FILES: Mapping[str, str] = {
     "grid.csv": "",
     "SHA256SUMS": "",
 }
-"""File of a run or study that is served -> what it is. Only those without private names: docs/runs.md."""
+"""File of a run or study that browse serves -> its description. Only files without private names: docs/runs.md."""
 
 _HEAVY = threading.Lock()
 """Comparisons are computed one at a time: a run on this machine needs the cores."""
@@ -124,7 +124,7 @@ class Views:
         )
 
     def _run_before(self, entry: Entry) -> str | None:
-        """The run of the same workload on the same machine that started last before this one."""
+        """Returns the path of the previous run of the same workload on the same machine."""
         ours = entry.row
         if ours is None:
             return None
@@ -150,7 +150,7 @@ class Views:
         return [(name, about) for name, about in FILES.items() if name in names]
 
     def compare(self, selection: Selection) -> str:
-        """The first run picked is held against every other one."""
+        """Compares each of the other picked runs with the first."""
         runs, problems = [], []
         for path in selection.run:
             try:
@@ -226,7 +226,7 @@ class Views:
         draw: Callable[[Sequence[Row], Linked], Sequence[Article]],
         most: int,
     ) -> str:
-        """A page of articles. most: runs that are drawn, the newest ones; a browser is slow with more."""
+        """Returns a page of articles. most: number of newest runs to draw; a browser is slow with more."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         with reading("the numbers of these runs cannot be drawn"):
@@ -317,7 +317,7 @@ def _workload(row: Row) -> Selection:
 
 
 def _plots(articles: Sequence[Article]) -> dict[str, Any]:
-    """Values of the template for a page with plots; without plotly its tables are left."""
+    """Returns the template's values for a page with plots; without plotly, the page has only the tables."""
     try:
         script: str | None = pages.plotly_script()[1]
     except PluginUnavailable:
@@ -332,6 +332,6 @@ def _plots(articles: Sequence[Article]) -> dict[str, Any]:
 
 
 def _searches(running: Iterable[str]) -> list[str]:
-    """The folders in progress that hold a run in progress."""
+    """Returns the folders in progress that hold a run in progress."""
     folders = {str(up) for path in running for up in PurePosixPath(path).parents}
     return sorted(folder for folder in folders if folder.endswith(PARTIAL))

@@ -1,4 +1,4 @@
-"""Shows a run or a search in progress: its state once as a page, and every second as server-sent events."""
+"""Shows a run or a search in progress: first as a page, then every second as server-sent events."""
 
 import json
 import threading
@@ -21,28 +21,30 @@ from harness.errors import HarnessError
 
 PERIOD_S = 1.0
 PATIENCE = 5
-"""Unanswered looks in a row after which a run counts as ended: a busy endpoint may miss one."""
+"""Number of unanswered looks in a row after which a run counts as ended; a busy endpoint may miss one."""
 
 SEARCH_PATIENCE = 60
-"""PATIENCE for a search, whose runs load their models one after the other."""
+"""Number of unanswered looks for a search; it is larger because each run of a search loads its model first."""
 
 MOST_POINTS = 3600
 MOST_LOOKS = 60
 MOST_WATCHED = 32
-"""Folders whose points are kept; one more replaces the folder that was looked at longest ago."""
+"""Most folders with stored points; a new one replaces the folder that was looked at longest ago."""
 
-BETWEEN_RUNS = "no run of it is in progress: the next one is loading, or the search was stopped"
+BETWEEN_RUNS = (
+    "no run of this search is in progress: the next one is loading, or the search was stopped"
+)
 
 
 class Past:
-    """Looks at one folder. The pages of all clients show the same points."""
+    """The looks at one folder so far. The pages of all clients show the same points."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.looked_s = 0.0
         self.state: Snapshot | None = None
         self.run = ""
-        """The folder of the run that was seen last."""
+        """The folder of the latest run."""
         self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
         self.count = 0
         """Points so far, dropped ones included."""
@@ -63,7 +65,7 @@ class Past:
             self.count += 1
 
     def since(self, count: int) -> list[Mapping[str, Any]]:
-        """The points behind the first `count`."""
+        """Returns the points after the first `count`."""
         with self.lock:
             new = min(self.count - count, len(self.points))
             return list(self.points)[len(self.points) - new :]
@@ -89,7 +91,7 @@ class Watching:
         self._lock = threading.Lock()
 
     def page(self, path: str) -> str:
-        """The state now; for a run or search that has ended, where it is. Raises Missing."""
+        """Returns the present state as a page; if the run or search has ended, a link to it. Raises Missing."""
         self.check(path, may_have_ended=True)
         past, problem = self._look(path)
         is_running = not problem or problem == BETWEEN_RUNS
@@ -104,14 +106,14 @@ class Watching:
         )
 
     def check(self, path: str, *, may_have_ended: bool = False) -> None:
-        """Raises Missing where the folder holds no run and no search."""
+        """Raises Missing if the folder holds neither a run nor a search."""
         entries = self._index.entries()
         has_ended = may_have_ended and path.removesuffix(PARTIAL) in entries
         if path not in entries and not has_ended and not self._runs_inside(path):
             raise Missing(path)
 
     async def events(self, path: str) -> AsyncIterator[str]:
-        """`state` and `done` events with HTML, `points` events with JSON, then one `end` event."""
+        """Yields `state` and `done` events with HTML and `points` events with JSON, then one `end` event."""
         missed = sent = 0
         done = ""
         patience = SEARCH_PATIENCE if await run_in_threadpool(self._is_search, path) else PATIENCE
@@ -156,7 +158,7 @@ class Watching:
     def _past(self, path: str) -> Past:
         with self._lock:
             past = self._pasts.pop(path, None) or Past()
-            self._pasts[path] = past  # the last of the dict: looked at last
+            self._pasts[path] = past  # the folder looked at last is the last key
             while len(self._pasts) > MOST_WATCHED:
                 del self._pasts[next(iter(self._pasts))]
             return past
@@ -168,7 +170,7 @@ class Watching:
         return bool(self._runs_inside(path)) or (entry is not None and entry.study is not None)
 
     def _runs_inside(self, path: str) -> list[Entry]:
-        """The runs in progress below a folder in progress, the newest first."""
+        """Returns the runs in progress below a folder in progress, the newest first."""
         if not path.endswith(PARTIAL):
             return []
         entries = self._index.entries().values()
@@ -199,7 +201,7 @@ class Watching:
         )
 
     def _done(self, path: str) -> str:
-        """The runs of a search that have ended, the first one first."""
+        """Renders the finished runs of a search, the oldest first."""
         entries = self._index.entries().values()
         inside = [e for e in entries if e.path.startswith(f"{path}/") and not e.notes_endpoint]
         return render("done.html", done=[e.row for e in inside if e.row is not None][::-1])

@@ -1,4 +1,4 @@
-"""Opens files below a folder that others may have written: no links, no devices, no endless files."""
+"""Opens files below a folder that others may have written: refuses links, devices and endless files."""
 
 import os
 import stat
@@ -12,16 +12,16 @@ MOST_BYTES = 32 * 2**20
 """Size of the largest file that is read into memory."""
 
 MOST_FILES = 5_000
-"""Most entries of a run's folder that are looked at; a run has some thirty, a study the entries of all its runs."""
+"""Most entries in a run's folder; a run has some thirty entries, a study has the entries of all its runs."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not wait
 
 
 def open_file(root: Path, relative: str) -> BinaryIO:
-    """The regular file at `relative` below `root`; no part of the way may be a link.
+    """Opens the regular file at `relative` below `root`; no part of the path may be a link.
 
-    Raises OSError where there is none, and ConfigError for a path that leads elsewhere.
+    Raises OSError if there is no such file, and ConfigError if the path leads elsewhere.
     """
     *parents, name = _parts(relative)
     at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the root itself is the user's choice
@@ -40,7 +40,7 @@ def open_file(root: Path, relative: str) -> BinaryIO:
 
 
 def read_file(root: Path, relative: str) -> bytes:
-    """The content of `open_file`; a ConfigError where it has more than MOST_BYTES."""
+    """Returns the content of `open_file`. Raises a ConfigError if it has more than MOST_BYTES."""
     with open_file(root, relative) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -56,8 +56,9 @@ def _parts(relative: str) -> list[str]:
 
 
 def check_folder(root: Path, relative: str) -> Path:
-    """The folder at `relative`, which may be read by its path: a ConfigError where it or anything in it is
-    a link or neither a file nor a folder.
+    """Returns the folder at `relative`, which is then safe to read by its path.
+
+    Raises a ConfigError if the folder or an entry in it is a link, or neither a file nor a folder.
     """
     folder = root
     for part in _parts(relative):
@@ -66,14 +67,14 @@ def check_folder(root: Path, relative: str) -> Path:
             raise ConfigError(f"{relative} is not a folder")
     for number, (name, mode) in enumerate(_entries(folder)):
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise ConfigError(f"{relative}/{name} is a link or no regular file: it is not read")
+            raise ConfigError(f"{relative}/{name} is not read: it is a link, or not a regular file")
         if number >= MOST_FILES:
             raise ConfigError(f"{relative} has more than {MOST_FILES:,} entries: is this a run?")
     return folder
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, int]]:
-    """(path, mode) of everything below the folder; links are not followed."""
+    """Yields (path, mode) of every entry below the folder; does not follow links."""
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:

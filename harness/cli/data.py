@@ -1,4 +1,4 @@
-"""The verbs that make no run: list names, check a dataset, write arrivals, copy the dashboards."""
+"""The verbs that measure nothing: list names, check a dataset, write arrivals, copy the dashboards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def list_names(arguments: list[str]) -> int:
     parser.text(
         "--nodes",
         "NODES",
-        "list the nodes of these addresses, or of a Ray cluster: machine, versions, models",
+        "list the nodes at these addresses, or of a Ray cluster: machine, versions, models",
     )
     nodes = parser.parse_args(arguments).nodes
     if nodes is not None:
@@ -40,14 +40,14 @@ def list_names(arguments: list[str]) -> int:
             state = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
             lines.append(f"  {name:<18}{entry.about}{state}")
     lines += ["meters", *_meters()]
-    lines += ["benchmarks, of the verb machine"]
+    lines += ["benchmarks of `machine`"]
     lines += [f"  {name:<18}{entry.about}" for name, entry in registry.rows("benchmark")]
     lines.append("models")
     for name in named_models():
         manifest = load_model(name).manifest
         lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
     lines += [
-        "presets, for --config",
+        "presets for --config",
         *(f"  {name:<18}{about}" for name, about in presets().items()),
     ]
     show("\n".join(lines))
@@ -66,7 +66,7 @@ def _meters() -> Iterator[str]:
 def check(arguments: list[str]) -> int:
     parser = Parser(
         "data check",
-        "Read a dataset before a long run: its labels, its digest, and every sample decoded. Exit "
+        "Check a dataset before a long run: read its labels, compute its digest, and decode every sample. Exit "
         "status 4 if a sample cannot be used.",
         "DATASET [options]",
     )
@@ -107,7 +107,7 @@ def _arrivals_parser() -> Parser:
 
     parser = Parser(
         "arrivals",
-        "Write a schedule of arrivals, to be replayed with --scenario server --arrivals FILE.",
+        "Write a schedule of arrivals, to replay with --scenario server --arrivals FILE.",
         "KIND --rate QPS[,QPS...] --out FILE [options]",
         notes="kinds:\n" + "\n".join(f"  {name:<10}{k.about}" for name, k in KINDS.items()),
     )
@@ -119,7 +119,7 @@ def _arrivals_parser() -> Parser:
         "CV",
         "gamma: coefficient of variation of the gaps (standard deviation divided by mean)",
     )
-    parser.text("--seed", "N", "seed of the random gaps (default: the MLPerf round's)")
+    parser.text("--seed", "N", "seed of the random gaps (default: the seed of the MLPerf round)")
     parser.text("--out", "FILE", "file to write, which must not exist yet", required=True)
     return parser
 
@@ -127,8 +127,7 @@ def _arrivals_parser() -> Parser:
 def dashboards(arguments: list[str]) -> int:
     parser = Parser(
         "dashboards",
-        "Write the Grafana dashboard, and the rules and configuration of Prometheus and Grafana, into a "
-        "new folder.",
+        "Write the Grafana dashboard, the rules of Prometheus, and a configuration of both, into a new folder.",
         "--out DIR",
     )
     parser.text("--out", "DIR", "folder to write, which must not exist yet", required=True)

@@ -19,14 +19,14 @@ from harness.explain.machine.options import MachineOptions
 from harness.explain.profile.options import ProfileOptions
 
 _ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape", "input_range")
-"""Options of `advise` that are parsed as the same options of a run."""
+"""Options of `advise` that are parsed like the same options of a run."""
 
 
 def profile(arguments: list[str]) -> int:
     parser = run_parser(
         "profile",
         "Show where the time of a query goes, from LoadGen down to the kernels: one run of the "
-        "harness, then calls of the model with and without a profiler. Leaves tables, a trace and a "
+        "harness, then calls of the model with and without a profiler. Writes tables, a trace and a "
         "page with a flame view and a roofline.",
         ("[options]", "--from DIR [options]"),
         (ProfileOptions, RunConfig),
@@ -41,7 +41,7 @@ def profile(arguments: list[str]) -> int:
 
 
 def _unused_beside_from(texts: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
-    """The problem with options in `texts` that --from would ignore. shown: keys that it takes."""
+    """Yields the problem of options in `texts` that --from would ignore. shown: keys that --from takes."""
     others = [flag_name(key) for key in texts if key not in ("from", *shown)]
     if "from" in texts and others:
         yield f"--from reads a folder and runs nothing: drop {', '.join(others)}"
@@ -55,12 +55,11 @@ def advise(arguments: list[str]) -> int:
 
 
 def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, Any]]:
-    """(options of `advise`, the options that a run has, too, as fields of RunConfig)."""
+    """Returns (options of `advise`, its options that a run also has, as fields of RunConfig)."""
     parser = Parser(
         "advise",
-        "Find settings of ONNX Runtime under which a model is faster: measure its layers alone, "
-        "predict what each setting would give, then time the settings against today's. "
-        "docs/advise.md explains the answers.",
+        "Find settings of ONNX Runtime that make a model faster: measure each layer alone, predict the gain of "
+        "each setting, then time the settings against the present ones. docs/advise.md explains the answers.",
         "--model MODEL [options]",
         "--from DIR [options]",
     )
@@ -101,11 +100,11 @@ def bricks(arguments: list[str]) -> int:
 
 
 def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
-    """(models, options). Raises one ConfigError with every problem."""
+    """Returns (models, options). Raises one ConfigError with every problem."""
     parser = Parser(
         "bricks",
-        "Cut models into short sequences of layers (bricks), time each different brick once, without "
-        "the weights of the models, and sum the times per model.",
+        "Cut models into short sequences of layers (bricks), time each distinct brick once, without the weights "
+        "of the models, and sum the times per model.",
         "MODEL... [options]",
         "--from DIR [--json]",
     )
@@ -127,7 +126,7 @@ def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
 
 def _brick_problems(texts: Mapping[str, object], models: Sequence[str]) -> Iterator[str]:
     if "from" in texts and models:
-        yield "--from prints the tables of a folder: name no models beside it"
+        yield "--from prints the tables of a folder: drop the models"
     yield from _unused_beside_from(texts, ("json",))
     if "publish_order" in texts and "publish" not in texts:
         yield "--publish-order needs --publish DIR: add it, or drop --publish-order"
@@ -145,11 +144,11 @@ def cold(arguments: list[str]) -> int:
 
 
 def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]:
-    """(options of `cold`, the options that a run has, too, as fields of RunConfig)."""
+    """Returns (options of `cold`, its options that a run also has, as fields of RunConfig)."""
     parser = Parser(
         "cold",
-        "Show what the first answer of a fresh process costs, and where that time goes: reading the model, "
-        "loading it, its input, its first run. docs/cold.md explains the tables.",
+        "Show how long the first answer of a fresh process takes, and where the time goes: reading the model, "
+        "loading it, preparing its input, its first run. docs/cold.md explains the tables.",
         "MODEL [options]",
         "--from DIR [--json]",
     )
@@ -168,7 +167,7 @@ def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]
 def _cold_problems(texts: Mapping[str, object]) -> Iterator[str]:
     if "from" in texts:
         if "model" in texts:
-            yield "--from prints the tables of a folder: name no model beside it"
+            yield "--from prints the tables of a folder: drop the model"
         yield from _unused_beside_from(
             {k: v for k, v in texts.items() if k != "model"}, ("json", "quiet")
         )
@@ -179,16 +178,16 @@ def _cold_problems(texts: Mapping[str, object]) -> Iterator[str]:
 def pitfalls(arguments: list[str]) -> int:
     parser = Parser(
         "pitfalls",
-        "Show which mistakes in preparing the input cost accuracy: each change of a declared step, of "
-        "the precision and of the backend, alone, against the model as declared. Without --model and "
-        "--dataset: the embedded digits, and scikit-learn's two photographs.",
+        "Show which mistakes in preparing the input cost accuracy: change one declared step, the precision or the "
+        "backend at a time, and compare with the model as declared. Without --model and --dataset: the embedded "
+        "digits, and scikit-learn's two photographs.",
         "[options]",
     )
     parser.text("--model", "MODEL", "default: digits, or an image model that is present")
-    parser.text("--dataset", "NAME", "default: the manifest's")
+    parser.text("--dataset", "NAME", "default: the manifest's dataset")
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
     parser.text("--backend", "NAME", "default ort; null compares the inputs only")
-    parser.text("--hook", "FILE", "Python file with the manifest's hook; its code is run")
+    parser.text("--hook", "FILE", "Python file with the manifest's hook; its code runs")
     parser.text("--samples", "N", "use at most N samples (default 500)", type=int, default=500)
     parser.text("--out", "DIR", "folder for pitfalls.json and the page pitfalls.html")
     values = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
@@ -205,9 +204,9 @@ def pitfalls(arguments: list[str]) -> int:
 def machine(arguments: list[str]) -> int:
     parser = Parser(
         "machine",
-        "Measure what this machine can do and what moving data costs: peaks of matrix products by "
-        "library and precision, copies, transports. Writes a database of machines, tables and a page "
-        "with plots. docs/machine.md explains the numbers.",
+        "Measure the speed of this machine and the cost of moving data: peaks of matrix products by library and "
+        "precision, copies, transports. Writes a database of machines, tables and a page with plots. "
+        "docs/machine.md explains the numbers.",
         "[options]",
         "--from DIR [--json]",
         "FOLDER FOLDER [--json]",
@@ -221,7 +220,7 @@ def machine(arguments: list[str]) -> int:
     problems += _unused_beside_from(texts, ("json", "quiet"))
     problems += _side_problems(texts, sides)
     if "thorough" in texts and "within" in texts:
-        problems.append("--thorough leaves nothing out, --within does: drop one")
+        problems.append("--thorough measures every point, --within may skip some: drop one")
     refuse(problems)
     options = MachineOptions(**expanded(values))
     from harness.explain.machine import job
@@ -233,6 +232,6 @@ def machine(arguments: list[str]) -> int:
 
 def _side_problems(texts: Mapping[str, object], sides: Sequence[str]) -> Iterator[str]:
     if len(sides) == 1:
-        yield f"machine compares two folders or more: --from {sides[0]} shows one"
+        yield f"machine compares two or more folders: --from {sides[0]} shows one"
     if sides and (others := [flag_name(key) for key in texts if key not in ("json", "quiet")]):
-        yield f"folders are compared and nothing is measured: drop {', '.join(others)}"
+        yield f"a comparison of folders measures nothing: drop {', '.join(others)}"

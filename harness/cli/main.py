@@ -1,7 +1,7 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The entry of the program: finds the verb, calls it, and turns its errors into lines and an exit status.
+"""The entry point of the program: finds the verb, calls it, and turns its errors into lines and an exit status.
 
-No module is imported before it is needed: `--help` takes 0.3 s at most.
+Imports modules only when they are needed: `--help` takes 0.3 s at most.
 """
 
 import errno
@@ -20,7 +20,7 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 
 ABOUT = """\
 mlperf-harness measures how fast and how accurately a model answers under load. MLPerf LoadGen
-decides when each query arrives; the run leaves a folder to be repeated, compared and checked."""
+decides when each query arrives. The run writes a folder, to repeat, compare and check the run."""
 EXAMPLES = """\
 examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate
@@ -36,11 +36,11 @@ _URLS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", 
 """Variables whose URLs may hold a password."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Errors of a file system that takes no more; any write of any verb can raise them."""
+"""Errors of a file system that is full or read-only; any write of any verb can raise them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status. A HarnessError and a full disk are caught; every other error is a bug of ours."""
+    """Returns the exit status. Catches a HarnessError and a full disk; any other error is a bug of ours."""
     if "_ARGCOMPLETE" in os.environ:
         from harness.cli.start.completion import complete
 
@@ -58,20 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if e.errno not in _FULL:
             raise
         say(
-            f"{e.filename or 'a file'} cannot be written: {e.strerror}: make room there, or write elsewhere"
+            f"{e.filename or 'a file'} cannot be written: {e.strerror}: free space there, or write elsewhere"
         )
         return RunInvalid.exit_status
     except KeyboardInterrupt as e:  # before the run took the signals over
         return _stopped(e)
     except RuntimeError as e:
-        # Until Python 3.12 a descriptor's __set_name__ wraps what it raises, also while modules are imported.
+        # Before Python 3.12, an error in a descriptor's __set_name__ is wrapped, also while modules are imported.
         if isinstance(e.__cause__, KeyboardInterrupt):
             return _stopped(e.__cause__)
         raise
 
 
 def _call(typed: Sequence[str]) -> int:
-    """Calls the verb, or shows a page of help."""
+    """Calls the verb, or prints a help page."""
     if page := verbs.options_page(typed):
         show(page.strip("\n"))
         return 0
@@ -84,7 +84,7 @@ def _call(typed: Sequence[str]) -> int:
 
 
 def _with_sources(problems: str, typed: Sequence[str]) -> str:
-    """Each problem with the file of --config that set the options it names."""
+    """Appends to each problem the --config file that set its options."""
     if not any(word.startswith("--config") for word in typed):
         return problems
     from harness.cli.run_options import with_sources
@@ -99,7 +99,7 @@ def _stopped(e: KeyboardInterrupt) -> int:
 
 
 def _front_page() -> str:
-    """The help without a verb: what the program is, examples, and every verb."""
+    """Returns the help page without a verb: what the program is, examples, and every verb."""
     return (
         f"{ABOUT}\n\nusage: {program()} [run] --scenario NAME [options]\n"
         f"       {program()} VERB [options]\n\n{EXAMPLES.format(program=program())}\n"
@@ -109,8 +109,9 @@ def _front_page() -> str:
 
 
 def _fill_standard_streams() -> None:
-    """Opens /dev/null in place of a closed stream: the next file would get its number and our output.
-    Characters that stdout cannot encode are printed as escapes, as those on stderr are.
+    """Opens /dev/null in place of a closed stream; otherwise the next file would get its number and our output.
+
+    Makes stdout print characters that it cannot encode as escapes, like stderr.
     """
     for number in (0, 1, 2):
         try:

@@ -1,4 +1,4 @@
-"""Starts a verb that makes several runs, once nothing in its configuration speaks against it."""
+"""Starts a verb that makes several runs, if its configuration has no problems."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -10,7 +10,7 @@ from harness.errors import refuse
 T = TypeVar("T")
 
 _REPLAYING = ("run", "peak", "profile")
-"""Verbs that can offer the arrivals of a file or a closed loop; the others set a Poisson rate."""
+"""Verbs that can issue the arrivals of a file or a closed loop; the others use a Poisson rate."""
 
 _SHARING = ("run", "peak", "sweep")
 """Verbs whose load several hosts can share."""
@@ -24,7 +24,7 @@ def execute(
 ) -> int:
     """Returns the exit status of the job. Raises one ConfigError with every problem.
 
-    problems: of the configuration together with the verb's own options.
+    problems: yields the problems of the configuration together with the verb's own options.
     job: called as job(config, own options, function that measures one run, as_json=, quiet=).
     """
     from harness.cluster import job as one_run
@@ -38,9 +38,9 @@ def _problems(verb: str, config: RunConfig) -> Iterator[str]:
     from harness.run.supervisor import ptdaemon_session
 
     if config.load_hosts is not None and verb not in _SHARING:
-        yield f"{verb} asks from one process: drop --load-hosts"
+        yield f"{verb} generates its load in one process: drop --load-hosts"
     replays = config.arrivals is not None or config.concurrency is not None
     if replays and verb not in _REPLAYING:
-        yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
+        yield f"{verb} uses Poisson arrivals: drop --arrivals and --concurrency"
     if ptdaemon_session.is_requested(config):
         yield f"--meter {NAME} measures one run: drop it"

@@ -1,8 +1,9 @@
-"""Parses the words of a verb: an argparse parser whose help is readable and whose errors say what to do next.
+"""Parses the words of a verb with argparse. Its help is readable, and its errors say what to do next.
 
 Every verb builds one `Parser`. Options that a file can hold, too, come from a schema
-(harness/core/config/options.py) by `add_options`; the others by `add_argument`. `--help` has the basic
-options, `--help-all` the expert ones, too; a group with expert options gives its basic ones to one list.
+(harness/core/config/options.py) by `add_options`; the others by `add_argument`. `--help` prints the basic
+options, `--help-all` also the expert ones. The short page lists the basic options of groups with expert
+options under one title.
 """
 
 import argparse
@@ -26,11 +27,11 @@ _ARGPARSE_MESSAGES = {
     r"ignored explicit argument (.*)": r" takes no value: drop \1",
     r"invalid int value: (.*)": r": \1 is not a whole number",
 }
-"""argparse's message about a value -> the text that replaces it after the argument's name."""
+"""Regular expression for argparse's message about a value -> the text that replaces it after the argument's name."""
 
 
 BASIC = "basic options"
-"""Title of the list of basic options on the short page."""
+"""Title of the basic options on the short page, if their group has expert options."""
 
 
 class Built(Exception):
@@ -45,7 +46,7 @@ _is_building = False
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Verbs that are called inside build their parser and go no further: it comes out as `Built`."""
+    """Makes each verb that is called inside raise `Built` with its parser instead of parsing."""
     global _is_building  # noqa: PLW0603 - a process has one command line
     _is_building = True
     try:
@@ -79,7 +80,7 @@ class Parser(argparse.ArgumentParser):
     """Raises a ConfigError with one line for each wrong argument; the exit status is 2."""
 
     def __init__(self, verb: str, about: str, *usages: str, notes: str = "") -> None:
-        """verb: empty for the page of the whole program. usages: the words after the verb, one form each.
+        """verb: empty for the page of the whole program. usages: one form of the words after the verb each.
 
         notes: printed between the usage and the options, e.g. examples.
         """
@@ -105,18 +106,18 @@ class Parser(argparse.ArgumentParser):
         self._help_all = self.add_argument(
             "--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS
         )
-        # -3s is a (wrong) value, not an unknown option: as argparse itself has it from Python 3.14.
+        # -3s is a (wrong) value, not an unknown option. argparse does the same from Python 3.14 on.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
-        """Add an argument or option whose value is text; None by default."""
+        """Adds an argument or option whose value is text; its default is None."""
         self.add_argument(name, metavar=metavar, help=about, **more)
 
     def flag(self, name: str, about: str) -> None:
         self.add_argument(name, action="store_true", help=about)
 
     def set_helps(self, texts: Mapping[str, str | None]) -> None:
-        """Replaces help texts, by key of the option; None hides an option that the verb refuses."""
+        """Replaces help texts by option key; None hides an option that the verb refuses."""
         for action in self._actions:
             if action.dest in texts:
                 action.help = texts[action.dest] or argparse.SUPPRESS
@@ -125,7 +126,7 @@ class Parser(argparse.ArgumentParser):
         return flag in self._option_string_actions
 
     def add_option(self, group: argparse._ArgumentGroup, field: "dataclasses.Field[Any]") -> None:
-        """Add an option to one of this parser's groups. field: of a schema (core/config/options.py)."""
+        """Adds an option to a group of this parser. field: a field of a schema (core/config/options.py)."""
         meta, key = field.metadata, option_key(field)
         self.fields[key] = field
         kind: dict[str, Any] = {"action": "store_true"}
@@ -139,9 +140,7 @@ class Parser(argparse.ArgumentParser):
             self._help_all.help = "print the expert options, too"
 
     def format_help(self) -> str:
-        """The page: what the verb does, usage, notes, basic options by group, general options, and how
-        to see the expert ones.
-        """
+        """Returns the short page: what the verb does, usage, notes, basic and general options, how to see the rest."""
         shown: dict[str, list[argparse.Action]] = {}
         for title, actions in self._groups():
             basic = [action for action in actions if action not in self._expert]
@@ -149,23 +148,23 @@ class Parser(argparse.ArgumentParser):
         return self._page(shown, self._more())
 
     def format_full_help(self) -> str:
-        """The page with all options."""
+        """Returns the page with all options."""
         return self._page(dict(self._groups()), "")
 
     def groups(self) -> Mapping[str, str]:
-        """Name of a group, as `help GROUP` takes it -> the group's part of the page."""
+        """Returns each group's part of the page, by its name in `help GROUP`."""
         return {
             _group_name(title): self._section(title, actions) for title, actions in self._groups()
         }
 
     def option_groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """(title, actions) of each group of options that a file may hold, without the hidden ones."""
+        """Yields (title, actions) of each group, with only the visible options that a file may hold."""
         for title, actions in self._groups():
             if in_files := [action for action in actions if action.dest in self.fields]:
                 yield title, in_files
 
     def _groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
-        """(title, actions that are not hidden) of each group that has any, the general one last."""
+        """Yields (title, visible actions) of each group that has any, the general group last."""
         for group in sorted(self._action_groups, key=lambda group: group is self._optionals):
             actions = group._group_actions  # noqa: SLF001 - argparse offers no other way
             if shown := [a for a in actions if a.help is not argparse.SUPPRESS]:
@@ -186,7 +185,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _more(self) -> str:
-        """How many options the short page leaves out, and how to see them; "" where it has all."""
+        """Returns how many options the short page omits, and how to see them; "" if it has all."""
         names, hidden = [], 0
         for title, actions in self._groups():
             if expert := self._expert.intersection(actions):
@@ -228,7 +227,7 @@ class Parser(argparse.ArgumentParser):
         return f"{name} is missing: {help_text or 'see --help'}"
 
     def _in_our_words(self, name: str, message: str) -> str:
-        """name: an option or positional argument. message: argparse's complaint about its value."""
+        """Rewords argparse's message about a value. name: an option or positional argument."""
         if message == "expected one argument":
             return f"{name} needs a value: {name} {self._option_string_actions[name].metavar}"
         for theirs, ours in _ARGPARSE_MESSAGES.items():
@@ -238,17 +237,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def _group_name(title: str) -> str:
-    """The first word: `instances` for `instances and batches`."""
+    """Returns the first word: `instances` for `instances and batches`."""
     return re.split("[ ,]", title.lower())[0]
 
 
 def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """(text by key of the options on the command line, problems). A flag is True.
+    """Returns (text by key of the options on the command line, problems). A flag is True.
 
-    Unlike `parse_args`, an unknown option is a problem and no error, so that the caller can report it
-    together with its own.
+    Unlike `parse_args`, it returns an unknown option as a problem, which the caller can report with others.
     """
     options, problems = _parsed(parser, arguments)
     texts = {key: value for key, value in vars(options).items() if value not in (None, False)}
@@ -258,7 +256,7 @@ def read_options(
 def _parsed(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None
 ) -> tuple[argparse.Namespace, list[str]]:
-    """(values, problems with the words that the parser does not know)."""
+    """Returns (values, problems with the words that the parser does not know)."""
     if _is_building and isinstance(parser, Parser):
         raise Built(parser)
     options, unknown = parser.parse_known_args(arguments)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _RUN = "the folder of a run, e.g. results/latest"
 
 _ROUNDS = 5
-"""Runs of each configuration in turns. The interval of five a side reaches 1.5 standard deviations each way."""
+"""Runs of each configuration in turns. With five per side, the interval is ± 1.5 standard deviations wide."""
 
 _MOST_ROUNDS = 1000
 
@@ -30,7 +30,7 @@ def compare(arguments: list[str]) -> int:
         "compare",
         "Compare finished runs: how each number changed, and whether the change is more than noise. A "
         "side is a run's folder, or several runs of one configuration: the folder of --repeats, a,b,c, "
-        "or a pattern. Every further side is compared with the first one.",
+        "or a pattern. Each of the other sides is compared with the first.",
         "SIDE SIDE... [options]",
     )
     parser.text(
@@ -67,20 +67,20 @@ def _add_gate(parser: Parser) -> None:
         "--fail-on",
         "LIMIT",
         "exit with status 6 if a number got worse by more than the limit, e.g. p99:+5% or "
-        "throughput:-3%, or if nothing is decided: undecided (repeatable)",
+        "throughput:-3%; `undecided`: exit with status 6 if nothing is decided (repeatable)",
         action="append",
         default=[],
     )
     parser.text(
         "--noise",
         "PERCENT",
-        "difference between runs of one configuration that is noise (default: as the runs show it; one run "
-        "a side shows none)",
+        "difference between runs of one configuration that counts as noise (default: measured from the runs, "
+        "which needs several per side)",
     )
     parser.flag(
         "--optimised",
-        "the other sides are the first one made faster: model file, precision and largest batch may differ, and "
-        "the accuracy of both, which must be known, is what was paid",
+        "the other sides are optimised versions of the first: model file, precision and largest batch may "
+        "differ; the accuracy of both sides must be known, and its change is the price",
     )
 
 
@@ -89,7 +89,7 @@ class _Gate(NamedTuple):
 
     limits: "Sequence[Limit]"
     noise: float | None
-    """Share."""
+    """A share, e.g. 0.05."""
     optimised: bool
 
 
@@ -120,7 +120,7 @@ def _compared(
     *,
     as_json: bool,
 ) -> int:
-    """Prints how each further side differs from the first; returns the exit status."""
+    """Prints how each of the other sides differs from the first; returns the exit status."""
     from harness.results.compare import limits as compare_limits
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compare_two
@@ -148,22 +148,22 @@ def _compared(
 def rerun(arguments: list[str]) -> int:
     parser = Parser(
         "rerun",
-        "Run the configuration of a finished run again on this machine, and compare the two runs. Of several "
-        "runs, run their configurations again in turns, and compare these new runs.",
+        "Run the configuration of a finished run again on this machine, and compare the two runs. With several "
+        "runs, run their configurations again in turns, and compare the new runs.",
         "RUN... [options]",
     )
     parser.text("runs", "RUN", _RUN, nargs="+")
     parser.text(
         "--repeats",
         "N",
-        f"runs of each configuration, in turns (default {_ROUNDS} of several, 1 of one RUN)",
+        f"runs of each configuration, in turns (default {_ROUNDS} for several RUNs, 1 for one)",
     )
     parser.text(
         "--out",
         "DIR",
-        "result folder (default RUN-rerun, of several RUN-turns; of a run in a study, beside the study)",
+        "result folder (default RUN-rerun, for several RUN-turns; for a run in a study, next to the study)",
     )
-    add_trust(parser, "code that the run names, so that it may run")
+    add_trust(parser, "code in the run's configuration that may run")
     _add_gate(parser)
     parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
@@ -181,7 +181,7 @@ def rerun(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else _new_folder(runs[0], "rerun")
     status = execute(replace(configs[0], out=out), quiet=options.quiet)
     if not out.is_dir():
-        return status  # the run was stopped or died, and said so
+        return status  # the run was stopped or died, and has printed it
     show("")
     return _compared([str(runs[0]), str(out)], gate, [None, None], as_json=False)
 
@@ -208,7 +208,7 @@ def _config_again(run: Path, named: str) -> "RunConfig":
 def _announce(
     runs: Sequence[str], configs: "Sequence[RunConfig]", trusted: Sequence[str], *, quiet: bool
 ) -> None:
-    """Refuses code that the user does not name, and says which runs."""
+    """Refuses code that the user does not name, and announces the code that will run."""
     from harness.core.config import code
 
     named = {run: code.values_of(config) for run, config in zip(runs, configs, strict=True)}
@@ -225,7 +225,7 @@ def _in_turns(
     options: argparse.Namespace,
     gate: _Gate,
 ) -> int:
-    """Compares new runs of several configurations; of one, the new runs with the finished one."""
+    """Makes new runs and compares them by configuration, or with the finished run if there is one configuration."""
     from harness.cluster.job import measure
     from harness.search.turns import run_in_turns
 
@@ -241,7 +241,10 @@ def _in_turns(
 
 
 def _new_folder(run: Path, word: str) -> Path:
-    """A folder beside the run, named after it and `word`; beside the study that the run is part of, whose seal has all of its files."""
+    """Returns a free path next to the run, named after it and `word`.
+
+    For a run in a study the path is next to the study, whose seal covers every file in it.
+    """
     from harness.core.files import free_name
     from harness.results.run_folder import is_study
     from harness.results.seal.digests import SEAL
@@ -256,19 +259,22 @@ def check(arguments: list[str]) -> int:
     parser = Parser(
         "check",
         "Derive the verdict and every number of a run again from its files, and compare them with "
-        "result.json; say which files were changed since the run, and who signed it. Of a study, e.g. the "
+        "result.json; report which files were changed since the run, and who signed it. For a study, e.g. the "
         "folder of `sweep`, check its seal and each run in it. Exit status 4 if something differs.",
         "RUN [options]",
     )
     parser.text("folder", "RUN", f"{_RUN}, or of a study")
-    add_trust(parser, "dataset or metric of the run that is code, so that it runs and scores again")
+    add_trust(
+        parser,
+        "dataset or metric in the run's configuration that is code and may run, to score again",
+    )
     parser.text(
         "--allowed-signers",
         "FILE",
-        "OpenSSH's file of the keys that may sign: without a signature by one of them something differs",
+        "OpenSSH's file of the keys that may sign; a run without a signature by one of them counts as different",
     )
-    parser.flag("--details", "print every number of the run, and the text of every doubt, too")
-    parser.flag("--json", "print JSON: of each folder its differences, verdict, and codes")
+    parser.flag("--details", "also print every number of the run, and the text of every doubt")
+    parser.flag("--json", "print JSON: the differences, verdict and codes of each folder")
     options = parser.parse_args(arguments)
     folder, trusted = Path(options.folder), options.trust or ()
     signers = None if options.allowed_signers is None else Path(options.allowed_signers)
@@ -288,7 +294,7 @@ def check(arguments: list[str]) -> int:
         _show_checked(checked, details=options.details)
     notes: list[str] = []
     for one in checked:
-        with suppress(ConfigError):  # its differences say that it cannot be read
+        with suppress(ConfigError):  # the differences already report that it cannot be read
             notes += recheck.notes(one.folder, trusted)
     say("\n".join(dict.fromkeys(notes)))
     return RunInvalid.exit_status if any(one.differences for one in checked) else 0
@@ -314,8 +320,8 @@ def _show_checked(checked: "Sequence[CheckedFolder]", *, details: bool) -> None:
 def publish(arguments: list[str]) -> int:
     parser = Parser(
         "publish",
-        "Copy the folder of a run, or of several runs, so that it may be shown: without home folders, paths "
-        "of data and plug-ins, user and host names, and arguments of meters. `check` agrees with the copy.",
+        "Copy the folder of a run, or of several runs, to share it. The copy lacks home folders, paths of data "
+        "and plug-ins, user and host names, and arguments of meters. `check` accepts the copy.",
         "RUN OUT",
     )
     parser.text("folder", "RUN", _RUN)
@@ -326,7 +332,7 @@ def publish(arguments: list[str]) -> int:
 
     folder, out = Path(options.folder), user_path(options.out)
     lines = publish_folder(folder, out)
-    show("\n".join([*lines, f"{folder} is published as {out}: look at it before you show it"]))
+    show("\n".join([*lines, f"{folder} is published as {out}: look at it before you share it"]))
     return 0
 
 
@@ -337,7 +343,7 @@ def export(arguments: list[str]) -> int:
     parser = Parser(
         "export",
         "Write a finished run in a format of other tools: its samples for pandas and spreadsheets, its "
-        "numbers and verdict for CI, MLflow and Prometheus. docs/export.md has each format.",
+        "numbers and verdict for CI, MLflow and Prometheus. docs/export.md describes each format.",
         "RUN --format FORMAT [options]",
     )
     parser.text("folder", "RUN", _RUN)
@@ -346,7 +352,7 @@ def export(arguments: list[str]) -> int:
     parser.text(
         "--out",
         "FILE",
-        "file to write, which must not exist yet, for mlflow a folder (default: stdout)",
+        "file to write (mlflow: folder), which must not exist yet (default: stdout)",
     )
     parser.text("--to", "URL", "mlflow: tracking server that gets the run")
     options = parser.parse_args(arguments)
@@ -369,8 +375,8 @@ def export(arguments: list[str]) -> int:
 def report(arguments: list[str]) -> int:
     parser = Parser(
         "report",
-        "Write an HTML page with plots of a finished run; of several, a page that compares each with the "
-        "first one.",
+        "Write an HTML page with plots of a finished run; for several runs, a page that compares each with "
+        "the first.",
         "RUN... [options]",
     )
     parser.text("runs", "RUN", _RUN, nargs="+")
@@ -385,7 +391,7 @@ def report(arguments: list[str]) -> int:
         show(str(write_page(folders[0], out, standalone=options.standalone)))
         return 0
     if out is None:
-        raise ConfigError("a report of several runs lies in none of them: pass --out FILE")
+        raise ConfigError("a report of several runs has no default place: pass --out FILE")
     from harness.results.compare.page import write as write_comparison
 
     show(str(write_comparison(options.runs, out, standalone=options.standalone)))

@@ -1,4 +1,4 @@
-"""The verbs that open a model or a server: `run` measures it, `serve` answers requests, `probe` asks what a server is."""
+"""The verbs that open a model or a server, e.g. `run`, `serve` and `probe`."""
 
 import os
 
@@ -78,7 +78,7 @@ def serve(arguments: list[str]) -> int:
     group = parser.add_argument_group("with --node")
     for name in OF_A_NODE:
         parser.add_option(group, fields[name])
-    parser.set_helps({"threads": "threads of the model (default: one a core)"})
+    parser.set_helps({"threads": "threads of the model (default: one per core)"})
     texts, problems = read_options(parser, arguments)
     of_run = {
         key: texts[key] for key in texts if key in {"model", *map(option_key, fields.values())}
@@ -94,11 +94,11 @@ def serve(arguments: list[str]) -> int:
         given = [
             flag_name(option_key(fields[n])) for n in OF_A_NODE if option_key(fields[n]) in of_run
         ]
-        problems += [f"{flag} is of a node: add --node, or drop it" for flag in given]
+        problems += [f"{flag} is an option of nodes: add --node, or drop it" for flag in given]
     if values.get("backend") in REMOTE_BACKENDS:
         problems.append(
-            f"--backend {values['backend']} asks a server, and `serve` is one: name a backend that runs "
-            "the model here"
+            f"--backend {values['backend']} sends queries to a server, and `serve` is one: name a backend that "
+            "runs the model here"
         )
     from harness.models.opened.loading import unknown_names
 
@@ -112,7 +112,7 @@ def load_host(arguments: list[str]) -> int:
     parser = Parser(
         "load-host",
         "Be a host of `run --load-hosts HOST:PORT,…`: issue a share of the load of runs on other machines, one run at a "
-        "time (docs/load-hosts.md). Data, and the variables that --allow-env names, are this machine's.",
+        "time (docs/load-hosts.md). The data and the variables of --allow-env come from this machine.",
         "[options]",
     )
     default = "127.0.0.1:7100"
@@ -122,13 +122,13 @@ def load_host(arguments: list[str]) -> int:
     parser.text(
         "--allow-env",
         "NAME",
-        "environment variable that a run may send to a server by --header (repeatable; default none)",
+        "environment variable that a run may send to a server with --header (repeatable; default none)",
         action="append",
     )
     texts, problems = read_options(parser, arguments)
     allowed = frozenset(texts.get("allow_env", ()))
     problems += [
-        f"--allow-env {name}: the environment has no {name}: export it first"
+        f"--allow-env {name}: the variable is not set: export it first"
         for name in sorted(allowed)
         if not os.environ.get(name)
     ]
@@ -151,8 +151,8 @@ _OF_A_SERVER = ("header", "insecure", "request_timeout_ns")
 def probe(arguments: list[str]) -> int:
     parser = Parser(
         "probe",
-        "Describe a server: how far away it is, which protocols it speaks, which models it has, and how they are "
-        "asked. Each model is asked one sample of zeros.",
+        "Describe a server: its round-trip time, its protocols, its models, and the requests that they take. "
+        "Each model gets one sample of zeros.",
         "URL [options]",
     )
     parser.text("url", "URL", "the server, e.g. http://127.0.0.1:8000")
@@ -179,9 +179,9 @@ def probe(arguments: list[str]) -> int:
 def on(arguments: list[str]) -> int:
     parser = Parser(
         "on",
-        "Run a verb on each of several nodes of a Ray cluster, each taken whole, and gather their results in one "
-        "folder. With --share, the next free node takes the next value. The same command with the same --out goes on "
-        "where it was stopped.",
+        "Run a verb on several whole nodes of a Ray cluster, and gather their results in one folder. With --share, "
+        "the next free node takes the next value. The same command with the same --out continues where it was "
+        "stopped.",
         "ray://HEAD --node-count N --out DIR -- VERB [options]",
         "ray://HEAD --node-count N --out DIR --share VALUES -- VERB [options]",
         notes="examples:\n  # the same sweep on two machines\n"
@@ -189,13 +189,15 @@ def on(arguments: list[str]) -> int:
         "  # one grid, measured by two machines\n"
         f"  {program()} on ray://127.0.0.1 --node-count 2 --out grid --share 1,2,4 -- sweep --batch {{}}",
     )
-    parser.text("nodes", "ray://HEAD[:PORT]", "the cluster's head, with the port of Ray's client")
+    parser.text(
+        "nodes", "ray://HEAD[:PORT]", "the cluster's head node, with the port of Ray's client"
+    )
     parser.text("--node-count", "N", "take N nodes of the cluster", required=True)
     parser.text("--out", "DIR", "folder for the results of all nodes", required=True)
     parser.text(
         "--share",
         "VALUES",
-        "measure the command once for each of these values (1,2,4), each in the place of {} and on the next free node",
+        "run the command once per value (1,2,4): the next free node runs it with the value in place of {}",
     )
     end = arguments.index("--") if "--" in arguments else len(arguments)
     from harness.cluster import on_nodes

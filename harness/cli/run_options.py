@@ -1,10 +1,10 @@
 """Reads the options of a run, from the command line and from a file, into a RunConfig.
 
-An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
+An option of a run is a field of `RunOptions` (harness/core/config/schema.py), which defines its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
-`SETTLED_ANEW`: a file holds a value that no longer holds once the option is set beside it.
-`ALIASES`: MLPerf's reference harness has the same option under another name.
+`SETTLED_ANEW`: setting the option invalidates another value of a file.
+`ALIASES`: MLPerf's reference harness has the same option under a different name.
 """
 
 import re
@@ -38,7 +38,7 @@ class Alias(NamedTuple):
     ours: str
     """Our name of the option."""
     value: str = "{}"
-    """Our spelling of the value; {} stands for the value, which is in seconds where it is a time."""
+    """Our spelling of the value; {} stands for the value. A time is in seconds."""
 
 
 ALIASES: Mapping[str, Alias] = {
@@ -57,12 +57,12 @@ _REFUSED: Mapping[str, str] = {
 
 
 class Settled(NamedTuple):
-    """Fields of a file that no longer hold once an option is set beside it, to another value than the file's."""
+    """Fields of a file that no longer hold if an option is set to a value that differs from the file's."""
 
     of_any: Sequence[str] = ()
-    """In any file: they exclude the option, or belong to its other value."""
+    """Fields to drop from any file: they exclude the option, or belong to its old value."""
     of_run: Sequence[str] = ()
-    """In the config.yaml of a run, which resolved them from the option's other value."""
+    """Fields to drop from the config.yaml of a run only: the run resolved them from the option's old value."""
 
 
 _SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
@@ -112,10 +112,10 @@ SETTLED_ANEW: Mapping[str, Settled] = {
     "pin": Settled(of_any=("oversubscribe",)),
     "oversubscribe": Settled(of_any=("pin",)),
 }
-"""Key of an option -> fields of RunConfig that a file of --config before it no longer sets.
+"""Key of an option -> fields of RunConfig that an earlier --config file no longer sets.
 
-A config.yaml of a finished run holds every value as it was resolved. `--config x --model y` must not
-take the checksum, the data set and the batch size of the old model from it.
+The config.yaml of a finished run holds every resolved value. `--config x --model y` must not take the
+checksum, the dataset and the batch size of the old model from it.
 """
 
 
@@ -139,7 +139,7 @@ class Invocation(NamedTuple, Generic[T]):
 def run_parser(
     verb: str, about: str, usages: Sequence[str], schemas: Sequence[type], notes: str = ""
 ) -> Parser:
-    """A parser with the options of the schemas in their order, and those that all verbs with runs have."""
+    """Returns a parser with the options of the schemas, in order, and the options that all verbs with runs share."""
     parser = Parser(verb, about, *usages, notes=notes)
     add_options(parser, *schemas)
     parser.add_argument(
@@ -151,27 +151,27 @@ def run_parser(
     parser.text(
         CONFIG_FLAG,
         "FILE",
-        f"read options from a YAML file, a run's folder, or a preset: {', '.join(presets())}; "
-        "of several the last one wins, and the command line wins over all (repeatable)",
+        f"read options from a YAML file, a run's folder, or a preset ({', '.join(presets())}); "
+        "a later file overrides an earlier one, and the command line overrides all (repeatable)",
         action="append",
         default=None,
     )
-    add_trust(parser, "code that a file of --config names, so that it may run")
+    add_trust(parser, "code in a --config file that may run")
     parser.flag("--json", "print JSON instead of a table")
     parser.flag("--quiet", "print no progress and no notices")
     return parser
 
 
 def add_trust(parser: Parser, about: str) -> None:
-    """Adds the option in which the user names the code that a file or folder names."""
+    """Adds the option in which the user allows code that a file or folder names."""
     parser.text(code.TRUST, "NAME", f"{about} (repeatable)", action="append", default=None)
 
 
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """(text by key of the options on the command line, problems), with `ALIASES` under our names.
+    """Returns (text by key of the options on the command line, problems), with `ALIASES` under our names.
 
-    The files of --config are read: `config` is a ConfigFiles, and the verb's own options in them are among
-    the texts.
+    Reads the files of --config: `config` becomes a ConfigFiles, and the verb's own options in the files are
+    added to the texts.
     """
     texts, problems = read_options(parser, _translated(arguments))
     if "config" in texts:
@@ -190,9 +190,9 @@ def invocation(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
-    """Values of the command line, else of the last --config file that has them, else the verb's defaults.
+    """Takes each value from the command line, else the last --config file that has it, else the verb's defaults.
 
-    texts, problems: as `read_run_options` returns them. schema: the verb's own options.
+    texts, problems: the results of `read_run_options`. schema: the verb's own options.
     defaults: fields of RunConfig. not_from_file: fields of RunConfig that the verb does not take
     from a file. Raises one ConfigError with every problem.
     """
@@ -222,7 +222,7 @@ def invocation(
             from harness.results.resolved import without_folder
 
             bare = without_folder(RunOptions(**{"scenario": "", **foreign}))
-            if bare:  # else its problems are of files that lie here by chance
+            if bare:  # otherwise files that lie here by chance would cause the problems
                 refuse([*problems, published(file.name, bare)])
     problems += code.untrusted(source, foreign, texts.get("trust", ()))
     problems += _contradictions(of_run, values)
@@ -240,7 +240,7 @@ def invocation(
 
 
 def _of_a_set(values: dict[str, Any], schema: type) -> Iterator[str]:
-    """A run of --models has no accuracy; verbs that vary one model refuse it."""
+    """Sets the performance mode for --models, which has no accuracy; yields a problem if the verb varies one model."""
     if values.get("models") is not None:
         values.setdefault("mode", "performance")
         if schema not in (RepeatOptions, WorkersOptions):
@@ -254,7 +254,7 @@ _TOLD = {**_FLAGS, "model_file": "model_file"}
 """Field -> its name in a notice. Values resolved from other options have no notice."""
 
 _IMPLIED = ("backend", "model")
-"""A file that does not name these means the defaults."""
+"""Options whose default a file means if it does not set them."""
 
 
 def _settled(key: str) -> Sequence[str]:
@@ -263,7 +263,7 @@ def _settled(key: str) -> Sequence[str]:
 
 
 class _Stored:
-    """Fields of RunConfig in the files of --config, and which of them do not hold beside what is set later."""
+    """Fields of RunConfig in the files of --config, without the fields that later values invalidate."""
 
     def __init__(self, files: Sequence[ConfigFile]) -> None:
         self.values: dict[str, Any] = {}
@@ -278,7 +278,7 @@ class _Stored:
             self._from |= dict.fromkeys(file.values, file)
 
     def settle(self, key: str, value: object, by: str) -> None:
-        """The option `key` is set to `value`, by the command line or a later file."""
+        """Drops the fields that no longer hold if the command line or a later file sets `key` to `value`."""
         rule = SETTLED_ANEW.get(key)
         implied = _DEFAULTS[_FIELDS[key]] if key in _IMPLIED else None
         if rule is None or value is False or self.values.get(_FIELDS[key], implied) == value:
@@ -289,10 +289,10 @@ class _Stored:
                 self._drop(field, f"{by} sets --{key.replace('_', '-')}")
 
     def leave_out(self, fields: Sequence[str]) -> None:
-        """The verb sets these itself."""
+        """Drops fields that the verb sets itself."""
         for field in fields:
             if field in self.values:
-                self._drop(field, "this verb finds its own")
+                self._drop(field, "this verb chooses the value itself")
 
     def _drop(self, field: str, why: str) -> None:
         value, file = self.values.pop(field), self._from.pop(field)
@@ -300,7 +300,7 @@ class _Stored:
             self._left_out.setdefault((file.name, why), []).append(field)
 
     def notices(self, typed: Mapping[str, Any]) -> Iterator[str]:
-        """A line for each file and reason. typed: of the command line; what it or a later file sets nobody misses."""
+        """Yields one line per file and reason, without fields that the command line (`typed`) or a later file sets."""
         for (name, why), fields in self._left_out.items():
             lost = [field for field in fields if field not in typed and field not in self.values]
             if lost:
@@ -308,8 +308,9 @@ class _Stored:
 
 
 def with_sources(problems: str, arguments: Sequence[str]) -> str:
-    """Each line with the preset or file that set the options in it, where neither the command line set them
-    nor the line names the file.
+    """Appends to each line the preset or file that set its options.
+
+    Omits options that the command line sets, and files that the line already names.
     """
     given = f"{CONFIG_FLAG}="
     files = [
@@ -340,16 +341,16 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 
 def published(copy: str, fields: Sequence[str]) -> str:
-    """The problem of a published copy. fields: fields of its config.yaml that name files without a folder."""
+    """Returns the problem of a published copy. fields: fields of its config.yaml that name files without a folder."""
     flags = (flag_name("model" if field == "model_file" else field) for field in fields)
     return (
-        f"{copy} is a published copy, which names files without their folders: run the original again, or "
+        f"{copy} is a published copy, whose file names have no folders: run the original again, or "
         f"pass your own {', '.join(dict.fromkeys(flags))} with --config {copy}"
     )
 
 
 def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
-    """Options of the command line that rule each other out; a config.yaml may hold both, as resolved."""
+    """Yields a problem for options of the command line that exclude each other; a config.yaml may hold both."""
     lengths = [key for key in ("queries", "duration") if key in of_run]
     if values.get("mode") == "accuracy":
         for key in lengths:
@@ -363,7 +364,7 @@ def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Ite
 
 
 def _dataset(values: Mapping[str, Any]) -> str:
-    """Name of the dataset; "" if the model is unknown, which is a separate problem."""
+    """Returns the name of the dataset; "" if the model is unknown, which is a separate problem."""
     from harness.models.manifest.defaults import default_dataset
     from harness.models.manifest.lookup import load_model
 
@@ -376,7 +377,7 @@ def _dataset(values: Mapping[str, Any]) -> str:
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:
-    """The words with the options of MLPerf's reference harness under our names."""
+    """Returns the words, with our names for the options of MLPerf's reference harness."""
     words: list[str] = []
     pending: Alias | None = None
     for word in arguments:

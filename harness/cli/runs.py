@@ -20,9 +20,9 @@ MOST_RUNS = 2**63 - 1
 
 _PAGES = {
     "history": "the numbers of each workload over time",
-    "pareto": "the runs that no other run beats in everything",
+    "pareto": "the runs that no other run beats in every respect",
 }
-"""Kind of page -> what it draws."""
+"""Kind of page -> what the page draws."""
 
 
 def runs(arguments: list[str]) -> int:
@@ -43,7 +43,7 @@ def runs(arguments: list[str]) -> int:
         hint = (
             "another process writes there: try again"
             if is_locked
-            else "remove it, runs make a new one"
+            else "remove it, and the next run makes a new one"
         )
         raise ConfigError(f"{database.path_in(results)} cannot be read: {e}: {hint}") from None
     if options.format in ("csv", "json"):
@@ -71,9 +71,11 @@ def _parser() -> Parser:
     parser.text("--backend", "NAME", "only runs on this backend")
     parser.text("--scenario", "NAME", "only runs in this scenario")
     parser.text(
-        "--host", "HOST", "only runs on one machine: this one's name, or the ID in environment.json"
+        "--host",
+        "HOST",
+        "only runs on one machine: this host's name, or the ID in environment.json",
     )
-    parser.text("--since", "DATE", "only runs begun then or later, e.g. 2026-11-21")
+    parser.text("--since", "DATE", "only runs that began at this time or later, e.g. 2026-11-21")
     parser.text("--verdict", "VERDICT", "only runs with this verdict: valid or invalid")
     parser.text("--format", "FORMAT", "print a table (default), csv or json")
     parser.text(
@@ -119,7 +121,7 @@ def _draw(
 
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:
-    """Column -> pattern, for database.newest_first. Raises one ConfigError with every problem."""
+    """Returns column -> pattern for database.newest_first. Raises one ConfigError with every problem."""
     from harness.core.config.parse import parse_scenario
     from harness.core.shown import private
 
@@ -154,7 +156,7 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
         yield f"--format {options.format} prints the runs, a page draws them: drop one"
     pages = [user_path(text) for _, text in options.pages]
     for page in dict.fromkeys(page for page in pages if pages.count(page) > 1):
-        yield f"{page} would have two pages, the second in place of the first: name another"
+        yield f"{page} is named for two pages: name a different file for one"
     if options.standalone and not options.pages:
         yield "--standalone needs a page: add --history PAGE or --pareto PAGE"
     if options.limit is not None and not 1 <= options.limit <= MOST_RUNS:
@@ -162,7 +164,7 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _as_utc(text: str) -> str:
-    """The time as the database stores it. A time without a zone is UTC, as in the names of folders."""
+    """Returns the time in the database's format. A time without a zone is UTC, like the times in folder names."""
     at = datetime.fromisoformat(text)
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return at.isoformat(timespec="milliseconds")
@@ -181,13 +183,13 @@ def browse(arguments: list[str]) -> int:
     parser.text(
         "--host",
         "HOST",
-        "address to serve at (default 127.0.0.1); others need the token in the address that is printed",
+        "address to serve at (default 127.0.0.1); any other address needs the token in the printed URL",
         default="127.0.0.1",
     )
     parser.text(
         "--port",
         "N",
-        "port (default 9470, or a free one where that is taken; 0: a free one)",
+        "port (default 9470, or a free one if 9470 is taken; 0: a free one)",
         type=int,
     )
     options = parser.parse_args(arguments)

@@ -33,10 +33,10 @@ _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch")
 _REFUSED: Mapping[str, str | None] = dict.fromkeys(
     ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push")
 )
-"""Options of a run that no search takes: not in its help."""
+"""Options of a run that no search takes; its help omits them."""
 
 _ONE_RUNS = ("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest")
-"""Fields of a --config file that hold for its one run and not for the cells of a grid."""
+"""Fields of a --config file that apply to its one run and not to the cells of a grid."""
 
 
 def _out(name: str) -> str:
@@ -59,8 +59,8 @@ def peak(arguments: list[str]) -> int:
             "duration": "approximate duration of a confirm run, e.g. 10s or 2min (default 10s)",
             "target_qps": "server: rate of the first probe in queries/s (default: half of the "
             "calibrated capacity)",
-            "concurrency": "server: search from N queries in flight, each answer issues the next "
-            "query; not MLPerf",
+            "concurrency": "server: search from N queries in flight on; each answer issues the next "
+            "query (not MLPerf)",
             "out": _out("peak-SCENARIO"),
         }
     )
@@ -77,7 +77,7 @@ def tune(arguments: list[str]) -> int:
         "Find the instances, threads, largest batch and backend options that suit model, machine, "
         "scenario and latency bound: loops without LoadGen drop most candidates, runs under LoadGen "
         "judge the rest. Options on the command line (--instances, --threads, --max-batch, "
-        "--backend-option) stay as they are.",
+        "--backend-option) keep their values.",
         ("--scenario NAME [options]",),
         (TuneOptions, RunConfig),
     )
@@ -101,9 +101,9 @@ def tune(arguments: list[str]) -> int:
 def overhead(arguments: list[str]) -> int:
     parser = Parser(
         "overhead",
-        "Measure what serving a model costs: runs in process and runs through its server take turns, one query at a "
-        "time. The number is what the server adds to a query beyond what this client needs to ask a server that "
-        "answers at once, with its 95 % interval and its parts, where both sides give the same answers.",
+        "Measure the cost of serving a model: runs in process and runs through its server take turns, one query at a "
+        "time. The result is the time that the server adds to a query, minus the time that this client needs for a "
+        "server that answers at once, with its 95 % interval and its parts. Both sides must give the same answers.",
         "MODEL --url URL [options]",
     )
     parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")
@@ -124,8 +124,8 @@ def overhead(arguments: list[str]) -> int:
         {
             "backend": "protocol of the server, a remote backend (default kserve)",
             "duration": "approximate duration of each run, e.g. 2s (default 2s)",
-            "max_batch": "samples in a request of the runs for the throughput, on both sides (default 1)",
-            "out": "result folder; a stopped measurement there goes on (default results/TIME-overhead-BACKEND-MODEL)",
+            "max_batch": "samples per request in the throughput runs, on both sides (default 1)",
+            "out": "result folder; continues a stopped measurement in it (default results/TIME-overhead-BACKEND-MODEL)",
         }
     )
     texts, problems = read_options(parser, arguments)
@@ -173,7 +173,7 @@ def sweep(arguments: list[str]) -> int:
             **_REFUSED,
             **dict.fromkeys(("target_qps", "concurrency")),
             "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s)",
-            "out": f"{_out('sweep-server')}; of a grid grid-SCENARIO-BACKEND-MODEL",
+            "out": f"{_out('sweep-server')}; for a grid grid-SCENARIO-BACKEND-MODEL",
         }
     )
     texts, problems = read_run_options(parser, arguments)
@@ -195,7 +195,7 @@ def sweep(arguments: list[str]) -> int:
 
 
 def _drop_foreign(texts: dict[str, Any], problems: list[str], schema: type, what: str) -> None:
-    """Takes options of another kind of sweep out of `texts`; each is a problem."""
+    """Removes options of a different kind of sweep from `texts`, and adds a problem for each."""
     given = [key for key in map(option_key, visible_fields(schema)) if key in texts]
     for key in given:
         del texts[key]
@@ -262,7 +262,7 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
 def _only_folder(
     name: str, allowed: Sequence[str], texts: Mapping[str, Any], problems: list[str]
 ) -> GridOptions:
-    """--NAME and the options of `allowed`. Every other option is refused: the folder holds its value."""
+    """Returns --NAME and the options of `allowed`. Refuses every other option: the folder holds its value."""
     problems += [
         f"--{name} takes everything from its folder: drop {flag_name(key)}"
         for key in texts

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from harness.submit.rules.validate import Checked
 
 WORK = "submission"
-_OFFICIAL = "a checkout of mlcommons/inference, whose scripts verify and check the tree, too"
+_OFFICIAL = "a checkout of mlcommons/inference; its scripts also verify and check the tree"
 _QUIET = "print no progress and no notices"
 
 
 _REQUEST: Mapping[str, tuple[str, str]] = {
-    "division": ("NAME", "closed, open, or network: servers on other machines, named with --url"),
+    "division": ("NAME", "closed, open, or network: servers on other machines, given with --url"),
     "submitter": ("NAME", "folder name of the submitter"),
     "system": ("NAME", "folder name of the system"),
     "category": ("NAMES", "edge, datacenter, or datacenter,edge"),
@@ -42,11 +42,11 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: those that the category requires)"),
     "peak": (
         "DIR",
-        "folder of a finished `peak`, whose rate Server takes; or --target-qps, --slo or --user-conf",
+        "folder of a finished `peak`, which gives Server's rate; or pass --target-qps, --slo or --user-conf",
     ),
     "round": ("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
 }
-"""Option of a request -> its metavar and help. WORK/request.yaml keeps them beside the options of a run."""
+"""Option of a request -> its metavar and help. WORK/request.yaml keeps these options and the options of the runs."""
 
 
 _RUN_HELPS = {
@@ -56,7 +56,7 @@ _RUN_HELPS = {
     "user_conf": "LoadGen's user.conf",
     "meter": "ptdaemon=POWER_DEV,director=HOST,ntp=HOST: measure power in the performance runs",
 }
-"""Options of a run that mean something else here -> their help."""
+"""Options of a run that have a different meaning here -> their help."""
 
 
 def _request_parser(
@@ -69,7 +69,7 @@ def _request_parser(
 ) -> Parser:
     parser = Parser(
         f"submit {verb}",
-        f"{about} The options are kept in WORK/request.yaml: later calls need only --work.",
+        f"{about} WORK/request.yaml keeps the options, so that later calls need only --work.",
         "[--work DIR] [options]",
     )
     group = parser.add_argument_group("submission")
@@ -89,7 +89,7 @@ def _request_parser(
         help="allow any model and data, and short runs with --duration; never a submission",
     )
     if trust:
-        add_trust(parser, "code that WORK/request.yaml names, so that it may run")
+        add_trust(parser, "code in WORK/request.yaml that may run")
     parser.flag("--quiet", _QUIET)
     add_options(parser, RunConfig)
     parser.set_helps({**dict.fromkeys(REFUSED), **_RUN_HELPS})
@@ -97,7 +97,7 @@ def _request_parser(
 
 
 def _trusted_request(options: argparse.Namespace) -> Any:
-    """Returns `_request` for verbs that run what it names: code from an earlier call must be named again."""
+    """Returns `_request` for verbs that run its code. Code from an earlier call must be named again."""
     from harness.submit.plan.request import FILE
 
     request, work = _request(options), user_path(options.work)
@@ -111,7 +111,7 @@ def _trusted_request(options: argparse.Namespace) -> Any:
 
 
 def _request(options: argparse.Namespace) -> Any:
-    """The request of WORK. Options of a request on the command line are written there first."""
+    """Returns the request of WORK, after writing the options of the command line to it."""
     from harness.submit.plan.request import FILE
     from harness.submit.plan.request_file import kept_request
 
@@ -131,7 +131,7 @@ def _request(options: argparse.Namespace) -> Any:
 def plan(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "plan",
-        "List the runs that a submission needs, their state, and how long the missing ones take.",
+        "List the runs that a submission needs, their state, and how long the missing runs take.",
     )
     options = parser.parse_args(arguments)
     from harness.submit.plan import matrix
@@ -149,7 +149,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "run",
         "Make the runs that are missing, stale or failed. After an interruption, the same command "
-        "goes on.",
+        "continues.",
         {"only": ("SCENARIO", "make the runs of this scenario only")},
         trust=True,
     )
@@ -218,7 +218,7 @@ def pack(arguments: Sequence[str]) -> int:
 def check(arguments: Sequence[str]) -> int:
     parser = Parser(
         "submit check",
-        "Check a submission folder, ours or another's, against every rule of the round. Exit status 4 "
+        "Check a submission folder, of `submit pack` or of others, against every rule of the round. Exit status 4 "
         "if a rule is broken.",
         "TREE [options]",
     )
@@ -227,10 +227,10 @@ def check(arguments: Sequence[str]) -> int:
     parser.text("--submitter", "NAME", "check this submitter only")
     parser.text("--official", "DIR", _OFFICIAL)
     parser.text(
-        "--raw", "DIR", "folder of the untruncated logs, to verify them and TEST01's answers"
+        "--raw", "DIR", "folder with the untruncated logs, to verify the logs and TEST01's answers"
     )
     parser.flag(
-        "--rehearsal", "judge a rehearsal: findings about its mark and its short runs do not count"
+        "--rehearsal", "check a rehearsal: findings about its mark and its short runs do not count"
     )
     parser.flag("--json", "print the findings as JSON")
     parser.flag("--quiet", _QUIET)
@@ -262,17 +262,17 @@ def _check(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Prints the findings and the official checkers' answers. Returns 4 where a finding counts, else 0."""
+    """Prints the findings and the official checkers' answers. Returns 4 if a finding counts, else 0."""
     from harness.submit.rules import official as official_checkers
     from harness.submit.rules.tree.rounds import load_round
     from harness.submit.rules.validate import validate
 
     if raw is not None and not is_folder(raw):
-        raise ConfigError(f"--raw {raw} is not a folder: `submit pack` leaves one beside the tree")
+        raise ConfigError(f"--raw {raw} is not a folder: `submit pack` writes one next to the tree")
     rules = load_round(round_name)
     checked = validate(tree, rules, only, raw)
     if official is not None and not quiet:
-        say(f"MLCommons' checkers in {official} now judge {tree}, too")
+        say(f"MLCommons' checkers in {official} now check {tree}, too")
     outcomes = official_checkers.run_checkers(official, tree, rules.name, only) if official else []
     counting = checked.counted(shortened=rehearsal)
     refused = not rehearsal and not all(o.passed for o in outcomes)
@@ -294,7 +294,7 @@ def _check(
 
 
 def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
-    """The last line: whether the tree passes, and the findings that a rehearsal may have."""
+    """Returns the last line: whether the tree passes, and the findings that a rehearsal may have."""
     verdict = "not passed" if counting else "passed"
     counts = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
     left_out = Counter(f.rule for f in checked.findings if f not in counting)
@@ -302,6 +302,6 @@ def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
         return f"{verdict}: {counts}"
     rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
     return (
-        f"{verdict}, as a rehearsal: {counts}; left out because a rehearsal may be short, on other data, on "
-        f"one machine and marked: {rules}"
+        f"{verdict}, as a rehearsal: {counts}; not counted, because a rehearsal may be short, use other data, "
+        f"run on one machine and be marked: {rules}"
     )

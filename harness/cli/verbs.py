@@ -1,9 +1,9 @@
-"""The table of verbs, from which dispatch, `--help`, docs/cli.md and the test of the README are made.
+"""The table of verbs, the source of dispatch, `--help`, docs/cli.md and the test of the README.
 
-To add a verb, add a row to `VERBS` and the function that the row names. The function builds a
-`Parser` (harness/cli/parser.py) and does nothing else before it parses the words: `Verb.parser` calls it
-for the parser alone. It imports the work that it starts after that, so that `--help` stays quick, and
-returns the exit status.
+To add a verb, add a row to `VERBS` and the function that the row names. The function first builds a
+`Parser` (harness/cli/parser.py) and parses the words; it does nothing else before, because `Verb.parser`
+calls it only for the parser. Then it imports its work, which keeps `--help` fast, and returns the exit
+status.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Verb(NamedTuple):
         return status
 
     def parser(self) -> Parser:
-        """The verb's parser, built now; nothing is parsed or done."""
+        """Builds and returns the verb's parser, without parsing."""
         with building():
             try:
                 self([])
@@ -41,7 +41,7 @@ DEFAULT = "run"
 """The verb of a command line that begins with an option."""
 
 HELP = "help"
-"""`help VERB` prints the page of `VERB --help`, `help GROUP` a group of options of `DEFAULT`."""
+"""`help VERB` prints the page of `VERB --help`, `help GROUP` one group of options of `DEFAULT`."""
 
 FRONT = ""
 """Stands in `find` for the front page, which lists the verbs."""
@@ -53,18 +53,18 @@ VERBS: Mapping[str, Verb] = {
     "tune": Verb(
         "search:tune", "find the instances, threads and batch that suit model and machine"
     ),
-    "overhead": Verb("search:overhead", "measure what serving a model costs, and its parts"),
+    "overhead": Verb("search:overhead", "measure the cost of serving a model, and its parts"),
     "profile": Verb("explain:profile", "show where the time of a query goes, down to the kernels"),
     "advise": Verb(
         "explain:advise", "find ONNX Runtime settings that are faster, and measure them"
     ),
     "bricks": Verb("explain:bricks", "time the layer sequences that several models share"),
-    "cold": Verb("explain:cold", "show what the first answer of a process costs, and why"),
+    "cold": Verb("explain:cold", "show how long the first answer of a process takes, and why"),
     "pitfalls": Verb("explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"),
     "machine": Verb(
-        "explain:machine", "measure the peaks of this machine, and what moving data costs"
+        "explain:machine", "measure the peaks of this machine, and the cost of moving data"
     ),
-    "probe": Verb("run:probe", "describe a server, and how its models are asked"),
+    "probe": Verb("run:probe", "describe a server and the requests that its models take"),
     "serve": Verb("run:serve", "answer requests over HTTP with a model, to measure a server"),
     "load-host": Verb("run:load_host", "issue a share of the load of runs on other machines"),
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
@@ -76,7 +76,9 @@ VERBS: Mapping[str, Verb] = {
     ),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
-    "browse": Verb("runs:browse", "show the runs made here as local web pages, live ones, too"),
+    "browse": Verb(
+        "runs:browse", "show the runs made here, live runs included, as local web pages"
+    ),
     "on": Verb("run:on", "run a verb on each of several machines, and gather the results"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters, models, or nodes"),
     "init": Verb("start.init:init", "write a file of options, or the manifest of a model file"),
@@ -102,7 +104,7 @@ VERBS: Mapping[str, Verb] = {
 
 
 def find(words: Sequence[str]) -> tuple[str, list[str]]:
-    """(name of the verb or group, words after it). The verb is `DEFAULT` where an option comes first."""
+    """Returns (name of the verb or group, words after it). The verb is `DEFAULT` if an option comes first."""
     if words and words[0] == HELP:
         words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
@@ -128,7 +130,7 @@ def find(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def members(group: str) -> Iterable[str]:
-    """The verbs whose first word is `group`: none where `group` is a verb itself."""
+    """Returns the verbs whose first word is `group`, none if `group` itself is a verb."""
     return (name for name in VERBS if name.startswith(f"{group} "))
 
 
@@ -139,7 +141,7 @@ def verb_list(names: Iterable[str]) -> str:
 
 
 def group_page(group: str) -> str:
-    """The help of a group, e.g. `submit`, which does nothing without one of its verbs."""
+    """Returns the help page of a group, e.g. `submit`, which does nothing without a verb."""
     return (
         f"usage: {program()} {group} VERB [options]\n\n{verb_list(members(group))}\n\n"
         f"`{program()} {group} VERB --help` lists the options of a verb."
@@ -147,7 +149,7 @@ def group_page(group: str) -> str:
 
 
 def options_page(words: Sequence[str]) -> str | None:
-    """The page of `help GROUP`; None if the words are not `help GROUP`."""
+    """Returns the page of `help GROUP`; None if the words are not `help GROUP`."""
     if len(words) != 2 or words[0] != HELP or words[1] in VERBS or any(members(words[1])):
         return None
     return VERBS[DEFAULT].parser().groups().get(words[1].lower())

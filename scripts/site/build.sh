@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the site of the documentation. scripts/site/build.sh OUT; a dead link fails. Needs the group `site`.
+# Makes the documentation site: scripts/site/build.sh OUT. It fails at a dead link. Needs the group `site`.
 set -euo pipefail
 here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 out=$(realpath -m -- "${1:?usage: scripts/site/build.sh OUT}")

@@ -1,7 +1,7 @@
-"""Settings of Sphinx for the site of the documentation; build.sh, beside this file, makes the site.
+"""Sphinx settings of the documentation site; build.sh in this folder makes the site.
 
-The pages stay as they read on a code host: docs/README.md is the only list of pages, and the navigation is
-made of its tables. Search and style need no network.
+The pages look like on a code host. docs/README.md is the only list of pages, and its tables give the
+navigation. Search and style need no network.
 """
 
 import re
@@ -24,7 +24,7 @@ html_theme_options = {"top_of_page_buttons": []}
 
 
 def _navigation(root: Path) -> str:
-    """A list of pages for each group of the index, which begins with a bold word."""
+    """Returns a list of pages for each group of the index; a group begins with a bold word."""
     lists = []
     index = (root / f"{INDEX}.md").read_text()
     for group in re.split(r"^(?=\*\*)", index, flags=re.MULTILINE)[1:]:
@@ -50,5 +50,5 @@ def _read(app: Any, page: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
-    """Sphinx calls it once."""
+    """Registers `_read`; Sphinx calls it once."""
     app.connect("source-read", _read)

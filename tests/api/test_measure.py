@@ -65,7 +65,7 @@ def test_options_have_the_texts_of_a_file_and_all_problems_come_at_once() -> Non
 def test_errors_before_the_run_are_exceptions_and_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no backend named 'nul': did you mean 'null'"):
         measure(quick(tmp_path / "run", backend="nul"))
-    with pytest.raises(ConfigError, match=r"^measure\(\) makes no sessions with --meter ptdaemon"):
+    with pytest.raises(ConfigError, match=r"^measure\(\) cannot run a session of --meter ptdaemon"):
         measure(quick(tmp_path / "run", meter=["ptdaemon=localhost:1"]))
     assert list(tmp_path.iterdir()) == []
 

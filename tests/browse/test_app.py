@@ -122,7 +122,7 @@ def test_a_study_is_listed_with_its_runs_apart(results: Path, client: TestClient
     (sweep / "sweep.json").write_text('{"points": 3}')
     assert "night/points/100" not in listed(client)
     assert "night/points/100" in listed(client, "?inside=1")
-    assert "night has another shape" in page(client, "/studies")
+    assert "night has an unknown format" in page(client, "/studies")
     text = page(client, "/study/night")
     assert "/run/night/points/100" in text
     assert "its table cannot be made" in text
@@ -178,7 +178,7 @@ def test_what_a_verb_leaves_is_listed_with_its_table_and_page(
         r'href="/study/([^"]+)">.*?</th>\n<td>(.*?)</td></tr>', page(client, "/studies"), re.DOTALL
     )
     assert path == "study"
-    assert "has another shape" not in told
+    assert "has an unknown format" not in told
     shown = page(client, "/study/study")
     assert "cannot be made" not in shown
     assert len(shown[shown.index('<pre class="table">') :].partition("</pre>")[0]) > 200
@@ -347,7 +347,7 @@ def test_what_is_not_served(client: TestClient, path: str) -> None:
 def test_a_report_that_is_a_link_is_not_served(results: Path, client: TestClient) -> None:
     (results / "server/report.html").symlink_to("/etc/passwd")
     assert client.get("/files/server/report.html").status_code == 404
-    assert "it is not read" in page(client, "/run/server")
+    assert "is not read: it is a link" in page(client, "/run/server")
 
 
 def test_the_plotting_script_is_the_installed_one(results: Path, client: TestClient) -> None:
@@ -447,6 +447,6 @@ def test_the_verb_refuses_what_it_cannot_serve(
     assert main(["browse", "--port", "70000"]) == 2
     assert main(["browse", str(tmp_path), "--host", "203.0.113.7"]) == 2
     err = capsys.readouterr().err
-    assert "there is no such folder: name a folder of results" in err
+    assert "there is no such folder: pass a folder of results" in err
     assert "--port 70000: it must lie between 0 and 65,535" in err
     assert "203.0.113.7:9470 cannot be used" in err

@@ -92,7 +92,7 @@ def test_values_of_another_kind_are_a_reason_or_absent(
 @pytest.mark.parametrize("name", [b"r\xff", b"line\n", b"\x1b[31m"])
 def test_a_name_that_no_address_can_have_is_listed(results: Path, name: bytes) -> None:
     os.rename(os.fsencode(results / "server"), os.fsencode(results) + b"/" + name)  # noqa: PTH104
-    assert list(problems(results).values()) == ["no address can have its name: rename it"]
+    assert list(problems(results).values()) == ["its name cannot be part of a URL: rename it"]
 
 
 def test_links_are_left_out(results: Path) -> None:
@@ -171,6 +171,6 @@ def test_a_run_with_a_link_inside_is_not_read_by_its_path(results: Path) -> None
     (results / "server/performance/run_1/extra").symlink_to("/etc/passwd")
     with pytest.raises(
         ConfigError,
-        match=r"^server/performance/run_1/extra is a link or no regular file: it is not read$",
+        match=r"^server/performance/run_1/extra is not read: it is a link, or not a regular file$",
     ):
         within.check_folder(results, "server")

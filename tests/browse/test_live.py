@@ -181,7 +181,7 @@ def test_another_run_at_the_address_is_not_taken_for_it(
     time.sleep(0.25)
     state = snapshot(results, RUN)
     assert isinstance(state, str)
-    assert state.startswith("another run answers at 127.0.0.1:")
+    assert state.startswith("a different run answers at 127.0.0.1:")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_no_folder_sends_browse_elsewhere(results: Path, noted: str, reason: str
     ("answer", "reason"),
     [
         (b"HTTP/1.0 200 OK\r\n\r\nharness_x{ 1\n", "is not a page of metrics"),
-        (b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe", "is not a page of metrics|another run answers"),
+        (b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe", "is not a page of metrics|a different run answers"),
         (b"HTTP/1.0 404 No\r\n\r\n", "the answer is not a page"),
         (b"SSH-2.0-x\r\n", "the answer is not a page"),
         (
@@ -244,7 +244,7 @@ def test_an_answer_that_drips_is_given_up(results: Path, monkeypatch: pytest.Mon
         state = snapshot(results, RUN)
         assert time.monotonic() - begun_s < 5
     assert isinstance(state, str)
-    assert "nothing answers" in state
+    assert "no answer from" in state
 
 
 def _drip(server: socket.socket) -> None:

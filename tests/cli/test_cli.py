@@ -171,7 +171,7 @@ def full() -> None:
         (
             full,
             4,
-            "a file cannot be written: No space left on device: make room there, or write elsewhere",
+            "a file cannot be written: No space left on device: free space there, or write elsewhere",
         ),
     ],
 )

@@ -229,7 +229,7 @@ def test_install_understands_no_name_but_an_extras(checkout: Path) -> None:
     assert done.stderr.splitlines() == [
         "harness: 'openai' needs no extra: it is installed",
         "harness: 'tinylm' needs no extra: it is installed",
-        "harness: 'map' comes with the extra coco: name that",
+        "harness: 'map' comes with the extra coco: install coco",
         "harness: no extra named 'openvno': did you mean 'openvino'?",
         "harness: no extra named 'xyzzy': `./run.sh install` lists them",
     ]
@@ -331,8 +331,7 @@ def test_without_a_python_it_says_how_to_get_one(checkout: Path, programs: Path)
     done = install(checkout, "litert", path=str(programs))
     assert done.returncode == 1
     assert done.stderr == (
-        "run.sh: needs Python 3.11 or newer, and found none: install one, e.g. with "
-        "`uv python install 3.13`\n"
+        "run.sh: found no Python 3.11 or newer: install one, e.g. with `uv python install 3.13`\n"
     )
 
 

@@ -33,7 +33,7 @@ NO_DATA_HERE = {
 """Panels that need a meter or a sensor, which a test machine need not have; fake trees feed them."""
 
 MAYBE = {
-    *("Reasons and doubts", "Times of tokens", "Samples by node", "Answers of nodes, p99"),
+    *("Reasons and doubts", "Token times", "Samples by node", "Answer time of nodes, p99"),
     "Model cache",
 }
 """A run without any, of a model without tokens, or without nodes, has no rows."""

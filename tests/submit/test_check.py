@@ -253,8 +253,8 @@ def test_a_rehearsal_passes_as_one_only(tree: Path) -> None:
     assert printed(
         tree, 0, "--rehearsal"
     ) == (  # bug: both findings came here, too, and no "passed"
-        "passed, as a rehearsal: 6 results, 0 findings; left out because a rehearsal may be short, on "
-        "other data, on one machine and marked: rehearsal, too-short\n"
+        "passed, as a rehearsal: 6 results, 0 findings; not counted, because a rehearsal may be short, use "
+        "other data, run on one machine and be marked: rehearsal, too-short\n"
     )
     said = json.loads(printed(tree, 0, "--rehearsal", "--json"))
     assert (said["passed"], said["findings"]) == (True, [])
@@ -305,9 +305,9 @@ def test_what_a_rehearsal_must_keep_is_printed_alone(tree: Path) -> None:
     ("words", "told"),
     [
         ("chek x", "no verb 'submit chek': did you mean 'submit check'?"),
-        ("check nowhere", "nowhere is not a folder: name the root of a submission tree"),
+        ("check nowhere", "nowhere is not a folder: pass the root of a submission tree"),
         ("check . --round v9", "no round named 'v9': choose from v6.1"),
-        ("check . --official nowhere", "--official nowhere: it has no tools/submission/"),
+        ("check . --official nowhere", "--official nowhere has no tools/submission/"),
         ("check . --raw nowhere", "--raw nowhere is not a folder"),
     ],
 )

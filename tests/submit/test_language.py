@@ -131,7 +131,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"benchmark": "gpt-oss-120b"}, "--benchmark gpt-oss-120b: TEST07 needs a data set of its own"),
+        ({"benchmark": "gpt-oss-120b"}, "--benchmark gpt-oss-120b: TEST07 needs a separate data set"),
         ({"benchmark": "dlrm-v3"}, "--benchmark dlrm-v3: TEST08 needs the labels of MLCommons'"),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires Offline and one of Interactive, Server"),
         ({"scenarios": ("Server", "Offline", "SingleStream")}, "--scenarios SingleStream: datacenter has no such submission of llama2-70b-99.9"),
@@ -153,7 +153,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
                 "scenarios": ("Server",),
                 "options": {**LLAMA.options, "slo": "p99=9s"},
             },
-            "--slo p99=9s: the round bounds the tokens' times of llama2-70b-99.9: search with `peak",
+            "--slo p99=9s: the round bounds the token times of llama2-70b-99.9: search with `peak",
         ),
     ],
 )  # fmt: skip

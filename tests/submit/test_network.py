@@ -65,11 +65,17 @@ def test_each_run_of_the_division_is_one_of_a_qdl(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"category": "edge"}, "--category edge: the Network division has the datacenter suite"),
-        ({"category": "datacenter,edge"}, "the Network division has the datacenter suite alone"),
+        (
+            {"category": "edge"},
+            "--category edge is not in the Network division, which has only the datacenter suite",
+        ),
+        (
+            {"category": "datacenter,edge"},
+            "the Network division, which has only the datacenter suite",
+        ),
         ({"benchmark": "resnet"}, "--benchmark resnet is not in the category datacenter"),
         ({"folder": "mine"}, "--folder is only for the open division"),
-        ({"options": {"model": "digits"}}, "name them with --url"),
+        ({"options": {"model": "digits"}}, "pass their URLs"),
         ({"division": "closed", "options": {"qdl": True}}, "--qdl is not for the closed division"),
         *(
             ({"options": {**REQUEST.options, "url": url}}, f"--url {url} is this machine")

@@ -201,7 +201,7 @@ def test_an_accuracy_run_without_compared_answers_is_refused(tmp_path: Path) -> 
     """Bug: a backend that answered nothing in performance runs could be packed."""
     make_runs(CLOSED, tmp_path, accuracy={"value": 99.2, "compared": None})
     assert refusals(packed, CLOSED, tmp_path, tmp_path / "tree") == [
-        f"{scenario}-accuracy: no performance run's answers were compared with its own"
+        f"{scenario}-accuracy: its answers were not compared with the answers of a performance run"
         for scenario in SCENARIOS
     ]
 
@@ -284,7 +284,7 @@ def test_the_command_packs_and_checks(
         assert main([*words, "--to", to]) == 2
         assert "exists: pass another --to" in capsys.readouterr().err
     assert main([*words, "--to", str(tmp_path / "other"), "--official", str(tmp_path)]) == 2
-    assert "name a checkout of mlcommons/inference" in capsys.readouterr().err
+    assert "pass a checkout of mlcommons/inference" in capsys.readouterr().err
     assert not list(tmp_path.glob("other*"))
 
 

@@ -138,7 +138,7 @@ def test_a_run_with_other_options_or_of_another_model_is_stale(tmp_path: Path) -
     config = tmp_path / "runs/Offline-TEST04/attempt-1/config.yaml"
     config.write_text(config.read_text().replace("a" * 64, "b" * 64))
     rows = rows_of(CLOSED, tmp_path)
-    assert rows["Offline-TEST04"].why == "its model_sha256 differs from the performance run's"
+    assert rows["Offline-TEST04"].why == "its model_sha256 differs from the performance run"
 
 
 def test_an_audit_older_than_its_performance_run_is_stale(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_run_that_waited_is_for_an_accelerator_in_the_plan(tmp_path: Path) -> 
     make_runs(CLOSED, tmp_path, **SLEPT)
     whys = {row.why for row in plan(CLOSED, tmp_path)}
     assert len(whys) == 1
-    start = "`submit pack` takes it with an accelerator only: its backend waited"
+    start = "`submit pack` accepts it only with an accelerator: its backend waited"
     assert whys.pop().startswith(start)
 
 
@@ -322,7 +322,7 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
         ({"system": "box_REHEARSAL"}, "--system box_REHEARSAL marks a rehearsal"),
         (
             {"division": "open", "benchmark": "yolo-95", "folder": "resnet50"},
-            "--folder resnet50 is the round's name for resnet: choose another",
+            "--folder resnet50 is the round's name for resnet: choose a different name",
         ),
         ({"folder": "mine"}, "--folder is only for the open division"),
         ({"category": "datacenter"}, "--benchmark resnet is not in the category datacenter"),
@@ -453,7 +453,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert execute.execute(request, tmp_path) == 4
     told = capsys.readouterr().err
     assert "Offline-performance exit status 5" in told
-    assert "Offline-TEST01 is left out" in told
+    assert "Offline-TEST01 is skipped" in told
     (tmp_path / "fail-Offline-performance").unlink()
     assert execute.execute(request, tmp_path) == 0
     told = capsys.readouterr().err
@@ -523,7 +523,7 @@ def test_two_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
     with execute._alone(tmp_path, ["Server"]):
         for words in ([], ["--only", "Server"]):
             told = refused("submit", "run", "--work", tmp_path, *words)[-1]
-            assert f"{tmp_path}/Server.lock is locked: another `submit run`" in told
+            assert f"{tmp_path}/Server.lock is locked, because another `submit run`" in told
         with execute._alone(tmp_path, ["Offline"]):  # side by side, on purpose
             pass
     assert not (tmp_path / "runs").exists()

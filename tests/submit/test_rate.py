@@ -42,8 +42,8 @@ def test_the_rate_is_what_a_peak_found(file: str, tmp_path: Path) -> None:
     ("changed", "told"),
     [
         ({"scenario": "multi-stream", "unit": "s/q"}, "is not a search for Server's rate"),
-        ({"peak": None}, "has no rate: pass another search"),
-        ({"peak": True}, "has no rate: pass another search"),
+        ({"peak": None}, "has no rate: pass a different search"),
+        ({"peak": True}, "has no rate: pass a different search"),
         ({"model": "resnet50"}, "used --model resnet50, but this request has digits"),
         ({"backend": "null"}, "used --backend null, but this request has ort"),
         ({"slo": "p99=20ms"}, f"searched under p99=20ms: {LOOSER}"),
@@ -145,7 +145,7 @@ def test_an_slo_without_a_rate_searches_for_it_first(
     assert execute.execute(SEARCHED, tmp_path, "Server") == 4
     told = capsys.readouterr().err
     assert "Server-peak exit status 5" in told
-    assert "Server-peak has no rate, so Server is left out" in told
+    assert "Server-peak found no rate, so Server is skipped" in told
     assert {row.state for row in plan(SEARCHED, tmp_path)} == {MISSING}
     (tmp_path / "fail-Server-peak").unlink()
     assert execute.execute(SEARCHED, tmp_path, "Server") == 0

@@ -89,7 +89,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "one number twice": (
         accuracy_log(SAMPLES).replace('"seq_id" : 250,', '"seq_id" : 9,'),
         accuracy_log(ANSWERS),
-        "seq_id stands in 1 row",
+        "seq_id is repeated in 1 row",
     ),
     "no JSON": (accuracy_log(SAMPLES)[:-9], accuracy_log(ANSWERS), "not a list of answers"),
     "answer of TEST01 beyond the data set": (

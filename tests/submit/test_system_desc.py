@@ -85,7 +85,7 @@ def test_found_facts_of_our_keys_are_taken(tmp_path: Path) -> None:
             ["profile 'endpoints': capture"],
         ),
         ({"profile": "training", "benchmark": "training"}, ["profile 'training': capture it with"]),
-        ({"complete": False}, ["a partial capture: one of its nodes did not answer"]),
+        ({"complete": False}, ["a partial capture, because a node did not answer"]),
         ({"shape": None, "complete": None}, ["profile 'inference'", "a partial capture"]),
     ],
 )

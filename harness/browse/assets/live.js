@@ -1,11 +1,11 @@
 "use strict";
-// The server sends the panel as HTML and the points of the charts as JSON, once a second. At the end the page
-// becomes that of the finished run.
+// The server sends the panel as HTML and the points of the charts as JSON, once per second. At the end, the page
+// of the finished run is loaded.
 const panel = document.getElementById("panel");
 const status = document.getElementById("status");
 const points = [];
 const charts = [];
-let pointed = null; // the time that the pointer is at, in seconds
+let pointed = null; // time at the pointer, in seconds
 const MOST_POINTS = 3600;
 const HEIGHT = 200, LEFT = 64, RIGHT = 12, TOP = 10, BOTTOM = 24;
 const SVG = "http://www.w3.org/2000/svg";
@@ -52,7 +52,7 @@ class Chart {
     this.stacked = "stacked" in figure.dataset;
     this.svg = figure.querySelector("svg");
     this.legend = figure.querySelector(".legend");
-    this.series = []; // names, in the order in which they came; the order gives the colour
+    this.series = []; // names in order of arrival, which gives the colour
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => { pointed = null; drawAll(); });
   }
@@ -136,7 +136,7 @@ class Chart {
     }
   }
 
-  // The points with values, cut where one has none or a mark.
+  // The points with values, split at points without values or with a mark.
   parts(drawn) {
     const found = [[]];
     for (const one of drawn) {
@@ -176,7 +176,7 @@ const first = () => points[0].t;
 const last = () => Math.max(points[points.length - 1].t, first() + 1);
 const nearest = (t) => points.reduce((a, b) => (Math.abs(b.t - t) < Math.abs(a.t - t) ? b : a));
 
-// As many points as the width can show. Of several, the one with a mark, else the last.
+// As many points as the width can show. Of several points, it keeps the one with a mark, else the last.
 function thinned(width) {
   const step = Math.ceil(points.length / (width / 2));
   if (step <= 1) return points;
@@ -196,7 +196,7 @@ for (const figure of document.querySelectorAll("#charts .chart")) charts.push(ne
 new ResizeObserver(drawAll).observe(document.getElementById("charts"));
 
 const events = new EventSource(panel.dataset.events);
-let isOpen = false; // whether the reader has opened the stages, which each new panel would close
+let isOpen = false; // whether the reader has opened the stages; each new panel would close them
 
 function show(event) {
   isOpen = panel.querySelector("details")?.open ?? isOpen;

@@ -59,7 +59,7 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "SIDE": _runs,
     "DATASET": lambda: [name for name, _ in registry.rows("dataset")],
 }
-"""Option, or placeholder of an argument -> the names that it takes, besides files."""
+"""Option, or placeholder of an argument -> function that returns the names it takes besides files."""
 
 
 def complete() -> None:
@@ -74,14 +74,14 @@ def complete() -> None:
     for action in parser._actions:  # noqa: SLF001 - argparse offers no other way
         if action.choices is None:
             action.completer = _completer(parser, action)  # type: ignore[attr-defined]
-    options = "long" if words[start:] else False  # without a word the verbs alone, not 40 options
+    options = "long" if words[start:] else False  # without a word only the verbs, not 40 options
     argcomplete.autocomplete(
         parser, always_complete_options=options, default_completer=lambda **_: ()
     )
 
 
 def _parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, int]:
-    """(parser of what follows, number of words that name the verb). words: before the one at the cursor."""
+    """Returns (parser of the rest, number of words that name the verb). words: the words before the cursor."""
     if not words:
         parser = VERBS[DEFAULT].parser()
         names = dict.fromkeys(name.partition(" ")[0] for name in (*VERBS, HELP))
@@ -106,7 +106,7 @@ def _choice(*words: str) -> argparse.ArgumentParser:
 
 
 def _completer(parser: argparse.ArgumentParser, action: argparse.Action) -> Callable[..., Any]:
-    """Called by argcomplete with `prefix` and more; returns words, of which it takes the fitting ones."""
+    """Returns a function that argcomplete calls with `prefix` and more; argcomplete filters the words it returns."""
     from argcomplete.completers import FilesCompleter
 
     field = parser.fields.get(action.dest) if isinstance(parser, Parser) else None

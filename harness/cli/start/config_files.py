@@ -17,7 +17,7 @@ class ConfigFile(NamedTuple):
     name: str
     """The file's name on the command line."""
     is_of_run: bool
-    """It is the config.yaml of a run, which has every option as that run resolved it, and not as a user set it."""
+    """Whether it is the config.yaml of a run, which holds every resolved option instead of what a user set."""
     keys: tuple[str, ...]
     """Keys of the run's options in the file."""
     values: dict[str, Any]
@@ -25,7 +25,7 @@ class ConfigFile(NamedTuple):
 
 
 class ConfigFiles(NamedTuple):
-    """The files of one command line, the last of which wins."""
+    """The files of one command line; a later file overrides an earlier one."""
 
     names: tuple[str, ...]
     files: tuple[ConfigFile, ...]
@@ -38,13 +38,13 @@ class ConfigFiles(NamedTuple):
 
 
 def presets() -> dict[str, str]:
-    """Name -> what it is for, which is the first line of its file."""
+    """Returns name -> purpose, the first line of the preset's file."""
     files = sorted(PRESETS.glob("*.yaml"))
     return {p.stem: p.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for p in files}
 
 
 def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFiles:
-    """own: keys of the verb's own options. A key of another verb's options is left out, with a notice."""
+    """Reads the files; skips keys that only other verbs take, with a notice. own: keys of the verb's own options."""
     files: list[ConfigFile] = []
     of_verb: dict[str, Any] = {}
     notices: list[str] = []
@@ -54,7 +54,7 @@ def read(names: Sequence[str], own: Set[str], problems: list[str]) -> ConfigFile
         content = _content(path)
         others = content.keys() - run - own
         for key, verb in _of_other_verbs(others) if others else ():
-            notices.append(f"{path}: {key} is an option of `{verb}`: it is left out here")
+            notices.append(f"{path}: {key} is skipped: it is an option of `{verb}`")
             del content[key]
         typed = {key: _as_typed(content.pop(key)) for key in own if key in content}
         of_verb |= {key: value for key, value in typed.items() if value not in (None, False)}
@@ -71,7 +71,7 @@ def is_of_run(path: Path) -> bool:
 
 
 def sources(names: Sequence[str]) -> dict[str, str]:
-    """Key of each option that the files of --config set -> the last of them that does, in words."""
+    """Returns key of each option in the files of --config -> the last file that sets it, in words."""
     found: dict[str, str] = {}
     for name in names:
         path = _place(name, [])
@@ -81,7 +81,7 @@ def sources(names: Sequence[str]) -> dict[str, str]:
 
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
+    """Returns the fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
     return config_from(_content(path), str(path), problems)
 
 
@@ -91,11 +91,11 @@ def _place(name: str, notices: list[str]) -> Path:
         path = user_path(name)
         if name.isidentifier() and not path.exists():
             raise ConfigError(
-                f"{CONFIG_FLAG} {name}: there is no such file, and the presets are {', '.join(presets())}"
+                f"{CONFIG_FLAG} {name}: no such file or preset: the presets are {', '.join(presets())}"
             )
         return path
     if Path(name).exists():
-        notices.append(f"{CONFIG_FLAG} {name} is the preset: write ./{name} for what lies here")
+        notices.append(f"{CONFIG_FLAG} {name} is the preset: write ./{name} for the file here")
     return preset
 
 
@@ -123,7 +123,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _of_other_verbs(keys: Set[str]) -> Iterator[tuple[str, str]]:
-    """(key, the verb that has an option of that key) of those that there are."""
+    """Yields (key, verb) for each key that is an option of another verb."""
     for name, verb in VERBS.items():
         parser = verb.parser()
         if parser.has(CONFIG_FLAG):
@@ -131,7 +131,7 @@ def _of_other_verbs(keys: Set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _as_typed(value: object) -> object:
-    """A YAML scalar, or each entry of a list, as the word that the command line would have."""
+    """Returns a YAML scalar, or each entry of a list, as it would be written on the command line."""
     if isinstance(value, list):
         return [_as_typed(entry) for entry in value]
     return value if value is None or isinstance(value, bool | dict) else str(value)

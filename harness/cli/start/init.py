@@ -1,4 +1,4 @@
-"""The verb `init`: writes a file to begin with, of options for --config or of a model for --model."""
+"""The verb `init`: writes a template of options for --config, or of a manifest for --model."""
 
 import argparse
 import json
@@ -27,19 +27,19 @@ def init(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.model is None:
         if options.input_shape or options.backend:
-            raise ConfigError("--input-shape and --backend go with --model FILE: add it")
+            raise ConfigError("--input-shape and --backend need --model FILE: add it")
         out = user_path(options.out or OPTIONS_FILE)
         text, kind = options_text(options.verb), "config"
     else:
         if options.verb != DEFAULT:
-            raise ConfigError("a verb and --model are two different files: name one of them")
+            raise ConfigError("a verb and --model make two different files: pass one of them")
         model = user_path(options.model)
         out = user_path(options.out) if options.out else _beside(model)
         text, kind = _manifest_text(model, out, options), "manifest"
     schema = out.with_name(f"{kind}.schema.json")
     _write(out, f"# yaml-language-server: $schema={schema.name}\n{text}")
     write_text(schema, json.dumps(schemas.SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n")
-    show(f"{out}, and {schema.name} beside it, with which editors complete it")
+    show(f"{out}, and next to it {schema.name}, which editors use to complete it")
     words = shlex.join(["--model" if options.model else CONFIG_FLAG, str(out)])
     verb = "" if options.verb == DEFAULT else f" {options.verb}"
     scenario = " --scenario offline" if options.model else ""
@@ -50,9 +50,9 @@ def init(arguments: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "init",
-        "Write a file to begin with: every option of a verb with its meaning, for --config; or, with "
-        "--model, the manifest of a model file with its inputs, types, shapes and checksums. Nothing is "
-        "overwritten but the schema beside the file, which editors read.",
+        "Write a template: every option of a verb with its meaning, for --config; or, with --model, the "
+        "manifest of a model file with its inputs, types, shapes and checksums. The schema next to it, for "
+        "editors, is the only file that may be overwritten.",
         "[VERB] [--out FILE]",
         "--model FILE [options]",
     )
@@ -83,9 +83,7 @@ def _manifest_text(model: Path, out: Path, options: argparse.Namespace) -> str:
     from harness.models.opened.template import manifest_of
 
     if not model.exists():
-        raise ConfigError(
-            f"--model {model}: there is no such file: `init` describes a file of yours"
-        )
+        raise ConfigError(f"--model {model}: there is no such file: pass the path of a model file")
     try:
         shapes = dict(map(parse_input_shape, options.input_shape))
     except ValueError as e:
@@ -107,7 +105,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def options_text(verb: str) -> str:
-    """Every option of the verb that a file may hold, as comments; only a scenario that it needs is set."""
+    """Returns every option of the verb that a file may hold, as comments; sets only a required scenario."""
     takers = [name for name, row in VERBS.items() if row.parser().has(CONFIG_FLAG)]
     if verb not in takers:
         raise ConfigError(f"init {verb}: choose from {', '.join(takers)}")
@@ -135,7 +133,7 @@ def _option_lines(verb: str, parser: Parser) -> Iterator[str]:
 
 
 def _shown(parser: Parser, action: argparse.Action) -> str:
-    """The option's default as its help states it, else the placeholder of its value."""
+    """Returns the option's default from its help, else the placeholder of its value."""
     meta = parser.fields[action.dest].metadata
     if meta["flag"]:
         return "false"

@@ -1,6 +1,6 @@
-"""`./run.sh install`: lists the extras, and checks the names that it is given.
+"""`./run.sh install`: lists the extras, or checks the names of the extras to install.
 
-Imports the standard library only: it runs before anything is installed.
+Imports only the standard library: it runs before anything is installed.
 """
 
 import sys
@@ -17,10 +17,10 @@ from harness.errors import ConfigError, HarnessError, refuse
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`./run.sh install`: without names, a list of the extras. Returns the exit status.
+    """Runs `./run.sh install` and returns the exit status. Without names, it lists the extras.
 
-    With names it prints for scripts/env.sh the extras to install, on one line, and `EXTRA PACKAGE...`
-    for each rival of theirs, which is removed first.
+    With names, it prints for scripts/env.sh one line with the extras to install, and a line `EXTRA PACKAGE...`
+    for each rival extra, which scripts/env.sh removes first.
     """
     if not arguments or arguments[0].startswith("-"):
         show("usage: ./run.sh install EXTRA...\n\nInstalls optional parts into .venv:\n")
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _single(names: Sequence[str]) -> list[str]:
-    """The names with those that `recommended` stands for in its place, each once."""
+    """Returns the names without duplicates, with `recommended` replaced by its extras."""
     parts = (RECOMMENDED if name == "recommended" else (name,) for name in names)
     return list(dict.fromkeys(chain.from_iterable(parts)))
 
@@ -54,7 +54,7 @@ def _is_in_venv(name: str) -> bool:
 
 
 def _extra_of(name: str) -> str | None:
-    """The extra that a plug-in or a shipped model of that name needs, '' for none; None where nothing has it."""
+    """Returns the extra that a plug-in or shipped model needs, '' if it needs none, None if the name is unknown."""
     extras = [table[name].extra for table in KINDS.values() if name in table]
     if not extras and (Path(harness.__file__).parent / f"models/shipped/{name}.yaml").is_file():
         return ""
@@ -66,7 +66,7 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in EXTRAS and (own := _extra_of(name)) is not None:
             hint = (
-                f"comes with the extra {own}: name that"
+                f"comes with the extra {own}: install {own}"
                 if own
                 else "needs no extra: it is installed"
             )

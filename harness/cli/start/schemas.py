@@ -20,13 +20,13 @@ from harness.core.console import show
 _DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 _REGISTERED = ("scenario", "backend", "dataset", "metric", "meter")
-"""Options whose values are names of the registry, or the user's own."""
+"""Options whose values are names of the registry, or plug-ins of the user."""
 
 
 def schema(arguments: list[str]) -> int:
     parser = Parser(
         "schema",
-        "Print the JSON Schema of a file of options (--config), of a manifest (--model), or of result.json.",
+        "Print the JSON Schema of an options file (--config), of a manifest (--model), or of result.json.",
         "KIND",
     )
     parser.text("kind", "KIND", "config, manifest or result", choices=tuple(SCHEMAS))
@@ -35,7 +35,7 @@ def schema(arguments: list[str]) -> int:
 
 
 def config() -> dict[str, Any]:
-    """Every option that a file of --config may hold: the options of a run and of the verbs."""
+    """Returns the schema of a --config file: every option of a run and of the verbs."""
     properties: dict[str, Any] = {"schema_version": {"const": SCHEMA_VERSION}}
     for one in RunConfig.__dataclass_fields__.values():
         properties[option_key(one)] = _property(one)
@@ -66,7 +66,7 @@ def manifest() -> dict[str, Any]:
 
 
 def _field_texts(source: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> the docstring under it. pydantic would read the source each time a model is loaded."""
+    """Returns class -> field -> its docstring. pydantic would read the source each time a model is loaded."""
     return {
         one.name: {
             field.target.id: inspect.cleandoc(str(text.value.value)).replace("\n", " ")
@@ -102,7 +102,7 @@ def _property(field: "Field[Any]") -> dict[str, Any]:
 
 
 def _value(field: "Field[Any]") -> dict[str, Any]:
-    """One value. Numbers may be texts, with separators: 20,000; texts may look like numbers."""
+    """Returns the schema of one value. Numbers may be texts with separators (20,000); texts may look like numbers."""
     key, choices = option_key(field), field.metadata["choices"]
     if choices:
         return {"enum": [*choices]}

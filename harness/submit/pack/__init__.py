@@ -1,1 +1,1 @@
-"""Finished runs packed into a submission tree."""
+"""Packs finished runs into a submission tree."""

@@ -1,4 +1,4 @@
-"""Packs an audit, verified by MLCommons' scripts with --official, else by our own verification."""
+"""Packs an audit, after verifying it with MLCommons' scripts (--official) or with our own verification."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
     """File name -> content for the audit's folder."""
     accuracy_texts: Mapping[str, str]
-    """File name -> content for its accuracy folder: both scores, if answers differ; for TEST06 the whole log."""
+    """File name -> content for its accuracy folder: both scores if answers differ, for TEST06 the whole log."""
     score_text: str
-    """The score of the logged answers; '' where the audit logs none."""
+    """The score of the logged answers; '' if the audit logs no answers."""
 
 
 def pack_audit(
@@ -30,7 +30,7 @@ def pack_audit(
     official: Path | None,
     end_tokens: Sequence[int],
 ) -> PackedAudit:
-    """Verifies the audit from the untruncated logs of all three runs. end_tokens: of the benchmark."""
+    """Verifies the audit with the untruncated logs of all three runs. end_tokens: the benchmark's end tokens."""
     folders = (performance.logs, accuracy.logs, audit.logs)
     try:
         if name == TEST06:

@@ -1,6 +1,6 @@
 """Builds systems/<system>.json, measurements.json and calibration.md.
 
-Values come from the machine and the runs where possible, and else from the user's --describe file.
+Values come from the machine and the runs if possible, else from the user's --describe file.
 """
 
 import shutil
@@ -24,7 +24,7 @@ FILE = "describe.yaml"
 _FACTS = {
     "status": "available, preview or rdi: whether others can buy the system",
     "cooling": "e.g. air, liquid",
-    "host_networking": "e.g. 10 GbE; N/A where there is none",
+    "host_networking": "e.g. 10 GbE; N/A if there is none",
     "host_networking_topology": "e.g. N/A, fat tree",
     "host_storage_type": "e.g. SSD",
     "host_memory_configuration": "e.g. 8x 32 GB DDR5-4800",
@@ -55,7 +55,7 @@ NETWORK_FACTS = {
     "net_software_stack_sut": "driver, kernel and libraries on the servers",
     "network_topology": "e.g. point to point; one switch, its model",
 }
-"""Required of a system that is asked over a network, with is_network."""
+"""Keys that a system behind a network requires, besides is_network."""
 
 DIAGRAM = "network_diagram"
 """Key of the file that shows how LoadGen and the servers are connected; its path is relative to the --describe file."""
@@ -64,7 +64,7 @@ POWER = {
     "power_analyzer": "the analyser's firmware, last calibration and wiring",
     "power_settings": "settings of firmware and system that affect power: profile, governor, C-states, fans",
 }
-"""Required with power: facts that a session does not record."""
+"""Keys that a power result requires: facts that a session does not record."""
 
 _CAPACITY = "system_power_capacity"
 _OPTIONAL = ("hw_notes", "sw_notes", "system_type_detail", "host_processor_interconnect")
@@ -84,13 +84,13 @@ class Described(NamedTuple):
     power: dict[str, str]
     """Answers for the keys of POWER; {} without power."""
     diagram: str = ""
-    """File that shows the network; '' without a network, and in a rehearsal without one."""
+    """Path of the network diagram; '' without a network, or in a rehearsal without a diagram."""
 
 
 def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> Described:
-    """Combines facts of machine and run, `answers` of the YAML file, and values of the request.
+    """Combines facts of machine and run, the `answers` of the YAML file, and values of the request.
 
-    Raises ConfigError with every key that lacks a value; a rehearsal gets placeholders instead.
+    Raises a ConfigError with every key that lacks a value; a rehearsal gets placeholders instead.
     """
     rules, rehearsal, power = request.rules, request.rehearsal, bool(request.meters)
     submitter, system_name = request.tree_names
@@ -131,7 +131,7 @@ def describe(request: Request, run: FinishedRun, answers: Mapping[str, Any]) -> 
 
 
 def _placeholder(key: str, keys: SystemKeys) -> str:
-    """A value in a rehearsal that has the form which both checkers want."""
+    """Returns a value for a rehearsal, in a form that both checkers accept."""
     if key in (*keys.numbers, *keys.counted):
         return "1"
     return {"status": "rdi", DIAGRAM: ""}.get(key, "not described (rehearsal)")
@@ -142,11 +142,13 @@ def _unknown(key: str) -> str:
     return f"{key} cannot be read from the machine: add it to the --describe file ({about})"
 
 
-_ABOUT_DIAGRAM = "the file of a diagram of LoadGen's machine, the servers and all between them"
+_ABOUT_DIAGRAM = (
+    "file with a diagram of LoadGen's machine, the servers and the network between them"
+)
 
 
 def template() -> str:
-    """A --describe file to fill in: every possible key with its meaning."""
+    """Returns a --describe file to fill in: every possible key with its meaning."""
     keys = {
         **_FACTS,
         **dict.fromkeys(_OPTIONAL, "may stay empty"),
@@ -164,9 +166,9 @@ def template() -> str:
 
 
 def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
-    """Reads a --describe file, of the user's or MLCommons' (system_desc.py), without empty values.
+    """Reads a --describe file of the user or of MLCommons (system_desc.py), without empty values.
 
-    Raises ConfigError for unknown keys in the user's.
+    Raises a ConfigError for unknown keys in a user's file.
     """
     content = load_yaml(path)
     if not isinstance(content, dict):
@@ -189,7 +191,7 @@ def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
 
 
 def _of_network(run: FinishedRun) -> dict[str, str]:
-    """Facts of the servers' network that the run records."""
+    """Returns the facts of the servers' network that the run records."""
     client = run.result["client"]
     count = len(client["peers"])
     kernel = run.result["environment"]["system"]["kernel"]
@@ -198,14 +200,14 @@ def _of_network(run: FinishedRun) -> dict[str, str]:
         "number_connections": str(count * client["connections"]),
         "network_protocol": f"{run.backend.get('protocol', 'HTTP/1.1')}, TCP/IP",
         "net_software_stack_loadgen": f"Linux {kernel}, sockets of mlperf-harness {__version__}",
-        "framework": "",  # a server tells its own name in its place
+        "framework": "",  # a server's reported name takes its place
     }
 
 
 def _machine(run: FinishedRun) -> dict[str, str]:
-    """Facts of the run's machine; those not in the run's files are added only on that machine.
+    """Returns facts of the run's machine; facts missing in the run's files are added only on that machine.
 
-    Where the servers are other machines, these are the system, of which only its network is known.
+    If the servers are other machines, they are the system, and only their network is known.
     """
     of_network = _of_network(run) if run.config.qdl else {}
     if run.config.qdl and not all(peer["local"] for peer in run.result["client"]["peers"]):

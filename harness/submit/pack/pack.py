@@ -35,16 +35,16 @@ NO_SCORE = "not measured"
 class Packed(NamedTuple):
     tree: Path
     raw: Path
-    """Folder beside the tree with the untruncated accuracy logs."""
+    """Folder next to the tree, with the untruncated accuracy logs."""
 
 
 def finished_runs(
     request: Request, rows: list[PlannedRun], *, accelerated: bool
 ) -> dict[tuple[str, str], FinishedRun]:
-    """All runs of the matrix by scenario and kind; raises ConfigError with every obstacle.
+    """Returns all runs of the matrix by scenario and kind. Raises a ConfigError with every obstacle.
 
-    accelerated: the user's description names an accelerator. A rehearsal accepts INVALID runs,
-    which the check then reports.
+    accelerated: whether the user's description names an accelerator. A rehearsal accepts INVALID runs;
+    the check reports them later.
     """
     problems, runs = [], {}
     for row in rows:
@@ -73,7 +73,7 @@ def finished_runs(
 
 @reading(
     "some file is not a file of a run",
-    "they were changed, or another version of the harness wrote them",
+    "the files were changed, or a different version of the harness wrote them",
 )
 def pack(
     request: Request,
@@ -82,9 +82,10 @@ def pack(
     out: Path,
     official: Path | None,
 ) -> Packed:
-    """Write the tree to `out` + `.partial`; the caller checks and renames it.
+    """Writes the tree to `out` + `.partial`; the caller checks and renames it.
 
-    answers: values of the --describe file. official: a checkout whose scripts verify the audits.
+    answers: values of the --describe file. official: a checkout of mlcommons/inference; its scripts verify
+    the audits.
     """
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
     runs = finished_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
@@ -177,7 +178,7 @@ class _Packer:
                 self._truncated(audit.accuracy_log, inside, packed.score_text)
 
     def _truncated(self, log: Path, inside: Path, score: str) -> None:
-        """Writes the truncated accuracy log with its score and hash, and the whole log to raw."""
+        """Writes the truncated accuracy log with its score and hash, and the whole log into the raw folder."""
         name = log.name
         for root in (self._root, self._raw_root):
             (root / inside).mkdir(parents=True, exist_ok=True)
@@ -198,7 +199,7 @@ class _Packer:
             copy_qdl(next(iter(self._runs.values())).config.backend, folder / "qdl")
 
     def _copy_text(self, path: Path, target: Path) -> None:
-        """Without home folders, paths, user and host names, and arguments of meters."""
+        """Copies a file without home folders, paths, user and host names, and arguments of meters."""
         content, _ = self._replacements.file(path.read_bytes(), path.name)
         target.write_bytes(content)
 
@@ -218,7 +219,7 @@ def _own_files(run: FinishedRun) -> Iterator[Path]:
 
 
 def truncate(log: Path, target: Path, rules: Round) -> str:
-    """Writes both ends of `log` to `target`, or all of a short log; returns the whole log's SHA-256.
+    """Writes both ends of `log`, or a whole short log, to `target`; returns the SHA-256 of the whole log.
 
     Source: mlcommons/inference, truncate_accuracy_log.py.
     """

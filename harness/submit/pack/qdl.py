@@ -13,7 +13,7 @@ _FOLDERS = ("wire", "run/measured/client")
 
 
 def copy_qdl(backend: str, target: Path) -> None:
-    """backend: the name of ours; a plug-in that is a file is packed with the other plug-ins."""
+    """Copies the QDL's source. backend: name of one of our backends; a plug-in file is packed with other plug-ins."""
     for path in _sources(backend):
         inside = target / path.relative_to(_ROOT)
         inside.parent.mkdir(parents=True, exist_ok=True)

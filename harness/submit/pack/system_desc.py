@@ -1,7 +1,7 @@
 """Reads system_desc.json, MLCommons' own description of a system, for `pack --describe`.
 
-Source: mlperf-sysinfo 1.0.0a12, profile `inference`: the flat keys of the submission checker, some more, and
-the block `mlperf_sysinfo` about the capture.
+Source: mlperf-sysinfo 1.0.0a12, profile `inference`: the flat keys of the submission checker, some more keys,
+and the block `mlperf_sysinfo` about the capture.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -11,11 +11,11 @@ from typing import Any
 from harness.errors import refuse
 
 STAMP = "mlperf_sysinfo"
-"""Key of the block about the capture, which marks such a file."""
+"""Key of the block about the capture; a file with this key is a system_desc.json."""
 
 _UNKNOWN = ("n/a", "not available")
 _UNKNOWN_BEGINS = ("not detected", "insert ")
-"""Texts, in lower case, that stand for a fact that was not found."""
+"""Texts, in lower case, that stand for an unknown fact."""
 
 
 def is_system_desc(content: Mapping[Any, Any]) -> bool:
@@ -23,7 +23,7 @@ def is_system_desc(content: Mapping[Any, Any]) -> bool:
 
 
 def answers(content: Mapping[Any, Any], path: Path, known: Collection[str]) -> dict[str, Any]:
-    """The values of `known` keys that were found. Raises one ConfigError where the file is of another kind."""
+    """Returns the values of `known` keys in the file. Raises one ConfigError if the file is of a different kind."""
     refuse(_problems(content[STAMP], path))
     return {key: content[key] for key in known if key in content and _is_found(content[key])}
 
@@ -31,9 +31,9 @@ def answers(content: Mapping[Any, Any], path: Path, known: Collection[str]) -> d
 def _problems(stamp: Mapping[Any, Any], path: Path) -> Iterator[str]:
     kind = stamp.get("profile")
     if stamp.get("shape") != "flat" or stamp.get("benchmark", "inference") != "inference":
-        yield f"{path} is of mlperf-sysinfo's profile {kind!r}: capture it with `profile: inference`"
+        yield f"{path} has mlperf-sysinfo's profile {kind!r}: capture it with `profile: inference`"
     if stamp.get("complete") is not True:
-        yield f"{path} is a partial capture: one of its nodes did not answer: capture it again"
+        yield f"{path} is a partial capture, because a node did not answer: capture it again"
 
 
 def _is_found(value: object) -> bool:

@@ -15,8 +15,8 @@ REHEARSAL = """\
 # Rehearsal
 
 This folder was made by `submit pack --rehearsal`. It is not a submission, and no number in it is a
-result: its runs may be short and may use any data and any model. It only shows that the way from runs
-to a folder works. Only MLCommons can call a result an MLPerf result.
+result: its runs may be short and may use any data and any model. It only shows that the steps from
+runs to a folder work. Only MLCommons can call a result an MLPerf result.
 """
 
 
@@ -61,18 +61,18 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     ]
     if moved:
         lines += [
-            f"First correct {', '.join(moved)} in these files: they are paths of the original machine.",
+            f"First correct {', '.join(moved)} in these files: the paths are paths of the original machine.",
             "",
         ]
     return "\n".join(lines)
 
 
 _ARGUMENTS = ("data_dir", "hook", "user_conf", "audit", "meter")
-"""Options that the commands set, so their paths in the settings do not matter."""
+"""Options that the commands set; their paths in the settings do not matter."""
 
 
 def command(request: Request, run: FinishedRun, kind: str) -> str:
-    """The command that repeats a run from its settings, which hold every option."""
+    """Returns the command that repeats a run with its settings, which hold every option."""
     config, sources = run.config, f"src/{request.called}"
     _, system = request.tree_names
     words = [f"python -m harness --config {sources}/{run.scenario}-{kind}.yaml"]
@@ -92,7 +92,7 @@ def command(request: Request, run: FinishedRun, kind: str) -> str:
 
 
 def packed_name(path: Path) -> str:
-    """The file's name in src/, where names have no spaces."""
+    """Returns the file's name in src/, where names have no spaces."""
     return path.name.replace(" ", "_")
 
 
@@ -108,7 +108,7 @@ def _dataset(run: FinishedRun) -> str:
 
 
 def user_conf(run: FinishedRun) -> str:
-    """The user.conf that LoadGen read; a quick run reads none, and the text says so."""
+    """Returns the user.conf that LoadGen read, or a note that it read none (a quick run)."""
     path = run.logs / "user.conf"
     if path.is_file() and path.stat().st_size:
         return path.read_text(encoding="utf-8")
@@ -119,13 +119,13 @@ def user_conf(run: FinishedRun) -> str:
 
 
 _QDL = """
-`qdl/` is the source of the query dispatch library (QDL), above the sockets of the operating system:
-`client/` issues LoadGen's queries and completes them, `wire/` writes and reads HTTP/1.1 on connections
-that stay open, one request at a time on each, and the backend encodes a sample into one request and
+`qdl/` is the source of the query dispatch library (QDL), above the sockets of the operating system.
+`client/` issues LoadGen's queries and completes them. `wire/` writes and reads HTTP/1.1 on connections
+that stay open, with one request at a time on each. The backend encodes a sample into one request and
 decodes its reply. In KServe v2 (Open Inference Protocol), a request is `POST /v2/models/MODEL/infer`
-with the tensors of one sample, as JSON or as bytes behind the JSON, and its reply the answer in the
-same form; `GET /v2` returns a server's name. Nothing is batched, padded, compressed, cached, and neither
-pre- nor postprocessed there.
+with the tensors of one sample, as JSON or as bytes after the JSON. The reply has the answer in the
+same form. `GET /v2` returns a server's name. The QDL does not batch, pad, compress, cache, preprocess or
+postprocess.
 """
 
 
@@ -133,6 +133,6 @@ def sources(request: Request) -> str:
     return (
         f"# Sources of {request.called}\n\n"
         f"The implementation is mlperf-harness {__version__}. This folder has the settings of every run, "
-        "the audits' audit.config, the model's manifest, and the plug-ins that are files.\n"
+        "audit.config of each audit, the model's manifest, and the plug-ins that are files.\n"
         + (_QDL if request.division == NETWORK else "")
     )

@@ -1,4 +1,4 @@
-"""Locates the attempts of a run: WORK/runs/<run>/attempt-N, each beside the settings it was started with."""
+"""Locates the attempts of a run, WORK/runs/<run>/attempt-N, and the settings of each attempt next to it."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ RUNS, ASKED, CHECKED = "runs", "asked.yaml", "checked.json"
 
 
 def attempts(work: Path, name: str) -> list[Path]:
-    """All attempt folders of a run, oldest first, including unfinished ones."""
+    """Returns all attempt folders of a run, unfinished attempts included, oldest first."""
     folders = (work / RUNS / name).glob("attempt-*")
     numbered = [(_number(p), p) for p in folders if p.is_dir() and _number(p)]
     return [path for _, path in sorted(numbered)]

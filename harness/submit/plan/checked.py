@@ -1,6 +1,6 @@
-"""Checks a finished run again before it counts: its files agree, and an audit passes.
+"""Checks a finished run before it counts: its files must agree, and an audit must pass.
 
-`plan` keeps the outcome beside the attempt until a file changes. `pack` checks every run again.
+`plan` stores the outcome next to the attempt until a file changes. `pack` checks every run again.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answ
 
 
 def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -> str:
-    """Why a VALID run does not count, '' where it does. made: the other runs of its scenario, by kind.
+    """Returns why a VALID run does not count, '' if it counts. made: the other runs of its scenario, by kind.
 
-    No code runs that the folder names as a file or a module.
+    Does not run code that the folder names as a file or a module.
     """
     audited = [made[kind] for kind in ("performance", "accuracy") if kind in made]
     others = audited if run.kind in request.audits else []
@@ -41,7 +41,7 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
 
 
 def _state(folders: list[Path]) -> str:
-    """A digest that changes with any file, by its name, size and time."""
+    """Returns a digest of the name, size and time of every file."""
     digest = hashlib.sha256(__version__.encode())
     for folder in folders:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -66,8 +66,9 @@ def _fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) 
 def _audit_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """The audit held against its performance run, as `pack` verifies it. The speed of a short rehearsal
-    shows nothing.
+    """Yields faults of the audit compared with its performance run, as `pack` verifies it.
+
+    Ignores the speed of a short rehearsal, which shows nothing.
     """
     if audit.kind == TEST06:
         answers, end_tokens = read_logged_answers(audit.accuracy_log), request.of_round.end_tokens

@@ -1,6 +1,6 @@
-"""Executes `submit run`: makes the missing runs one after another, each in its own processes.
+"""Executes `submit run`: makes the missing runs one after another, each in separate processes.
 
-Finished runs are kept, so an interruption costs at most one run.
+It keeps finished runs, so an interruption costs at most one run.
 """
 
 import fcntl
@@ -33,9 +33,9 @@ STOP_LIMIT_S = 60.0
 
 
 def execute(request: Request, work: Path, only: str | None = None, *, quiet: bool = False) -> int:
-    """Makes all missing runs, or the missing runs of scenario `only`; returns 0 once every run is done, else 4.
+    """Makes all missing runs, or the missing runs of scenario `only`. Returns 0 if every run is done, else 4.
 
-    quiet: only what was not done is printed.
+    quiet: prints only runs that are not done.
     """
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
@@ -74,7 +74,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios, which `submit run --only` makes side by side; yields the locks' descriptors."""
+    """Locks the scenarios and yields the locks' descriptors. Several `submit run --only` may run side by side."""
     with ExitStack() as stack:
         files = []
         for scenario in scenarios:
@@ -84,8 +84,8 @@ def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
                 fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    f"{path} is locked: another `submit run` makes these runs, or a run of a killed "
-                    "`submit run` is still going on: wait for its end"
+                    f"{path} is locked, because another `submit run` makes these runs, or a run of a killed "
+                    "`submit run` has not ended: wait for its end"
                 ) from None
             except OSError as e:
                 raise ConfigError(
@@ -106,22 +106,22 @@ def _has_rate(
     *,
     quiet: bool,
 ) -> bool:
-    """Searches Server's rate unless that is done or not requested; False where the search failed."""
+    """Searches Server's rate, unless that is done or not requested. Returns False if the search failed."""
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:
         _run(row, work, locks, "first", _left_s(rows, -1), quiet=quiet)
         row = matrix.search(request, work)
     if row is None or row.state == DONE:
         return True
-    say(f"{row.name} has no rate, so Server is left out: see {work / RUNS / row.name}")
+    say(f"{row.name} found no rate, so Server is skipped: see {work / RUNS / row.name}")
     return False
 
 
 def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
-    """True for a run that is not done, except an audit without a valid performance run."""
+    """Returns True for a run that is not done, except an audit without a valid performance run."""
     main = next(r for r in rows if (r.scenario, r.kind) == (row.scenario, PERFORMANCE))
     if row.state != DONE and row.kind in request.audits and main.state != DONE:
-        say(f"{row.name} is left out: {main.name} is {main.state}")
+        say(f"{row.name} is skipped: {main.name} is {main.state}")
         return False
     return row.state != DONE
 
@@ -141,7 +141,7 @@ def _run(
 ) -> None:
     """Makes one attempt in a new folder; earlier attempts are kept."""
     folder = work / RUNS / row.name
-    number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # counts attempts that left no folder, too
+    number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # also counts attempts without a folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / f"{number}-{ASKED}"
@@ -166,7 +166,7 @@ def _run(
 
 
 def _wait(process: "subprocess.Popen[bytes]", show: Callable[[], None]) -> int:
-    """Waits for the end of a run; passes a stop on to it, so that it can save its files."""
+    """Waits for the end of a run. Forwards a stop to the run, so that it can save its files."""
     try:
         while True:
             show()
@@ -184,7 +184,7 @@ def _wait(process: "subprocess.Popen[bytes]", show: Callable[[], None]) -> int:
 
 
 def _show(progress: Progress, row: PlannedRun, took_s: float) -> None:
-    """Shows the time of a run that is made in another process."""
+    """Shows the time of a run in a separate process."""
     share = None if not row.expected_s else min(1.0, took_s / row.expected_s)
     of = "" if row.expected_s is None else f" of about {matrix.show_s(row.expected_s)}"
     progress.show("running", share=share, details=[f"{matrix.show_s(took_s)}{of}"])

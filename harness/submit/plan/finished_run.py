@@ -33,7 +33,7 @@ _OF_WAITING = ("measured_process", "stages_ns", "queries")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """folder: a result folder of the harness. scenario, kind: of the planned run."""
+    """One finished run. folder: its result folder. scenario, kind: from the planned run."""
 
     scenario: str
     kind: str
@@ -84,7 +84,7 @@ class FinishedRun:
 
     @property
     def score_text(self) -> str:
-        """The text of accuracy.txt; '' where nothing was scored."""
+        """The text of accuracy.txt; '' if nothing was scored."""
         path = self.folder / "accuracy" / ACCURACY_TEXT
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -101,21 +101,21 @@ class FinishedRun:
         return self.result.get("backend_description") or {}
 
     def differences(self, trusted: Collection[str] = ()) -> list[str]:
-        """Differences between its files, as `check RUN` finds them. trusted: plug-ins whose code may run."""
+        """Returns the differences that `check RUN` finds in its files. trusted: plug-ins whose code may run."""
         if recheck.is_published(self.config):
             return [
-                f"{self.folder} is a published copy, whose score cannot be made again: use the run"
+                f"{self.folder} is a published copy, which cannot be scored again: use the original run"
             ]
         return recheck.check(self.folder, trusted)
 
     def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
-        """Yields why this VALID run cannot be submitted. accelerated: CPU time proves nothing."""
+        """Yields why this VALID run cannot be submitted. accelerated: ignores CPU time, which proves nothing there."""
         benchmark = request.of_round
         notes = self.result.get("not_for_submission") or ()
         yield from (note for note in notes if not note.startswith(WAITED))
         yield from network.forbidden(self.config, self.result.get("client"))
         if self.backend.get("framework") == "none":
-            yield "its backend reports no framework, so no model computes"
+            yield "its backend reports no framework, so it runs no model"
         if self.config.device == "cpu" and not accelerated:
             yield from waited(*(self.result.get(k) for k in _OF_WAITING))
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
@@ -132,17 +132,17 @@ class FinishedRun:
         if not self.score_text:
             yield f"it has no score: {accuracy.get('reason', 'not measured')}"
         elif not accuracy.get("compared"):
-            yield "no performance run's answers were compared with its own"
+            yield "its answers were not compared with the answers of a performance run"
 
     def _out_of_bounds(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
-        """Yields faults in what the manifest's target does not bound: other metrics, and the tokens of the answers."""
+        """Yields faults that the manifest's target does not cover, in other metrics and in the tokens of answers."""
         targets, limits = benchmark.targets_in(self.scenario), benchmark.limits
         scores = rules.scores(self.score_text, {**targets, **limits})
         for actual, expected in out_of_bounds(scores, targets, limits):
-            yield f"its score is {actual}, the rules want a {expected}"
+            yield f"its score is {actual}, the rules require a {expected}"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
-        """The scores of the audit's samples here and in the audit; None without a score or a metric."""
+        """Returns the scores of the audit's samples in this run and in the audit; None without a score or metric."""
         metric = self.config.metric or default_metric(self.model)
         if not self.score_text or metric is None:
             return None

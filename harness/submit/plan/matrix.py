@@ -1,4 +1,4 @@
-"""Plans the matrix of runs that a submission needs, with the state and the expected time of each."""
+"""Plans the matrix of runs that a submission needs, with the state and expected time of each run."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,13 +26,13 @@ from harness.submit.plan.request import AT_A_RATE, Request
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
 ANSWERS_RUN_S = 10.0
-"""Duration of the short run beside an accuracy run whose answers are compared, with its start."""
+"""Duration of the short performance run whose answers are compared with an accuracy run, including its start."""
 
 START_S = 5.0
-"""Loading, noise floor and calibration of a small model; a large model takes longer."""
+"""Time for loading, noise floor and calibration of a small model; a large model takes longer."""
 
 OFFLINE_FACTOR = 1.1 * 1.3
-"""LoadGen's margin times ours: duration of an Offline run over the least duration."""
+"""LoadGen's margin times ours: the ratio of an Offline run's duration to the minimum duration."""
 
 SESSION_PAUSES_S = 40.0
 """Pauses of power-dev's client around the two runs of a session."""
@@ -41,8 +41,8 @@ MOST_RUNS, PROBE_S = 12, 3.0
 """Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
 OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
-"""Codes of the reasons of a run that its audit.config makes too short. Its answers are judged, not its times:
-LoadGen may call it INVALID."""
+"""Reason codes of a run that its audit.config makes too short. Only its answers are judged, not its times, so LoadGen
+may call it INVALID."""
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must share."""
@@ -56,13 +56,13 @@ class PlannedRun(NamedTuple):
     state: str
     """done, missing, stale or failed."""
     why: str = ""
-    """Why the run is stale or failed; of a run that is done, why `pack` refuses it."""
+    """Why the run is stale or failed, or why `pack` refuses a finished run."""
     folder: Path | None = None
     """The newest attempt's result folder."""
     expected_s: float | None = None
-    """None where no calibration is known."""
+    """None if no calibration is known."""
     queries: int | None = None
-    """Expected queries; None where no calibration is known."""
+    """Expected queries; None if no calibration is known."""
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class PlannedRun(NamedTuple):
 
 
 def plan(request: Request, work: Path) -> list[PlannedRun]:
-    """All runs in the order of execution: an audit follows its performance run."""
+    """Returns all runs in the order of execution: an audit follows its performance run."""
     rows: list[PlannedRun] = []
     searches = request.searches
     searched_rate = rate.searched(work, request.search_config()) if searches else None
@@ -89,7 +89,7 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
 
 
 def search(request: Request, work: Path) -> PlannedRun | None:
-    """The `peak` search for Server's rate; None where it is not requested."""
+    """Returns the `peak` search for Server's rate; None if it is not requested."""
     if not request.searches:
         return None
     config = request.search_config()
@@ -156,8 +156,8 @@ def _state(
 
 
 def _refused(request: Request, run: FinishedRun) -> str:
-    """Why `pack` refuses a run that is done, '' where it takes it. Its --describe may name an accelerator."""
-    for accelerated, does in ((True, "refuses it"), (False, "takes it with an accelerator only")):
+    """Returns why `pack` refuses a finished run, '' if it accepts the run. --describe may name an accelerator."""
+    for accelerated, does in ((True, "refuses it"), (False, "accepts it only with an accelerator")):
         if why := next(run.forbidden(request, accelerated=accelerated), ""):
             return f"`submit pack` {does}: {why}"
     return ""
@@ -184,7 +184,7 @@ def _first_reason(result: Mapping[str, Any]) -> str:
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Returns why a run has no power to submit, '' where it has. rehearsal: any reading will do."""
+    """Returns why a run has no power result to submit, '' if it has one. rehearsal: accepts any reading."""
     if not config.meter:
         return ""
     power = result.get("power")
@@ -197,7 +197,7 @@ def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool)
 def _stale(
     row: PlannedRun, request: Request, run: FinishedRun, performance: FinishedRun | None
 ) -> str:
-    """Returns why a valid run is stale, '' where it is not."""
+    """Returns why a valid run is stale, '' if it is not stale."""
     settings = run.settings
     if not _is_as_requested(row, request, run):
         return "the run was made with other options"
@@ -207,7 +207,7 @@ def _stale(
         return "its performance run is missing"
     for key in _SAME:
         if settings.get(key) != performance.settings.get(key):
-            return f"its {key} differs from the performance run's"
+            return f"its {key} differs from the performance run"
     if row.kind in request.audits:
         started = (str(one.result.get("started")) for one in (run, performance))
         return "the performance run is newer" if next(started) < next(started) else ""
@@ -215,7 +215,7 @@ def _stale(
 
 
 def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
-    """An audit is known by the content of its audit.config, whose path changes with WORK."""
+    """Whether the settings are as requested; of audit.config only the content counts, because its path varies."""
     asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
     if row.kind not in request.audits:
         return bool(asked == expected)
@@ -228,7 +228,7 @@ def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> boo
 def _calibration(
     rows: Sequence[PlannedRun], row: PlannedRun, own: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
-    """The calibration of this run, else of another run of its scenario; {} where none is known."""
+    """Returns the calibration of this run, else of another run of its scenario; {} if none is known."""
     candidates = [own] if own else []
     for other in rows:
         if other.scenario == row.scenario and other.folder is not None:
@@ -271,7 +271,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
 
 
 def _length_s(row: PlannedRun, measured_s: float) -> float:
-    """Expected duration of a run; a PTDaemon session makes it twice."""
+    """Returns the expected duration of a run; a PTDaemon session makes the run twice."""
     once_s = START_S + measured_s
     return 2 * once_s + SESSION_PAUSES_S if row.config.meter else once_s
 
@@ -309,7 +309,7 @@ def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
 
 
 def notes(request: Request) -> Iterator[str]:
-    """Yields what a rehearsal may do and a submission may not, for options that stand in no row."""
+    """Yields what a rehearsal may do and a submission may not, for options that appear in no row."""
     yield from network.notes(request.division, request.options, rehearsal=request.rehearsal)
 
 
@@ -317,11 +317,11 @@ def _unstated(model: str) -> Iterator[str]:
     try:
         yield from load_model(model).unstated()
     except ConfigError:
-        return  # `unknown_names` says what is wrong
+        return  # `unknown_names` reports the problem
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """Lines for the terminal: one for each run, then the remaining time."""
+    """Yields one line per run for the terminal, then the remaining time."""
     columns = [Column("run"), Column("state"), Column("time", "s"), Column("queries", "count")]
     yield from aligned([*columns, Column("why")], [_cells(row) for row in rows])
     left = [r for r in rows if r.state != DONE]

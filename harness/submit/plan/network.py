@@ -1,7 +1,7 @@
-"""Knows which remote runs the Network division takes: servers on other machines, each with a unique name.
+"""Checks remote runs by the rules of the Network division: servers on other machines, each with a unique name.
 
-Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division". What a run may do as its
-query dispatch library (QDL) is checked with the options of every run: harness/core/config/problems.py.
+Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "Network Division". The limits of the query
+dispatch library (QDL) are checked with the options of every run, in harness/core/config/problems.py.
 """
 
 import ipaddress
@@ -19,13 +19,13 @@ NETWORK = "network"
 
 
 def urls_of(options: Mapping[str, Any]) -> Sequence[str]:
-    """The servers that the options of a request name."""
+    """Returns the server URLs in the options of a request."""
     urls = options.get("url") or ()
     return [str(url) for url in urls] if isinstance(urls, list | tuple) else [str(urls)]
 
 
 def urls_here(options: Mapping[str, Any]) -> list[str]:
-    """Returns the URLs of this machine, as far as their text shows. Text that is not a URL is left out."""
+    """Returns the URLs whose text names this machine. Skips text that is not a URL."""
     here = []
     for url in urls_of(options):
         try:
@@ -54,17 +54,17 @@ def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: boo
     """Yields the problems of a request of `division`, without a connection to a server."""
     if division != NETWORK:
         if options.get("qdl") and division == "closed":
-            yield "--qdl is not for the closed division, whose LoadGen runs on the system: drop it, or use --division network"
+            yield "--qdl is not for the closed division, where LoadGen runs on the system: drop it, or use --division network"
         return
     if not urls_of(options):
         yield (
-            "--division network measures servers on other machines: name them with --url, e.g. --backend kserve "
+            "--division network measures servers on other machines: pass their URLs, e.g. --backend kserve "
             "--url http://10.0.0.2:8000"
         )
     for url in urls_here(options) if not rehearsal else ():
         yield (
-            f"--url {url} is this machine, and in the Network division LoadGen and the servers run on separate "
-            "ones: name another, or add --rehearsal"
+            f"--url {url} is this machine, but in the Network division LoadGen and the servers run on separate "
+            "machines: pass a different URL, or add --rehearsal"
         )
 
 
@@ -76,18 +76,18 @@ def notes(division: str, options: Mapping[str, Any], *, rehearsal: bool) -> Iter
 
 
 def forbidden(config: RunConfig, client: Mapping[str, Any] | None) -> Iterator[str]:
-    """Why a run on servers cannot be submitted. client: of result.json."""
+    """Yields why a run on servers cannot be submitted. client: the key of result.json."""
     if not config.url or client is None:
         return
     for peer in client["peers"]:
         if config.qdl and peer["local"]:
             yield (
-                f"its server {peer['url']} is on LoadGen's machine, and the Network division wants separate ones"
+                f"its server {peer['url']} is on LoadGen's machine, but the Network division requires separate machines"
             )
         elif not config.qdl and not peer["local"]:
             yield (
                 f"its server {peer['url']} is on another machine, which only the Network division allows, and the "
-                "open one with --qdl"
+                "open division with --qdl"
             )
     if config.qdl and not client["sut_name"].startswith(NETWORK_SUT):
         yield f"LoadGen did not get the servers' names at the end of the run: {client['sut_name']}"

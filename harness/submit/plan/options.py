@@ -1,10 +1,10 @@
-"""Names the options of a run that a submission does not take."""
+"""Lists the options of a run that a submission does not take."""
 
 from collections.abc import Mapping
 
 _DECIDED = "is set by the round and the matrix"
-_WATCHED = "is for a single run: `submit run` opens no port"
-_ARRIVALS = "sets when queries arrive, which LoadGen does in every run of a submission"
+_WATCHED = "is for a single run, and `submit run` opens no port"
+_ARRIVALS = "sets when queries arrive, but in a submission LoadGen decides that"
 
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("scenario", "mode", "out", "mlperf", "audit", "queries", "seed"), _DECIDED),
@@ -12,4 +12,4 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("arrivals", "concurrency"), _ARRIVALS),
     **dict.fromkeys(("metrics", "no_metrics", "metrics_linger", "metrics_push"), _WATCHED),
 }
-"""Key of the option -> why it is refused. `--help` does not show these."""
+"""Key of the option -> why it is refused. `--help` omits these options."""

@@ -22,8 +22,8 @@ SEARCH = "Server-peak"
 def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
     """Returns the rate of a finished `peak` search, in queries/s, and its SLO; prints its warnings.
 
-    path: the search's folder or its peak.json. options: the options of this request's runs. Raises
-    ConfigError if the search did not end, found no rate, or used another model or backend.
+    path: the search's folder or its peak.json. options: the options of this request's runs. Raises a
+    ConfigError if the search did not end, found no rate, or used a different model or backend.
     """
     file = path / PEAK if path.is_dir() else path
     content = read_json(file)
@@ -33,7 +33,7 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
         )
     rate = content.get("peak")
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
-        raise ConfigError(f"--peak {file} has no rate: pass another search")
+        raise ConfigError(f"--peak {file} has no rate: pass a different search")
     for key, default in (("model", "digits"), ("backend", "ort")):
         expected, searched_for = str(options.get(key, default)), str(content.get(key))
         if _name(expected) != _name(searched_for):
@@ -45,7 +45,7 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
     except ValueError as e:
         raise ConfigError(f"--peak {file}: {e}") from None
     if slo.of:
-        raise ConfigError(f"--peak {file} was searched under {slo}: pass one under a latency bound")
+        raise ConfigError(f"--peak {file} used the bound {slo}: pass a search with a latency bound")
     warnings = content.get("warnings")
     for text in warnings if isinstance(warnings, list) else ():
         say(f"--peak {file}: {text}")
@@ -53,18 +53,18 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
 
 
 def _name(name: str) -> str:
-    """The file name of a path: the same file may be named from another folder."""
+    """Returns the file name of a path, because the same file may be named from a different folder."""
     return Path(name).name if is_path(name) else name
 
 
 def of_user_conf(path: Path, model: str) -> float | None:
-    """Server's target_qps in the user's file; None where the file does not set it."""
+    """Returns Server's target_qps in the user's file; None if the file does not set it."""
     rate = user_conf.value(user_conf.lint(path), model, "Server", "target_qps")
     return float(rate) if rate is not None else None
 
 
 def searched(work: Path, config: RunConfig) -> float | None:
-    """Rate of the newest search in `work`; None where it did not end or had other settings."""
+    """Returns the rate of the newest search in `work`; None if it did not end or had other settings."""
     folders = attempts(work, SEARCH)
     if not folders:
         return None

@@ -1,4 +1,4 @@
-"""Defines a request: one benchmark on one system to submit, and the settings of its runs."""
+"""Defines a request to submit one benchmark on one system, and the settings of its runs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,23 +32,23 @@ AT_A_RATE = ("Server", "Interactive")
 """Scenarios whose runs need a rate."""
 
 INTERACTIVE = "-interactive"
-"""End of LoadGen's key of a language task whose tokens have Interactive's limits."""
+"""Suffix of LoadGen's key for a language task with Interactive's token limits."""
 
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
 """Options that only runs of AT_A_RATE take."""
 
 CONFIRM = "60s"
-"""--duration of confirm runs: closer to 600 s than a search's default of 10 s."""
+"""--duration of confirm runs; closer to 600 s than the default of a search, 10 s."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A validated request; raises ConfigError with all problems.
+    """A validated request. Raises a ConfigError with all problems.
 
-    An `slo` among the options without a rate requests a search for Server's rate; a short
-    rehearsal is judged by it.
+    An `slo` without a rate requests a search for Server's rate; in a short rehearsal, it is the bound of the
+    runs.
     """
 
     division: str
@@ -59,12 +59,12 @@ class Request:
     folder: str = ""
     """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
     scenarios: tuple[str, ...] = ()
-    """The round's names; () stands for those that the division requires in the category."""
+    """Scenario names of the round; () stands for the scenarios that the division requires in the category."""
     rehearsal: bool = False
     """Accepts any data and model, and short runs with `duration` among the options."""
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of every run by their key; `meter` applies to performance runs alone."""
+    """Options of every run by key; `meter` applies only to performance runs."""
 
     def __post_init__(self) -> None:
         refuse(self._problems())
@@ -89,8 +89,8 @@ class Request:
         yield from network.option_problems(self.division, self.options, rehearsal=self.rehearsal)
         if self.division == NETWORK and self.category not in rules.network_categories:
             yield (
-                f"--category {self.category}: the Network division has the datacenter suite alone: "
-                f"--category {' or '.join(rules.network_categories)}"
+                f"--category {self.category} is not in the Network division, which has only the datacenter suite: "
+                f"use --category {' or '.join(rules.network_categories)}"
             )
         if self.benchmark in rules.benchmarks and self.category in rules.categories:
             yield from self._scenario_problems(rules)
@@ -107,12 +107,12 @@ class Request:
                 yield f"{flag} {what}: use at most 100 letters, digits and .+-_"
             marked = name == REHEARSAL_SUBMITTER or name.endswith(REHEARSAL_SUFFIX)
             if marked and not self.rehearsal:
-                yield f"{flag} {name} marks a rehearsal: choose another name"
+                yield f"{flag} {name} marks a rehearsal: choose a different name"
         if self.division != "open" and self.called != self.benchmark:
-            yield "--folder is only for the open division: others' folders have the benchmark's name"
+            yield "--folder is only for the open division: drop it, because the folder must have the benchmark's name"
         known = rules.benchmark_of(self.called, {self.called: self.benchmark})
         if self.benchmark in rules.benchmarks and known != self.benchmark:
-            yield f"--folder {self.called} is the round's name for {known}: choose another"
+            yield f"--folder {self.called} is the round's name for {known}: choose a different name"
 
     def _scenario_problems(self, rules: Round) -> Iterator[str]:
         benchmark = rules.benchmarks[self.benchmark]
@@ -129,7 +129,7 @@ class Request:
         if "Interactive" in self.scenarios and "Interactive" not in (
             benchmark.token_limits_ns or {}
         ):
-            yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: leave it out"
+            yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: drop it"
         for audit in self.audits:
             if needs := rules.audits[audit].needs:
                 yield (
@@ -137,7 +137,7 @@ class Request:
                     "make it with MLCommons' reference, or use --division open"
                 )
         if TEST06 in self.audits and self.is_short:
-            yield f"--duration: {TEST06} counts tokens, which LoadGen gets only under the official rules: leave it out"
+            yield f"--duration: {TEST06} counts tokens, which LoadGen gets only under the official rules: drop it"
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
             yield (
@@ -154,10 +154,10 @@ class Request:
             yield f"--scenarios: the {self.division} division requires {', '.join(required)}{one_of}"
         more = [s for s in self.scenarios if s in OURS and s not in (*required, *optional)]
         if required and more:
-            yield f"--scenarios {','.join(more)}: {self.category} has no such submission of {self.benchmark}: leave it out"
+            yield f"--scenarios {','.join(more)}: {self.category} has no such submission of {self.benchmark}: drop it"
 
     def _meter_problems(self) -> Iterator[str]:
-        """Only PTDaemon sessions can be submitted."""
+        """Yields a problem for each meter other than PTDaemon: only its sessions can be submitted."""
         try:
             meters = self.meters
         except ValueError as e:
@@ -167,8 +167,8 @@ class Request:
             if name != ptdaemon.NAME:
                 about = METERS[name].about if name in METERS else "a plug-in's readings"
                 yield (
-                    f"--meter {name} ({about}) cannot be submitted: MLPerf Power is measured by PTDaemon "
-                    f"at the wall, for the whole system: remove it, or use {ptdaemon.USAGE}"
+                    f"--meter {name} ({about}) cannot be submitted, because MLPerf Power takes only PTDaemon's "
+                    f"readings of the whole system at the wall: remove it, or use {ptdaemon.USAGE}"
                 )
                 continue
             try:
@@ -192,12 +192,12 @@ class Request:
             yield f"--slo: {e}"
             return
         if slo.of:
-            yield f"--slo {slo}: the search for Server's rate takes a bound on the latency"
+            yield f"--slo {slo}: the search for Server's rate takes only a latency bound"
             return
         if "Server" in (self.of_round.token_limits_ns or {}) and not self.is_short:
             yield (
-                f"--slo {slo}: the round bounds the tokens' times of {self.benchmark}: search with `peak --slo ttft:p99=... "
-                "--slo tpot:p99=...`, and pass its rate with --target-qps"
+                f"--slo {slo}: the round bounds the token times of {self.benchmark}: search with `peak --slo ttft:p99=... "
+                "--slo tpot:p99=...`, and pass the rate with --target-qps"
             )
             return
         if "Server" not in self.chosen_scenarios:
@@ -209,21 +209,21 @@ class Request:
         yield from self.looser(slo, "--slo", rules)
 
     def looser(self, slo: Slo, what: str, rules: Round) -> Iterator[str]:
-        """Yields a problem where `slo` is looser than the round's bound, under which the rate might fail."""
+        """Yields a problem if `slo` is looser than the round's bound, because the rate might then fail."""
         limit_ns = self.of_round.latency_limit_ns.get("Server")
         limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
         if slo.percentile < limit.percentile or slo.bound_ns > limit.bound_ns:
-            yield f"{what} {slo}: this is looser than the round's bound for Server, {limit}: use that or a tighter one"
+            yield f"{what} {slo}: this is looser than the round's bound for Server, {limit}: use that bound or a tighter one"
 
     @property
     def meters(self) -> tuple[tuple[str, str], ...]:
-        """(name, argument) of each meter. Raises ValueError for text that is not a meter."""
+        """Returns (name, argument) of each meter. Raises ValueError for text that is not a meter."""
         values = self.options.get("meter") or ()
         texts = values if isinstance(values, list | tuple) else [values]
         return tuple(parse_meter(str(text)) for text in texts)
 
     def user_conf_rate(self, scenario: str) -> float | None:
-        """The scenario's rate in the user's user.conf; raises ConfigError where that file is wrong."""
+        """Returns the scenario's rate in the user's user.conf. Raises a ConfigError if that file is wrong."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.loadgen_model(scenario)) if path else None
 
@@ -244,7 +244,7 @@ class Request:
         return self.rules.benchmarks[self.benchmark]
 
     def loadgen_model(self, scenario: str) -> str:
-        """The benchmark's key in LoadGen's built-in mlperf.conf."""
+        """Returns the benchmark's key in LoadGen's built-in mlperf.conf."""
         return self.of_round.loadgen + (INTERACTIVE if scenario == "Interactive" else "")
 
     @property
@@ -253,7 +253,7 @@ class Request:
 
     @property
     def chosen_scenarios(self) -> tuple[str, ...]:
-        """Requested or required scenarios, in the order of OURS; Server where one of several is required."""
+        """Requested or required scenarios, in the order of OURS; Server if one of several is required."""
         required = self.of_round.scenarios(self.category)
         if self.division != "open" and "Server" in self.of_round.optional_in(self.category):
             required += ("Server",)
@@ -269,20 +269,20 @@ class Request:
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Names of submitter and system in the tree; a rehearsal's carry its mark."""
+        """Names of submitter and system in the tree, marked in a rehearsal."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
 
     @property
     def _run_options(self) -> dict[str, Any]:
-        """Options of every run, of a search, too."""
+        """Options of every run and of a search."""
         return {**self.options, **({"qdl": True} if self.division == NETWORK else {})}
 
     def run_config(
         self, scenario: str, mode: str, audit: Path | None, searched_rate: float | None = None
     ) -> RunConfig:
-        """Settings of one run of the matrix. searched_rate: Server's rate from a search, in queries/s."""
+        """Returns the settings of one run of the matrix. searched_rate: Server's rate from a search, in queries/s."""
         plain = {**self._run_options, "scenario": OURS[scenario], "mode": mode}
         if scenario not in AT_A_RATE:
             plain = {k: v for k, v in plain.items() if k not in OF_SERVER}
@@ -296,7 +296,10 @@ class Request:
             plain.pop("meter", None)
         if audit is not None and audit.stem == TEST06 and plain.get("backend") == "openai":
             given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
-            plain["backend_option"] = [*given, "answer=ids"]  # a score may be of texts
+            plain["backend_option"] = [
+                *given,
+                "answer=ids",
+            ]  # scoring may need texts, TEST06 needs tokens
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")
@@ -307,7 +310,7 @@ class Request:
         return from_plain(plain, FILE)
 
     def search_config(self) -> RunConfig:
-        """Settings of the `peak` search under the `slo` of the options."""
+        """Returns the settings of the `peak` search under the `slo` of the options."""
         plain = {**self._run_options, "scenario": "server", "mode": "performance"}
         plain = {k: v for k, v in plain.items() if k not in ("user_conf", "meter")}
         if not self.is_short:

@@ -17,7 +17,7 @@ from harness.submit.plan.request import FILE, Request
 
 
 def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """values: arguments of the request; `peak` is a search's folder. options: of the runs, as text."""
+    """Makes a request. values: arguments of the request (`peak`: a search's folder). options: run options, as text."""
     problems: list[str] = []
     config_from(options, "command line", problems)
     slo: Slo | None = None
@@ -39,9 +39,9 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
 
 
 def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """The request of `work`; `values` and `options`, as of `make_request`, are stored by the first call.
+    """Returns the request of `work`. The first call stores `values` and `options` (see `make_request`).
 
-    Later calls need none of them. Raises ConfigError for each that is not as stored.
+    Later calls need neither. Raises a ConfigError for each value that differs from the stored one.
     """
     path = work / FILE
     if not path.exists():
@@ -74,7 +74,7 @@ def _text(value: object) -> str:
 
 
 def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
-    """Raises ConfigError, before anything is written, for conflicts in any run. slo: the search's."""
+    """Raises a ConfigError for conflicts in any run, before anything is written. slo: the SLO of the search."""
     problems: list[str] = []
     if slo is not None and not request.is_short:
         problems += request.looser(slo, "--peak was searched under", request.rules)
@@ -88,7 +88,7 @@ def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes paths absolute, because later runs may be started from another folder."""
+    """Makes paths absolute, because later runs may be started from a different folder."""
     absolute = dict(options)
     for key in ("data_dir", "hook", "user_conf"):
         if key in absolute and not str(absolute[key]).startswith("hf:"):
@@ -111,7 +111,7 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _absolute_lengths(text: str) -> str:
-    """Makes the path of a file of lengths absolute; raises ConfigError where there is no such file."""
+    """Makes the path of a file of lengths absolute. Raises a ConfigError if there is no such file."""
     dimension, lengths = parse_lengths(text)
     if not isinstance(lengths, Path):
         return text
@@ -122,7 +122,7 @@ def _absolute_lengths(text: str) -> str:
 
 
 def _absolute_meter(text: str) -> str:
-    """Makes power-dev's folder absolute; the request reports text that is not a meter."""
+    """Makes power-dev's folder absolute. Leaves text that is not a meter to the request, which reports it."""
     try:
         name, argument = parse_meter(text)
         if name == ptdaemon.NAME:

@@ -24,10 +24,10 @@ _HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
 _COUNTED_SLACK_PERCENT = 0.001
-"""accuracy=...% is written with three digits."""
+"""Rounding error of accuracy=...%, which is written with three digits."""
 
 _SAME_SHARE = 0.001
-"""Relative difference up to which two scores of one file are the same: they may have other digits."""
+"""Largest relative difference of equal scores in one file, which may be written with different numbers of digits."""
 
 
 def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
         return
     yield from _score(result, benchmark.targets_in(result.scenario), benchmark)
     log = result.inside(ACCURACY, ACCURACY_LOG)
-    rows = whole_rows(result.tree.content(log) or b"")  # None where it is truncated or missing
+    rows = whole_rows(result.tree.content(log) or b"")  # None if it is truncated or missing
     samples = len({row.sample for row in rows}) if rows else None
     expected = benchmark.samples_in(result.scenario)
     if samples is not None and samples != expected:
@@ -96,7 +96,7 @@ def out_of_bounds(
     targets: Mapping[str, Bound],
     limits: Mapping[str, Bound],
 ) -> Iterator[tuple[str, str]]:
-    """Yields (actual, expected) for each score below its target or above its limit. scores: all values of a metric."""
+    """Yields (actual, expected) for each score below its target or above its limit. scores: all values per metric."""
     for metric, target in targets.items():
         least = min(scores.get(metric, [math.inf]))
         if least < target.value:
@@ -108,7 +108,7 @@ def out_of_bounds(
 
 
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
-    """Checks a line such as accuracy=76.46%, good=38230, total=50000: all samples count, and the numbers agree."""
+    """Checks a line like accuracy=76.46%, good=38230, total=50000: all samples count, and the numbers agree."""
     match = _COUNTS.search(text)
     if match is not None and int(match[3][:18]) != samples:
         yield Finding("dataset-size", file, f"total={match[3]:.18}", f"total={samples}")
@@ -116,7 +116,7 @@ def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
 
 
 def counted_score(file: str, text: str) -> Iterator[Finding]:
-    """Checks that a score follows from the counts beside it."""
+    """Checks that a score agrees with the counts in its line."""
     match = _COUNTS.search(text)
     if match is None:
         return
@@ -131,7 +131,7 @@ def counted_score(file: str, text: str) -> Iterator[Finding]:
 
 
 def padding(result: Result) -> int:
-    """The most samples that an accuracy run answers again: LoadGen fills the last query of each set it loads."""
+    """Returns the most repeated samples of an accuracy run: LoadGen fills up the last query of each loaded set."""
     run, held = result.accuracy, "effective_performance_sample_count"
     if run is None or result.measured_scenario != "MultiStream":
         return 0
@@ -146,9 +146,9 @@ def dataset_samples(result: Result) -> int:
 
 
 def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
-    """Checks the log in `folder`: its size, its format, its rows, and the hash beside it.
+    """Checks the log in `folder`: its size, its format, its rows, and its hash in accuracy.txt.
 
-    once: the log is of an accuracy run, which answers each sample once.
+    once: whether it is the log of an accuracy run, which answers each sample once.
     """
     tree, path = result.tree, join(folder, ACCURACY_LOG)
     text_path = join(folder, ACCURACY_TEXT)
@@ -189,18 +189,18 @@ def _rows(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[
     shown, ends = result.round.shown_accuracy_log_bytes, content.split(CUT)
     if len(ends) > 1 and [len(end) for end in ends] != [shown, shown]:
         actual = f"ends of {' and '.join(f'{len(end):,}' for end in ends)} bytes"
-        expected = f"two of {shown:,} bytes, as the truncation makes"
+        expected = f"two ends of {shown:,} bytes, as truncation makes them"
         yield Finding("accuracy-log", path, actual, expected)
 
 
 def stated_hash(result: Result, folder: str) -> str:
-    """The hash beside the log in `folder`; '' where there is none."""
+    """Returns the hash in accuracy.txt next to the log in `folder`; '' if there is none."""
     match = _HASH.search(result.tree.text(join(folder, ACCURACY_TEXT)))
     return match[1] if match else ""
 
 
 def _log_problem(content: bytes) -> str:
-    """Returns why the content is not an accuracy log with answers, whole or truncated; '' where it is."""
+    """Returns why the content is not a whole or truncated accuracy log with answers; '' if it is."""
     try:
         shown_answers(content)
     except ValueError:

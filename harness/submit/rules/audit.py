@@ -1,4 +1,4 @@
-"""Checks the audits: their files exist, their logs are an audit's, the verification passed and matches the logs."""
+"""Checks the audits: their files exist, their logs come from audits, and the verification passed and fits the logs."""
 
 import re
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
 
 
 def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """Checks that verify_performance.txt follows from the two logs, and that the scores are within the audit's margin."""
+    """Checks that verify_performance.txt agrees with both logs, and that the scores are within the audit's margin."""
     performance, run = result.performance, result.audits[name]
     assert performance is not None
     path = join(folder, SCORES)
@@ -130,7 +130,7 @@ def _stale(path: str, stated: dict[str, str], scores: Scores) -> Iterator[Findin
 
 
 def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks TEST01's answers, and both scores where answers differ from the accuracy run's."""
+    """Checks TEST01's answers, and both scores if answers differ from the accuracy run."""
     tree, inside = result.tree, join(folder, "accuracy")
     path = join(folder, "verify_accuracy.txt")
     text = tree.text(path)
@@ -152,7 +152,7 @@ def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Finding]:
-    """Checks the answers to samples that both truncated logs show, and that each has its own hash."""
+    """Checks that samples in both truncated logs have the same answers, and that the logs' hashes differ."""
     log, folder = join(inside, ACCURACY_LOG), result.inside(ACCURACY)
     contents = (result.tree.content(join(place, ACCURACY_LOG)) for place in (inside, folder))
     try:
@@ -172,9 +172,9 @@ def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Find
 
 
 def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
-    """Checks that the score of TEST01's answers follows from its counts and is a sample's of the accuracy run's.
+    """Checks that the score of TEST01's answers agrees with its counts and fits the accuracy run's score.
 
-    Scores of samples between 0 and 1 deviate at most as much as shares of right answers do.
+    Scores per sample between 0 and 1 deviate at most as much as shares of right answers.
     """
     run, benchmark, path = result.audits.get(TEST01), result.benchmark, join(inside, ACCURACY_TEXT)
     text = result.tree.text(path)
@@ -204,7 +204,7 @@ def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
 
 
 def _consistency(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the log is there. Their type is not stated, so any fitting type will do."""
+    """Checks the answers if the log exists. Their type is not stated, so one fitting type is enough."""
     path = join(folder, "accuracy", ACCURACY_LOG)
     content, benchmark = result.tree.content(path), result.benchmark
     if content is None or benchmark is None:
@@ -222,7 +222,7 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[Finding]:
-    """Checks that the numbers in the text of TEST01's answers are the numbers of the two runs."""
+    """Checks that the numbers in the text about TEST01's answers agree with the two runs."""
     stated = stated_counts(text)
     answers, different = (
         stated.get(key) for key in ("num_perf_log_entries", "num_perf_log_data_mismatch")
@@ -238,7 +238,7 @@ def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[F
     )
     if matched is not None and matched + (missing or 0) != answers:
         actual = f"{answers:,} answers, {matched:,} of them to samples of the accuracy run"
-        yield Finding("audit-failed", path, actual, "all of them, or the number of missing ones")
+        yield Finding("audit-failed", path, actual, "all of them, or the number of missing samples")
     issued = result.accuracy.number("effective_accuracy_sample_count") if result.accuracy else None
     if "num_acc_log_duplicate_keys" in stated and "num_acc_log_entries" in stated:
         compared = stated["num_acc_log_entries"] - stated["num_acc_log_duplicate_keys"]
@@ -249,11 +249,11 @@ def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[F
     expected = None if run is None else _expected_answers(run)
     if expected is not None and abs(answers - expected) > _DEVIATIONS * sqrt(expected) + 2:
         actual = f"{answers:,} answers"
-        yield Finding("audit-failed", path, actual, f"about {expected:,.0f}, by the run's log")
+        yield Finding("audit-failed", path, actual, f"about {expected:,.0f}, from the run's log")
 
 
 def _expected_answers(run: RunLog) -> float | None:
-    """Answers that LoadGen logs on average: a share of the samples, by the expected length of the run.
+    """Returns how many answers LoadGen logs on average: a share of the samples, from the run's expected length.
 
     Source: mlcommons/inference b66003e, loadgen/loadgen.cc, IssueQueries.
     """

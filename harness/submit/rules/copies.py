@@ -1,4 +1,4 @@
-"""Reports logs that are the log of another run: byte by byte, by its process and date, or by its latencies."""
+"""Reports logs that are copies of another run's log: with equal bytes, equal process and date, or equal latencies."""
 
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -8,13 +8,13 @@ from harness.submit.rules.tree.submission import RANGING, Result, RunLog, read_r
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 _FEWEST_LATENCIES = 5
-"""Different values that identify a run: two runs never have the same minimum, mean and percentiles in ns."""
+"""Fewest different latencies that identify a run: two runs never share minimum, mean and percentiles in ns."""
 
 
 def copied_logs(every: Sequence[Result]) -> Iterator[Finding]:
-    """Compares the logs of all results, whoever submits them.
+    """Compares the logs of all results of all submitters.
 
-    A submitter's inferred results, two targets of one benchmark, and a result in two divisions may share logs.
+    Inferred results of a submitter, two targets of one benchmark, and a result in two divisions may share logs.
     """
     seen: dict[Hashable, tuple[str, Mapping[str, object]]] = {}
     for result in every:
@@ -35,7 +35,7 @@ def copied_logs(every: Sequence[Result]) -> Iterator[Finding]:
 
 
 def _marks(result: Result, run: RunLog) -> Iterator[Hashable]:
-    """Values that no two runs share."""
+    """Yields values that no two runs share."""
     content = result.tree.content(run.file, LOG_LIMIT_BYTES)
     if content is not None:
         yield hashlib.sha256(content).digest()
@@ -52,7 +52,7 @@ def _marks(result: Result, run: RunLog) -> Iterator[Hashable]:
 
 
 def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:
-    """Yields (role, log); the role of an inferred result's log names the scenario that was run."""
+    """Yields (role, log). The role of an inferred result's log contains the scenario that was measured."""
     ranging = read_run(result.tree, result.inside(RANGING))
     named = {"performance": result.performance, "accuracy": result.accuracy, "ranging": ranging}
     for name, run in {**named, **result.audits}.items():

@@ -1,4 +1,4 @@
-"""Defines the findings of `submit check`: one Finding for each fault, and the RULES they refer to."""
+"""Defines the findings of `submit check`: one Finding per fault, and the RULES that findings refer to."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ class Finding(NamedTuple):
     file: str
     """Relative to the tree's root."""
     actual: str
-    """Content of the tree, in words."""
+    """State of the tree, in words."""
     expected: str
     """Requirement of the round, in words."""
 
@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 _AGAIN = "repeat the run with `submit run` and pack the new run"
 _PACK = "let `submit pack` write the folder, or add the file by hand"
-_LAYOUT = "move it out of the tree, or give it a name of the round's layout"
+_LAYOUT = "move it out of the tree, or rename it as the round's layout requires"
 _SYSTEM = "correct this file, or correct the --describe file and pack again"
 _SESSION = "repeat the measurement with power-dev's client and server"
 _TRUNCATE = "pack again from the raw logs, which writes the truncated log and its hash together"
@@ -58,7 +58,7 @@ RULES: Mapping[str, str] = {
     "bad-json": "correct the file: it must hold one JSON object",
     "model-mapping": 'write {"<your folder>": "<benchmark of the round>"} into open/<submitter>/model_mapping.json',
     "unknown-benchmark": "use the round's name, or map it in model_mapping.json (open only)",
-    "wrong-category": "change system_type, or submit another benchmark",
+    "wrong-category": "change system_type, or submit a different benchmark",
     "unknown-scenario": "rename it to a scenario of the round, or move it out of results/",
     "missing-scenarios": "run the missing scenarios, or submit to the open division",
     "unused-system": "delete the description, or add its results",
@@ -66,7 +66,7 @@ RULES: Mapping[str, str] = {
     "system-key": _SYSTEM,
     "system-value": _SYSTEM,
     "measurements-key": _SYSTEM,
-    "user-conf": "put the file that LoadGen read in the performance run here, with lines that it understands",
+    "user-conf": "put the user.conf of the performance run here, with only lines that LoadGen understands",
     # logs of any run
     "log-incomplete": f"the run did not end or the log was truncated: {_AGAIN}",
     "log-mixed": f"a log must hold one run: {_AGAIN}",
@@ -93,9 +93,9 @@ RULES: Mapping[str, str] = {
     ),
     "latency-limit": f"set target_latency to the round's bound or below: {_AGAIN}",
     "audit-settings": f"this log is an audit's: remove audit.config, then {_AGAIN}",
-    "result-missing": f"the log lacks the number to be published: {_AGAIN}",
-    "network-sut": f"let LoadGen ask every server for its name, as runs with --qdl do: {_AGAIN}",
-    "same-machine": f"serve on another machine than LoadGen's: {_AGAIN}",
+    "result-missing": f"the log lacks the result: {_AGAIN}",
+    "network-sut": f"use --qdl, with which LoadGen asks every server for its name: {_AGAIN}",
+    "same-machine": f"run the servers and LoadGen on separate machines: {_AGAIN}",
     "token-latencies": f"set use_token_latencies and meet the latency limits: {_AGAIN}",
     # accuracy
     "dataset-size": f"use every sample of the round's data set: {_AGAIN}",
@@ -108,25 +108,25 @@ RULES: Mapping[str, str] = {
     "audit-failed": f"the verification text names the cause: remove it, then {_AGAIN}",
     "audit-score": f"an audit must be as fast as the performance run: on a quiet machine, {_AGAIN}",
     "audit-not-one": "repeat the run with the audit's audit.config",
-    "audit-stale": "verify again: the text belongs to other logs than those beside it",
+    "audit-stale": "verify again: the text does not belong to the logs in this folder",
     # power
     "power-files": "copy exactly what the PTDaemon session wrote, or remove performance/power",
-    "power-session": f"client.json and server.json must be of one session: {_SESSION}",
+    "power-session": f"client.json and server.json must come from one session: {_SESSION}",
     "power-sources": f"use an unchanged checkout of power-dev on both machines: {_SESSION}",
     "power-clock": f"synchronise both clocks with one NTP server: {_SESSION}",
-    "power-hash": "copy the session's original files: none may be changed afterwards",
+    "power-hash": "copy the session's original files: changed files are not accepted",
     "power-meter": f"use a PTDaemon and an analyser that the round accepts: {_SESSION}",
     "power-ranging": f"the ranging run is a whole run with the same settings: {_SESSION}",
-    "power-log": f"remove the cause of PTDaemon's messages, ranges and wiring first: {_SESSION}",
+    "power-log": f"correct the cause of PTDaemon's messages first, e.g. ranges and wiring: {_SESSION}",
     "power-samples": f"spl.txt must cover both runs, which have the same load: {_SESSION}",
 }
 """Rule -> the action that removes its findings. docs/submit.md explains each rule; a test compares the two."""
 
 SHORTENED = ("too-short", "too-few-queries", "latency-limit", "performance-samples", "audit-score")
-"""Rules that a result cannot keep whose runs are shorter than the round's."""
+"""Rules that a result with runs shorter than the round's cannot keep."""
 
 OF_A_REHEARSAL = ("rehearsal", "same-machine")
-"""Rules that every rehearsal may break: its mark, and servers beside LoadGen."""
+"""Rules that every rehearsal may break: it is marked, and its servers may be on LoadGen's machine."""
 
 OF_OTHER_DATA = ("performance-samples", "dataset-size", "accuracy-text", "accuracy-target")
-"""Rules that a result cannot keep whose data set is not the round's."""
+"""Rules that a result with a dataset other than the round's cannot keep."""

@@ -13,7 +13,7 @@ REHEARSAL_SUBMITTER = "Rehearsal"
 REHEARSAL_SUFFIX = "_REHEARSAL"
 _SIDECARS = ("energy.json", "power.csv", "power.json", "host.csv")
 _NAME = re.compile(r"[!-\-/-~][!-~]*")
-"""Printable ASCII without spaces and without a leading dot."""
+"""Matches printable ASCII without spaces and without a leading dot."""
 
 
 def mark(tree: Tree) -> Iterator[Finding]:
@@ -27,7 +27,7 @@ def mark(tree: Tree) -> Iterator[Finding]:
 
 
 def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
-    """Checks the name, kind and size of every entry, and the entries outside of submitters' folders."""
+    """Checks the name, kind and size of every entry, and the entries outside the submitters' folders."""
     if tree.is_cut:
         yield Finding(
             "too-many-files", ".", f"more than {MOST_ENTRIES:,} entries", "a submission's tree"
@@ -50,7 +50,7 @@ def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
 
 
 def unreadable(tree: Tree) -> Iterator[Finding]:
-    """Reports unreadable entries. Call it last: the other rules read files, too."""
+    """Reports unreadable entries. Call it last, because the other rules also read files."""
     for path in dict.fromkeys(tree.unreadable):
         yield Finding("unreadable", path, "not readable", "a readable file or folder")
 
@@ -168,7 +168,7 @@ def _scenarios(
 
 
 def scenario_folder(result: Result) -> Iterator[Finding]:
-    """The files and folders of one result, no more and no fewer."""
+    """Checks that the files and folders of one result are exactly the required ones."""
     tree, rules = result.tree, result.round
     if result.scenario is None or result.scenario != result.scenario_folder:
         actual = repr(result.scenario_folder)
@@ -193,7 +193,7 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
 
 
 def exactly(tree: Tree, folder: str, expected: tuple[str, ...], rules: Round) -> Iterator[Finding]:
-    """Checks that `folder` has all files of `expected`, and else only tolerated ones."""
+    """Checks that `folder` has all files of `expected`, and otherwise only tolerated files."""
     for name in expected:
         # the summary of an accuracy run may be empty
         may_be_empty = name == rules.performance_files[0] and folder.endswith("accuracy")

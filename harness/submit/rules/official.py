@@ -31,7 +31,7 @@ _RESULT = re.compile(rf"^{_PREFIX}(Results|NoResults) ((?:closed|open|network)/[
 _ERROR = re.compile(r"^(?:ERROR:main:|\[[^\]]* ERROR\] )(.*)$")
 _TOTALS = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
 _DTYPES = ("float32", "int32", "int64")
-"""Types of answers that the official script of TEST01 accepts."""
+"""Answer types that the official script of TEST01 accepts."""
 
 _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 
@@ -50,11 +50,11 @@ class Outcome(NamedTuple):
 
 
 def tools_of(checkout: Path) -> Path:
-    """The checkers' folder; raises ConfigError where the checkout has none."""
+    """Returns the checkers' folder. Raises a ConfigError if the checkout has none."""
     folder = checkout / _TOOLS
     if not is_folder(folder / "submission_checker"):
         raise ConfigError(
-            f"--official {checkout}: it has no {_TOOLS}/submission_checker: name a checkout of "
+            f"--official {checkout} has no {_TOOLS}/submission_checker: pass a checkout of "
             "mlcommons/inference"
         )
     return folder
@@ -63,7 +63,7 @@ def tools_of(checkout: Path) -> Path:
 def run_checkers(
     checkout: Path, tree: Path, version: str, only: str | None = None
 ) -> list[Outcome]:
-    """Runs both checkers on the tree; raises ConfigError where the checkout has none."""
+    """Runs both checkers on the tree. Raises a ConfigError if the checkout has none."""
     folder = tools_of(checkout)
     there = {
         name: words
@@ -90,7 +90,7 @@ def _run(
 
 
 def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs a script of the checkout in `folder`, without leaving files in the checkout."""
+    """Runs a script of the checkout in `folder`, without writing files into the checkout."""
     return subprocess.run(
         command,
         cwd=folder,
@@ -123,7 +123,7 @@ def read_outcome(name: str, status: int, output: str) -> Outcome:
 def verify_audit(
     checkout: Path, audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 ) -> Verified:
-    """Runs compliance/<audit>/run_verification.py on the folders of three logs, in a temporary folder."""
+    """Runs compliance/<audit>/run_verification.py on three log folders, in a temporary folder."""
     words = ["-r", "results"]
     if audit == TEST01:
         words += ["--dtype", dtype if dtype in _DTYPES else "byte"]
@@ -136,7 +136,7 @@ def verify_audit(
 
 
 def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Verified:
-    """Runs TEST06's run_verification.py, which takes the audit's logs alone. scenario: the round's name."""
+    """Runs TEST06's run_verification.py, which needs only the audit's logs. scenario: its name in the round."""
     words = ["-s", scenario, *(["--dtype", dtype] if dtype in DTYPES else [])]
     return _verified(checkout, TEST06, words, {"test": test})
 
@@ -144,10 +144,12 @@ def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Veri
 def _verified(
     checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
 ) -> Verified:
-    """logs: place in the temporary folder -> folder of logs."""
+    """Runs the script in a temporary folder. logs: path in that folder -> folder of logs."""
     script = checkout.absolute() / "compliance" / audit / "run_verification.py"
     if not script.is_file():
-        raise ConfigError(f"--official {checkout}: no compliance/{audit} there")
+        raise ConfigError(
+            f"--official {checkout} has no compliance/{audit}: pass a complete checkout"
+        )
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
         for place, folder in logs.items():
@@ -165,7 +167,7 @@ def _verified(
 
 
 class Agreement(NamedTuple):
-    """word: agree, stricter (only our check fails the result) or weaker (only the official one does)."""
+    """Comparison of two checks of a result. word: agree, stricter (only ours fails it) or weaker (only theirs does)."""
 
     word: str
     result: str
@@ -173,7 +175,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
-    """Yields one for each result; a checker that crashed counts as failing all of them."""
+    """Yields one agreement per result; a checker that crashed counts as failing every result."""
     for path in ours.results:
         rules = sorted({f.rule for f in ours.of_result(path)} - {"rehearsal"})
         official = theirs.results.get(path, False)

@@ -1,4 +1,4 @@
-"""Verifies the untruncated accuracy logs: hash, ends, rows, and TEST01's answers against the accuracy run's."""
+"""Verifies the untruncated accuracy logs: hash, ends, rows, and TEST01's answers against the accuracy run."""
 
 import hashlib
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from harness.submit.rules.tree.verify import (
 
 
 def raw_logs(result: Result, raw: Path) -> Iterator[Finding]:
-    """raw: a folder with the untruncated logs at the same paths."""
+    """Checks the untruncated logs of a result. raw: a folder with these logs at the same paths."""
     folders = [result.inside(ACCURACY)]
     if TEST01 in result.required_audits:
         folders.append(result.inside(TEST01, "accuracy"))
@@ -52,7 +52,7 @@ def _log(result: Result, folder: str, raw: Path) -> Iterator[Finding]:
     head, cut, tail = (result.tree.content(path) or b"").partition(CUT)
     is_part = content.startswith(head) and content.endswith(tail) if cut else content == head
     if not is_part:
-        yield Finding("accuracy-log", path, "other rows than in the raw log", "its two ends")
+        yield Finding("accuracy-log", path, "rows that differ from the raw log", "its two ends")
     yield from _rows(result, path, content, once=folder == result.inside(ACCURACY))
 
 
@@ -69,11 +69,11 @@ def _rows(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[
     samples = len({row.sample for row in rows})
     if once and issued is not None and samples != issued:
         actual = f"{samples:,} different samples in the raw log"
-        yield Finding("accuracy-log", path, actual, f"{issued:,.0f}, as the run's log says")
+        yield Finding("accuracy-log", path, actual, f"{issued:,.0f}, as in the run's log")
 
 
 def _answers(result: Result, accuracy: Path, test: Path) -> Iterator[Finding]:
-    """Checks that TEST01's text follows from the raw logs."""
+    """Checks that TEST01's text agrees with the raw logs."""
     path = result.inside(TEST01, "verify_accuracy.txt")
     if not (accuracy.is_file() and test.is_file() and result.tree.has(path)):
         return  # reported above, or by the layout
@@ -91,5 +91,5 @@ def _answers(result: Result, accuracy: Path, test: Path) -> Iterator[Finding]:
             return
         differences = differences or other
     key, count = next(iter(differences.items()))
-    expected = f"{count}, by the raw logs"
+    expected = f"{count}, from the raw logs"
     yield Finding("audit-failed", path, f"{key} = {stated[key]}", expected)

@@ -1,4 +1,4 @@
-"""Reads the rows of LoadGen's accuracy log that a tree shows, and finds rows that no run writes."""
+"""Reads the rows of LoadGen's accuracy log in a tree, and finds rows that no run writes."""
 
 import json
 import re
@@ -8,13 +8,13 @@ from typing import NamedTuple
 from harness.core.units import counted
 
 CUT = b"\n\n...\n\n"
-"""Stands between the two ends of a truncated accuracy log."""
+"""The text between the two ends of a truncated accuracy log."""
 
 _ROW = re.compile(rb'\{\s*"seq_id"\s*:\s*(\d{1,18})\s*,\s*"qsl_idx"\s*:\s*(\d{1,18})\s*,')
 
 _ANSWER = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,18})\s*,\s*"data"\s*:\s*"([^"]*)"')
 _LEAST_ROWS = 20
-"""Last rows of which all may belong to slow answers where queries overlap."""
+"""If queries overlap, fewer last rows than this may all belong to slow answers."""
 
 
 class Row(NamedTuple):
@@ -25,16 +25,17 @@ class Row(NamedTuple):
 
 
 def shown_rows(content: bytes) -> list[Row]:
-    """Rows of a whole or truncated log whose beginning is shown."""
+    """Returns the complete rows in a whole or truncated log."""
     return [Row(int(m[1]), int(m[2])) for m in _ROW.finditer(content)]
 
 
 def shown_answers(content: bytes) -> dict[int, bytes]:
-    """Sample -> its first answer, of a whole or truncated log whose beginning is shown. A ValueError where an
-    answer is not hexadecimal.
+    """Returns sample -> its first answer, in a whole or truncated log.
+
+    Raises a ValueError if an answer is not hexadecimal.
     """
     found: dict[int, bytes] = {}
-    for part in content.split(CUT):  # an answer may be cut within
+    for part in content.split(CUT):  # the cut may lie within an answer
         for match in _ANSWER.finditer(part):
             answer = bytes.fromhex(match[2].decode("ascii", "replace"))
             found.setdefault(int(match[1]), answer)
@@ -42,7 +43,7 @@ def shown_answers(content: bytes) -> dict[int, bytes]:
 
 
 def whole_rows(content: bytes) -> list[Row] | None:
-    """Rows of a whole log; None where the content is not a list of answers."""
+    """Returns the rows of a whole log; None if the content is not a list of answers."""
     try:
         rows = json.loads(content)
         found = [Row(row["seq_id"], row["qsl_idx"]) for row in rows]
@@ -54,13 +55,13 @@ def whole_rows(content: bytes) -> list[Row] | None:
 
 
 def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0) -> Iterator[str]:
-    """Sentences about rows that contradict each other. total: samples in the data set.
+    """Yields a sentence for each contradiction between rows. total: samples in the data set.
 
-    once: an accuracy run, which answers each sample once. padding: samples that it may repeat.
+    once: whether it is an accuracy run, which answers each sample once. padding: samples that it may repeat.
     """
     orders = {row.order for row in rows}
     if len(orders) < len(rows):
-        yield f"seq_id stands in {counted(len(rows) - len(orders), 'row')} more than once"
+        yield f"seq_id is repeated in {counted(len(rows) - len(orders), 'row')}"
     outside = [row for row in rows if not 0 <= row.sample < total]
     if outside:
         yield f"qsl_idx {outside[0].sample:,} in a data set of {total:,} samples"
@@ -70,10 +71,10 @@ def impossible(rows: Sequence[Row], total: int, *, once: bool, padding: int = 0)
 
 
 def wrong_end(content: bytes, samples: int, scenario: str) -> str:
-    """Why the tail of a truncated log is not the end of a run of `samples` samples; '' where it may be.
+    """Returns why the tail of a truncated log is not the end of a run of `samples` samples; '' if it may be.
 
-    Only a single query may be answered in any order; one query after another, the second half of the rows
-    cannot lack the last samples.
+    Samples of a single query may be answered in any order. If queries follow each other, the last rows must
+    have samples of the second half.
     """
     head, _, tail = content.partition(CUT)
     first, last = shown_rows(head), shown_rows(tail)

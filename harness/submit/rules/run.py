@@ -20,17 +20,17 @@ _DURATION_SLACK = 0.001
 """Allows for a slewed clock and for LoadGen's timestamps, which have millisecond resolution."""
 
 _MOST_QUERIES = 10**10
-"""No real log has more; the table of early stopping would not fit into memory."""
+"""More queries than in any real log; for more, the table of early stopping would not fit into memory."""
 
 _LONGEST_LOADING = timedelta(days=2)
 _LONGEST_ROUND = timedelta(days=366)
-"""Nobody submits runs of two rounds as one result."""
+"""Largest time between two runs of a result: nobody submits runs of two rounds as one result."""
 
 _SEEDS = ("qsl", "sample_index", "schedule")
 
 
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
-    """Checks that the log is complete, holds one run of this scenario and mode, uses the round's seeds, and has no errors."""
+    """Checks that the log is complete, has one run of this scenario and mode, the round's seeds, and no errors."""
     file, log = run.file, run.detail
     yield from _whole(run)
     yield from _version(result, run)
@@ -68,7 +68,7 @@ def _whole(run: RunLog) -> Iterator[Finding]:
 
 
 def _version(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks that LoadGen is the round's, unchanged, and the one of the performance run."""
+    """Checks that LoadGen is a release of the round, unchanged, and the same as in the performance run."""
     release = run.text("loadgen_version").partition(" ")[0]
     if release not in result.round.loadgen:
         expected = f"one of {', '.join(result.round.loadgen)}"
@@ -86,12 +86,12 @@ def _version(result: Result, run: RunLog) -> Iterator[Finding]:
 
 
 def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks that the run is not older than its LoadGen, began with its log, and was made with the performance run."""
+    """Checks that the run is newer than its LoadGen, began with its log, and is about as old as the performance run."""
     dates = {key: _date(run, key) for key in ("test_datetime", "power_begin")}
     built = max(filter(None, [result.round.loadgen_since, _date(run, "loadgen_build_date_utc")]))
     for key, at in dates.items():
         if at is not None and at < built:
-            expected = f"a time after {built:%Y-%m-%d}, when its LoadGen was made"
+            expected = f"a time after {built:%Y-%m-%d}, when its LoadGen was built"
             yield Finding("wrong-date", run.file, f"{key}: {run.text(key)}", expected)
     begun, measured = dates.values()
     if begun and measured and abs(measured - begun) > _LONGEST_LOADING:
@@ -102,12 +102,12 @@ def _dates(result: Result, run: RunLog) -> Iterator[Finding]:
     if begun and other and abs(begun - other) > _LONGEST_ROUND:
         actual = f"test_datetime: {run.text('test_datetime')}"
         yield Finding(
-            "wrong-date", run.file, actual, f"about {other:%Y-%m}, as the performance run"
+            "wrong-date", run.file, actual, f"about {other:%Y-%m}, like the performance run"
         )
 
 
 def _date(run: RunLog, key: str) -> datetime | None:
-    """A time of the log, in UTC; None where there is none."""
+    """Returns a time of the log, in UTC; None if there is none."""
     text = str(run.detail.get(key))
     try:
         if key == "power_begin":
@@ -125,7 +125,7 @@ def _summary(run: RunLog) -> Iterator[Finding]:
 
 
 def performance(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks a performance run; an audit's run is one, too."""
+    """Checks a performance run. The run of an audit is also a performance run."""
     file, benchmark = run.file, result.benchmark
     if run.detail.get("result_validity") != "VALID":
         yield Finding("invalid-result", file, _why_invalid(run), "VALID")
@@ -184,7 +184,7 @@ def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
 
 
 def _took_ns(run: RunLog) -> float | None:
-    """Returns the duration: to the last answer in Offline, else from power_begin to power_end."""
+    """Returns the duration: in Offline until the last answer, else from power_begin to power_end."""
     if run.detail.get("effective_scenario") == "Offline":
         return run.number("result_max_latency_ns")
     try:
@@ -220,7 +220,7 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
 
 
 def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> Iterator[Finding]:
-    """Checks LoadGen's result of early stopping, and that it follows from the logged counts."""
+    """Checks LoadGen's result of early stopping, and that it agrees with the logged counts."""
     expected = result.round.percentiles.get(scenario)
     if expected is None:
         return
@@ -245,7 +245,7 @@ def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> It
 def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     limit_ns = benchmark.latency_limit_ns.get(str(result.scenario))
     if str(result.scenario) in (benchmark.token_limits_ns or {}):
-        return  # LoadGen judges the tokens in place of it, and logs 0
+        return  # LoadGen judges the tokens instead of the latency, and logs 0
     if limit_ns is None or result.scenario != run.detail.get("effective_scenario"):
         return
     key = "effective_target_latency_ns"

@@ -1,4 +1,4 @@
-"""Checks the settings in LoadGen's log against the round's and against user.conf."""
+"""Checks the settings in LoadGen's log against the round and against user.conf."""
 
 from collections.abc import Iterator
 from math import isclose
@@ -33,13 +33,13 @@ _OF_SCENARIO = {
 """Key of user.conf -> key of the log, and the factor between both."""
 
 LEAST_ROUND_TRIP_NS = 1_000
-"""No fabric is faster; a name that is known without asking takes a third of it."""
+"""Least round trip of any fabric; LoadGen takes a third of it for a name that needs no request."""
 
 _NAME_DURATION = "get_sut_name_duration_ns"
 
 
 def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Finding]:
-    """Checks how samples are put into queries, which mlperf.conf sets."""
+    """Checks how samples are grouped into queries, a setting of mlperf.conf."""
     scenario, file = str(run.detail.get("effective_scenario")), run.file
     per_query = {"MultiStream": result.round.multi_stream_samples}.get(scenario, 1)
     if scenario != "Offline" and run.number("effective_samples_per_query") != per_query:
@@ -55,7 +55,7 @@ def of_round(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Find
 
 
 def sut_name(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Checks the name that LoadGen got of the servers. Open systems may be networks, too."""
+    """Checks the name that LoadGen got from the servers. An open system may also be a network."""
     if result.submitter.division != "network" and result.description.get("is_network") != "true":
         return
     name, expected = run.text("sut_name"), result.round.network_sut
@@ -66,7 +66,7 @@ def sut_name(result: Result, run: RunLog) -> Iterator[Finding]:
         actual = f"{_NAME_DURATION}: {took_ns:.0f}"
         yield Finding("network-sut", run.file, actual, "the time of a round trip to every server")
     if SAME_MACHINE in name:
-        yield Finding("same-machine", run.file, name, "servers on other machines than LoadGen's")
+        yield Finding("same-machine", run.file, name, "servers and LoadGen on separate machines")
 
 
 def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Finding]:
@@ -82,14 +82,14 @@ def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Findi
         yield Finding("sample-override", file, actual, "samples that the data set has")
     accuracy = result.accuracy
     if accuracy is None or benchmark.performance_samples > benchmark.samples:
-        return  # such a benchmark has a data set for each of the two
+        return  # such a benchmark has separate data sets for performance and accuracy
     if total != accuracy.number(key):
         expected = f"{accuracy.text(key)}, as in the accuracy run"
         yield Finding("dataset-size", file, f"{key}: {run.text(key)}", expected)
 
 
 def main_run(run: RunLog) -> Iterator[Finding]:
-    """Checks that the performance run does not have an audit's settings."""
+    """Checks that the performance run does not have the settings of an audit."""
     file = run.file
     for key, expected in (
         ("effective_performance_issue_same", False),
@@ -138,7 +138,7 @@ def _same_values(
 
 
 def _value(text: str, model: str, scenario: str, key: str) -> float | None:
-    """None where the file does not set the key, or not as LoadGen reads it, which `problems` reports."""
+    """Returns the value of a key; None if it is not set or not readable for LoadGen (reported by `problems`)."""
     value = userconf.value(text, model, scenario, key)
     try:
         return float(value) if value is not None and len(value) < 30 else None

@@ -51,7 +51,7 @@ def system_description(who: Submitter, system: str) -> Iterator[Finding]:
 
 
 def _capacity(who: Submitter, system: str) -> Iterator[Finding]:
-    """Checks <system>_power.yaml, which the new official checker reads for results without power, too."""
+    """Checks <system>_power.yaml, which the new official checker reads even for results without power."""
     path = who.system_file(system).removesuffix(".json") + "_power.yaml"
     if who.tree.has(path):
         try:
@@ -65,7 +65,7 @@ def _keys(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Fin
     for key in keys.required:
         if key not in content:
             yield Finding("system-key", file, f"no {key}", f"all {len(keys.required)} keys")
-    expected = 'a value that is not empty; the text "0" where there is none'
+    expected = 'a value that is not empty; the text "0" if there is none'
     for key in keys.meaningful:
         if key in content and not content[key]:
             yield Finding("system-value", file, f"{key}: {content[key]!r:.80}", expected)
@@ -89,7 +89,7 @@ def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    """Checks is_network, which must be text: JSON's true makes the official checkers crash; and the keys with it."""
+    """Checks is_network and its keys. is_network must be text, because JSON's true crashes the official checkers."""
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):
         yield Finding("system-value", file, f"is_network: {value!r:.80}", 'text: "true" or "false"')
@@ -98,12 +98,12 @@ def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
     if who.division in expected and (value == "true") != (who.division == "network"):
         actual = f"is_network: {value!r}"
         yield Finding("system-value", file, actual, f"the value for the {who.division} division")
-    if value:  # with any value, the official checker requires the other keys, too
+    if value:  # with any value, the official checker also requires the other keys
         for key in who.round.system_keys.network:
             if key not in content:
                 yield Finding("system-key", file, f"no {key}", "the network keys, or no is_network")
             elif value == "true" and content[key] in (None, ""):
-                yield Finding("system-value", file, f"{key}: {content[key]!r}", "what it asks for")
+                yield Finding("system-value", file, f"{key}: {content[key]!r}", "a text")
     category, categories = content.get("system_type"), who.round.network_categories
     if who.division == "network" and category not in categories:
         actual = f"system_type: {category!r:.80}"
@@ -132,4 +132,4 @@ def measurements(result: Result) -> Iterator[Finding]:
     for key in result.round.measurement_keys:
         if not content.get(key):
             actual = f"{key}: {content[key]!r:.80}" if key in content else f"no {key}"
-            yield Finding("measurements-key", file, actual, 'a value; "N/A" where there is none')
+            yield Finding("measurements-key", file, actual, 'a value; "N/A" if there is none')

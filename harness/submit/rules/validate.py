@@ -1,4 +1,4 @@
-"""Validates a submission tree by every rule and returns all findings at once."""
+"""Validates a submission tree by every rule, and returns all findings together."""
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -19,18 +19,18 @@ from harness.submit.rules.tree.tree import Tree, is_folder, shown
 
 class Checked(NamedTuple):
     findings: list[Finding]
-    """The mark of a rehearsal comes first."""
+    """All findings; the mark of a rehearsal comes first."""
     results: list[str]
     """Paths of all results in the tree."""
     short: Mapping[str, Collection[str]] = MappingProxyType({})
-    """Path of a result -> rules that its own logs show it cannot keep: it is short, or of other data."""
+    """Path of a result -> rules that it cannot keep, because its logs show a short run or other data."""
 
     def of_result(self, path: str) -> list[Finding]:
-        """Findings that concern the result at `path`: inside it, in its system, or in a folder above."""
+        """Returns the findings about the result at `path`: inside it, in its system, or in a folder above."""
         return [f for f in self.findings if _concerns(f.file, path)]
 
     def counted(self, *, shortened: bool) -> list[Finding]:
-        """Findings that count; shortened: without those that a rehearsal cannot avoid."""
+        """Returns the findings that count. shortened: omits findings that a rehearsal cannot avoid."""
         return [f for f in self.findings if not (shortened and self._is_forgiven(f))]
 
     def _is_forgiven(self, finding: Finding) -> bool:
@@ -55,13 +55,13 @@ def _concerns(file: str, path: str) -> bool:
 def validate(
     root: Path, mlperf_round: Round, only: str | None = None, raw: Path | None = None
 ) -> Checked:
-    """Check every submitter in the tree, or `only` that one.
+    """Checks every submitter in the tree, or only the submitter `only`.
 
-    raw: a folder with the untruncated accuracy logs, or None. Raises ConfigError where `root` is
-    not a folder; every fault inside it becomes a finding.
+    raw: a folder with the untruncated accuracy logs, or None. Raises a ConfigError if `root` is not a folder;
+    every fault inside it becomes a finding.
     """
     if not is_folder(root):
-        raise ConfigError(f"{root} is not a folder: name the root of a submission tree")
+        raise ConfigError(f"{root} is not a folder: pass the root of a submission tree")
     tree = Tree(root)
     findings = [*layout.mark(tree), *layout.whole_tree(tree, mlperf_round)]
     every: list[Result] = []
@@ -80,8 +80,9 @@ def validate(
 
 
 def _unavoidable(result: Result) -> Iterator[str]:
-    """Rules that this rehearsed result cannot keep, by its own logs. A result of full length and of the
-    round's data keeps every rule, or both official checkers refuse it.
+    """Yields rules that this result of a rehearsal cannot keep, as its logs show.
+
+    A result of full length with the round's data must keep every rule.
     """
     run = result.performance
     if run is None or result.benchmark is None:

@@ -65,7 +65,7 @@ def test_a_preset_sets_its_options(preset: str, values: dict[str, object], calle
 def test_a_preset_that_does_not_exist_is_told_with_those_that_do(called: Called) -> None:
     """Bug: "quik cannot be read: No such file or directory"."""
     assert refused(CONFIG_FLAG, "quik", *SERVER) == [
-        "--config quik: there is no such file, and the presets are ci, mlperf, quick, thorough"
+        "--config quik: no such file or preset: the presets are ci, mlperf, quick, thorough"
     ]
     Path("quik").write_text("duration: 5s\n")
     assert called(CONFIG_FLAG, "quik", *SERVER).duration_ns == 5 * NS_PER_S
@@ -84,7 +84,7 @@ def test_every_preset_is_named_by_list_and_in_the_help() -> None:
         assert about[0].islower()
         assert f"  {name:<18}{about}\n" in listed
     page = " ".join(VERBS["run"].parser().format_help().split())
-    assert "preset: ci, mlperf, quick, thorough" in page
+    assert "preset (ci, mlperf, quick, thorough)" in page
 
 
 def test_the_last_of_several_files_wins_and_settles_those_before_it_anew(called: Called) -> None:
@@ -102,7 +102,7 @@ def test_the_last_of_several_files_wins_and_settles_those_before_it_anew(called:
 def test_a_file_that_a_preset_hides_needs_its_folder(called: Called) -> None:
     write("quick", "duration: 7s\n")
     assert called(CONFIG_FLAG, "quick", *SERVER).duration_ns == 2 * NS_PER_S
-    told = "harness: --config quick is the preset: write ./quick for what lies here\n"
+    told = "harness: --config quick is the preset: write ./quick for the file here\n"
     assert called.said == told
     assert called(CONFIG_FLAG, "./quick", *SERVER).duration_ns == 7 * NS_PER_S
     assert called.said == ""
@@ -119,12 +119,12 @@ def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
 
     monkeypatch.setattr("harness.search.peak.job.find", find)
     file = write("my.yaml", "scenario: server\nslo: p99=10ms\nprobe: 1s\nrepeats: 3\n")
-    told = "harness: my.yaml: repeats is an option of `run`: it is left out here\n"
+    told = "harness: my.yaml: repeats is skipped: it is an option of `run`\n"
     assert run_here("peak", CONFIG_FLAG, file) == (0, "", told)
     assert run_here("peak", CONFIG_FLAG, file, "--probe", "2s", "--quiet") == (0, "", "")
     assert found == [("server", NS_PER_S), ("server", 2 * NS_PER_S)]
     called(CONFIG_FLAG, file)
-    assert "my.yaml: probe is an option of `peak`" in called.said
+    assert "my.yaml: probe is skipped: it is an option of `peak`" in called.said
 
 
 def test_a_wrong_value_of_the_verbs_own_option_is_one_line(called: Called) -> None:
@@ -308,5 +308,5 @@ def test_a_search_names_what_it_sets_itself(
     config = called("tune", CONFIG_FLAG, write("my.yaml", f"scenario: offline\n{PLAN}"))
     assert (config.instances, config.threads, config.max_batch) == (None, None, None)
     assert called.said == (
-        "harness: my.yaml: --instances, --threads, --max-batch left out, because this verb finds its own\n"
+        "harness: my.yaml: --instances, --threads, --max-batch left out, because this verb chooses the value itself\n"
     )

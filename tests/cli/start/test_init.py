@@ -44,7 +44,7 @@ def test_the_file_is_the_default_run(
     assert main(["init"]) == 0
     out = capsys.readouterr().out
     assert out == (
-        "run.yaml, and config.schema.json beside it, with which editors complete it\n"
+        "run.yaml, and next to it config.schema.json, which editors use to complete it\n"
         "try it      python -m harness --config run.yaml\n"
     )
     assert main(["--config", "run.yaml"]) == 0
@@ -97,12 +97,12 @@ def test_the_values_in_the_comments_are_the_defaults() -> None:
         (["compare"], "init compare: choose from run, peak, sweep, tune, profile"),
         (
             ["peak", "--model", "m.onnx"],
-            "a verb and --model are two different files: name one of them",
+            "a verb and --model make two different files: pass one of them",
         ),
-        (["--backend", "ort"], "--input-shape and --backend go with --model FILE: add it"),
+        (["--backend", "ort"], "--input-shape and --backend need --model FILE: add it"),
         (
             ["--model", "m.onnx"],
-            "--model m.onnx: there is no such file: `init` describes a file of yours",
+            "--model m.onnx: there is no such file: pass the path of a model file",
         ),
     ],
 )

@@ -188,7 +188,7 @@ def test_a_run_gets_no_variable_that_the_host_does_not_allow(
 
 def test_a_variable_that_is_not_set_cannot_be_allowed(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["load-host", "--allow-env", "NOT_SET_HERE"]) == 2
-    assert "--allow-env NOT_SET_HERE: the environment has no NOT_SET_HERE" in capfd.readouterr().err
+    assert "--allow-env NOT_SET_HERE: the variable is not set" in capfd.readouterr().err
 
 
 def test_a_name_that_leaves_the_folder_is_no_files(tmp_path: Path) -> None:

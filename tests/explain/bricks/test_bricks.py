@@ -436,7 +436,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
         (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
         (("--from", "nowhere"), "nowhere: there is no such folder"),
-        (("--from", "nowhere", "digits"), "name no models beside it"),
+        (("--from", "nowhere", "digits"), "drop the models"),
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name exactly one"),
     ],
 )  # fmt: skip

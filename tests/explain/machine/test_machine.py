@@ -219,8 +219,8 @@ def test_one_folder_is_no_comparison_and_options_of_a_measurement_are_refused() 
     with pytest.raises(ConfigError) as raised:
         machine(["a", "--filter", "gemm"])
     assert str(raised.value).splitlines() == [
-        "machine compares two folders or more: --from a shows one",
-        "folders are compared and nothing is measured: drop --filter",
+        "machine compares two or more folders: --from a shows one",
+        "a comparison of folders measures nothing: drop --filter",
     ]
     with pytest.raises(ConfigError, match=r"^nowhere: there is no such folder$"):
         machine(["nowhere", "nowhere"])

@@ -436,7 +436,7 @@ def test_a_page_of_420_pixels_does_not_scroll_sideways(
 
 
 def test_several_runs_need_a_place(run: Path, refuses: Said) -> None:
-    line = "a report of several runs lies in none of them: pass --out FILE"
+    line = "a report of several runs has no default place: pass --out FILE"
     assert refuses("report", run, run) == line
 
 

@@ -460,7 +460,7 @@ def test_contradictions_are_told(arguments: tuple[str, ...], told: str, refuses:
 
 
 def test_concurrency_and_arrivals_are_refused(refuses: Said) -> None:
-    assert "tune offers Poisson arrivals" in refuses(*SERVER, "--concurrency", "4")
+    assert "tune uses Poisson arrivals" in refuses(*SERVER, "--concurrency", "4")
 
 
 def grid(scenario: str, cores: Cores, **given: Any) -> list[tuple[int, int]]:

@@ -20,7 +20,10 @@ Complaint = tuple[str, str]
 def complaints(
     text: str, session: str, load_ns: tuple[int, int], rules: Power
 ) -> Iterator[Complaint]:
-    """load_ns: LoadGen's begin and end. Raises ValueError where a line that counts has no timestamp."""
+    """Yields the complaints of the log. load_ns: LoadGen's begin and end.
+
+    Raises ValueError if a line that counts has no timestamp.
+    """
     lines = text.splitlines()
     ranging_ns = _ranging_ns(lines, session)
     if ranging_ns is None:
@@ -59,7 +62,7 @@ def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Compla
 
 
 def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields uncertain samples within the load. power-dev's checker compares ms with s here and misses most."""
+    """Yields uncertain samples during the load. power-dev's checker misses most, because it compares ms with s."""
     _, mark, message = line.partition("WARNING:")
     if not mark or not message:
         return
@@ -70,10 +73,10 @@ def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Comp
 
 
 def _error(line: str, ranging_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
-    """Yields errors outside of the ranging phase, in which PTDaemon searches its ranges and reports errors."""
+    """Yields errors outside the ranging phase; during ranging PTDaemon searches its ranges and reports errors."""
     _, mark, message = line.partition("ERROR:")
     if not mark or not message:
         return
     at_ns = _at_ns(line)
     if message.strip() not in rules.harmless and not ranging_ns[0] < at_ns < ranging_ns[1]:
-        yield line.strip()[:200], "no error outside of the ranging phase"
+        yield line.strip()[:200], "no error outside the ranging phase"

@@ -13,7 +13,7 @@ from harness.submit.rules.tree.submission import RANGING, Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
-"""Prefixes of the analyser's and the settings' tables, in the scenario's folder or above it."""
+"""Prefixes of the analyser's table and the settings' table, in the scenario's folder or above it."""
 
 _CHECKS: tuple[tuple[str, Callable[[Session], Iterator[Fault]]], ...] = (
     ("power-session", power_session.described),
@@ -48,7 +48,7 @@ def power(result: Result) -> Iterator[Finding]:
         for file in files:
             yield from must_have(tree, file)
         if not files:
-            path, expected = join(result.path, f"{name}.*"), "the analyser's and settings' tables"
+            path, expected = join(result.path, f"{name}.*"), "tables of analyser and settings"
             yield Finding("power-files", path, "no such file", expected)
     yield from _ranging(result)
     yield from _session(result)
@@ -61,7 +61,7 @@ _LOAD = (
     "effective_performance_sample_count",
     "qsl_reported_total_count",
 )
-"""Keys of settings that make the load."""
+"""Keys of the settings that define the load."""
 
 
 def _ranging(result: Result) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def _session(result: Result) -> Iterator[Finding]:
 def _checked(
     rule: str, check: Callable[[Session], Iterator[Fault]], session: Session
 ) -> Iterator[Finding]:
-    """Turns faults, and exceptions raised by malformed descriptions, into findings."""
+    """Turns faults into findings, and also exceptions that malformed descriptions raise."""
     place = session.result.inside("performance")
     try:
         for file, actual, expected in check(session):

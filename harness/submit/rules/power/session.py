@@ -1,8 +1,8 @@
 """Checks a PTDaemon session: client.json and server.json, their agreement, hashes, clocks and samples.
 
 Each check yields (file, actual, expected). A malformed description may raise any exception of
-WRONG_CONTENT, which the caller reports as a finding. Source of the checks: mlcommons/power-dev
-c4b3ad8, compliance/check.py; checks that go further say so.
+WRONG_CONTENT; the caller reports it as a finding. Source of the checks: mlcommons/power-dev c4b3ad8,
+compliance/check.py. Docstrings note checks that go further.
 """
 
 import hashlib
@@ -26,23 +26,23 @@ PHASES = {"ranging": "ranging", "testing": "run_1"}
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
 _RANGING_SHARE = 0.9
-"""Share of the seconds of the ranging run that have a sample: a change of range may lose some."""
+"""Least share of the ranging run's seconds that have a sample; a change of range may lose samples."""
 
 _PRODUCT = re.compile(
     r"^Time,[^,]*,Watts,([^,]*),Volts,([^,]*),Amps,([^,]*),PF,([^,]*),Mark,[^,]*\s*$", re.MULTILINE
 )
 _PRODUCT_SHARE = 0.1
-"""Largest relative difference between mean power and volts x amps x power factor: each is a mean over one second."""
+"""Largest relative difference between mean power and volts x amps x power factor, each a mean over one second."""
 
 _SHORTER = 0.5
-"""Share of the ranging run's duration: power-dev only warns of a shorter testing run."""
+"""Least duration of the testing run as a share of the ranging run; power-dev only warns if it is shorter."""
 
 Fault = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Session:
-    """client, server: contents of client.json and server.json. File names are relative to `performance`."""
+    """A session. client, server: contents of client.json and server.json. Paths are relative to `performance`."""
 
     result: Result
     client: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Session:
         return (self.content(file) or b"").decode("utf-8", "replace")
 
     def window_ns(self, phase: str) -> tuple[int, int]:
-        """LoadGen's power_begin and power_end of the phase's run, wall clock in ns."""
+        """Returns LoadGen's power_begin and power_end of the phase's run, wall clock in ns."""
         run = read_run(self.result.tree, self.result.inside("performance", PHASES[phase]))
         if run is None:
             raise ValueError(f"no LoadGen log in {PHASES[phase]}")
@@ -120,12 +120,12 @@ def sources(session: Session) -> Iterator[Fault]:
         if actual not in session.rules.sources:
             newest = session.rules.sources[-1]
             names = sorted(k for k in {*newest, *actual} if newest.get(k) != actual.get(k))
-            expected = "the files of power-dev that the round names"
+            expected = "power-dev's files in a version that the round accepts"
             yield file, f"changed: {', '.join(names)!r:.200}", expected
 
 
 def clocks(session: Session) -> Iterator[Fault]:
-    """Checks that the clocks agree, and that LoadGen's run lies within its phase. Both write UTC."""
+    """Checks that the clocks agree, and that LoadGen's run lies within its phase. Both clocks are in UTC."""
     tolerance_s = session.rules.clock_tolerance_ms / 1e3
     took_ns = {}
     for phase, folder in PHASES.items():
@@ -191,7 +191,7 @@ def _has_two_channels(analyser: Mapping[str, Any]) -> bool:
 
 
 def _replies(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Checks PTDaemon's replies; from the third Stop on, there is no measurement to stop."""
+    """Checks PTDaemon's replies. From the third Stop on, PTDaemon has no measurement to stop."""
     go = "Starting untimed measurement, maximum 500000 samples at 1000ms with 0 rampup samples"
     expected = {"SR,A": "Range A changed", "SR,V": "Range V changed", "Go,1000,": go}
     stops = 0
@@ -224,12 +224,12 @@ def complained(session: Session) -> Iterator[Fault]:
 
 
 def _products(file: str, text: str) -> Iterator[Fault]:
-    """Compares the mean power of one channel with volts x amps x power factor, where all are there."""
+    """Compares the mean power of one channel with volts x amps x power factor, if the log has all values."""
     stated = product = 0.0
     for words in _PRODUCT.findall(text):
         try:
             watts, volts, amps, factor = map(float, words)
-        except ValueError:  # several channels have a sum of watts only
+        except ValueError:  # with several channels, the log has only the sum of watts
             continue
         stated += watts
         product += volts * amps * abs(factor)
@@ -241,7 +241,7 @@ def _products(file: str, text: str) -> Iterator[Fault]:
 def samples(session: Session) -> Iterator[Fault]:
     """Checks that spl.txt has a sample per second of the testing run, and compares the mean power.
 
-    power-dev requires a single sample; gaps and samples of 0 W are refused as in docs/power.md.
+    power-dev requires only a single sample; this check also refuses gaps and samples of 0 W (docs/power.md).
     """
     watts = {}
     for phase, folder in PHASES.items():
@@ -264,6 +264,6 @@ def samples(session: Session) -> Iterator[Fault]:
         watts[phase] = sum(alive) / len(alive) if alive else float("nan")
     share = watts["testing"] / watts["ranging"]
     if round((share - 1) * 100, 2) <= round((session.rules.least_share - 1) * 100, 2):
-        actual = f"{watts['testing']:.3f} W, {show_percent(share, 1)} of the ranging run's"
+        actual = f"{watts['testing']:.3f} W, {show_percent(share, 1)} of the ranging run"
         expected = f"more than {show_percent(session.rules.least_share)}: the same load"
         yield f"run_1/{SPL}", actual, expected

@@ -1,1 +1,1 @@
-"""A submission tree read: rounds, systems, results."""
+"""Reads a submission tree: rounds, systems, results."""

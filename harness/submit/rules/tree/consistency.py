@@ -1,4 +1,4 @@
-"""Verifies that logged answers of a language model are consistent, as MLCommons' script in compliance/TEST06 does.
+"""Verifies that the logged answers of a language model are consistent, like MLCommons' script in compliance/TEST06.
 
 Source: mlcommons/inference b66003e, compliance/TEST06/README.md.
 """
@@ -15,17 +15,17 @@ CONSISTENT = "TEST06 verification complete"
 
 
 DTYPES = ("int32", "int64", "int16")
-"""Types of tokens that the script takes."""
+"""Token types that the script accepts."""
 
 
 def verify_consistency(
     answers: Iterable[LoggedAnswer], dtype: str, end_tokens: Sequence[int], scenario: str
 ) -> str:
-    """Returns the text of TEST06. dtype: type of an answer's tokens. scenario: the round's name.
+    """Returns the text of TEST06. dtype: type of an answer's tokens. scenario: its name in the round.
 
     An answer has as many tokens as LoadGen received, and at most one of end_tokens at its end. Except in
-    Offline, it also begins with the first token that LoadGen received before. The script lets an answer pass
-    whose first token was not reported; this function does not.
+    Offline, it also begins with the first token that LoadGen received before. The script accepts an answer
+    without a reported first token; this function does not.
     """
     begun_alike = ended_once = counted = True
     count = 0
@@ -35,7 +35,7 @@ def verify_consistency(
         first = decode(row.first_token or b"", dtype)
         begun_alike = begun_alike and len(first) > 0 and np.array_equal(tokens[: len(first)], first)
         counted = counted and row.tokens == len(tokens)
-        last = tokens[1:][-2:]  # the script leaves out the first one
+        last = tokens[1:][-2:]  # the script skips the first token
         ended_once = ended_once and int(np.isin(last, end_tokens).sum()) < 2
     checks = {"EOS": ended_once, "Sample length": counted and count > 0}
     if scenario == "Offline":

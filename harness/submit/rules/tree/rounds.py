@@ -18,7 +18,7 @@ class _Strict(BaseModel):
 
 
 class Bound(_Strict):
-    """Bound of a score: `reference` times `share`, as the rules state it."""
+    """Bound of a score, `reference` times `share`, as in the rules."""
 
     reference: float
     share: float
@@ -52,10 +52,10 @@ class Benchmark(_Strict):
     """One benchmark of the round; counts are in samples.
 
     loadgen: the benchmark's key in LoadGen's built-in mlperf.conf
-    edge, datacenter, both: scenarios required of a system of one or both categories
-    token_limits_ns: None where the benchmark has no tokens
-    end_tokens: ids that end an answer of a language model
-    timed: False where a run is a single pass over the data set
+    edge, datacenter, both: scenarios required for a system of one or both categories
+    token_limits_ns: None if the benchmark has no tokens
+    end_tokens: token ids that end an answer of a language model
+    timed: False if a run is a single pass over the data set
     """
 
     loadgen: str
@@ -80,11 +80,11 @@ class Benchmark(_Strict):
     timed: bool = True
 
     def scenarios(self, category: str) -> tuple[str, ...]:
-        """Scenarios required of a closed submission; () where the category lacks the benchmark."""
+        """Returns the scenarios that a closed submission requires; () if the category lacks the benchmark."""
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
     def optional_in(self, category: str) -> tuple[str, ...]:
-        """Scenarios of which a closed submission in this category has at least one; () where it needs none."""
+        """Returns the scenarios of which a closed submission in this category needs one or more; () if it needs none."""
         return self.optional if "datacenter" in category else ()
 
     def samples_in(self, scenario: str) -> int:
@@ -96,7 +96,7 @@ class Benchmark(_Strict):
         return special.targets if special else self.targets
 
     def delta_percent(self, metric: str) -> float:
-        """Largest difference between the accuracies of an audit and of the accuracy run."""
+        """Returns the largest allowed difference in accuracy between an audit and the accuracy run."""
         return self.accuracy_delta_percent.get(
             metric, self.accuracy_delta_percent.get("default", 1.0)
         )
@@ -105,11 +105,11 @@ class Benchmark(_Strict):
 class Audit(_Strict):
     """One audit of the round.
 
-    outputs: file -> patterns, each of which must match one of its lines
+    outputs: file -> patterns; each pattern must match a line of the file
     config: settings of LoadGen's audit.config
     logged: entries of the detail log under these settings
-    runs: the audit is a performance run, whose logs are part of the submission
-    needs: what it takes that the harness does not have, so that it is not planned
+    runs: whether the audit is a performance run with logs in the submission
+    needs: a requirement that the harness does not have, so that it does not plan the audit
     """
 
     outputs: dict[str, tuple[str, ...]]
@@ -120,7 +120,7 @@ class Audit(_Strict):
 
 
 class Power(_Strict):
-    """Requirements of a PTDaemon session; sources: SHA-1 by file of power-dev, for each version."""
+    """Requirements of a PTDaemon session. sources: for each version of power-dev, its files and their SHA-1."""
 
     fields: tuple[str, ...]
     versions: tuple[str, ...]
@@ -148,7 +148,7 @@ class SystemKeys(_Strict):
 
 
 class Round(_Strict):
-    """The whole file; comments in the file explain the fields."""
+    """The content of a round's file; comments in the file explain the fields."""
 
     name: str
     loadgen: tuple[str, ...]
@@ -192,7 +192,7 @@ class Round(_Strict):
         return tuple(self.results)
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
-        """Searches in the official checker's order: name, alias, model_mapping.json, part of the name."""
+        """Returns the benchmark of a folder, in the official checker's order: name, alias, mapping, part of the name."""
         if folder in self.benchmarks:
             return folder
         known = self.aliases.get(folder) or mapping.get(folder)
@@ -201,11 +201,11 @@ class Round(_Strict):
         return known if known in self.benchmarks else None
 
     def scenario_of(self, folder: str) -> str | None:
-        """The scenario of a folder; case does not matter."""
+        """Returns the scenario of a folder; ignores upper and lower case."""
         return next((s for s in self.scenarios if s.lower() == folder.lower()), None)
 
     def scores(self, text: str, metrics: Mapping[str, Bound]) -> dict[str, list[float]]:
-        """Values of each metric in accuracy.txt, in order; NaN where the text is not a number."""
+        """Returns the values of each metric in accuracy.txt, in order; NaN if the text is not a number."""
         scores: dict[str, list[float]] = {}
         for line in text.splitlines():
             for metric in metrics:

@@ -1,4 +1,4 @@
-"""Finds the results of a tree, each with its logs, its system and its benchmark."""
+"""Finds the results in a tree, each with its logs, its system and its benchmark."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -30,13 +30,13 @@ class RunLog:
         return join(self.folder, DETAIL)
 
     def number(self, key: str) -> float | None:
-        """The finite number logged under `key`; None where there is none."""
+        """Returns the finite number logged under `key`; None if there is none."""
         value = self.detail.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         try:
             return value if math.isfinite(value) else None
-        except OverflowError:  # an integer beyond all floats
+        except OverflowError:  # an integer larger than any float
             return None
 
     def text(self, key: str) -> str:
@@ -45,7 +45,7 @@ class RunLog:
 
 
 def read_run(tree: Tree, folder: str) -> RunLog | None:
-    """The logs in `folder`; None where the detail log is missing or too large."""
+    """Returns the logs in `folder`; None if the detail log is missing or too large."""
     path = join(folder, DETAIL)
     if not tree.has(path) or tree.size_bytes(path) > LOG_LIMIT_BYTES:
         return None
@@ -70,7 +70,7 @@ class Submitter:
 
     @cached_property
     def mapping(self) -> dict[str, str]:
-        """model_mapping.json of the open division: folder -> benchmark; other values are left out."""
+        """model_mapping.json of the open division: folder -> benchmark, without values of other types."""
         content = self.tree.json(join(self.path, MAPPING)) if self.is_open else None
         if not isinstance(content, dict):
             return {}
@@ -83,14 +83,14 @@ class Submitter:
         return join(self.path, "systems", f"{system}.json")
 
     def system(self, system: str) -> dict[str, Any]:
-        """The system's description; {} where it is missing or not a JSON object."""
+        """Returns the system's description; {} if it is missing or not a JSON object."""
         content = self.tree.json(self.system_file(system))
         return content if isinstance(content, dict) else {}
 
 
 @dataclass(frozen=True)
 class Result:
-    """One scenario of one benchmark on one system: one published number."""
+    """One scenario of one benchmark on one system; it has one published number."""
 
     submitter: Submitter
     system: str
@@ -114,7 +114,7 @@ class Result:
 
     @cached_property
     def name(self) -> str | None:
-        """The round's name of the benchmark; None where the round has none for the folder."""
+        """Name of the benchmark in the round; None if the round has no benchmark for the folder."""
         return self.round.benchmark_of(self.folder, self.submitter.mapping)
 
     @property
@@ -143,7 +143,7 @@ class Result:
 
     @cached_property
     def audits(self) -> dict[str, RunLog]:
-        """Logs of the required audits that are runs, by audit."""
+        """Logs of the required audits that are performance runs, by audit."""
         logs = {}
         for name in self.required_audits:
             run = read_run(self.tree, self.inside(name, PERFORMANCE))
@@ -157,7 +157,7 @@ class Result:
 
     @property
     def measured_scenario(self) -> str | None:
-        """The folder's scenario, or the log's where the rules accept that one in its place."""
+        """The folder's scenario, or the log's scenario if the rules accept it instead."""
         if self.performance is None or self.scenario is None:
             return self.scenario
         logged = str(self.performance.detail.get("effective_scenario"))

@@ -1,7 +1,7 @@
 """Reads an untrusted folder tree.
 
-Links are never followed, only regular files of limited size are read, and an unreadable entry is
-recorded instead of raised.
+It never follows links, reads only regular files of limited size, and records an unreadable entry instead of
+raising an error.
 """
 
 import json
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_ENTRIES = 200_000
-"""All submissions of a round have fewer; a wrong path (/, a home folder) has more."""
+"""More entries than in all submissions of a round; a wrong path (/, a home folder) has more."""
 
 TEXT_LIMIT_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 64 << 20
-"""Larger files are reported by their size and not read."""
+"""Size limit: larger files are not read, only their size is reported."""
 
 
 class Entry(NamedTuple):
     kind: str
     """file, folder, link or other (a device, a pipe)."""
     size_bytes: int
-    """0 for an entry that cannot be read."""
+    """0 for an unreadable entry."""
 
 
 class Tree:
-    """All entries under `root`, read once; paths are relative to it ('' is the root itself)."""
+    """All entries under `root`, read once. Paths are relative to `root` ('' is the root itself)."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -73,7 +73,7 @@ class Tree:
         return Entry("other", 0)
 
     def all(self) -> Iterator[tuple[str, Entry]]:
-        """Every entry except the root, sorted by path."""
+        """Yields every entry except the root, sorted by path."""
         yield from sorted(self._entries.items())
 
     def kind(self, path: str) -> str | None:
@@ -81,7 +81,7 @@ class Tree:
         return entry.kind if entry else None
 
     def names(self, path: str, kind: str | None = None) -> list[str]:
-        """Sorted names of a folder's direct entries; [] where there is no such folder."""
+        """Returns the sorted names of a folder's direct entries; [] if there is no such folder."""
         names = self._children.get(path, [])
         return [n for n in names if kind is None or self.kind(join(path, n)) == kind]
 
@@ -98,7 +98,7 @@ class Tree:
         return self._entries[path].size_bytes if path in self._entries else 0
 
     def content(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> bytes | None:
-        """The file's bytes; None where it is missing, larger than the limit, or unreadable."""
+        """Returns the file's bytes; None if it is missing, larger than the limit, or unreadable."""
         if not self.has(path) or self.size_bytes(path) > limit_bytes:
             return None
         try:
@@ -109,11 +109,11 @@ class Tree:
             return None
 
     def text(self, path: str) -> str:
-        """The text of a small file, with invalid UTF-8 replaced; '' where there is none."""
+        """Returns the text of a small file, with invalid UTF-8 replaced; '' if there is none."""
         return (self.content(path) or b"").decode("utf-8", errors="replace")
 
     def json(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> Any:
-        """The parsed file; None where it is not JSON or larger than the limit."""
+        """Returns the parsed file; None if it is not JSON or larger than the limit."""
         content = self.content(path, limit_bytes)
         if content is None:
             return None
@@ -128,7 +128,7 @@ def _no_constant(name: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Like Path.is_dir, but False where the path is too long or not accessible."""
+    """Like Path.is_dir, but returns False if the path is too long or not accessible."""
     try:
         return path.is_dir()
     except OSError:
@@ -140,6 +140,6 @@ def join(*parts: str) -> str:
 
 
 def shown(path: str) -> str:
-    """The path with control characters and invalid UTF-8 escaped, for messages."""
+    """Returns the path for messages, with control characters and invalid UTF-8 escaped."""
     plain = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)

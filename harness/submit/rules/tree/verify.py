@@ -1,4 +1,4 @@
-"""Verifies audits from the logs of the runs, with the results of MLCommons' scripts in
+"""Verifies audits from the logs of the runs, with the same results as MLCommons' scripts in
 compliance/TEST01 and compliance/TEST04.
 
 Sources: mlcommons/inference b66003e, compliance/TEST01/README.md, compliance/TEST04/README.md.
@@ -26,11 +26,11 @@ TEST01, TEST04 = "TEST01", "TEST04"
 PASS, FAIL = "TEST PASS", "TEST FAIL"
 MARGIN, SHORT_MARGIN = 0.10, 0.20
 SHORT = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}
-"""Up to this score SHORT_MARGIN applies. TEST01 compares latencies in ns, so it applies to fast
-systems; TEST04 compares rates in 1/s with the same numbers, so it nearly always applies."""
+"""Up to this score, SHORT_MARGIN applies. TEST01 compares latencies in ns, so the margin applies to fast
+systems. TEST04 compares rates in 1/s with the same numbers, so the margin nearly always applies."""
 
 ANSWER_DTYPES = ("int8", "float32", "int32", "int64", "float16", "float64", "int16")
-"""A tree does not say which type TEST01's answers were compared as, so they must fit one of these."""
+"""Types of TEST01's answers. A tree does not state the type, so the answers must fit one of these."""
 
 _SUMMARY_SCORES = {
     "SingleStream": re.compile(r".*Early stopping (?:90|90\.0|99\.9)th percentile estimate: (.*)"),
@@ -47,21 +47,21 @@ _COUNT = re.compile(r"^(num_\w+) = (\d{1,18})\s*$", re.MULTILINE)
 
 
 class Scores(NamedTuple):
-    """Scores of the performance run and the audit's run: ns or 1/s."""
+    """Scores of the performance run and of the audit, in ns or 1/s."""
 
     reference: float
     test: float
 
 
 class Verified(NamedTuple):
-    """texts: file name -> content, in the format of the official scripts."""
+    """Outcome of a verification. texts: file name -> content, in the format of the official scripts."""
 
     passed: bool
     texts: Mapping[str, str]
 
 
 def performance_scores(audit: str, reference: DetailLog, test: DetailLog) -> Scores | None:
-    """Both scores: latencies in ns for TEST01 of streams, else rates; None where a log lacks its result."""
+    """Returns both scores: latencies in ns for TEST01 of streams, else rates. None if a log lacks its result."""
     values = [_score(log) for log in (reference, test)]
     if None in values:
         return None
@@ -79,9 +79,9 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Returns why the audit's performance fails, '' if it passes. scores: default: the scores of the logs.
+    """Returns why the audit's performance fails, '' if it passes. scores: the scores of the logs by default.
 
-    TEST01 must be neither slower nor faster than the margin; TEST04 must not be faster, which
+    TEST01 must be neither slower nor faster than the margin allows. TEST04 must not be faster, because that
     would show a cache.
     """
     scenario = str(reference.get("effective_scenario"))
@@ -109,7 +109,7 @@ def _outside(audit: str, scenario: str, scores: Scores) -> str:
 
 
 def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str) -> Verified:
-    """performance, accuracy, test: folders of whole logs. dtype: of an answer's elements (TEST01)."""
+    """Verifies an audit. performance, accuracy, test: folders of whole logs. dtype: type of TEST01's answer elements."""
     texts = {"verify_performance.txt": _performance_text(audit, performance, test)}
     if audit == TEST01:
         texts["verify_accuracy.txt"] = compare_answers(accuracy / ACCURACY, test / ACCURACY, dtype)
@@ -117,7 +117,7 @@ def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 
 
 def _performance_text(audit: str, performance: Path, test: Path) -> str:
-    """Reads detail logs for TEST01 and summaries for TEST04, as the official scripts do."""
+    """Returns the text of verify_performance.txt, from detail logs (TEST01) or summaries (TEST04) like the scripts."""
     reference, tested = (read_detail(folder / DETAIL) for folder in (performance, test))
     scores = performance_scores(audit, reference, tested)
     if audit == TEST04:
@@ -133,7 +133,7 @@ def _performance_text(audit: str, performance: Path, test: Path) -> str:
 
 
 def _summary_score(path: Path) -> float | None:
-    """TEST04's score: queries/s of streams, samples/s of Offline and Server."""
+    """Returns TEST04's score: queries/s of streams, samples/s of Offline and Server."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -152,14 +152,14 @@ def _summary_score(path: Path) -> float | None:
 
 
 def stated_counts(text: str) -> dict[str, int]:
-    """The numbers in the text of TEST01's answers, by name."""
+    """Returns the numbers in the text about TEST01's answers, by name."""
     return {m[1]: int(m[2]) for m in _COUNT.finditer(text)}
 
 
 def compare_answers(accuracy: Path, test: Path, dtype: str) -> str:
-    """The text of TEST01: the first element of each answer must equal the accuracy run's for the same sample.
+    """Returns the text of TEST01: each answer's first element must be the same as in the accuracy run.
 
-    Each audit answer replaces the earlier one of its sample, so repeated samples must agree, too.
+    Each answer of the audit replaces the earlier answer of its sample, so repeated samples must also agree.
     """
     expected: dict[int, bytes] = {}
     twice = contrary = entries = 0
