@@ -20,7 +20,7 @@ class HubModel(Model):
     """A file of a commit, and the files that it reads; they stay in the hub's own cache."""
 
     def __init__(self, name: HubName, found: Path | None = None):
-        """name: with commit and file. found: the file, where another process has found it."""
+        """name: with commit and file. found: the file, if another process has found it."""
         super().__init__(name.repository.rpartition("/")[2], None, Path(), None)
         self._hub_name = name
         self._commit, self._file = name.revision or "", name.file or ""
@@ -66,7 +66,7 @@ class HubModel(Model):
         return self._in_cache() is None
 
     def _in_cache(self) -> Path | None:
-        """The file, where it and all that it reads are there; of a SavedModel its folder."""
+        """Returns the file, or the folder of a SavedModel; None if a file that it reads is missing."""
         of = self._hub_name.repository
         path = repository.in_cache(of, self._commit, self._file)
         if path is None:
@@ -81,7 +81,7 @@ class HubModel(Model):
         return path
 
     def _files_read(self, path: Path) -> Iterator[str]:
-        """Paths in the repository; a ConfigError where one would lie outside of it."""
+        """Yields paths in the repository. Raises a ConfigError if one would lie outside of it."""
         if saved_model.is_saved_model(self._file):
             files = repository.listing(self._hub_name.repository, self._commit).digests
             yield from saved_model.members(self._file, files)
@@ -94,7 +94,7 @@ class HubModel(Model):
 
 
 def hub_model(text: str) -> HubModel:
-    """text: 'hf:ORG/NAME@REV[:FILE]'. Asks the hub only where that names no file of a commit."""
+    """Takes 'hf:ORG/NAME@REV[:FILE]'. Asks the hub only if the text names no file of a commit."""
     name = parse_hub_model(text)
     if name.file is not None and not _is_readable(name.file):
         raise ConfigError(
@@ -152,7 +152,7 @@ def _format(file: str) -> Format:
 
 
 def _read_by(path: Path) -> set[str]:
-    """The files that a model file reads, relative to its folder, whether they are there or not."""
+    """Returns the files that a model file reads, relative to its folder, whether they exist or not."""
     if path.suffix.lower() == ".xml":
         return {path.with_suffix(".bin").name}
     if path.suffix.lower() != ".onnx":
