@@ -27,7 +27,7 @@ class Words:
     def describe(self): return {"name": "words"}
 """
 NEEDS_HOOK = (
-    "the first dimension of each input and output must be the batch. Where a model returns several "
+    "the first dimension of each input and output must be the batch. If a model returns several "
     "rows per sample (detection heads, "
     "non-maximum suppression inside the model), a manifest with the postprocessing step `hook` makes "
     "one answer of them: --model FILE.yaml, docs/manifest.md"

@@ -232,7 +232,7 @@ def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Itera
             )
         if spec.dtype not in _FLOATS:
             raise ConfigError(
-                f"input {name!r} is {spec.dtype}: a cache is one of {', '.join(_FLOATS)}"
+                f"input {name!r} is {spec.dtype}: a cache must be {' or '.join(_FLOATS)}"
             )
         rows = np.zeros((sequences, heads, context, size), spec.dtype)
         yield _Cache(name, _PAST.sub(r"present\1", name), rows)

@@ -81,7 +81,7 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
     free_bytes = shutil.disk_usage(path.parent).free
     if announced is not None and announced > free_bytes:
         raise ValueError(
-            f"it has {show_bytes(announced)}, {show_bytes(free_bytes)} are free on the disk"
+            f"it has {show_bytes(announced)}, but only {show_bytes(free_bytes)} are free on the disk"
         )
     say(f"downloading{total.replace(' of', '')} to {path}")
     digest, done, begun_s = hashlib.sha256(), 0, time.monotonic()

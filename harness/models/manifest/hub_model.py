@@ -106,7 +106,7 @@ def hub_model(text: str) -> HubModel:
     listing = repository.listing(name.repository, name.revision)
     if name.revision is None:
         pinned = name._replace(revision=listing.commit)
-        raise ConfigError(f"--model {text} names no commit, and may change: write {pinned}")
+        raise ConfigError(f"--model {text} names no commit, so it may change: write {pinned}")
     commit = name.revision if is_commit(name.revision) else listing.commit
     pinned = name._replace(revision=commit)
     return HubModel(pinned._replace(file=name.file or _only_model(pinned, listing.digests)))

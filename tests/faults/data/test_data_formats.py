@@ -137,7 +137,7 @@ def manifest(folder: Path, **changed: object) -> Path:
         *only_all(
             (["argmax", "argmax"], ".1': argmax takes [n, classes, ...], not int64 of shape [n]"),
             ({"boxes": {"side": 8}}, ".0': boxes takes [n, 4 + classes, anchors], not float32 of shape [n, 10]"),
-            ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, this backend returns a single one"),
+            ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, but this backend returns a single one"),
         ),
     ],
 )  # fmt: skip

@@ -282,7 +282,7 @@ def test_a_manifest_has_inputs(content: dict[str, Any]) -> None:
     ("field", "value", "told"),
     [
         ("outputs", [{"name": "y", "postprocess": {"topk": 0}}], "topk: Input should be"),
-        ("outputs", [{"name": "y"}, {"name": "y"}], "the name 'y' comes twice"),
+        ("outputs", [{"name": "y"}, {"name": "y"}], "the name 'y' appears twice"),
         ("inputs", [{"name": "x", "dtype": "float32", "shape": []}], "at least the batch"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_model_that_the_server_lacks_is_a_mistake_of_the_user(
 def test_a_plug_in_that_knows_http_alone_is_not_asked_over_grpc() -> None:
     config = RunConfig(scenario="offline", backend="http-raw", url=("grpc://127.0.0.1:1",))
     with pytest.raises(
-        ConfigError, match=r"'http-raw' does not ask over gRPC: give an address with "
+        ConfigError, match=r"'http-raw' does not support gRPC: pass an address with "
     ):
         remote_class(config, HttpRawRemote, 1)
     assert remote_class(replace(config, backend="kserve"), KserveRemote, 1) is not None

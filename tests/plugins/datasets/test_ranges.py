@@ -236,7 +236,7 @@ def test_a_number_beyond_the_table_names_the_input(tmp_path: Path, most: int, fi
         told = str(e)
     line = (
         f"input 'ids' has the number {most}, and the model's Gather table has 1,000 rows: 0 to 999 fit, so "
-        "data and model do not go together"
+        "the data do not fit the model"
     )
     assert told == ("" if fits else line)
 
