@@ -119,7 +119,7 @@ def work_of(model: str) -> dict[str, Any] | None:
     if path.parent != _folder() or path.stem not in ops:
         return None
     op = ops[path.stem]
-    about = f"{op.name}: {op.about}, {op.flop_per_sample / 1e6:,.4g} MFLOP a sample"
+    about = f"{op.name}: {op.about}, {op.flop_per_sample / 1e6:,.4g} MFLOP per sample"
     return {"flop_per_sample": op.flop_per_sample, "about": about}
 
 

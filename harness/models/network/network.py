@@ -28,7 +28,7 @@ class Structure(NamedTuple):
 
     def __str__(self) -> str:
         summary = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
-        return summary if self.macs is None else f"{summary}, {_macs(self.macs)} a sample"
+        return summary if self.macs is None else f"{summary}, {_macs(self.macs)} per sample"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Structure":
@@ -57,7 +57,7 @@ def difference(ours: Structure, theirs: Structure) -> str:
         changed = sum((more - less).values()) + sum((less - more).values())
         return f"{theirs}, not {ours} ({changed} tensors differ in size)"
     if known and not same_macs:
-        return f"{_macs(theirs.macs or 0)} a sample, not {_macs(ours.macs or 0)}"
+        return f"{_macs(theirs.macs or 0)} per sample, not {_macs(ours.macs or 0)}"
     return ""
 
 

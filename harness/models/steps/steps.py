@@ -104,7 +104,7 @@ class Tokenise(_Options):
     """Wordpiece tokens of a text."""
 
     vocab: str
-    """The vocabulary's file in the manifest's folder."""
+    """The vocabulary's file, in the manifest's folder or in --data-dir."""
     max_length: Annotated[int, Field(ge=3, le=65_536)]
     gives: Literal["ids", "mask", "types"]
     """The encoder's output that this input takes."""

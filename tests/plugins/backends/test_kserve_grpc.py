@@ -84,12 +84,12 @@ def test_answers_are_those_of_the_server_and_its_requests_those_of_protobuf() ->
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (reply([1, 9], bytes(36)), r"has the shape \[1, 9\], and not"),
+        (reply([1, 9], bytes(36)), r"has the shape \[1, 9\], not"),
         (reply([2, 10], bytes(80)), "the outputs have 2 rows for 1 samples"),
-        (reply([1, 10], bytes(36)), r"of shape \[1, 10\] has 36 bytes, and not 40"),
-        (reply([1, 10], bytes(20), "FP16"), "is FP16, and not FP32"),
+        (reply([1, 10], bytes(36)), r"of shape \[1, 10\] has 36 bytes, not 40"),
+        (reply([1, 10], bytes(20), "FP16"), "is FP16, not FP32"),
         (MESSAGES["InferReply"](model_name="digits", model_version="1"), "has no outputs"),
-        (MESSAGES["InferReply"](model_name="other", raw=[b""]), "is of model 'other'"),
+        (MESSAGES["InferReply"](model_name="other", raw=[b""]), "is from model 'other'"),
     ],
 )
 def test_a_reply_of_another_kind_is_a_bad_answer(made: Any, told: str) -> None:

@@ -193,7 +193,7 @@ def test_another_choice_than_the_one_asked_for_is_no_answer(index: Any) -> None:
     with pytest.raises(BadAnswer, match="a choice of index"):
         streamed({"choices": [choice]}).answer(EMPTY)
     body = json.dumps({"choices": [choice]}).encode()
-    with pytest.raises(BadAnswer, match="and one choice was asked for"):
+    with pytest.raises(BadAnswer, match="but one choice was requested"):
         Completion(Reading()).answer(Reply(200, b"", memoryview(body)))
 
 
