@@ -131,7 +131,7 @@ def test_boxes_in_a_padded_input_are_put_where_the_image_lies() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        ([(1, 0, 0, 1, 1, 0.5, 0)], "the answer to sample 0 holds boxes of other samples"),
+        ([(1, 0, 0, 1, 1, 0.5, 0)], "the answer to sample 0 has boxes of other samples"),
         (
             [(0, 0, 0, 1, 1, 0.5, 1)],
             "the answer to sample 0 has classes from 1 to 1, but there are 1 categories",
@@ -223,7 +223,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
     found = scored(Dice("uint8"), answers, {0: label, 1: label})
     assert found.value == pytest.approx((2 * 2 / 5 + 0) / 2, abs=1e-6)
     assert list(found.details) == ["class1"]
-    with pytest.raises(ValueError, match="hold only background"):
+    with pytest.raises(ValueError, match="have only background"):
         scored(Dice("uint8"), {0: b"\0"}, {0: np.zeros(1)})
     with pytest.raises(ValueError, match="postprocess with argmax"):
         Dice("float32")

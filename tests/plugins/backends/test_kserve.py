@@ -263,7 +263,7 @@ def test_texts_come_back_as_they_were(texts: list[str | bytes], encoding: str) -
     if encoding == "json" and not all(_is_text(t) for t in texts):
         server = triton(echo, _echo_model("BYTES", [-1]), 0)
         remote = opened(server, model_name="echo", inputs=(), options={"encoding": "json"})
-        with pytest.raises(ValueError, match=r"^input 'x' holds bytes that are not UTF-8"):
+        with pytest.raises(ValueError, match=r"^input 'x' has bytes that are not UTF-8"):
             remote.request(Batch(len(rows), {"x": rows}))
         return
     answer = _echoed("BYTES", rows, encoding)
