@@ -113,7 +113,7 @@ def _foreign(root: Path) -> Iterator[str]:
         )
     for path in sorted(root.glob("*/imaging.nii*")):
         if not (path.parent / IMAGE).exists():
-            yield f"{path} is a raw scan: preprocess it, and write the result to {IMAGE} beside it"
+            yield f"{path} is a raw scan: preprocess it, and write the result to {IMAGE} in its folder"
 
 
 def _case(folder: Path, spec: TensorSpec) -> Case:

@@ -35,7 +35,7 @@ _current = threading.local()
 """`stream` is the stream of this thread's work. It is set once, not per batch."""
 
 _capturing = threading.Lock()
-"""Held during a capture: it must not see another capture's allocations, nor its debug mode another one's wait."""
+"""Held during a capture: it must not see allocations of other captures, nor must its debug mode see their waits."""
 
 
 class _Graph(NamedTuple):

@@ -109,7 +109,7 @@ def to_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def build_network() -> Any:
-    """The untrained torch model; LAYERS names its layers by index."""
+    """Returns the untrained torch model; LAYERS names its layers by index."""
     from torch import nn
 
     first = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()]
@@ -119,7 +119,7 @@ def build_network() -> Any:
 
 
 def train(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
-    """The torch model, trained and in evaluation mode. images: (n, 1, 8, 8), labels: (n,)."""
+    """Returns the trained torch model in evaluation mode. images: (n, 1, 8, 8), labels: (n,)."""
     import torch
 
     torch.set_num_threads(1)
@@ -142,7 +142,7 @@ def train(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
 
 
 def top1(network: Any, images: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
-    """The fraction of images whose largest logit is the label's."""
+    """Returns the fraction of images for which the label's logit is the largest."""
     import torch
 
     predicted = network(torch.from_numpy(images)).argmax(1).numpy()
@@ -150,7 +150,7 @@ def top1(network: Any, images: NDArray[np.float32], labels: NDArray[np.int64]) -
 
 
 def weights_of(network: Any) -> Weights:
-    """The trained arrays under the names of the .npz."""
+    """Returns the trained arrays under the names of the .npz."""
     return {
         f"{layer}_{part}": getattr(network[index], part).detach().numpy().astype(np.float32)
         for layer, index in LAYERS

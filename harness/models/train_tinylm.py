@@ -87,7 +87,7 @@ def _strings(drawn: Drawn) -> list[bytes]:
 
 
 def build_network() -> Any:
-    """The untrained torch model: (n, length) tokens -> (n, length, len(PIECES)) logits."""
+    """Returns the untrained torch model: (n, length) tokens -> (n, length, len(PIECES)) logits."""
     import torch
     from torch import nn
 

@@ -31,7 +31,7 @@ class Counts:
 
     hits: int = 0
     joined: int = 0
-    """Requests that waited for the load of another one."""
+    """Requests that waited for another request's load."""
     loads: int = 0
     """Loads that were kept."""
     alone: int = 0

@@ -30,7 +30,7 @@ _DRAWN_BY_SLOTS = 0x51_075
 
 
 def _size(value: object) -> object:
-    """The value, if it is a size with its unit."""
+    """Returns the value. Raises a ValueError if it is not a size with its unit."""
     parse_bytes(str(value))
     return value
 

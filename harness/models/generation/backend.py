@@ -91,7 +91,7 @@ def generator(step: Backend, about: Generation, sequences: int) -> Generator:
     """step: a backend that has been entered. sequences: the most that are processed at once."""
     if not isinstance(step, HasSignature):
         raise ConfigError(
-            "the manifest has `generation`, and the backend does not report its file's inputs: use another backend"
+            "the manifest has `generation`, but the backend does not report its file's inputs: use a different backend"
         )
     names = step.outputs() if isinstance(step, HasOutputs) else ()
     if names and LOGITS not in names:

@@ -16,7 +16,7 @@ class Prompts:
     def __init__(self, about: Generation) -> None:
         self._most = about.max_tokens
         self.vocabulary = Vocabulary(about.pieces, about.unknown) if about.pieces else None
-        """None: the manifest lists no pieces, and prompts are token ids."""
+        """None if the manifest lists no pieces; prompts are then token ids."""
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
         """Returns the token ids of `prompt` or `messages`. Raises a ValueError that says what is wrong."""
@@ -41,7 +41,7 @@ class Prompts:
         raise ValueError("prompt must be a text, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
-        """The most tokens of an answer: the value of `max_tokens`, or the manifest's for None."""
+        """Returns the most tokens of an answer: `max_tokens`, or the manifest's value if it is None."""
         if value is None:
             return self._most
         if type(value) is not int or value < 1:

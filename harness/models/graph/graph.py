@@ -90,8 +90,8 @@ class Node:
     """Names, "" for an omitted input; then the names that only the subgraphs of its attributes read."""
     outputs: tuple[str, ...]
     from_constants: bool
-    """Runtimes fold the layer when they load the model: it reads only constants, or the shape of a
-    tensor whose shape is fixed.
+    """Whether runtimes fold the layer when they load the model: it reads only constants, or the shape of a
+    tensor with a fixed shape.
     """
     proto: Any = field(repr=False)
     """The onnx.NodeProto of the file."""

@@ -32,7 +32,7 @@ def read(
 
     batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic
     dimension -> size; a dimension without a name is INPUT[AXIS]. shapes: input -> shape, which overrides both.
-    Raises ConfigError if the file is not an ONNX model, or with every dimension whose size is missing.
+    Raises ConfigError if the file is not an ONNX model, or if dimensions have no size; it then lists all of them.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)

@@ -108,7 +108,7 @@ def check(path: Path, expected: str | None = None) -> None:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     if actual != digest:
         raise ConfigError(
-            f"{path}: its digest is {actual[:12]}…, the hub's is {digest[:12]}…: remove {blob} and fetch it again"
+            f"{path}: its digest is {actual[:12]}…, but the hub's is {digest[:12]}…: remove {blob} and fetch it again"
         )
 
 

@@ -66,7 +66,7 @@ def fetch(
             raise ConfigError(f"{address} cannot be fetched ({_reason(e)}): {_place(path)}") from e
         if actual != sha256:
             raise ConfigError(
-                f"{address} has the SHA-256 {actual[:12]}…, the manifest says {sha256[:12]}…: "
+                f"{address} has the SHA-256 {actual[:12]}…, but the manifest has {sha256[:12]}…: "
                 f"the file at the address has changed; {_place(path)}"
             )
 

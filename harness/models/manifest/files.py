@@ -34,7 +34,7 @@ _SINGULAR: Mapping[str, Sequence[int]] = {
 """Fields that a message holds once: if a file repeats one, parsers merge the parts."""
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
-"""TensorProto's fields, and the value of data_location for numbers in another file."""
+"""TensorProto's fields, and the value of data_location for numbers in a separate file."""
 
 _KEY, _VALUE = 1, 2
 
@@ -60,7 +60,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_alone(path: Path) -> str:
-    """The SHA-256 of one file's content alone."""
+    """Returns the SHA-256 of only this file's content."""
     try:
         return sha256(path)
     except OSError as e:
@@ -74,7 +74,7 @@ def listed(digests: Mapping[str, str]) -> str:
 
 
 def size_bytes(path: Path) -> int:
-    """The size of all files of the model."""
+    """Returns the total size of the model's files."""
     return sum(file.stat().st_size for file in files_of(path).values())
 
 
@@ -147,7 +147,7 @@ def _beside(path: Path, name: str) -> Path:
         raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder: refused")
     if not exists:
         raise ConfigError(
-            f"{path}: it reads {name!r:.200}, which is missing: put it beside the model file"
+            f"{path}: it reads {name!r:.200}, which is missing: put it next to the model file"
         )
     return place
 

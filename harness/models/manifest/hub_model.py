@@ -46,7 +46,7 @@ class HubModel(Model):
             raise ConfigError(f"--model {self._hub_name} is not in the hub's cache: fetch it first")
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
-        else:  # links into the cache, where nothing lies beside them
+        else:  # links into the cache, where no other file is next to them
             files = (path, *(path.parent / name for name in _read_by(path)))
         for file in files:
             repository.check(file)
@@ -113,7 +113,7 @@ def hub_model(text: str) -> HubModel:
 
 
 def hub_model_from_json(values: Mapping[str, Any]) -> HubModel:
-    """The inverse of `HubModel.to_json`."""
+    """Inverts `HubModel.to_json`."""
     found = values["found"]
     return HubModel(parse_hub_model(values["hub"]), Path(found) if found else None)
 
@@ -138,7 +138,7 @@ def _only_model(name: HubName, files: Mapping[str, str]) -> str:
 
 def _is_model(file: str, files: Mapping[str, str]) -> bool:
     suffix = Path(file).suffix.lower()
-    if suffix == ".xml":  # an OpenVINO IR; other XML has no weights beside it
+    if suffix == ".xml":  # an OpenVINO IR; other XML has no .bin
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 

@@ -144,17 +144,17 @@ def is_path(text: str) -> bool:
 
 
 def shipped_models() -> list[str]:
-    """The manifests in harness/models/shipped."""
+    """Returns the names of the manifests in harness/models/shipped."""
     return sorted(p.stem for p in MODELS_DIR.glob("*.yaml"))
 
 
 def named_models() -> list[str]:
-    """Everything that --model takes by name."""
+    """Returns every name that --model takes."""
     return [*shipped_models(), *made_models()]
 
 
 def made_models() -> list[str]:
-    """The names of models that are generated, with random weights."""
+    """Returns the names of models that are generated, with random weights."""
     return [maker.PREFIX + short for maker in _MAKERS for short in maker.names()]
 
 

@@ -1,7 +1,7 @@
-"""The model of a run: its manifest, where its files lie, and whether they are the pinned ones.
+"""The model of a run: its manifest, and its files with their pinned digests.
 
-A file whose SHA-256 differs from the manifest's is refused, and no file may lie outside the
-manifest's own folder.
+A file is refused if its SHA-256 differs from the manifest's, or if it lies outside the manifest's
+own folder.
 """
 
 import hashlib
@@ -118,11 +118,11 @@ class Model:
 
     @property
     def has_random_weights(self) -> bool:
-        """Whether the weights are untrained: the speed is meaningful, the answers are not."""
+        """Whether the weights are untrained: the speed is then meaningful, but the answers are not."""
         return self.manifest is not None and self.manifest.weights == "random"
 
     def may_have(self, file_format: str) -> bool:
-        """Whether the model can have a file of that format."""
+        """Returns whether the model can have a file in this format."""
         if self._bare is not None:
             return may_have(self._bare, file_format)
         return self.manifest is not None and file_format in self.manifest.files
@@ -289,7 +289,7 @@ class Model:
             actual = sha256_of(path) if path.is_dir() else sha256_alone(files[name])
             if actual != pinned[name]:
                 raise ConfigError(
-                    f"{files[name]}: SHA-256 is {actual[:12]}…, the manifest of {self.name!r} says "
+                    f"{files[name]}: SHA-256 is {actual[:12]}…, but the manifest of {self.name!r} has "
                     f"{pinned[name][:12]}…: restore the file, or update the manifest if you changed it"
                 )
         return path

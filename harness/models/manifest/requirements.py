@@ -41,20 +41,20 @@ def problems(model: str, requires: Requires, environment: Environment) -> Iterat
         if installed is not None and not satisfies(installed, versions):
             package = f"{environment.distribution}{versions.replace(' ', '')}"
             yield (
-                f"model {model!r} requires {framework} {versions}, {installed} is installed: "
+                f"model {model!r} requires {framework} {versions}, but {installed} is installed: "
                 f"{how_to_install_packages(package)}"
             )
     if requires.ram_mb is not None and environment.ram_mb < requires.ram_mb:
         yield (
-            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, {environment.ram_mb:,} are "
+            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, but {environment.ram_mb:,} are "
             "free: close other programs, or run it on a larger machine"
         )
     flags = environment.cpu_flags
     missing = [flag for flag in requires.cpu_flags if flags and flag not in flags]
     if missing:
         yield (
-            f"model {model!r} requires a CPU with {', '.join(requires.cpu_flags)}, this one lacks "
-            f"{', '.join(missing)}: run it on another machine"
+            f"model {model!r} requires a CPU with {', '.join(requires.cpu_flags)}, but this one lacks "
+            f"{', '.join(missing)}: run it on a different machine"
         )
 
 

@@ -53,7 +53,7 @@ class ModelFile(_Strict):
     """One file of the model, and the files that it reads."""
 
     path: FilePath
-    """File or folder, e.g. `flowers.onnx`, beside the manifest or in the model's folder in the cache."""
+    """File or folder, e.g. `flowers.onnx`, in the manifest's folder or in the model's folder in the cache."""
     sha256: Sha256 | None = None
     """The SHA-256 of the file, or of a folder's listing. If omitted or `null`, the file is not pinned."""
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
@@ -200,7 +200,7 @@ TokenId = Annotated[int, Field(ge=0)]
 
 
 class Generation(_Strict):
-    """A language model whose file computes one step: new tokens and a cache of earlier ones, as Optimum exports it."""
+    """A language model in the form of Optimum's exports: the file computes one step from new tokens and a cache."""
 
     context: Annotated[int, Field(ge=2)]
     """The most tokens of a prompt together with its answer."""

@@ -49,7 +49,7 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
         raise ConfigError(
-            f"{manifest} does not lie in the folder of {path} or above it, as a manifest must: pass another --out"
+            f"{manifest} must lie in the folder of {path} or above it: pass a different --out"
         )
     if path.exists():
         check(path, FORMATS)  # recognises a file of a different kind without a framework

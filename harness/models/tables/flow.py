@@ -8,7 +8,7 @@ from harness.types import Table
 
 
 class Copy(NamedTuple):
-    """The numbers of one tensor arrive in another."""
+    """Numbers of one tensor that arrive in another tensor."""
 
     source: str
     target: str

@@ -82,7 +82,7 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of a graph and of its subgraphs, whose tensors get distinct names."""
+    """Collects the nodes of a graph and of its subgraphs. Tensors of subgraphs get distinct names."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []

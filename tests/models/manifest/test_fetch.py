@@ -102,7 +102,7 @@ def test_a_server_that_tells_no_length_is_read_to_its_end(tmp_path: Path) -> Non
 def test_another_content_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     assert refused(path, Answer(), "0" * 64) == (
-        f"{ADDRESS} has the SHA-256 {SHA256[:12]}…, the manifest says 000000000000…: the file "
+        f"{ADDRESS} has the SHA-256 {SHA256[:12]}…, but the manifest has 000000000000…: the file "
         f"at the address has changed; put the file at {path}"
     )
 

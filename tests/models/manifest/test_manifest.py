@@ -69,7 +69,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, A
     (tmp_path / "m.onnx").write_bytes(b"weight$")
     line = refusal(model.path, ("onnx",))
     pattern = (
-        rf"{re.escape(str(tmp_path))}/m\.onnx: SHA-256 is [0-9a-f]{{12}}…, the manifest of 'mine' "
+        rf"{re.escape(str(tmp_path))}/m\.onnx: SHA-256 is [0-9a-f]{{12}}…, but the manifest of 'mine' "
         r"says [0-9a-f]{12}…: restore the file, or update the manifest if you changed it"
     )
     assert re.fullmatch(pattern, line)

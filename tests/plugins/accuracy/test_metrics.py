@@ -264,7 +264,7 @@ def test_texts_are_bytes_or_symbols() -> None:
     with pytest.raises(ValueError, match="position beyond the 2 symbols"):
         scored(WordErrorRate("int32"), {0: np.int32(2)}, {0: {"text": "a", "symbols": ["a", "b"]}})
     told = refusal(scored, WordErrorRate("int32"), {0: np.int32(2)}, {0: "a"}, error=ValueError)
-    assert "answers must be UTF-8 as uint8, or integers with symbols" in told
+    assert "answers must be UTF-8 as uint8, or integers with `symbols`" in told
     with pytest.raises(ValueError, match="is not a text"):
         scored(WordErrorRate("uint8"), {0: b"a"}, {0: 3})
 
@@ -314,7 +314,7 @@ def test_cosine_is_one_for_the_same_direction() -> None:
     found = scored(Cosine("float32"), answers, labels)
     assert found.value == pytest.approx(1 / 3)
     assert found.details == {"least": 0}
-    with pytest.raises(ValueError, match="an answer is a vector of 2, the label is one of 3"):
+    with pytest.raises(ValueError, match="an answer is a vector of 2, but the label is one of 3"):
         scored(Cosine("float32"), answers, {**labels, 0: [1, 2, 3]})
 
 

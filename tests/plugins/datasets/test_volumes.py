@@ -73,7 +73,7 @@ def test_what_is_no_preprocessed_volume_is_told(tmp_path: Path) -> None:
         "its two arrays with numpy.save to case_00000/imaging.npy and "
         "case_00000/segmentation.npy, then remove it"),
         (f"{at}/case_00001/imaging.nii.gz is a raw scan: preprocess it, and write the result to "
-        "imaging.npy beside it"),
+        "imaging.npy in its folder"),
         f"{at}/case_00002/imaging.npy: float32 of shape [4, 4], but input 'image' takes numbers of [1, d, h, w]",
         (f"{at}/case_00003/segmentation.npy is [2, 2, 3], imaging.npy is [2, 2, 2]: they must be of the "
         "same case"),
