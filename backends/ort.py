@@ -212,7 +212,7 @@ def _without_kernel(path: Path, provider: str, error: Exception) -> str:
     opset = onnx_opset(path)
     if opset is not None and opset < _OLDEST_OPSET:
         todo = (
-            f"the file's opset is {opset}, and all operators are implemented from opset {_OLDEST_OPSET} on: "
+            f"the file's opset is {opset}, but all operators are implemented only from opset {_OLDEST_OPSET} on: "
             "convert the file with onnx.version_converter, or export it again"
         )
     else:

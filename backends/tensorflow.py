@@ -61,7 +61,7 @@ class TensorFlowBackend(FrameworkBackend):
         option = "--backend-option precision=bf16"
         if not self._compiled or self._setup.device != "cpu":
             raise ConfigError(
-                f"{option}: TensorFlow narrows compiled functions on CPUs only: drop compile=off and --device"
+                f"{option}: TensorFlow converts only compiled functions on CPUs: drop compile=off and --device"
             )
         tf.config.optimizer.set_experimental_options({_MIXED: True})
         if not _multiplies_in_bfloat16():

@@ -126,7 +126,7 @@ def read_utterances(root: Path, rate: int) -> list[Utterance]:
         p for p in root.rglob("*") if p.suffix.lower() in (".flac", ".wav") and p.name[0] != "."
     ):
         if path.stem in sounds:
-            problems.append(f"{path}: {sounds[path.stem]} has the same name: names must differ")
+            problems.append(f"{path} and {sounds[path.stem]} have the same name: rename one")
         sounds[path.stem] = path
     transcripts = dict(_transcripts(root, problems))
     problems += [f"{p}: it has no transcript" for n, p in sounds.items() if n not in transcripts]

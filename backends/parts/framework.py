@@ -67,7 +67,7 @@ class FrameworkBackend(ABC):
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
-            raise ConfigError(f"{self._path}: it has no inputs to take samples: export it with one")
+            raise ConfigError(f"{self._path}: it has no inputs: export it with one")
         self._check_names()
         self._fixed = fixed_batch(self._inputs)
         return self

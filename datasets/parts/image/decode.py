@@ -57,7 +57,7 @@ def library_version(library: str) -> str:
         except PackageNotFoundError:
             continue
     raise PluginUnavailable(
-        f"{library} is not installed, and the model's preprocessing steps name it: "
+        f"{library} is not installed, but the model's preprocessing steps need it: "
         f"{how_to_install(_EXTRAS[library])}"
     )
 

@@ -66,7 +66,7 @@ class Residents:
         self.used_bytes = self.always_bytes = sum((always or {}).values())
         if capacity_bytes is not None and self.always_bytes > capacity_bytes:
             raise ValueError(
-                f"always resident: {self.always_bytes:,} B do not fit into {capacity_bytes:,} B"
+                f"the always resident {self.always_bytes:,} B do not fit into {capacity_bytes:,} B"
             )
         self._always = frozenset(always or ())
         self._now = 0
@@ -110,7 +110,7 @@ class Residents:
         return Grant(hit=False, kept=True, evicted=victims)
 
     def release(self, key: int) -> tuple[int, ...]:
-        """Returns a reference, and the items that are evicted now; only the policy `eager` evicts here."""
+        """Releases a reference. Returns the items that are evicted now; only the policy `eager` evicts here."""
         entry = self._entries[key]
         if entry.references < 1:
             raise ValueError(f"{key!r} is released more often than it was requested")

@@ -144,7 +144,7 @@ def _beside(path: Path, name: str) -> Path:
     except (OSError, ValueError):  # too long, a NUL
         inside = exists = False
     if not inside:
-        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder: refused")
+        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder")
     if not exists:
         raise ConfigError(
             f"{path}: it reads {name!r:.200}, which is missing: put it next to the model file"

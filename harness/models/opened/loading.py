@@ -226,8 +226,8 @@ def _refuse_sharing(
     for name in of_one_process:
         if options.get(name) == "on":
             raise ConfigError(
-                f"--backend-option {name}=on applies to the instances of one process, and "
-                f"{PROCESSES_OPTION}=on puts each instance of backend {backend!r} into its own: drop one"
+                f"--backend-option {name}=on applies to the instances of one process, but "
+                f"{PROCESSES_OPTION}=on puts each instance of backend {backend!r} into a separate process: drop one"
             )
 
 
@@ -255,7 +255,7 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     if qdl and len(names) > 1:
         raise ConfigError(
-            f"--qdl: the server's model has the outputs {', '.join(names)}: it must reply with the answer alone, "
+            f"--qdl: the server's model has the outputs {', '.join(names)}: it must reply with the answer only, "
             "because a QDL may not postprocess: e.g. `serve --postprocess`"
         )
     if names and not qdl and model.output is not None and model.output.name not in names:
@@ -373,7 +373,7 @@ def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
             continue
         if (most := int(rows.max())) >= table.rows:
             raise ConfigError(
-                f"input {name!r} has the number {most}, and the model's {table.operator} table has "
+                f"input {name!r} has the number {most}, but the model's {table.operator} table has "
                 f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so the data do not fit the model"
             )
 

@@ -87,7 +87,7 @@ def _read(
     feeds = _spread(dataset, indices)
     unscored = [feed for feed in feeds if not scored or digest([feed]) not in scored]
     if not unscored:
-        raise ConfigError(f"{about}: all its samples are scored too: name other samples")
+        raise ConfigError(f"{about}: all its samples are also scored: name different samples")
     text = f"{len(unscored)} samples of {about}, none of them scored"
     if len(unscored) < len(feeds):
         text += f" ({len(feeds) - len(unscored)} scored ones were left out)"
@@ -96,7 +96,7 @@ def _read(
 
 def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSamples:
     feeds = _spread(dataset, range(len(dataset)))
-    text = f"{len(feeds)} samples of {about}, which are scored too: it has no others"
+    text = f"{len(feeds)} samples of {about}, which are also scored: it has no others"
     return QuantisationSamples(_batches(feeds, batch), text, len(feeds), are_scored=True)
 
 

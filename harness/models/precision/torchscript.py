@@ -43,7 +43,7 @@ def _has_tool() -> bool:
 def check(_precision: str, source: Path) -> None:
     if source.suffix == ".pt2":
         raise ConfigError(
-            f"PyTorch quantises only TorchScript without the model's source, and {source} is a .pt2: "
+            f"PyTorch quantises only TorchScript without the model's source, but {source} is a .pt2: "
             "export the model with torch.jit.trace too"
         )
 

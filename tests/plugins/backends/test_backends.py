@@ -400,8 +400,8 @@ def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
     given = (config, load_model("digits"), MODELS_DIR / "digits.onnx", InstanceGroup(2, 1, 1))
     with ExitStack() as stack:
         assert refusal_of(open_backends, *given, stack) == (
-            "--backend-option share_weights=on applies to the instances of one process, and "
-            "processes=on puts each instance of backend 'ort' into its own: drop one"
+            "--backend-option share_weights=on applies to the instances of one process, but "
+            "processes=on puts each instance of backend 'ort' into a separate process: drop one"
         )
 
 

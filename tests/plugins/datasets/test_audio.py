@@ -196,8 +196,8 @@ def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
     chapter(tmp_path)
     wav(tmp_path / "26/198/19-198-0000.wav", ramp(5))
     assert refusal(setup(tmp_path)) == [
-        (f"{tmp_path}/26/198/19-198-0000.wav: {tmp_path}/19/198/19-198-0000.wav has the same name: "
-        "names must differ")
+        (f"{tmp_path}/26/198/19-198-0000.wav and {tmp_path}/19/198/19-198-0000.wav have the same name: "
+        "rename one")
     ]  # fmt: skip
 
 
