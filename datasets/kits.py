@@ -62,7 +62,9 @@ class KitsDataset(RaggedRows):
         volume = numbers.apply(np.asarray(_mapped(case.image)), steps)
         volume, bad = numbers.cast(volume, self._spec.dtype)
         if bad is not None:
-            raise ConfigError(f"{case.image}: a value does not fit the input's type, {self._spec.dtype}")
+            raise ConfigError(
+                f"{case.image}: a value does not fit the input's type, {self._spec.dtype}"
+            )
         return np.array(volume.reshape(case.shape), order="C")
 
     def label(self, index: int) -> Array | None:

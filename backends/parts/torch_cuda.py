@@ -227,7 +227,7 @@ class CudaModule:
         with torch.inference_mode():
             for _ in range(_WARM_CALLS - 1):
                 run()
-            self._cuda.set_sync_debug_mode("error")  # a module that waits fails here, and breaks no capture
+            self._cuda.set_sync_debug_mode("error")  # a wait fails here, and breaks no capture
             try:
                 outputs = tree_flatten(run())[0]
             finally:

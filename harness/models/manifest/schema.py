@@ -283,7 +283,9 @@ def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
     _refuse_twice([output.name for output in outputs])
     idle = [output.name for output in outputs[1:] if output.postprocess]
     if idle:
-        raise ValueError(f"{idle[0]!r} has postprocess steps, but only the first output may have them")
+        raise ValueError(
+            f"{idle[0]!r} has postprocess steps, but only the first output may have them"
+        )
     return outputs
 
 

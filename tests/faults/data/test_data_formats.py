@@ -158,9 +158,7 @@ def test_weights_outside_of_the_models_folder_are_not_read(tmp_path: Path) -> No
     (tmp_path / "secret.bin").write_bytes(bytes(48))
     done = run_here(*SERVER, *SHORT, "--model", str(path), "--out", f"{tmp_path}/r")
     assert done.status == 2
-    assert done.said == (
-        f"harness: {path}: it reads '../secret.bin', which is not in its folder\n"
-    )
+    assert done.said == (f"harness: {path}: it reads '../secret.bin', which is not in its folder\n")
 
 
 def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:

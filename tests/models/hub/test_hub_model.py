@@ -158,7 +158,9 @@ def test_a_damaged_download_is_refused(hub: Hub, content: bytes) -> None:
     hub.push("org/net", {"net.onnx": content})
     hub.damaged = True
     model = load_model("hf:org/net@main")
-    with pytest.raises(ConfigError, match=r"its digest is \w{12}…, but the hub's is \w{12}…: remove "):
+    with pytest.raises(
+        ConfigError, match=r"its digest is \w{12}…, but the hub's is \w{12}…: remove "
+    ):
         model.obtain(ONNX, quiet)
     with pytest.raises(ConfigError, match="its digest is"):  # it lies in the cache now
         model.path(ONNX)

@@ -82,7 +82,9 @@ def test_a_file_that_does_not_fit_is_not_begun(
     """Bug: the disk was filled first."""
     free = SimpleNamespace(free=5000)
     monkeypatch.setattr(f"{fetching.__name__}.shutil.disk_usage", lambda _: free)
-    assert "(it has 7.00 kB, but only 5.00 kB are free on the disk)" in refused(tmp_path / "m", Answer())
+    assert "(it has 7.00 kB, but only 5.00 kB are free on the disk)" in refused(
+        tmp_path / "m", Answer()
+    )
 
 
 def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:

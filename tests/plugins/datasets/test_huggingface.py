@@ -46,7 +46,9 @@ def test_a_saved_data_set_is_a_table(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     cls = dataset_class()
     ragged = saved(tmp_path / "ragged", v=[[1.0, 2.0], [3.0]])
-    assert refusal(cls, setup(ragged)) == [f"{ragged}: column 'v': row 2 has 1 values, but row 1 has 2"]
+    assert refusal(cls, setup(ragged)) == [
+        f"{ragged}: column 'v': row 2 has 1 values, but row 1 has 2"
+    ]
     texts = saved(tmp_path / "texts", v=["a", None])
     assert refusal(cls, setup(texts)) == [f"{texts}: row 2: column 'v' is missing"]
     (tmp_path / "no").mkdir()

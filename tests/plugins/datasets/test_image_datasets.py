@@ -299,7 +299,10 @@ def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: 
     path.write_text(text.replace('"height": 60, "width": 80}]', '"height": 80, "width": 60}]'))
     line = refusal(CocoDataset(asked).load, [0, 1, 2])
     image = folder / "val2017/000000000632.jpg"
-    assert line == f"{image} is 80 x 60 pixels, but 60 x 80 in {path}: the boxes belong to a different image"
+    assert (
+        line
+        == f"{image} is 80 x 60 pixels, but 60 x 80 in {path}: the boxes belong to a different image"
+    )
     assert list(CocoDataset(asked).faults()) == [line]
 
 
@@ -716,7 +719,10 @@ def test_a_disk_that_will_be_full_is_known_before(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     made = cached(tmp_path)
     line = refusal(made.load, range(6))
-    assert "cannot take more samples (18.4 kB are needed, but only 12.3 kB are free): make room" in line
+    assert (
+        "cannot take more samples (18.4 kB are needed, but only 12.3 kB are free): make room"
+        in line
+    )
     made.load([0, 1, 2])
     made.load([0, 1, 2, 3, 4, 5])  # three more rows: these fit
 
