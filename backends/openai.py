@@ -65,7 +65,7 @@ class OpenAiRemote:
     The dataset `prompts` provides the samples: token ids and texts go to /v1/completions, messages to
     /v1/chat/completions.
 
-    served: the server's name for the model. Default: the manifest's name, else the only one that the server lists.
+    served: the server's name for the model. Default: the manifest's name, else the server's only model.
     stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.

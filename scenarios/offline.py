@@ -13,7 +13,7 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_RATE_SHARE = 1.3
-"""The margin on the expected rate, by which LoadGen sizes the run: with too low a rate it ends before 600 s."""
+"""The margin on the expected rate. LoadGen sizes the run by this rate: if it is too low, the run ends before 600 s."""
 
 _PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 

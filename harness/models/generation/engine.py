@@ -44,7 +44,7 @@ class Answering:
         self.least = least
         self.stops = stops
         self.tokens: list[int] = []
-        """The answer. Its last token is the one that ended it."""
+        """The answer; its last token ended it."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True

@@ -1,4 +1,4 @@
-"""Lists the fields by which a manifest judges answers, and their differences from the shipped manifest."""
+"""Lists a manifest's fields that judge answers, and their differences from the shipped manifest."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -232,7 +232,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
 @pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
 def test_dice_wants_classes_without_gaps(label: list[int], told: str) -> None:
     """A class that is nowhere would count as found, and lift the mean of a blind model to 1."""
-    with pytest.raises(ValueError, match=f"hold the classes {told}: number them 1, 2"):
+    with pytest.raises(ValueError, match=f"have the classes {told}: number them 1, 2"):
         scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
 
 
@@ -354,7 +354,7 @@ def test_what_has_the_same_label_belongs_together() -> None:
     told = refusal(
         scored, Retrieval("float32"), {0: answers[0], 1: answers[1]}, mixed, error=ValueError
     )
-    assert "needs labels that are mappings of `id` and `relevant`, or numbers, or texts" in told
+    assert "needs labels of one kind: mappings of `id` and `relevant`, numbers or texts" in told
 
 
 @pytest.mark.parametrize("name", ["wer", "rouge", "exact_match"])

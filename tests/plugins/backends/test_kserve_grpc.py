@@ -136,7 +136,7 @@ def test_a_plug_in_that_knows_http_alone_is_not_asked_over_grpc() -> None:
 
 
 def test_json_has_no_place_in_grpc() -> None:
-    with pytest.raises(ConfigError, match="over gRPC tensors are binary: drop it"):
+    with pytest.raises(ConfigError, match="tensors over gRPC are binary: drop it"):
         KserveRemote(setup(encoding="json"))
 
 

@@ -300,7 +300,7 @@ def test_a_stream_of_two_models_is_no_answer() -> None:
             for model in ("tiny", "smaller")
         ]
         body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
-        with pytest.raises(BadAnswer, match="is of the model 'smaller'"):
+        with pytest.raises(BadAnswer, match="is from the model 'smaller'"):
             remote.reader().answer(Reply(200, b"", memoryview(body.encode())))
 
 

@@ -201,7 +201,7 @@ def test_another_choice_than_the_one_asked_for_is_no_answer(index: Any) -> None:
     ("events", "told"),
     [
         ([chunk("a", "abort"), chunk("b", "stop")], "'abort' and then 'stop'"),
-        ([chunk("a", "stop"), "[DONE]", chunk("b")], "tokens behind"),
+        ([chunk("a", "stop"), "[DONE]", chunk("b")], "tokens after"),
     ],
 )
 def test_a_stream_that_contradicts_its_own_end_is_no_answer(events: list[Any], told: str) -> None:

@@ -706,7 +706,7 @@ def test_a_full_disk_is_one_line(
     made = cached(tmp_path)
     assert refusal(made.load, range(6)) == (
         f"the cache {made.describe()['cache']} cannot take more samples (No space left on device): "
-        "make room there, or set XDG_CACHE_HOME to a folder on another disk"
+        "make room there, or set XDG_CACHE_HOME to a folder on a different disk"
     )
 
 

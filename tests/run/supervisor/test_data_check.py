@@ -192,7 +192,7 @@ def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("fodler",), "no dataset named 'fodler': did you mean 'folder'?"),
         (("folder", "--data-dir", "/nowhere"), "--data-dir /nowhere: there is no such file or folder"),
-        (("folder",), "dataset 'folder' needs --data-dir: a folder with one sub-folder of images for"),
+        (("folder",), "dataset 'folder' needs --data-dir: a folder with one sub-folder of images per"),
         (("folder", "--model", "nosuch"), "no model named 'nosuch': see "),
         ((f"{FAULTY}:Empty",), f"dataset '{FAULTY}:Empty' is empty: nothing can be measured"),
     ],

@@ -129,7 +129,7 @@ def test_files_that_are_no_models_are_a_line(content: bytes, tmp_path: Path) -> 
         path.write_bytes(content)
         if name == "a.onnx" and content.startswith(b"<"):
             continue  # fields of other numbers: an empty model to a parser of protobuf
-        with pytest.raises(ConfigError, match=r"is no (OpenVINO IR|ONNX file|LiteRT file)"):
+        with pytest.raises(ConfigError, match=r"is not an? (OpenVINO IR|ONNX file|LiteRT file)"):
             read(path)
 
 
