@@ -28,7 +28,7 @@ class Cosine:
         )
 
     def _similarity(self, payload: bytes, label: Any) -> float:
-        """0 for a failed sample, which has no vector."""
+        """Returns the cosine similarity; 0 for a failed sample, which has no vector."""
         right = np.asarray(label, np.float64).ravel()
         vector = vector_of(payload, self._dtype, right.size)
         return float(unit(vector) @ unit(right))

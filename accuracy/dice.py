@@ -1,4 +1,4 @@
-"""Scores segmentation of volumes or images by the Dice coefficient, as MLPerf's accuracy_kits.py does."""
+"""Scores segmentation of volumes or images by the Dice coefficient, like MLPerf's accuracy_kits.py."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,14 +8,14 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 SMOOTH = 1e-6
-"""Added to numerator and denominator: a class absent from answer and label scores 1."""
+"""Added to numerator and denominator: a class that is in neither answer nor label scores 1."""
 
 
 class Dice:
-    """Answers and labels: arrays of classes, 0 the background; labels may be memory-mapped.
+    """Answers and labels are arrays of classes; 0 is the background. Labels may be memory-mapped.
 
-    The coefficient of each class of the labels is averaged over samples, then over classes. Classes
-    1 and 2 are KiTS19's kidney and tumour, and the line is the official one.
+    The coefficient of each class in the labels is averaged over samples, then over classes. With two classes,
+    1 and 2 are KiTS19's kidney and tumour, and the line has the official form.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -29,12 +29,12 @@ class Dice:
         classes = sorted({int(c) for label in labels.values() for c in np.unique(label)} - {0})
         if not classes:
             raise ValueError(
-                "the labels hold only background, class 0: dice needs at least one other class"
+                "the labels have only background, class 0: dice needs at least one other class"
             )
         if classes != list(range(1, len(classes) + 1)):
             raise ValueError(
-                f"the labels hold the classes {', '.join(map(str, classes[:5]))}: number them 1, 2, "
-                "3 without a gap, 0 being the background"
+                f"the labels have the classes {', '.join(map(str, classes[:5]))}: number them 1, 2, "
+                "3 without a gap; 0 is the background"
             )
         each = [self._coefficients(payload, labels[i], classes) for i, payload in answers]
         by_class = np.mean(each, axis=0).tolist()
@@ -52,7 +52,7 @@ class Dice:
         )
 
     def _coefficients(self, payload: bytes, label: Any, classes: Sequence[int]) -> Array:
-        """(classes,) coefficients; all 0 for an answer of another size than the label."""
+        """Returns (classes,) coefficients; all 0 if answer and label differ in size."""
         truth = np.asarray(label).ravel()
         if len(payload) != truth.size * self._dtype.itemsize:
             return np.zeros(len(classes))

@@ -1,4 +1,4 @@
-"""Scores texts by the share that is exactly the right one, as MLPerf does for mathematics."""
+"""Scores texts by the share that equals the label exactly, as MLPerf does for mathematics."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from harness.types import Answer, Metric, Score
 
 
 class ExactMatch(TextLabels):
-    """Answers that are the label, character by character, in percent of all.
+    """The share of answers that equal their label, character by character, in percent.
 
     White space before and after either text does not count. `texts` describes labels and answers.
     """

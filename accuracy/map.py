@@ -1,4 +1,4 @@
-"""Scores detection by COCO's mean average precision of boxes, with pycocotools, as MLPerf's accuracy-coco.py does."""
+"""Scores detection by COCO's mean average precision of boxes, with pycocotools, like MLPerf's accuracy-coco.py."""
 
 import contextlib
 import io
@@ -13,8 +13,9 @@ COLUMNS = 7
 
 
 class MeanAveragePrecision:
-    """Answers: (k, 7) float32 rows [sample, ymin, xmin, ymax, xmax, score, class] of each sample,
-    with coordinates in parts of the model's input. An answer without boxes has no bytes.
+    """Answers are (k, 7) float32 rows [sample, ymin, xmin, ymax, xmax, score, class] per sample.
+
+    Coordinates are fractions of the model's input. An answer without boxes has no bytes.
 
     Each label is a mapping of
     image_id, width, height: the last two in pixels;
@@ -22,8 +23,8 @@ class MeanAveragePrecision:
     and area;
     categories (optional): the category id of each class, in order (default: all ids that occur,
     ascending);
-    frame (optional): where the image lies in the model's input, [x, y, width, height] in parts of the
-    input (default: the whole input).
+    frame (optional): the place of the image in the model's input, [x, y, width, height] as fractions of
+    the input (default: the whole input).
     """
 
     def __init__(self, dtype: str) -> None:
@@ -65,7 +66,7 @@ def _detections(answer: Answer, label: Any, categories: Sequence[int]) -> Array:
         )
     rows = np.frombuffer(answer.payload, np.float32).reshape(-1, COLUMNS)
     if (rows[:, 0] != answer.sample).any():
-        raise ValueError(f"the answer to sample {answer.sample} holds boxes of other samples")
+        raise ValueError(f"the answer to sample {answer.sample} has boxes of other samples")
     classes = rows[:, 6].astype(int)
     if len(classes) and not 0 <= classes.min() <= classes.max() < len(categories):
         raise ValueError(
@@ -89,7 +90,7 @@ def _detections(answer: Answer, label: Any, categories: Sequence[int]) -> Array:
 
 
 def _evaluated(detections: Array, labels: Mapping[int, Any], categories: Sequence[int]) -> Array:
-    """pycocotools' twelve numbers; the first three: mAP, and mAP at an IoU of 0.5 and of 0.75."""
+    """Returns pycocotools' twelve numbers; the first three are mAP, and mAP at IoUs of 0.5 and 0.75."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 

@@ -10,7 +10,7 @@ from harness.accuracy.parts.vectors import unit, vector_of
 from harness.types import Answer, Array, Metric, Score
 
 DEPTHS = (1, 5, 10)
-"""The numbers of most similar samples for which recall is reported."""
+"""The numbers of most similar samples at which recall is reported."""
 
 _BLOCK = 1024
 """Queries that are compared with all vectors at once."""
@@ -19,9 +19,10 @@ _BLOCK = 1024
 class Retrieval:
     """Recall at 10: the share of a query's relevant vectors among the 10 vectors most similar to it.
 
-    Answers: vectors. Labels: mappings of `id` and, for a query, `relevant`, the ids of its relevant
-    samples. Or numbers or texts: samples with the same label are relevant to each other, and each is
-    a query unless it is the only one. Similarity is the cosine; a query does not find itself.
+    Answers are vectors. Labels are mappings of `id` and, for a query, `relevant`, the ids of its relevant
+    samples. Labels may also be numbers or texts: samples with the same label are then relevant to each
+    other, and each is a query unless it is the only one. Similarity is the cosine. A query does not find
+    itself.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -34,7 +35,8 @@ class Retrieval:
         relevance = _relevance([labels[index] for index, _ in by_index])
         if not relevance.queries:
             raise ValueError(
-                "no label names relevant samples: recall cannot be computed; give labels with `relevant`, or several samples of one label"
+                "no label names relevant samples, so recall cannot be computed: use labels with `relevant`, or several "
+                "samples per label"
             )
         recalls = dict.fromkeys(DEPTHS, 0.0)
         for query, nearest in _nearest(vectors, relevance.queries):
@@ -55,7 +57,7 @@ class Retrieval:
 
 
 class _Relevance(NamedTuple):
-    """Which vectors are relevant to which query."""
+    """The vectors that are relevant to each query."""
 
     queries: list[int]
     """Positions of the vectors that are queries."""
@@ -66,7 +68,7 @@ class _Relevance(NamedTuple):
 
 
 def _relevance(labels: Sequence[Any]) -> _Relevance:
-    """labels: in the order of the vectors, all of one kind."""
+    """labels: in the order of the vectors, all of the same kind."""
     kinds = {isinstance(label, Mapping) for label in labels}
     if kinds == {True}:
         ids = [label["id"] for label in labels]
@@ -78,7 +80,7 @@ def _relevance(labels: Sequence[Any]) -> _Relevance:
         )
     if len(kinds) > 1 or not all(isinstance(label, int | str) for label in labels):
         raise ValueError(
-            "retrieval needs labels that are mappings of `id` and `relevant`, or numbers, or texts, all of one kind"
+            "retrieval needs labels of one kind: mappings of `id` and `relevant`, numbers or texts"
         )
     sizes = Counter(labels)
     return _Relevance(
@@ -89,7 +91,7 @@ def _relevance(labels: Sequence[Any]) -> _Relevance:
 
 
 def _nearest(vectors: Array, queries: list[int]) -> Iterable[tuple[int, Array]]:
-    """Each query with the positions of the most similar others; ties keep their order."""
+    """Yields each query with the positions of the most similar other vectors; ties keep their order."""
     for start in range(0, len(queries), _BLOCK):
         block = np.array(queries[start : start + _BLOCK])
         similarity = vectors[block] @ vectors.T

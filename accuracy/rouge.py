@@ -1,4 +1,4 @@
-"""Scores texts by ROUGE, with the rouge-score package, as MLPerf's evaluate-accuracy.py of LLMs does."""
+"""Scores texts by ROUGE, with the rouge-score package, like MLPerf's evaluate-accuracy.py of LLMs."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,9 +9,9 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class Rouge(TextLabels):
-    """Mean F-measures in percent, of stemmed words. `rougeLsum` treats each line as a sentence.
+    """Mean F-measures of stemmed words, in percent. `rougeLsum` treats each line as a sentence.
 
-    The value is rouge1's; the details hold all four. `texts` describes labels and answers.
+    The value is rouge1; the details have all four. `texts` describes labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:

@@ -1,4 +1,4 @@
-"""Scores question answering by SQuAD v1.1's exact match and F1, as MLPerf's accuracy-squad.py does."""
+"""Scores question answering by SQuAD v1.1's exact match and F1, like MLPerf's accuracy-squad.py."""
 
 import json
 import re
@@ -18,20 +18,20 @@ LONGEST = 30
 """The most positions that an answer may span."""
 
 NO_ANSWER = "empty"
-"""The official script's answer where no span is possible."""
+"""The official script's answer if no span is possible."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class SquadF1:
-    """Answers: (length, 2) start and end logits of each window's positions.
+    """Answers are (length, 2) start and end logits of each window's positions.
 
     Each window has a label, a mapping of
-    id: of the question; all windows of a question share it;
+    id: the question's id, which all its windows share;
     answers: the right texts;
     context: the text;
-    offsets: for each position [start, end) in the context's characters; None or negative where the
+    offsets: for each position [start, end) in the context's characters; None or negative if the
     position is not part of the context;
     is_max_context: for each position, whether this window gives it the most context.
     """
@@ -66,7 +66,7 @@ class SquadF1:
         )
 
     def _logits(self, payload: bytes) -> Array:
-        """(length, 2) logits; the length is 0 for a failed sample."""
+        """Returns (length, 2) logits; the length is 0 for a failed sample."""
         if len(payload) % (2 * self._dtype.itemsize):
             raise ValueError(
                 f"an answer has {len(payload)} bytes, which is not a whole number of pairs of logits"
@@ -83,7 +83,7 @@ _WORST = _Span(-np.inf, "")
 
 
 def _best_span(logits: Array, label: Any) -> _Span | None:
-    """The best pair of start and end that lies in the context, in order, and is not too long."""
+    """Returns the best span that lies in the context, is in order, and is not too long."""
     offsets, is_max_context = label["offsets"], label["is_max_context"]
     starts, ends = (np.argsort(-logits[:, i], kind="stable")[:N_BEST] for i in (0, 1))
     in_context = np.array([_in_context(offsets, i) for i in range(len(logits))], bool)
@@ -112,7 +112,7 @@ def _normal(text: str) -> str:
 
 
 def f1_of(text: str, right: str) -> float:
-    """Harmonic mean of precision and recall of the words, in [0, 1]."""
+    """Returns the harmonic mean of precision and recall of the words, in [0, 1]."""
     words, expected = _normal(text).split(), _normal(right).split()
     shared = sum((Counter(words) & Counter(expected)).values())
     return 2 * shared / (len(words) + len(expected)) if shared else 0.0

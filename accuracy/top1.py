@@ -17,7 +17,8 @@ from harness.types import (
 
 class Top1:
     """Answers are labels: one number each, or several integers with the best first (`topk`).
-    Counts as MLPerf's accuracy-imagenet.py does.
+
+    Counts like MLPerf's accuracy-imagenet.py.
     """
 
     _name = "top1"
@@ -27,7 +28,7 @@ class Top1:
         self._dtype = np.dtype(dtype)
 
     def check_shape(self, shape: Sequence[int | None]) -> None:
-        """Refuses scores of classes and classes of pixels: neither is a list of labels."""
+        """Refuses class scores and pixel classes: neither is a list of labels."""
         if len(shape) == 1 and self._dtype.kind == "f" and shape[0] is not None and shape[0] > 1:
             raise ValueError(
                 f"{self._name} needs labels, but each answer is {shape[0]:,} scores, {self._dtype}: "
@@ -37,7 +38,7 @@ class Top1:
             sizes = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(
                 f"{self._name} needs one label per answer, or a row of labels, but each answer is {sizes} "
-                "numbers: postprocess with argmax or topk, or score with another metric"
+                "numbers: postprocess with argmax or topk, or choose a different metric"
             )
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
@@ -45,8 +46,8 @@ class Top1:
             if isinstance(label, ClassName) and _is_other_number(label):
                 raise ValueError(
                     f"{self._name} needs class numbers or names of classes, but the label of sample {index} is the text "
-                    f"{str(label)!r}, which as a name would be class {label.number}: write whole numbers alone, or names "
-                    "alone"
+                    f"{str(label)!r}, which as a name would be class {label.number}: write only whole numbers, or "
+                    "only names"
                 )
             if _class_of(label) is None:
                 text = " ".join(repr(label).split())
@@ -61,8 +62,8 @@ class Top1:
             if number is not None and number not in classes:
                 name = f" ({label})" if isinstance(label, str) else ""
                 raise ValueError(
-                    f"the label of sample {index} is {number}{name}, and the model's classes are {classes[0]} to "
-                    f"{classes[-1]}: number the classes as the model does, or shift the answers with the step `shift`"
+                    f"the label of sample {index} is {number}{name}, but the model's classes are {classes[0]} to "
+                    f"{classes[-1]}: number the classes like the model, or shift the answers with the step `shift`"
                 )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
@@ -98,7 +99,7 @@ class Top1:
         )
 
     def _labels(self, payload: bytes) -> list[int]:
-        """The labels of an answer; empty if the answer is not a label, which counts as wrong."""
+        """Returns the labels of an answer; empty, i.e. wrong, if the answer is not a label."""
         if len(payload) % self._dtype.itemsize:
             return []
         values = np.frombuffer(payload, self._dtype)
@@ -108,9 +109,8 @@ class Top1:
         if len(set(names)) < len(names):
             raise ValueError(
                 f"an answer has the same label twice, {names[:8]}: {self._name} takes one label per sample, or "
-                "several with the best first: postprocess outputs of [n, classes] with argmax or topk; of "
-                "others argmax leaves a label for each position: make one of them with the step `hook`, "
-                "or score with another metric"
+                "several with the best first: postprocess outputs of [n, classes] with argmax or topk. If argmax "
+                "leaves a label per position, make one of them with the step `hook`, or choose a different metric"
             )
         return names
 
@@ -123,7 +123,7 @@ def _is_other_number(label: ClassName) -> bool:
 
 
 def _class_of(label: object) -> int | None:
-    """The number of the label's class; None if the label is not a class."""
+    """Returns the number of the label's class; None if the label is not a class."""
     if isinstance(label, ClassName):
         return label.number
     return int(label) if isinstance(label, int | np.integer) else None

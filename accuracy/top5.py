@@ -5,7 +5,7 @@ from harness.types import HasAnswerShape, Metric
 
 
 class Top5(Top1):
-    """Answers are at least five labels, the best first, as `topk` returns them."""
+    """Answers are at least five labels, the best first, from the step `topk`."""
 
     _name = "top5"
     _counts = 5

@@ -1,4 +1,4 @@
-"""Scores transcripts by the word error rate, as MLPerf's speech2text accuracy_eval.py does."""
+"""Scores transcripts by the word error rate, like MLPerf's speech2text accuracy_eval.py."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
 
 JOINED = 3
-"""The most words that may be written as one without counting as errors."""
+"""The most words that may be joined into one without counting as errors."""
 
 _WORD = re.compile(r"[\w'$%+-]+")
 
@@ -15,8 +15,8 @@ _WORD = re.compile(r"[\w'$%+-]+")
 class WordErrorRate(TextLabels):
     """Substituted, deleted and inserted words in percent of the label's words; lower is better.
 
-    Case, punctuation and joining up to three words into one do not count as errors. The official
-    script also normalises numbers and abbreviations, as metric `wer-whisper` does. `texts` describes
+    Case, punctuation and up to three words joined into one do not count as errors. The official
+    script also normalises numbers and abbreviations, like the metric `wer-whisper`. `texts` describes
     labels and answers.
     """
 
@@ -26,7 +26,7 @@ class WordErrorRate(TextLabels):
         self._dtype = dtype
 
     def words(self, text: str) -> Sequence[str]:
-        """The words that are compared."""
+        """Returns the words that are compared."""
         return _WORD.findall(text.lower())
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
@@ -38,7 +38,7 @@ class WordErrorRate(TextLabels):
             plain += edits(spoken, expected)
             errors += edits(*joined(spoken, expected))
         if not words:
-            raise ValueError("the labels hold no words: the error rate is undefined")
+            raise ValueError("the labels have no words: the error rate is undefined")
         value = 100.0 * errors / words
         return Score(
             metric=self.name,
@@ -52,7 +52,7 @@ class WordErrorRate(TextLabels):
 
 
 def edits(words: Sequence[str], expected: Sequence[str]) -> int:
-    """Levenshtein's distance in words."""
+    """Returns Levenshtein's distance in words."""
     previous = list(range(len(expected) + 1))
     for i, word in enumerate(words, 1):
         row = [i]
@@ -63,7 +63,7 @@ def edits(words: Sequence[str], expected: Sequence[str]) -> int:
 
 
 def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Joins up to three words of one side where the other side writes them as one word.
+    """Joins up to three words of one side if the other side writes them as one word.
 
     One pass from the left, as in the official helper; words that differ are skipped in pairs.
     """
@@ -79,7 +79,7 @@ def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], li
 
 
 def _match(words: Sequence[str], expected: Sequence[str]) -> tuple[int, int]:
-    """The number of words of each side that make the same word; (1, 1) where the words differ."""
+    """Returns the number of words per side that make the same word; (1, 1) if the words differ."""
     for count in range(1, JOINED + 1):
         if "".join(expected[:count]) == words[0]:
             return 1, min(count, len(expected))

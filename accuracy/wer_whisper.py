@@ -1,4 +1,4 @@
-"""Scores transcripts by the word error rate after Whisper's normaliser, as MLPerf's official script does."""
+"""Scores transcripts by the word error rate after Whisper's normaliser, like MLPerf's official script."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from harness.accuracy.wer import WordErrorRate
 from harness.types import Metric
 
-with warnings.catch_warnings():  # its source has escapes that Python warns of, to the user
+with warnings.catch_warnings():  # Python warns about escapes in its source
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", SyntaxWarning)
     from whisper_normalizer.english import EnglishTextNormalizer

@@ -1,4 +1,4 @@
-"""Asks servers that take a sample's bytes as the body of a request and answer with bytes, over HTTP."""
+"""Sends the bytes of samples over HTTP to servers that answer with bytes."""
 
 from collections.abc import Mapping
 from math import prod
@@ -20,7 +20,7 @@ _OPTIONS = {
     "shape": "SIZExSIZE",
 }
 _NO_ANSWERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "bool")
-"""NumPy has no such type, or not every byte is a value of it."""
+"""Types that NumPy lacks, or for which not every byte is a valid value."""
 
 _OK = 200
 
@@ -28,12 +28,12 @@ _OK = 200
 class HttpRawRemote:
     """One address that takes the bytes of a model's only input, in C order, the lowest byte first.
 
-    The rows of a batch follow each other, and so must the answers. A text is sent as UTF-8, one a request.
+    The rows of a batch follow each other, and so must the answers. Texts are sent as UTF-8, one per request.
 
-    path: where the requests go.
-    content_type: of the requests.
+    path: the path of the requests.
+    content_type: the content type of the requests.
     dtype: the number type of the answers.
-    shape: of one answer, e.g. `10` or `3x4`; without it an answer is one number.
+    shape: the shape of one answer, e.g. `10` or `3x4`; if omitted, an answer is one number.
     """
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -49,18 +49,18 @@ class HttpRawRemote:
         if len(setup.inputs) > 1:
             names = ", ".join(spec.name for spec in setup.inputs)
             raise ConfigError(
-                f"backend 'http-raw' sends one input, and model {setup.model_name!r} has {names}: use "
+                f"backend 'http-raw' sends one input, but model {setup.model_name!r} has {names}: use "
                 "a server of KServe v2, and --backend kserve"
             )
         if setup.max_batch > 1 and any(spec.dtype == "string" for spec in setup.inputs):
-            raise ConfigError("backend 'http-raw' sends one text a request: --max-batch 1")
+            raise ConfigError("backend 'http-raw' sends one text per request: --max-batch 1")
 
     def open(self, exchange: Exchange) -> None:
-        """Asks nothing: no address describes the server."""
+        """Sends nothing: no address describes the server."""
 
     def request(self, batch: Batch) -> Request:
         if len(batch.inputs) != 1:
-            raise ValueError(f"one input can be sent, and the batch has {', '.join(batch.inputs)}")
+            raise ValueError(f"one input can be sent, but the batch has {', '.join(batch.inputs)}")
         (rows,) = batch.inputs.values()
         if rows.dtype.kind in "OUS":
             return Request(self._path, self._headers, (_text(rows),))
@@ -73,7 +73,7 @@ class HttpRawRemote:
             raise refused(reply)
         if len(reply.body) != samples * self._row_bytes:
             raise BadAnswer(
-                f"the reply has {len(reply.body)} bytes, and {samples} x {self._dtype.name} of shape "
+                f"the reply has {len(reply.body)} bytes, but {samples} x {self._dtype.name} of shape "
                 f"{list(self._shape)} have {samples * self._row_bytes}: see --backend-option dtype "
                 "and shape"
             )
@@ -92,7 +92,7 @@ class HttpRawRemote:
 
 def _text(rows: Array) -> bytes:
     if rows.size != 1:
-        raise ValueError(f"one text can be sent in a request, and the batch has {rows.size}")
+        raise ValueError(f"one text can be sent in a request, but the batch has {rows.size}")
     value = rows.reshape(-1).tolist()[0]
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
@@ -109,7 +109,7 @@ def _shape(text: str) -> tuple[int, ...]:
     sizes = text.split("x")
     if not all(size.isascii() and size.isdigit() and 0 < int(size) < 2**31 for size in sizes):
         raise ConfigError(
-            f"--backend-option shape: {text!r} is not the shape of an answer, such as 10 or 3x4"
+            f"--backend-option shape: {text!r} is not the shape of an answer, e.g. 10 or 3x4"
         )
     return tuple(int(size) for size in sizes)
 

@@ -1,4 +1,4 @@
-"""Asks models on servers of the KServe (Open Inference) protocol v2, over HTTP or gRPC."""
+"""Sends samples to servers of the KServe (Open Inference) protocol v2, over HTTP or gRPC."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,23 +34,23 @@ _SHARED = "shm"
 _OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join((*_ENCODINGS, _SHARED))}
 
 _BUSY = (429, 502, 503, 504)
-"""Statuses that say nothing about the encoding."""
+"""Statuses that do not depend on the encoding."""
 
 _GRPC = "grpc"
 _OK = 200
 _DONE = (_OK, 0)
-"""The second one over gRPC."""
+"""Statuses of success over HTTP and over gRPC."""
 
 
 class KserveRemote:
     """One model on Triton, MLServer, KServe or another server of the protocol.
 
-    served: the server's name of the model; else the manifest's.
-    version: the version of the model; else the server chooses, and all answers must be of the same one.
-    encoding: binary sends tensors as they are, json as text, which is slower. Without it, a request with one
-    sample of zeros finds out whether the server takes binary ones. A server may answer in either form.
-    Over gRPC tensors are always binary. shm: the samples lie in memory that the server on this machine reads,
-    and requests name them.
+    served: the server's name for the model. Default: the manifest's name.
+    version: the version of the model. By default the server chooses, and all answers must have the same version.
+    encoding: binary sends the tensors' bytes; json sends text, which is slower. By default a request with one sample
+    of zeros shows whether the server takes binary tensors. A server may answer in either form. Over gRPC tensors are
+    always binary. shm: the samples lie in shared memory that the server on this machine reads, and requests contain
+    their positions.
     """
 
     transports = ("http", _GRPC)
@@ -66,12 +66,12 @@ class KserveRemote:
         self._is_grpc = setup.transport == _GRPC
         if self._is_grpc and encoding == "json":
             raise ConfigError(
-                "--backend-option encoding=json: over gRPC tensors are binary: drop it"
+                "--backend-option encoding=json: tensors over gRPC are binary: drop it"
             )
         self.shares = encoding == _SHARED
         if self.shares and setup.max_batch > 1:
             raise ConfigError(
-                f"--backend-option encoding=shm: a request is of one sample: drop --max-batch "
+                f"--backend-option encoding=shm: a request has one sample: drop --max-batch "
                 f"{setup.max_batch}"
             )
         self._setup = setup
@@ -83,7 +83,7 @@ class KserveRemote:
 
     @staticmethod
     def by_paths(exchange: Exchange) -> Exchange:
-        """An exchange over gRPC that takes HTTP's paths below /v2, but `infer`. exchange: makes the calls."""
+        """Returns an exchange over gRPC for HTTP's paths below /v2, except `infer`. exchange: makes the calls."""
         return transcoded(exchange)
 
     def open(self, exchange: Exchange) -> None:
@@ -91,7 +91,7 @@ class KserveRemote:
         served = server.ask(ask, self._model, self._version)
         if served.max_batch is not None and self._setup.max_batch > served.max_batch:
             raise ConfigError(
-                f"the server's model {self._model!r} takes at most {served.max_batch} samples a request: "
+                f"the server's model {self._model!r} takes at most {served.max_batch} samples per request: "
                 f"--max-batch {served.max_batch}"
             )
         inputs = served.inputs or tuple(declared(spec) for spec in self._setup.inputs)
@@ -114,12 +114,12 @@ class KserveRemote:
     def _probe(self, exchange: Exchange, inputs: Sequence[Tensor]) -> None:
         """Finds the encoding and the form of the replies with one sample of zeros.
 
-        The server's list of extensions does not help: some servers take binary tensors and do not say so.
+        The server's list of extensions does not help: some servers take binary tensors without listing them.
         """
         size = fixed_batch(self._inputs)
         if self.shares and size not in (None, 1):
             raise ConfigError(
-                f"--backend-option encoding=shm: a request is of one sample, and the server's model takes {size}"
+                f"--backend-option encoding=shm: a request has one sample, but the server's model takes {size}"
             )
         self._shared = self._encoder(inputs, size)
         batch = _zeros(inputs, {spec.name: spec for spec in self._setup.inputs})
@@ -138,7 +138,7 @@ class KserveRemote:
             self._encoding, self._encode, self._decode = encoding, encode, decoder
             return
         raise ConfigError(
-            f"model {self._model!r} gave no answer to one sample of zeros: {'; '.join(refusals)}"
+            f"model {self._model!r} did not answer one sample of zeros: {'; '.join(refusals)}"
         )
 
     def parts(self, batch: Batch) -> Sequence[Buffer]:
@@ -199,7 +199,7 @@ class KserveRemote:
 
 
 def _zeros(inputs: Sequence[Tensor], in_manifest: Mapping[str, TensorSpec]) -> Batch:
-    """One sample. A size that neither the manifest nor the server states is 1."""
+    """Returns one sample of zeros. A size that neither the manifest nor the server states is 1."""
     arrays = {}
     for tensor in inputs:
         shape = tensor.shape or ()

@@ -12,8 +12,9 @@ from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 
 class LiteRtBackend(FrameworkBackend):
-    """One interpreter, resized when the batch changes. Inputs and outputs have their signature's
-    names where the file has exactly one signature, else their tensors' names.
+    """One interpreter, resized when the batch changes.
+
+    If the file has exactly one signature, inputs and outputs have its names; else their tensors' names.
     """
 
     name = "litert"
@@ -49,7 +50,7 @@ class LiteRtBackend(FrameworkBackend):
         return named(self._outputs, [interpreter.get_tensor(index) for index in self._fetches])
 
     def _resize(self, inputs: Mapping[str, Array]) -> None:
-        self._shapes = {}  # whatever fails below, the next batch starts anew
+        self._shapes = {}  # if a call below fails, the next batch resizes again
         for name, index in self._feeds:
             self._interpreter.resize_tensor_input(index, inputs[name].shape, strict=True)
         self._interpreter.allocate_tensors()
@@ -66,7 +67,7 @@ class LiteRtBackend(FrameworkBackend):
 
 
 def _weights(interpreter: Interpreter) -> Iterator[tuple[Sequence[int], str]]:
-    """Shape and number type of each constant: before tensors are allocated, only constants have data."""
+    """Yields the shape and number type of each constant. Before tensors are allocated, only constants have data."""
     for detail in interpreter.get_tensor_details():
         try:
             interpreter.tensor(detail["index"])()
@@ -76,7 +77,7 @@ def _weights(interpreter: Interpreter) -> Iterator[tuple[Sequence[int], str]]:
 
 
 def _spec(name: str, detail: Mapping[str, object]) -> TensorSpec:
-    """shape_signature has -1 where a size is free; it is empty in files without free sizes."""
+    """Returns an input's specification. shape_signature has -1 for an open size; without open sizes it is empty."""
     shape = np.asarray(detail["shape_signature"])
     sizes = shape if shape.size else np.asarray(detail["shape"])
     dtype = np.dtype(detail["dtype"]).name  # type: ignore[call-overload] # a numpy scalar type

@@ -1,4 +1,4 @@
-"""Answers at once with zeros: the remaining time is the harness's own cost."""
+"""Answers with zeros at once: the remaining time is the harness's own cost."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -15,7 +15,7 @@ class NullBackend:
     def __init__(self, setup: BackendSetup) -> None:
         if setup.provider or setup.options or setup.device != "cpu":
             raise ConfigError(
-                "backend 'null' takes no --device but cpu, no --provider and no --backend-option"
+                "backend 'null' takes only --device cpu, no --provider and no --backend-option"
             )
         self._answers = np.zeros((setup.max_batch, 10), np.float32)
 

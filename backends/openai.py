@@ -1,4 +1,4 @@
-"""Asks language models on servers of OpenAI's API: vLLM, SGLang, llama.cpp, transformers serve and others."""
+"""Sends prompts to servers of OpenAI's API: vLLM, SGLang, llama.cpp, transformers serve and others."""
 
 import json
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request,
 from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
-"""Tokens of an answer where neither the sample nor --backend-option max_tokens bounds it."""
+"""The most tokens of an answer if neither the sample nor --backend-option max_tokens bounds it."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
-"""Tokens that a server may put before a prompt, and around a chat: its template, with a prompt of the system."""
+"""Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
 
 _OPTIONS = {
     "served": "NAME",
@@ -40,14 +40,14 @@ _PROBES: Mapping[bool, Mapping[str, Any]] = {
     False: {"max_tokens": 2, "prompt": "Hello"},
     True: {"max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]},
 }
-"""By whether it is a chat."""
+"""Whether the prompt is a chat -> the fields of a test request."""
 
 _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
 """Fields that not every server takes, best first."""
 
 
 class _Dialect(NamedTuple):
-    """How one of the two endpoints is asked."""
+    """The form of requests to one of the two endpoints."""
 
     head: bytes
     """The beginning of each body, up to the sample's part."""
@@ -62,14 +62,14 @@ class _Dialect(NamedTuple):
 class OpenAiRemote:
     """One model. Each request is one prompt, answered greedily (temperature 0).
 
-    The dataset `prompts` gives the samples: token ids and texts go to /v1/completions, messages to
+    The dataset `prompts` provides the samples: token ids and texts go to /v1/completions, messages to
     /v1/chat/completions.
 
-    served: the server's name of the model; else the manifest's, else the only one it lists.
-    stream: on has the server send tokens as it generates them, which is what their times are taken from.
-    max_tokens: the most tokens of an answer, for samples that do not say.
-    ignore_eos: on generates max_tokens tokens, whatever the model would end with; vLLM and others know it.
-    answer: ids are token ids, as vLLM returns them; text is UTF-8. Without it, ids where the server has them.
+    served: the server's name for the model. Default: the manifest's name, else the server's only model.
+    stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
+    max_tokens: the most tokens of an answer, for samples that set no limit.
+    ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
+    answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
     """
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -81,7 +81,7 @@ class OpenAiRemote:
                     f"--backend-option {name}: {options[name]!r} is not one of {', '.join(choices)}"
                 )
         if setup.max_batch > 1:
-            raise ConfigError("backend 'openai' sends one prompt a request: --max-batch 1")
+            raise ConfigError("backend 'openai' sends one prompt per request: --max-batch 1")
         self._setup = setup
         self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
         self._wanted = options.get("answer")
@@ -89,7 +89,7 @@ class OpenAiRemote:
             wants_text=self._wanted == "text", ignores_end=options.get("ignore_eos") == "on"
         )
         self.streams = options.get("stream", "on") == "on"
-        """Whether replies are read while they arrive."""
+        """True if replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
 
@@ -99,19 +99,19 @@ class OpenAiRemote:
             self._probe(exchange, chat)
         if not self._dialects:
             raise ConfigError(
-                f"model {self._model!r} gave no answer to a prompt of one word: "
+                f"model {self._model!r} did not answer a prompt of one word: "
                 f"{'; '.join(f'{_PATHS[chat]}: {text}' for chat, text in self._refusals.items())}"
             )
         if self._wanted == "ids" and not all(d.has_ids for d in self._dialects.values()):
             raise ConfigError(
-                "the server returns no token ids: drop --backend-option answer=ids, and answers are texts"
+                "the server returns no token ids: drop --backend-option answer=ids to get texts"
             )
         self._reading = self._reading._replace(
             needs_end=all(d.ends for d in self._dialects.values())
         )
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
-        """Finds the fields that the server takes, by one prompt."""
+        """Finds the fields that the server takes, with one prompt."""
         for extras in fields() if self.streams else _UNSTREAMED:
             head = _head(self._fields(extras))
             body = json.dumps(_PROBES[chat], separators=(",", ":")).encode()
@@ -140,14 +140,14 @@ class OpenAiRemote:
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
         if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
-            raise ValueError("backend 'openai' takes prompts, one a request: --dataset prompts")
+            raise ValueError("backend 'openai' takes prompts, one per request: --dataset prompts")
         is_bounded = sample.startswith(b'{"max_tokens":')
-        # A quote within a text has a backslash before it, so no text looks like this key.
+        # A quote in a text follows a backslash, so no text looks like this key.
         chat = sample.startswith(_CHAT, sample.index(b",") + 1 if is_bounded else 1)
         dialect = self._dialects.get(chat)
         if dialect is None:
             raise ConfigError(
-                f"the prompts are for {_PATHS[chat]}, which the server refused: {self._refusals[chat]}"
+                f"the prompts need {_PATHS[chat]}, which the server refused: {self._refusals[chat]}"
             )
         head = dialect.head if is_bounded else dialect.bounded_head
         return Request(_PATHS[chat], _HEADERS, (head, sample[1:]))
@@ -165,14 +165,14 @@ class OpenAiRemote:
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
-        """Before the run: an answer that the server cut off warms it up as well. In the run, `reader` fails it."""
+        """Reads an answer before the run, even a cut-off one: it also warms up. In the run, `reader` refuses it."""
         reader = self._reader(self._reading._replace(takes_any_end=True, models=frozenset()))
         answers = reader.answer(reply)
         self._heard(reader)
         return answers
 
     def _heard(self, reader: Streamed | Completion) -> None:
-        """Collects the names in warm-up: replicas may report one model by several names, such as its file's path."""
+        """Collects the names in warm-up: replicas may report one model by several names, e.g. its file's path."""
         if reader.model:
             models = self._reading.models | {reader.model}
             self._reading = self._reading._replace(models=models)
@@ -208,15 +208,15 @@ def _max_tokens(text: str) -> int:
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:
-    """A JSON object without its end; the fields of the sample follow."""
+    """Returns a JSON object without its end; the fields of the sample follow."""
     return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
 
 
 def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
-    """The server's name of the model, and what the server is, as far as it reports."""
+    """Returns the server's name for the model, and the server's software, or `unknown`."""
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))
-    # The endpoint is optional, and transformers' server fails in it where it has no cache of downloads.
+    # The endpoint is optional, and transformers' server fails in it without a cache of downloads.
     if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
         return wanted or setup.model_name, "unknown"
     if reply.status != _OK:

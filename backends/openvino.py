@@ -20,9 +20,9 @@ from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 class OpenVinoBackend(FrameworkBackend):
     """One compiled model with one stream and one infer request.
 
-    precision: the number type of the computation; OpenVINO's own default is bf16 on CPUs that have it,
-    which differs from all other frameworks here.
-    hint: what OpenVINO optimises kernels and threads for.
+    precision: the number type of the computation. OpenVINO's own default is bf16 on CPUs that have it, unlike
+    all other frameworks here.
+    hint: the aim for which OpenVINO optimises kernels and threads.
     """
 
     name = "openvino"
@@ -41,7 +41,7 @@ class OpenVinoBackend(FrameworkBackend):
         inputs = tuple(map(_spec, model.inputs))
         self._weights = list(_weights(model))
         if self._setup.max_batch == 1:
-            # an open size costs 3 % in SqueezeNet, and the batch is always 1 here
+            # an open size costs 3 % in SqueezeNet, but the batch is always 1 here
             model.reshape({port: _of_one(port.get_partial_shape()) for port in model.inputs})
         settings = {
             "PERFORMANCE_HINT": self._option["hint"].upper(),
@@ -77,7 +77,7 @@ class OpenVinoBackend(FrameworkBackend):
         del self._request, self._compiled
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        # The inputs are read where they lie; OpenVINO copies only those that are read-only.
+        # OpenVINO reads the inputs in place, and copies only read-only inputs.
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
         # The next infer writes into the same memory.
         return named(self._outputs, [rows.copy() for rows in results.to_tuple()])
@@ -102,13 +102,13 @@ class OpenVinoBackend(FrameworkBackend):
 
 
 def _readable(path: Path) -> Path:
-    """The model file itself, or the one .xml of an IR's folder."""
+    """Returns the model file itself, or the only .xml in an IR's folder."""
     if not path.is_dir():
         return path
     files = sorted(path.glob("*.xml"))
     if len(files) != 1:
         raise ConfigError(
-            f"{path}: a folder with an OpenVINO IR has one .xml, this has {len(files)}"
+            f"{path}: a folder with an OpenVINO IR has one .xml, but this one has {len(files)}"
         )
     return files[0]
 
@@ -120,14 +120,14 @@ def _spec(port: openvino.Output) -> TensorSpec:
 
 
 def _of_one(shape: openvino.PartialShape) -> openvino.PartialShape:
-    """The shape with a batch of 1 where the batch is open."""
+    """Returns the shape with a batch of 1 if the batch is open."""
     if not len(shape) or shape[0].is_static:
         return shape
     return openvino.PartialShape([openvino.Dimension(1), *list(shape)[1:]])
 
 
 def _weights(model: openvino.Model) -> Iterator[tuple[Sequence[int], str]]:
-    """Shape and number type of each constant."""
+    """Yields the shape and number type of each constant."""
     for node in model.get_ops():
         if node.get_type_name() == "Constant":
             yield tuple(node.get_output_shape(0)), node.get_element_type().get_type_name()

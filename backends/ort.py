@@ -19,7 +19,7 @@ from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 _ERROR_LEVEL = 3
 _OLDEST_OPSET = 7
-"""The first that ONNX Runtime promises to run."""
+"""The first opset that ONNX Runtime promises to run."""
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _OF_GPUS = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
@@ -34,15 +34,15 @@ _GRAPH_LEVELS = {
 class OrtBackend(FrameworkBackend):
     """One session.
 
-    spinning: idle threads busy-wait for lower latency. auto: only where the instance has its cores alone
-    (streams, --pin); elsewhere it takes five times the CPU between sparse queries and starves the others.
-    graph: how far the graph is optimised.
+    spinning: idle threads busy-wait for lower latency. auto: only if no other thread uses the instance's cores
+    (streams, --pin). Otherwise spinning takes five times the CPU between sparse queries and starves other instances.
+    graph: the level of graph optimisation.
     arena: memory is kept between batches.
     io_binding: outputs stay in ONNX Runtime's memory until they are copied out.
-    share_weights: the instances of this process hold the weights once. Kernels then read the weights in
-    the file's layout, which can cost speed; weights that the graph optimiser rewrites (Conv +
-    BatchNormalization) are still held by each instance.
-    Outputs that are not arrays (maps, sequences, bfloat16) are left out and named in `describe`.
+    share_weights: the instances of this process share one copy of the weights. Kernels then read the weights in the
+    file's layout, which can cost speed. Each instance still holds the weights that the graph optimiser rewrites
+    (Conv + BatchNormalization).
+    Outputs that are not arrays (maps, sequences, bfloat16) are omitted; `describe` lists them.
     """
 
     name = "ort"
@@ -67,8 +67,8 @@ class OrtBackend(FrameworkBackend):
         if self._option["share_weights"] == "on":
             self._weights = shared_weights(self._path)
         if provider != _PROVIDERS["cpu"]:
-            with redirect_stdout(sys.stderr):  # for the names of libraries that it does not find
-                ort.preload_dlls()  # CUDA and cuDNN of Python packages, where no loader looks
+            with redirect_stdout(sys.stderr):  # it prints the names of missing libraries
+                ort.preload_dlls()  # CUDA and cuDNN in Python packages, where no loader looks
         try:
             session = ort.InferenceSession(
                 str(self._path),
@@ -76,7 +76,7 @@ class OrtBackend(FrameworkBackend):
                 providers=[provider],
                 provider_options=[self._provider_options()],
             )
-        except NoImplementation as e:  # of an operator, in the version of the file's opset
+        except NoImplementation as e:  # of an operator in the file's opset version
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         used = session.get_providers()
         if used[0] != provider:
@@ -84,15 +84,15 @@ class OrtBackend(FrameworkBackend):
                 f"--provider {provider}: ONNX Runtime uses {used[0]} instead: "
                 "is its library installed and the device visible?"
             )
-        session.disable_fallback()  # a provider that fails must fail the batch, not switch to another provider
+        session.disable_fallback()  # if a provider fails, the batch must fail
         self._session = session
-        # The public run checks the feed's names each time (1.5 us) before it calls this one.
+        # The public `run` calls this method after it has checked the names of the feed (1.5 us).
         self._run = getattr(session, "_sess", session).run
         for port in session.get_inputs():
             if port.type not in ORT_ARRAYS:
                 raise ConfigError(
                     f"{self._path}: input {port.name!r} is of the type {port.type}, for which NumPy has no "
-                    "array: export the model with an input of another type, e.g. float32"
+                    "array: export the model with an input of a different type, e.g. float32"
                 )
         self._left_out = {o.name: o.type for o in session.get_outputs() if o.type not in ORT_ARRAYS}
         names = [o.name for o in session.get_outputs() if o.type in ORT_ARRAYS]
@@ -117,12 +117,14 @@ class OrtBackend(FrameworkBackend):
         return inputs, tuple(names)
 
     def _provider(self) -> str:
-        """The requested provider; a ConfigError when this ONNX Runtime lacks it."""
+        """Returns the requested provider. Raises a ConfigError if this ONNX Runtime lacks it."""
         device, provider = self._setup.device, self._setup.provider
         usual = _PROVIDERS[device.partition(":")[0]]
         requested = provider or usual
         if device != "cpu" and requested not in (usual, *_OF_GPUS):
-            raise ConfigError(f"--device {device} and --provider {requested} contradict: keep one")
+            raise ConfigError(
+                f"--device {device} and --provider {requested} contradict each other: keep one"
+            )
         have = ort.get_available_providers()
         if requested in have:
             return requested
@@ -149,12 +151,12 @@ class OrtBackend(FrameworkBackend):
         spinning = "1" if self._spins else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
         if self._setup.cpus:
-            # The calling thread is the first; ONNX Runtime numbers processors from 1.
+            # The calling thread is the first one; ONNX Runtime numbers processors from 1.
             places = ";".join(str(cpu + 1) for cpu in self._setup.cpus[1:])
             options.add_session_config_entry("session.intra_op_thread_affinities", places)
             options.add_session_config_entry("session.force_spinning_stop", "1")
         if self._weights is not None:
-            # Prepacking would give each session a copy in its own layout again.
+            # Prepacking would give each session a separate copy in its own layout.
             options.add_session_config_entry("session.disable_prepacking", "1")
             for name, value in self._weights.values.items():
                 options.add_initializer(name, value)
@@ -162,7 +164,7 @@ class OrtBackend(FrameworkBackend):
 
     @property
     def tunable(self) -> Choices:
-        # `all` adds the processor's own layouts to `extended`; they can slow small models down
+        # `all` adds the processor's own layouts to `extended`; they can slow down small models
         graph = {"graph": ("extended",)}
         alone = self._setup.threads == 1  # no other thread could spin
         return graph if alone else {"spinning": ("on", "off"), **graph}
@@ -206,11 +208,11 @@ class OrtBackend(FrameworkBackend):
 
 
 def _without_kernel(path: Path, provider: str, error: Exception) -> str:
-    """Why ONNX Runtime lacks an implementation, and what to do."""
+    """Returns why ONNX Runtime lacks an implementation, and what to do."""
     opset = onnx_opset(path)
     if opset is not None and opset < _OLDEST_OPSET:
         todo = (
-            f"the file's opset is {opset}, and all operators are implemented from opset {_OLDEST_OPSET} on: "
+            f"the file's opset is {opset}, but all operators are implemented only from opset {_OLDEST_OPSET} on: "
             "convert the file with onnx.version_converter, or export it again"
         )
     else:

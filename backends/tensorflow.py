@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-# Read when TensorFlow is first imported: its notices would fill the log of every run.
+# TensorFlow reads these variables when it is first imported. Its notices would fill the log of every run.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
@@ -23,18 +23,18 @@ from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec, declared_shape
 
 _MIXED = "auto_mixed_precision_onednn_bfloat16"
-"""The rewriter's option; it has no effect, and no message, where oneDNN has no bfloat16."""
+"""The rewriter's option; without bfloat16 in oneDNN it has no effect and reports nothing."""
 
 
 class TensorFlowBackend(FrameworkBackend):
-    """A SavedModel's signature `serving_default`, or its only one, or a Keras model.
+    """A SavedModel's signature `serving_default` or its only signature, or a Keras model.
 
-    Threads belong to the process and are fixed at its first op: `threads` within an op, `instances` ops
+    Threads belong to the process and are fixed at its first op: `threads` within an op, and `instances` ops
     at a time.
-    compile: `on` traces a Keras model into a tf.function, `off` runs it op by op (eagerly); a SavedModel
-    holds traced functions only.
-    precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed precision); refused
-    where the CPU has no bfloat16. Inputs and outputs keep their types.
+    compile: `on` traces a Keras model into a tf.function; `off` runs it op by op (eagerly). A SavedModel has
+    only traced functions.
+    precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed precision). It is refused
+    if the CPU has no bfloat16. Inputs and outputs keep their types.
     """
 
     name = "tensorflow"
@@ -61,7 +61,7 @@ class TensorFlowBackend(FrameworkBackend):
         option = "--backend-option precision=bf16"
         if not self._compiled or self._setup.device != "cpu":
             raise ConfigError(
-                f"{option}: TensorFlow narrows compiled functions on CPUs only: drop compile=off and --device"
+                f"{option}: TensorFlow converts only compiled functions on CPUs: drop compile=off and --device"
             )
         tf.config.optimizer.set_experimental_options({_MIXED: True})
         if not _multiplies_in_bfloat16():
@@ -70,8 +70,8 @@ class TensorFlowBackend(FrameworkBackend):
     def _load_saved_model(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         if not self._compiled:
             raise ConfigError(
-                "--backend-option compile=off: a SavedModel holds compiled functions only: "
-                "add --backend-option format=keras, or give a .keras file as --model"
+                "--backend-option compile=off: a SavedModel has only compiled functions: "
+                "add --backend-option format=keras, or pass a .keras file as --model"
             )
         self._model: Any
         self._model, function = saved_model.load(path)
@@ -107,7 +107,7 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, tuple(model.output_names)
 
     def _read(self, function: Any) -> None:
-        """Called with the file's function, which the profiled twin keeps."""
+        """Receives the file's function; the profiled twin keeps it."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.tensorflow_kernels import TensorFlowProfiler
@@ -163,13 +163,13 @@ class _Recorded(TensorFlowBackend):
 
 
 def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
-    """Calls a concrete function without its checks of names and shapes, which are half its cost."""
+    """Returns a call of a concrete function without checks of names and shapes, which are half of its cost."""
     call, captured = function.inference_fn.call_flat, function.captured_inputs
     return lambda *tensors: call(*tensors, *captured)
 
 
 def _multiplies_in_bfloat16() -> bool:
-    """Whether products are computed in bfloat16, where 1 + 2^-12 rounds to 1."""
+    """Returns whether products are computed in bfloat16: 1 + 2^-12 then rounds to 1."""
     product = tf.function(tf.matmul)
     result = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
     return bool((result.numpy() == 1).all())
@@ -180,13 +180,13 @@ def _gpus() -> list[Any]:
 
 
 def _choose_device(device: str) -> None:
-    """The devices of a process are fixed once one of them has computed."""
+    """Chooses the device. The devices of a process are fixed once one of them has computed."""
     kind, _, number = device.partition(":")
     gpus = _gpus()
     if kind == "cuda" and len(gpus) <= int(number or 0):
         raise ConfigError(
-            f"--device {device}: TensorFlow {tf.__version__} sees {counted(len(gpus), 'CUDA device')}: where "
-            f"the driver is there, {how_to_install('tensorflow-gpu')}"
+            f"--device {device}: TensorFlow {tf.__version__} sees {counted(len(gpus), 'CUDA device')}: if "
+            f"the driver is installed, {how_to_install('tensorflow-gpu')}"
         )
     chosen = [] if kind == "cpu" else [gpus[int(number or 0)]]
     if tf.config.get_visible_devices("GPU") == chosen:
@@ -195,13 +195,13 @@ def _choose_device(device: str) -> None:
         tf.config.set_visible_devices(chosen, "GPU")
     except RuntimeError as e:
         raise ConfigError(
-            f"--device {device}: TensorFlow keeps the devices that a process used first, and these are others: "
+            f"--device {device}: TensorFlow keeps the devices that a process used first, and these differ: "
             "add --backend-option processes=on"
         ) from e
 
 
 def _set_threads(within: int, between: int) -> None:
-    """A ConfigError where an op has run with other numbers of threads, which are then fixed."""
+    """Sets the numbers of threads. Raises a ConfigError if an op has run with different, now fixed, numbers."""
     threading = tf.config.threading
     try:
         threading.set_intra_op_parallelism_threads(within)
@@ -210,12 +210,12 @@ def _set_threads(within: int, between: int) -> None:
         have = threading.get_intra_op_parallelism_threads()
         raise ConfigError(
             f"--threads {within} --instances {between}: TensorFlow has started with {have} and "
-            f"{threading.get_inter_op_parallelism_threads()} in this process: use another process"
+            f"{threading.get_inter_op_parallelism_threads()} in this process: use a new process"
         ) from e
 
 
 def _spec(name: str, tensor: Any) -> TensorSpec:
-    """tensor: anything with a shape and a dtype, tf.TensorSpec or a Keras input."""
+    """tensor: a tf.TensorSpec or a Keras input."""
     dtype = tensor.dtype if isinstance(tensor.dtype, str) else tensor.dtype.name
     return TensorSpec(name, dtype, declared_shape(tensor.shape))
 

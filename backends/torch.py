@@ -37,7 +37,7 @@ _EXPECTED_WARNINGS = (
     "The given buffer is not writable",  # torch.export.load's own
     "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
     r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
-    "TensorFloat32 tensor cores",  # the user says so by precision=tf32
+    "TensorFloat32 tensor cores",  # the user chooses them with precision=tf32
 )
 
 _PRECISIONS = {
@@ -58,7 +58,7 @@ _LAYOUTS = {"default": None, "channels-last": torch.channels_last}
 _IMAGE_DIMS = 4
 
 _QUANTISED = "quantized::"
-"""Prefix of TorchScript's int8 operators, whose weights are not in the module's state."""
+"""Prefix of TorchScript's int8 operators; their weights are not in the module's state."""
 
 _FILE_OPERATORS = ("aten::from_file", "aten::save")
 """TorchScript's operators that read or write files."""
@@ -77,7 +77,7 @@ class _Loaded:
 
 
 _shared: WeakValueDictionary[tuple[object, ...], _Loaded] = WeakValueDictionary()
-"""The models that instances hold on a GPU, whose memory is dear."""
+"""The models that instances share on a GPU, to save its memory."""
 
 
 class TorchBackend(FrameworkBackend):
@@ -85,17 +85,17 @@ class TorchBackend(FrameworkBackend):
 
     compile: `on` freezes and fuses TorchScript with its own compiler, and an exported program with
     Inductor (torch.compile), which needs a C++ compiler.
-    precision: the type that weights and activations are converted to; inputs and outputs keep theirs. tf32,
-    on a GPU: products of float32 numbers that are rounded to 10 bits of mantissa, which PyTorch itself lets
-    convolutions do; f32 rounds none.
-    layout: channels-last keeps images as NHWC in memory, which matrix units of GPUs want.
+    precision: the type that weights and activations are converted to; inputs and outputs keep their types. tf32, on a
+    GPU, rounds float32 numbers in products to 10 bits of mantissa, as PyTorch does in convolutions by default; f32
+    does not round.
+    layout: channels-last keeps images as NHWC in memory, the layout of a GPU's matrix units.
     autotune, on a GPU: cuDNN tries its kernels for each shape of a convolution in the warm-up.
-    cuda_graph: each batch shape is launched as a whole. auto: where only the batch is of an open size.
-    spinning: the thread that waits for the GPU polls. auto: where the instance has a core to spare for it.
+    cuda_graph: each batch shape is launched as a whole. auto: if only the batch has an open size.
+    spinning: the thread that waits for the GPU polls. auto: if the instance has a core to spare.
     The instances of a process share their weights on a GPU, and each has a separate stream.
-    torch.set_num_threads holds for the process: each instance computes with that many threads, its own
-    included. Neither format names a single output; of several outputs the n-th is called `output_n`,
-    unless the model returns a dict.
+    torch.set_num_threads applies to the process: each instance computes with this number of threads, including its
+    own. Both formats leave a single output without a name. The n-th of several outputs is named `output_n`, unless the
+    model returns a dict.
     """
 
     name = "torch"
@@ -150,7 +150,7 @@ class TorchBackend(FrameworkBackend):
             if self._device.type != "cpu":
                 torch.cuda.synchronize(
                     self._device
-                )  # instances' streams do not wait for conversions
+                )  # the streams of instances do not wait for conversions
                 if not self._changes_itself:
                     _shared[key] = shared
         self._loaded = shared
@@ -159,7 +159,7 @@ class TorchBackend(FrameworkBackend):
         self._feeds = [spec.name for spec in shared.inputs]
         self._on_gpu = None if self._device.type == "cpu" else self._gpu(shared.inputs)
         if self._on_gpu is not None:
-            self.buffers = self._buffers  # on a processor it has none to offer
+            self.buffers = self._buffers  # on a CPU there are no such buffers
         return shared.inputs, shared.outputs
 
     def _gpu(self, inputs: Sequence[TensorSpec]) -> CudaModule:
@@ -227,7 +227,7 @@ class TorchBackend(FrameworkBackend):
         return tuple(_spec(name, tensors[name]) for name in names), outputs
 
     def _read(self, model: Any) -> None:
-        """Called with the file's module or exported program, which the profiled twin keeps."""
+        """Receives the file's module or exported program; the profiled twin keeps it."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.torch_kernels import TorchProfiler
@@ -243,14 +243,14 @@ class TorchBackend(FrameworkBackend):
         return TorchProfiler(_Recorded(setup))
 
     def _converted(self, module: Any) -> Any:
-        """The module in the requested precision; records the weights' shapes and types in the file."""
+        """Returns the module in the requested precision. Records the weights' shapes and types in the file."""
         self._weights = weights_of(module)
         if self._dtype is not torch.float32:
             module = module.to(self._dtype)
         return module if self._format is None else module.to(memory_format=self._format)
 
     def network(self, batch: Batch) -> Network:
-        """A compiled module hides its operators, so only its weights are known."""
+        """Returns the network; of a compiled module, which hides its operators, only the weights are known."""
         if self._compiler != "none":
             return Network(self._weights, None, None)
         with recording() as recorder:
@@ -283,7 +283,7 @@ class TorchBackend(FrameworkBackend):
         return {of_file.get(n, n): view for n, view in zip(self._feeds, views, strict=True)}
 
     def _call(self, *tensors: torch.Tensor) -> Any:
-        """The module with its own types and layout inside, and the file's types outside."""
+        """Calls the module, which has its own types and layout inside and the file's types outside."""
         if self._dtype is torch.float32 and self._format is None:
             return self._module(*tensors)
         return tree_map_only(torch.Tensor, self._widened, self._module(*map(self._fed, tensors)))
@@ -294,7 +294,7 @@ class TorchBackend(FrameworkBackend):
         return tensor.to(dtype, memory_format=self._format if images else torch.preserve_format)
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A converted type becomes float32 again: NumPy has no bfloat16. The order of rows is the usual one."""
+        """Returns a converted type as float32, because NumPy has no bfloat16, and rows in the usual order."""
         narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
         return (tensor.float() if narrowed else tensor).contiguous()
 
@@ -341,7 +341,7 @@ class _Recorded(TorchBackend):
 
 
 def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
-    """The tensors of nested tuples, lists and dicts in their order, e.g. of an LSTM's (output, (h, c))."""
+    """Yields the tensors of nested tuples, lists and dicts in their order, e.g. of an LSTM's (output, (h, c))."""
     for one in outputs.values() if isinstance(outputs, Mapping) else outputs:
         if isinstance(one, Mapping | list | tuple):
             yield from _tensors(one)
@@ -352,7 +352,7 @@ def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
 def _tensor(output: Any) -> torch.Tensor:
     if not isinstance(output, torch.Tensor):
         raise ConfigError(
-            f"an output is a {type(output).__name__}: export the model with tensors alone"
+            f"an output is a {type(output).__name__}: export the model with tensors only"
         )
     return output
 
@@ -363,7 +363,7 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 def _spec(name: str, tensor: Any) -> TensorSpec:
-    """tensor: the fake tensor of torch.export, whose free sizes are symbols."""
+    """tensor: the fake tensor of torch.export; its open sizes are symbols."""
     shape = declared_shape(size if isinstance(size, int) else None for size in tensor.shape)
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), shape)
 

@@ -1,4 +1,4 @@
-"""Reads COCO detection: images and an annotations JSON, in the JSON's order as MLPerf does.
+"""Reads COCO detection: images and a JSON of annotations, in the JSON's order, like MLPerf.
 
 See mlcommons/inference, vision/classification_and_detection/python/coco.py (commit 2432b10) and, for
 the subset, yolo/create_safe_annotations.py (commit 14e14d8). An image without objects stays in the
@@ -22,7 +22,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
 SUBSET = "annotations/instances_val2017_safe.json"
-"""Annotations of 1,525 images, which MLPerf's script writes beside the annotations of the whole set."""
+"""Annotations of 1,525 images, which MLPerf's script writes to the folder of the full annotations."""
 
 ANNOTATIONS = ("annotations/instances_val2017.json", "annotations.json")
 IMAGES = ("val2017", "images")
@@ -30,12 +30,12 @@ EXPECTED = f"{ANNOTATIONS[0]} and the images in {IMAGES[0]}/ (or {ANNOTATIONS[1]
 
 
 class CocoDataset(ImageDataset):
-    """The label is {image_id, width, height, annotations, categories}, for mAP. Where the model's steps
-    pad, it has frame too: [x, y, width, height] of the image in parts of the input.
+    """The label is {image_id, width, height, annotations, categories}, for mAP.
 
+    If the model's steps pad, it also has frame: [x, y, width, height] of the image as fractions of the input.
     annotations: the image's objects, each {id, category_id, class, bbox [x, y, width, height] in pixels,
     area, iscrowd}. category_id is COCO's own (1 to 90 with gaps). class is its position among the sorted
-    category ids, from 0, as a model with 80 outputs answers. categories: the sorted ids.
+    category ids, from 0, the answer of a model with 80 outputs. categories: the sorted ids.
     """
 
     name = "coco"
@@ -53,12 +53,12 @@ class CocoDataset(ImageDataset):
         super().__init__(folder, samples, setup)
 
     def class_names(self) -> Mapping[int, str]:
-        """By category_id. Reads the annotations again: a run needs no names."""
+        """Returns the names by category_id. Reads the annotations again: a run needs no names."""
         categories = json.loads(self._annotations.read_bytes())["categories"]
         return {int(one["id"]): str(one["name"]) for one in categories if "name" in one}
 
     def _content(self, index: int) -> bytes:
-        """Raises a BadSample if the image's size differs from the annotations, whose boxes then do not fit."""
+        """Reads a file. Raises a BadSample if the image's size differs from the annotations: boxes would not fit."""
         data = super()._content(index)
         try:
             header = check_file(data)
@@ -67,8 +67,8 @@ class CocoDataset(ImageDataset):
         if (header.width, header.height) != self._sizes[index]:
             width, height = self._sizes[index]
             raise BadSample(
-                f"{self._path(index)} is {header.width} x {header.height} pixels, {width} x {height} in "
-                f"{self._annotations}: boxes of another image"
+                f"{self._path(index)} is {header.width} x {header.height} pixels, but {width} x {height} in "
+                f"{self._annotations}: the boxes belong to a different image"
             )
         return data
 
@@ -93,7 +93,7 @@ class CocoDataset(ImageDataset):
 
 
 def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
-    """A ConfigError where steps crop images: boxes could not be placed."""
+    """Adds `frame` to labels if steps pad. Raises a ConfigError if steps crop images: boxes could not be placed."""
     for step in steps:
         if step.name == "crop" or step.options.get("keep") == "shorter":
             raise ConfigError(
@@ -134,7 +134,7 @@ def _samples(path: Path, inside: str) -> list[Sample]:
 
 
 def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]:
-    """Every image with its annotations."""
+    """Returns every image with its annotations."""
     categories = sorted(int(c["id"]) for c in content["categories"])
     refuse(list(_problems(path, content, set(categories))))
     labels: dict[int, dict[str, Any]] = {
@@ -182,7 +182,7 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
 
 
 def _box_fault(one: Mapping[str, Any]) -> str:
-    """Why this is not a box; pycocotools would score it silently. '' for a box."""
+    """Returns why this is not a box, '' if it is one: pycocotools would score it silently."""
     box, area = one["bbox"], one["area"]
     if len(box) != 4:
         return f"has {len(box)} numbers in bbox, not 4"

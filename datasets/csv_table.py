@@ -13,11 +13,11 @@ from harness.errors import ConfigError
 from harness.types import Dataset
 
 LARGEST_EXACT = 2.0**53
-"""From this number on, neighbouring whole numbers may be the same float."""
+"""The number from which on neighbouring whole numbers may be the same float."""
 
 
 class CsvDataset(TableDataset):
-    """Comma-separated UTF-8 with a header line, as RFC 4180."""
+    """Comma-separated UTF-8 with a header line (RFC 4180)."""
 
     name = "csv"
     suffix = ".csv"
@@ -74,7 +74,7 @@ class CsvDataset(TableDataset):
 
 
 def _records(file: Iterator[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, fields) of every line that is not empty."""
+    """Yields (line, fields) for every line that is not empty."""
     reader = csv.reader(file, strict=True)
     try:
         for fields in reader:
@@ -85,7 +85,7 @@ def _records(file: Iterator[str], path: Path) -> Iterator[tuple[int, list[str]]]
 
 
 def _number(text: str) -> float | None:
-    """None for a missing or infinite number and for other texts, 1_000 included, which Python reads."""
+    """Returns None for a missing or infinite number and for other texts, including 1_000, which Python reads."""
     try:
         value = float(text) if "_" not in text else math.nan
     except ValueError:
@@ -98,7 +98,7 @@ def _fault(text: str) -> str:
 
 
 def _labels(texts: Sequence[str]) -> Sequence[object]:
-    """Numbers where all labels are numbers, whole ones as int; else texts."""
+    """Returns numbers if all labels are numbers, whole ones as int; else texts."""
     values = [_number(text) for text in texts]
     if any(value is None for value in values):
         return texts
@@ -110,7 +110,7 @@ def _labels(texts: Sequence[str]) -> Sequence[object]:
 
 
 def _whole(text: str, value: float) -> int:
-    """The exact number where the text has all its digits: a float holds 15."""
+    """Returns the exact number if the text has all its digits: a float has only 15."""
     try:
         return int(text)
     except ValueError:  # 1e3, 7.0, or more digits than Python reads

@@ -63,22 +63,22 @@ class DigitsDataset(LoadedRows):
 
 
 class DigitsCalibration(DigitsDataset):
-    """200 of the images that the default model was trained on, for quantisation; none is scored."""
+    """200 of the images that the default model was trained on, for quantisation. They are never scored."""
 
     name = "digits, training images"
     file = CALIBRATION_FILE
 
 
 def _image_input(setup: DatasetSetup) -> str:
-    """The name of the model's one input. A ConfigError for a model with other inputs."""
+    """Returns the name of the model's only input. Raises a ConfigError for a model with different inputs."""
     if not setup.inputs:
         return "image"
     first = setup.inputs[0]
     if len(setup.inputs) != 1 or first.shape[1:] != (1, 8, 8) or first.dtype != "float32":
         inputs = ", ".join(f"{i.name} {i.dtype} {show_shape(i.shape)}" for i in setup.inputs)
         raise ConfigError(
-            f"dataset 'digits' has float32 images of [1, 8, 8], the model takes {inputs}: "
-            "choose another --dataset, e.g. synthetic"
+            f"dataset 'digits' has float32 images of [1, 8, 8], but the model takes {inputs}: "
+            "choose a different --dataset, e.g. synthetic"
         )
     return first.name
 

@@ -22,28 +22,28 @@ UNREAD = {
     *(".tif", ".tiff", ".gif", ".avif", ".heic", ".heif", ".jxl", ".jp2", ".j2k", ".jpx", ".svg"),
     *(".ico", ".tga", ".psd", ".dds", ".exr", ".hdr", ".dng", ".raw", ".apng", ".pcx"),
 }
-"""Suffixes of images that are refused: no decoder here reads all of them, or they hold more than one image."""
+"""Suffixes of images that are refused: no decoder here reads all of them, or they may have several images."""
 
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*", b"P5\n", b"P6\n")
-"""First bytes of images: a file without a known suffix that begins with them is taken for an image."""
+"""First bytes of images: a file that begins with them counts as an image, even without a known suffix."""
 
 _SHOWN_EMPTY = 5
 
 _NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]*)?")
 
 _NOT_DATA = {"Thumbs.db", "desktop.ini", "__MACOSX", "@eaDir"}
-"""Names that file managers leave behind; names that begin with a point are skipped, too."""
+"""Names that file managers leave behind. Names that begin with a dot are also skipped."""
 
 LABELS = "labels.csv"
-EXPECTED = f"one sub-folder of images for each class, or images and {LABELS} (file,label)"
+EXPECTED = f"one sub-folder of images per class, or images and {LABELS} (file,label)"
 
 
 class FolderDataset(ImageDataset):
     """The label is the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
 
-    labels.csv has the columns file and label in its first line. The labels are whole numbers, or texts, whose
-    sorted names are the classes 0, 1, ...; the file's order is the samples' order. Images that the file does
-    not name are an error, and so are images of a format or with a suffix that is not read.
+    The first line of labels.csv names the columns file and label. The labels are whole numbers, or texts; sorted
+    texts are the classes 0, 1, ... The samples have the file's order. Images that the file does not list are an
+    error, and so are images with a format or suffix that is not read.
     """
 
     name = "folder"
@@ -74,19 +74,19 @@ class FolderDataset(ImageDataset):
 
 
 def _classes(folder: Path) -> list[str]:
-    """The sorted names of the sub-folders."""
+    """Returns the sorted names of the sub-folders."""
     return sorted(p.name for p in folder.iterdir() if p.is_dir() and not _is_skipped(p.name))
 
 
 def _from_folders(folder: Path) -> list[Sample]:
-    """Sorted by class, then by name."""
+    """Returns samples sorted by class, then by name."""
     entries = [p for p in folder.iterdir() if not _is_skipped(p.name)]
     refuse([f"{p} is a broken link: repair or remove it" for p in entries if _dangles(p)])
     classes = _classes(folder)
     loose = _images(folder, entries)
     if loose:
         raise ConfigError(
-            f"{folder / loose[0]} has no label: put images into one sub-folder for each class, or "
+            f"{folder / loose[0]} has no label: put images into one sub-folder per class, or "
             f"write {folder / LABELS} with the columns file and label"
         )
     _check_order(folder, classes)
@@ -98,19 +98,19 @@ def _from_folders(folder: Path) -> list[Sample]:
 
 
 def _check_order(folder: Path, classes: list[str]) -> None:
-    """Refuses names that are numbers in another order than by name: 10 comes before 2 there."""
+    """Refuses names that are numbers and change their order when sorted as names: 10 before 2."""
     if not all(_is_count(name) for name in classes):
         return
     for i, (name, by_number) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):
         if int(name) != int(by_number):
             raise ConfigError(
-                f"{folder}: its sub-folders are numbers, and sorted as names {name!r} would be class "
-                f"{i}: write them with zeros in front, all of one length, or write {LABELS}"
+                f"{folder}: its sub-folders are numbers, but sorted as names {name!r} would be class "
+                f"{i}: write them with leading zeros, all with the same length, or write {LABELS}"
             )
 
 
 def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
-    """Broken links are included, so that they are reported."""
+    """Returns the names of images, including broken links, which are reported later."""
     return sorted(
         name
         for p, name in _named(folder, paths)
@@ -119,7 +119,7 @@ def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
 
 
 def _named(folder: Path, paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """The paths without those that are skipped, each with its name relative to the folder."""
+    """Yields the paths that are not skipped, each with its name relative to the folder."""
     for path in paths:
         relative = path.relative_to(folder)
         if not any(map(_is_skipped, relative.parts)):
@@ -131,7 +131,7 @@ def _is_skipped(name: str) -> bool:
 
 
 def _unread(folder: Path, paths: Iterable[Path]) -> Iterator[str]:
-    """A problem for each image that is not read, `FILE: text`, and for each link to a folder of them."""
+    """Yields a problem, `FILE: text`, for each image that is not read, and for each link to a folder."""
     advice = "convert it to JPEG or PNG, or move it away"
     for path, name in _named(folder, paths):
         suffix = path.suffix.lower()
@@ -141,7 +141,7 @@ def _unread(folder: Path, paths: Iterable[Path]) -> Iterator[str]:
         elif suffix in UNREAD:
             yield f"{path}: {suffix} is not read: {advice}"
         elif suffix not in SUFFIXES and path.is_file() and _begins_as_image(path):
-            yield f"{path}: it begins as an image, but its name does not say so: add the suffix, e.g. .jpg"
+            yield f"{path}: it is an image, but has no suffix of one: add the suffix, e.g. .jpg"
 
 
 def _begins_as_image(path: Path) -> bool:
@@ -163,7 +163,7 @@ def _from_csv(folder: Path, path: Path) -> list[Sample]:
     except (OSError, ValueError, csv.Error) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from e
     if not rows or not {"file", "label"} <= set(rows[0]):
-        raise ConfigError(f"{path}: its first line must be file,label, then a line an image")
+        raise ConfigError(f"{path}: its first line must be file,label, then one line per image")
     labels = [(row["label"] or "").strip() for row in rows]
     are_numbers = all(_NUMBER.fullmatch(label) for label in labels if label)
     problems = [

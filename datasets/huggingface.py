@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# The modules, not the package: where the package is not installed, ./datasets would be imported.
+# The modules, not the package: if the package is not installed, ./datasets would be imported.
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
 from huggingface_hub import HfApi, constants
@@ -24,7 +24,7 @@ from harness.types import Dataset, DatasetSetup
 class HubName(NamedTuple):
     name: str
     configuration: str | None
-    """None where the data set has only one."""
+    """None if the data set has only one."""
     split: str
     revision: str | None = None
     """A commit, a branch or a tag; None for the default branch."""
@@ -74,7 +74,7 @@ class HuggingFaceDataset(TableDataset):
 
 
 def parse_hub_name(text: str) -> HubName:
-    """text: 'hf:NAME[:CONFIGURATION]@SPLIT[@REV]'."""
+    """Parses 'hf:NAME[:CONFIGURATION]@SPLIT[@REV]'."""
     match = re.fullmatch(
         r"hf:([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?@([\w.-]+)(?:@([\w./-]+))?", text
     )
@@ -86,18 +86,18 @@ def parse_hub_name(text: str) -> HubName:
 
 
 def _commit_of(hub: HubName) -> str | None:
-    """The commit that the revision stands for now; None where the Hub does not answer."""
+    """Returns the commit that the revision stands for now; None if the Hub does not answer."""
     if hub.revision is not None and re.fullmatch("[0-9a-f]{40}", hub.revision):
         return hub.revision
     try:
         about = HfApi(endpoint=constants.ENDPOINT).dataset_info(hub.name, revision=hub.revision)
-    except Exception:  # noqa: BLE001 - load_dataset has a cache, and says what is wrong
+    except Exception:  # noqa: BLE001 - load_dataset has a cache, and reports faults
         return None
     return about.sha
 
 
 def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
-    """A note where the same name may stand for other data tomorrow."""
+    """Yields a note if the same name may later stand for different data."""
     if commit is None:
         yield "the Hub did not answer: the revision of the data is unknown"
     elif hub.revision != commit:
@@ -107,14 +107,14 @@ def _pin_notes(hub: HubName, commit: str | None) -> Iterator[str]:
 
 
 def _from_hub(hub: HubName) -> Any:
-    """Loads from the Hub or its cache. A ConfigError, one line, for any failure."""
+    """Loads from the Hub or its cache. Raises a ConfigError of one line for any failure."""
     try:
         return load_dataset(hub.name, hub.configuration, split=hub.split, revision=hub.revision)
     except Exception as e:
         reason = " ".join(str(e).split())[:200]
         raise ConfigError(
-            f"data set {hub.name!r} cannot be loaded from the Hub: {reason}: without network, call "
-            "save_to_disk on it elsewhere, and pass that folder as --data-dir"
+            f"data set {hub.name!r} cannot be loaded from the Hub ({reason}): without a network, call "
+            "save_to_disk on a different machine, and pass the folder as --data-dir"
         ) from e
 
 
@@ -125,8 +125,8 @@ def _from_disk(folder: Path) -> Any:
         reason = " ".join(str(e).split())[:200]
         raise ConfigError(f"{folder} is not a saved data set: {reason}") from e
     if isinstance(saved, DatasetDict):
-        splits = ", ".join(str(folder / split) for split in saved)
-        raise ConfigError(f"{folder} holds several splits: pass one as --data-dir: {splits}")
+        splits = " or ".join(str(folder / split) for split in saved)
+        raise ConfigError(f"{folder} has several splits: pass {splits} as --data-dir")
     return saved
 
 

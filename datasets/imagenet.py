@@ -1,4 +1,4 @@
-"""Reads ImageNet's validation set as MLPerf lays it out: a folder of images and val_map.txt.
+"""Reads ImageNet's validation set in MLPerf's layout: a folder of images and val_map.txt.
 
 The order is the file's, as in mlcommons/inference,
 vision/classification_and_detection/python/imagenet.py (commit 270360d).
@@ -14,11 +14,11 @@ from harness.types import Dataset, DatasetSetup
 
 LABELS = "val_map.txt"
 _SUFFIXES = (".jpeg", ".jpg", ".jpe", ".jfif")
-EXPECTED = f"{LABELS} (for each image a line: its file's name, a space, its class) and the images"
+EXPECTED = f"{LABELS} (one line per image: its file name, a space, its class) and the images"
 
 
 class ImagenetDataset(ImageDataset):
-    """The label is the number in val_map.txt. The images lie beside that file, or in val/ beside it."""
+    """The label is the number in val_map.txt. The images lie in the folder of this file, or in its val/."""
 
     name = "imagenet"
 
@@ -38,7 +38,7 @@ def _samples(folder: Path) -> list[Sample]:
     rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
     refuse(
         [
-            f"{path}, line {number}: {' '.join(words)!r} is not a file's name and a class"
+            f"{path}, line {number}: {' '.join(words)!r} is not a file name and a class"
             for number, words in rows
             if len(words) != 2 or not (words[1].isascii() and words[1].isdigit())
         ]

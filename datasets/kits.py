@@ -1,7 +1,7 @@
-"""Reads volumes in KiTS19's layout: one case a folder, an image and its segmentation as .npy.
+"""Reads volumes in KiTS19's layout: one folder per case, with an image and its segmentation as .npy.
 
 Scans are not preprocessed here (resampling to 1.6 x 1.2 x 1.2 mm, padding): MLPerf's own preprocess.py
-does that, and writes pickles, which run code when they are read. Convert these once.
+does it. It writes pickles, which run code when they are read: convert them once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
-"""Limit of the volumes held at once; a volume of KiTS19 has 100 to 600 MB."""
+"""The limit of the volumes held at once; a volume of KiTS19 has 100 to 600 MB."""
 
 
 class Case(NamedTuple):
@@ -26,21 +26,21 @@ class Case(NamedTuple):
     segmentation: Path | None
     shape: tuple[int, ...]
     bytes: int
-    """Size of the image in the input's type."""
+    """The size of the image in the input's type."""
 
 
 class KitsDataset(RaggedRows):
     """<case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
 
-    Cases of different shapes are answered one by one, because padding would change them. The label is
-    the segmentation, memory-mapped.
+    Cases with different shapes are answered one by one, because padding would change them. The label is
+    the memory-mapped segmentation.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
         sources.check_steps(setup, "kits", numbers.STEPS)
         if len(setup.inputs) != 1:
             raise ConfigError(
-                "dataset 'kits' has one image for each case, the model has several inputs"
+                "dataset 'kits' has one image per case, but the model has several inputs"
             )
         self._setup, self._spec = setup, setup.inputs[0]
         self._root = sources.given_folder(setup, "kits", f"folders <case> with {IMAGE}")
@@ -53,7 +53,7 @@ class KitsDataset(RaggedRows):
         return len(self._cases)
 
     def load(self, indices: Sequence[int]) -> None:
-        """A ConfigError where a file is damaged or a value does not fit the input's type."""
+        """Loads samples. Raises a ConfigError if a file is damaged or a value does not fit the input's type."""
         cases = {i: self._volume(self._cases[i]) for i in dict.fromkeys(indices)}
         self.hold(indices, {self._spec.name: [cases[i] for i in indices]})
 
@@ -62,7 +62,9 @@ class KitsDataset(RaggedRows):
         volume = numbers.apply(np.asarray(_mapped(case.image)), steps)
         volume, bad = numbers.cast(volume, self._spec.dtype)
         if bad is not None:
-            raise ConfigError(f"{case.image}: a value is not {self._spec.dtype}, as the input is")
+            raise ConfigError(
+                f"{case.image}: a value does not fit the input's type, {self._spec.dtype}"
+            )
         return np.array(volume.reshape(case.shape), order="C")
 
     def label(self, index: int) -> Array | None:
@@ -83,7 +85,7 @@ class KitsDataset(RaggedRows):
 
 
 def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
-    """Sorted by name, from the files' headers. A ConfigError lists all problems."""
+    """Returns the cases sorted by name, from the files' headers. Raises a ConfigError that lists all problems."""
     problems = list(_foreign(root))
     cases = []
     raw = {path.parent for path in root.glob("*/imaging.nii*")}
@@ -96,7 +98,7 @@ def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
             problems.append(str(e))
     unlabelled = [c.name for c in cases if c.segmentation is None]
     if 0 < len(unlabelled) < len(cases):
-        problems += [f"{root / name} has no {SEGMENTATION}, others have" for name in unlabelled]
+        problems += [f"{root / name} has no {SEGMENTATION}, but others do" for name in unlabelled]
     if not cases and not problems:
         problems.append(f"{root} has no folders with {IMAGE}: nothing can be measured")
     sources.refuse(problems)
@@ -104,7 +106,7 @@ def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
 
 
 def _foreign(root: Path) -> Iterator[str]:
-    """Yields a problem for each file that holds volumes in another format."""
+    """Yields a problem for each file with volumes in a different format."""
     for path in sorted(root.glob("*.pkl")) + sorted(root.glob("*/*.pkl")):
         yield (
             f"{path} is a pickle, which runs code when it is read: if you trust it, write its two "
@@ -113,18 +115,18 @@ def _foreign(root: Path) -> Iterator[str]:
         )
     for path in sorted(root.glob("*/imaging.nii*")):
         if not (path.parent / IMAGE).exists():
-            yield f"{path} is a raw scan: preprocess it, and write the result to {IMAGE} beside it"
+            yield f"{path} is a raw scan: preprocess it, and write the result to {IMAGE} in its folder"
 
 
 def _case(folder: Path, spec: TensorSpec) -> Case:
     image, segmentation = folder / IMAGE, folder / SEGMENTATION
     content = _mapped(image)
-    # Models have an axis for the one channel, a volume may not.
+    # Models have an axis for the only channel; a volume may lack it.
     shapes = (content.shape, (1, *content.shape))
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":
         raise ConfigError(
-            f"{image}: {content.dtype} of shape {show_shape(content.shape)}, input {spec.name!r} takes numbers of "
+            f"{image}: {content.dtype} of shape {show_shape(content.shape)}, but input {spec.name!r} takes numbers of "
             f"{numbers.shown_shape(spec.shape[1:])}"
         )
     if not content.size:
@@ -135,8 +137,8 @@ def _case(folder: Path, spec: TensorSpec) -> Case:
     right = _mapped(segmentation).shape
     if right[-3:] != content.shape[-3:]:
         raise ConfigError(
-            f"{segmentation} is {show_shape(right)}, {IMAGE} is "
-            f"{show_shape(content.shape)}: they must be of the same case"
+            f"{segmentation} is {show_shape(right)}, but {IMAGE} is "
+            f"{show_shape(content.shape)}: they must belong to the same case"
         )
     return Case(folder.name, image, segmentation, fitting[0], size_bytes)
 

@@ -1,8 +1,7 @@
 """Reads speech in LibriSpeech's layout: <speaker>/<chapter>/<utterance>.flac or .wav, and transcripts.
 
-Each chapter's folder has one <speaker>-<chapter>.trans.txt, with a line "<utterance> <TEXT>" for
-each of its files (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio
-books", 2015).
+Each chapter's folder has one <speaker>-<chapter>.trans.txt, with one line "<utterance> <TEXT>" per
+file (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books", 2015).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Limit of the utterances held at once; half a minute at 16 kHz has 2 MB."""
+"""The limit of the utterances held at once; half a minute at 16 kHz has 2 MB."""
 
 
 class Utterance(NamedTuple):
@@ -28,13 +27,13 @@ class Utterance(NamedTuple):
     path: Path
     transcript: str
     frames: int
-    """Samples in the file."""
+    """Audio samples in the file."""
 
 
 class LibrispeechDataset(LoadedRows):
     """Mono float32 in [-1, 1] under each input with an `audio` step; the label is the transcript.
 
-    An input whose step gives `length` takes the number of samples without the filling.
+    An input whose step has `gives: length` takes the number of audio samples without the filling.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -58,13 +57,13 @@ class LibrispeechDataset(LoadedRows):
         length = self._takes_length(spec)
         if numbers.row_shape(() if length else (self._frames,), spec) is None:
             what = "one number" if length else f"{self._frames:,} audio samples"
-            yield f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])}, its step gives {what}"
+            yield f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])}, but its step gives {what}"
 
     def __len__(self) -> int:
         return len(self._utterances)
 
     def load(self, indices: Sequence[int]) -> None:
-        """A ConfigError where a file is damaged."""
+        """Loads samples. Raises a ConfigError if a file is damaged."""
         samples = np.zeros((len(indices), self._frames), np.float32)
         lengths = np.zeros(len(indices), np.int64)
         for row, index in enumerate(indices):
@@ -100,7 +99,7 @@ class LibrispeechDataset(LoadedRows):
 
 
 def _audio_step(setup: DatasetSetup) -> Step:
-    """The `audio` step of all inputs, which may differ in `gives` alone."""
+    """Returns the `audio` step of all inputs, which may differ only in `gives`."""
     by_input = {spec.name: own_step(setup, spec.name, "audio") for spec in setup.inputs}
     refuse(
         [
@@ -117,8 +116,9 @@ def _audio_step(setup: DatasetSetup) -> Step:
 
 
 def read_utterances(root: Path, rate: int) -> list[Utterance]:
-    """Sorted by name. Every file needs a transcript and every transcript a file; a ConfigError lists all
-    problems.
+    """Returns the utterances sorted by name. Every file needs a transcript, and every transcript a file.
+
+    Raises a ConfigError that lists all problems.
     """
     problems: list[str] = []
     sounds: dict[str, Path] = {}
@@ -126,10 +126,10 @@ def read_utterances(root: Path, rate: int) -> list[Utterance]:
         p for p in root.rglob("*") if p.suffix.lower() in (".flac", ".wav") and p.name[0] != "."
     ):
         if path.stem in sounds:
-            problems.append(f"{path}: {sounds[path.stem]} has the same name: names must differ")
+            problems.append(f"{path} and {sounds[path.stem]} have the same name: rename one")
         sounds[path.stem] = path
     transcripts = dict(_transcripts(root, problems))
-    problems += [f"{p}: no transcript names it" for n, p in sounds.items() if n not in transcripts]
+    problems += [f"{p}: it has no transcript" for n, p in sounds.items() if n not in transcripts]
     utterances = []
     for name in sorted(transcripts):
         where, text = transcripts[name]

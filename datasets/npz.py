@@ -1,4 +1,4 @@
-"""Reads NumPy archives: one array for each of the model's inputs, under its name, and `labels`."""
+"""Reads NumPy archives: one array per model input, under its name, and `labels`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,18 +17,18 @@ from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 LABELS = "labels"
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Limit of the samples held, unless --performance-count or the official rules set a number."""
+"""The limit of the samples held, unless --performance-count or the official rules set a number."""
 
 BLOCK_BYTES = 16 << 20
-"""Size of the rows that are converted at once."""
+"""The size of the rows that are converted at once."""
 
 
 class NpzDataset(LoadedRows):
     """One .npz file. The first axis of every array is the sample; `labels` may be missing.
 
     At first only the headers are read, and later only the requested samples and labels
-    (datasets/parts/archive.py). A label of one number is an int or a float, a whole float is an int, a row of several is an array;
-    the sorted texts are the classes 0, 1, ...
+    (datasets/parts/archive.py). A label of one number is an int, if it is whole, or a float; a label of several
+    numbers is an array. Texts are sorted, and are the classes 0, 1, ...
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -49,15 +49,15 @@ class NpzDataset(LoadedRows):
         for spec in self._setup.inputs:
             if spec.name not in self._headers:
                 have = f"only {', '.join(self._headers)}" if self._headers else "nor any other"
-                problems.append(f"there is no array {spec.name!r}, {have}")
+                problems.append(f"it has no array {spec.name!r}, {have}")
                 continue
             shape, dtype, *_ = self._headers[spec.name]
             if dtype.kind not in "biuf":
                 problems.append(f"array {spec.name!r} is {dtype}: only numbers can be an input")
             elif not shape or numbers.row_shape(shape[1:], spec) is None:
                 problems.append(
-                    f"array {spec.name!r} is {numbers.shown_shape(shape)}, the input "
-                    f"takes {numbers.shown_shape(spec.shape[1:])} a sample"
+                    f"array {spec.name!r} is {numbers.shown_shape(shape)}, but the input "
+                    f"takes {numbers.shown_shape(spec.shape[1:])} per sample"
                 )
         if LABELS in self._headers and self._headers[LABELS].dtype.kind not in "biufSU":
             problems.append(
@@ -87,12 +87,12 @@ class NpzDataset(LoadedRows):
         return max(1, min(len(self), MEMORY_LIMIT_BYTES // max(1, row_bytes)))
 
     def load(self, indices: Sequence[int]) -> None:
-        """A ConfigError where the file is damaged or a value does not fit the input's type."""
+        """Loads samples. Raises a ConfigError if the file is damaged or a value does not fit the input's type."""
         chosen = np.asarray(indices)
         self.hold(indices, {spec.name: self._rows(spec, chosen) for spec in self._setup.inputs})
 
     def _rows(self, spec: TensorSpec, chosen: Array) -> Array:
-        """(n, ...) rows of an input, converted block by block: the steps need float32 or float64."""
+        """Returns (n, ...) rows of an input, converted block by block: the steps need float32 or float64."""
         shape = numbers.row_shape(self._headers[spec.name].shape[1:], spec)
         assert shape is not None  # __init__ has checked it
         converted = np.empty((len(chosen), *shape), spec.dtype)
@@ -103,15 +103,15 @@ class NpzDataset(LoadedRows):
             rows = self._archived[spec.name].rows(part)
             if (bad := numbers.not_finite(rows)) is not None:
                 raise ConfigError(
-                    f"{self._path}: array {spec.name!r}, row {int(part[bad])}: it holds NaN or infinity: "
-                    "replace them, or leave the row out"
+                    f"{self._path}: array {spec.name!r}, row {int(part[bad])} has NaN or infinity: "
+                    "replace them, or remove the row"
                 )
             rows = numbers.apply(rows, steps)
             rows, bad = numbers.cast(rows, spec.dtype)
             if bad is not None:
                 raise ConfigError(
-                    f"{self._path}: array {spec.name!r}, row {int(part[bad])}: a value is not "
-                    f"{spec.dtype}, as the input is"
+                    f"{self._path}: array {spec.name!r}, row {int(part[bad])}: a value does not fit the "
+                    f"input's type, {spec.dtype}"
                 )
             converted[start : start + len(part)] = rows.reshape(len(part), *shape)
             self._setup.progress(start + len(part), len(chosen))
@@ -126,7 +126,7 @@ class NpzDataset(LoadedRows):
 
     @cached_property
     def _texts(self) -> list[object] | None:
-        """The labels, each with the number of its class; None where they are numbers, or rows of texts."""
+        """The labels, each with the number of its class; None if they are numbers, or rows of texts."""
         header = self._headers[LABELS]
         if header.dtype.kind not in "SU" or prod(header.shape[1:]) != 1:
             return None
@@ -135,7 +135,7 @@ class NpzDataset(LoadedRows):
             texts = [one if isinstance(one, str) else one.decode() for one in rows.tolist()]
         except UnicodeDecodeError as e:
             raise ConfigError(
-                f"{self._path}: array 'labels' holds bytes that are not UTF-8: store texts"
+                f"{self._path}: array 'labels' has bytes that are not UTF-8: store texts"
             ) from e
         return numbered(texts)
 

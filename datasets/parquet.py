@@ -16,7 +16,7 @@ from harness.types import Array, Dataset
 
 
 class ParquetDataset(TableDataset):
-    """A column of lists of one length counts as that number of columns."""
+    """A Parquet table. A column of lists with one length counts as that number of columns."""
 
     name = "parquet"
     suffix = ".parquet"
@@ -42,7 +42,7 @@ def used_columns(choice: Choice) -> list[str]:
 
 
 def columns_of(table: Any, choice: Choice, source: str) -> Columns:
-    """A pyarrow Table as arrays and labels. A ConfigError names every row that cannot be used."""
+    """Converts a pyarrow Table to arrays and labels. Raises a ConfigError that lists every unusable row."""
     problems: list[str] = []
     for name in used_columns(choice):
         problems += (f"{source}: {p}" for p in missing(table.column(name), name))
@@ -60,7 +60,7 @@ def columns_of(table: Any, choice: Choice, source: str) -> Columns:
 
 
 def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Array]:
-    """pyarrow columns as arrays; a ragged column, or one without numbers, becomes a problem."""
+    """Converts pyarrow columns to arrays; a ragged column, or a column without numbers, is a problem."""
     arrays = {}
     for name, column in columns.items():
         try:
@@ -71,13 +71,13 @@ def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> di
 
 
 def missing(column: Any, name: str) -> list[str]:
-    """A problem for each row (from 1) that is null or NaN, and for lists that hold one."""
+    """Returns a problem for each row (from 1) that is null or NaN, or a list with such a value."""
     rows = np.asarray(column.is_null(nan_is_null=True).to_pylist(), bool)
     return [f"row {row + 1}: column {name!r} is missing" for row in np.flatnonzero(rows)]
 
 
 def _array(column: Any) -> Array:
-    """(n,), or (n, width) for lists. Raises ValueError with the problem."""
+    """Returns (n,), or (n, width) for lists. Raises a ValueError with the problem."""
     values = column.combine_chunks()
     kind = values.type
     if pa.types.is_fixed_size_list(kind):
@@ -88,7 +88,7 @@ def _array(column: Any) -> Array:
     ragged = np.flatnonzero(lengths != lengths[:1])
     if len(ragged):
         row = int(ragged[0])
-        raise ValueError(f"row {row + 1} has {lengths[row]} values, row 1 has {lengths[0]}")
+        raise ValueError(f"row {row + 1} has {lengths[row]} values, but row 1 has {lengths[0]}")
     return _flat(values.flatten()).reshape(len(values), -1 if len(values) else 0)
 
 

@@ -14,21 +14,21 @@ from harness.errors import refuse
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 1024
-"""Samples; a run holds at most this many, fewer where they are large."""
+"""The number of samples. A run holds all of them, or fewer if they are large."""
 
 MEMORY_LIMIT_BYTES = 256 << 20
 
 Shape = tuple[int | str, ...]
-"""Shape of one sample; a name stands for a dimension whose length differs from sample to sample."""
+"""The shape of one sample; a name stands for a dimension whose length differs between samples."""
 
 
 class SyntheticDataset:
-    """Sample i is the same for the same seed, shapes, lengths and dtypes. No labels.
+    """Sample i depends only on the seed, shapes, lengths and dtypes. It has no label.
 
     --input-shape of one input sets its named dimensions in every input.
-    With --lengths for a symbolic dimension each sample gets one length for all inputs, and a batch is padded
+    With --lengths for a symbolic dimension, each sample gets one length for all inputs, and a batch is padded
     with zeros to its longest sample. An input with `mask` in its name is 1 except in the padding.
-    Integers select the rows of the model's tables, else they are 0 or 1; --input-range sets other ranges.
+    Integers select rows of the model's tables; without a table they are 0 or 1. --input-range sets other ranges.
     """
 
     synthetic = True
@@ -76,7 +76,7 @@ class SyntheticDataset:
             self._equal.hold(indices, {name: self._stacked(name, indices) for name in self._specs})
 
     def _stacked(self, name: str, indices: Sequence[int]) -> Array:
-        """(len(indices), ...) samples of one shape."""
+        """Returns (len(indices), ...) samples of one shape."""
         rows = np.empty((len(indices), *_sized(self._shapes[name], {})), self._specs[name].dtype)
         for row, index in enumerate(indices):
             rows[row] = self._draw(name, index)
@@ -90,7 +90,7 @@ class SyntheticDataset:
         return self._ragged.lengths(indices) if self._lengths else None
 
     def _draw(self, name: str, index: int) -> Array:
-        """One sample: floats standard normal, all others from their range."""
+        """Draws one sample: floats are standard normal unless they have a range; other types come from their range."""
         dtype, declared = np.dtype(self._specs[name].dtype), self._shapes[name]
         shape = _sized(declared, {d: int(drawn[index]) for d, drawn in self._lengths.items()})
         random = np.random.default_rng([self._setup.seed, index])
@@ -102,7 +102,7 @@ class SyntheticDataset:
         return None
 
     def describe(self) -> Mapping[str, object]:
-        # Not the specifications themselves: frameworks write batch and open sizes in their own ways.
+        # Not the specifications themselves: frameworks write the batch and open sizes differently.
         specs = sorted((name, spec.dtype, self._shapes[name]) for name, spec in self._specs.items())
         content: tuple[object, ...] = (self._setup.seed, specs)
         if self._lengths:
@@ -131,9 +131,9 @@ def _sized(shape: Shape, lengths: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
-    """The sizes that --input-shape sets, by the name of the dimension; problems where two differ.
+    """Returns the sizes that --input-shape sets, by dimension name, and a problem if two sizes differ.
 
-    The batch's own name elsewhere is an exporter's placeholder, which says nothing about sizes.
+    The batch's name in other dimensions is an exporter's placeholder and does not determine sizes.
     """
     first: dict[str, tuple[int, str]] = {}
     problems = []
@@ -145,7 +145,7 @@ def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
                 if before != size:
                     problems.append(
                         f"--input-shape: {name} is {before} in {where} and {size} in {spec.name}: "
-                        "dimensions of one name have one size"
+                        "dimensions with one name must have one size"
                     )
     return {name: size for name, (size, _) in first.items()}, problems
 
@@ -169,15 +169,15 @@ def _row_shape(
     missing: set[str],
     problems: list[str],
 ) -> Shape:
-    """The shape of one sample: the model's own, with the user's sizes where it is symbolic.
+    """Returns the shape of one sample: the model's shape, with the user's sizes for symbolic dimensions.
 
-    missing: receives the named dimensions whose size a problem asks for; each is asked for once.
+    missing: receives the named dimensions without a size; each is reported once.
     """
     try:
         np.dtype(spec.dtype)
     except TypeError:
         problems.append(
-            f"input {spec.name!r} is {spec.dtype}: there is no synthetic data of that type: pass "
+            f"input {spec.name!r} is {spec.dtype}, a type without synthetic data: pass "
             "--dataset FILE.py:CLASS, which returns texts as an array of objects"
         )
     shape = setup.shapes.get(spec.name)
@@ -208,14 +208,14 @@ def _row_shape(
 
 
 def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
-    """Whether an open size of an input with a fixed first dimension, e.g. of a state, is the others' batch."""
+    """Returns whether an open size, of e.g. a state with a fixed first dimension, is the batch of other inputs."""
     first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
     has_it = size in first and (size is not None or len(spec.shape) > 2)
     return isinstance(spec.shape[0], int) and has_it
 
 
 def _batch_note(spec: TensorSpec) -> str:
-    """A fixed first dimension beside a free one may mean that the batch is not first."""
+    """Returns a note about a fixed first dimension: with open sizes after it, the batch may not be first."""
     batch = spec.shape[0]
     return f", whose first dimension, {batch}, must be the batch" if isinstance(batch, int) else ""
 

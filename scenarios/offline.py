@@ -1,4 +1,4 @@
-"""Offline asks for all samples at once; the metric is samples/s."""
+"""Offline sends all samples at once; the metric is samples/s."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_RATE_SHARE = 1.3
-"""LoadGen sizes the run by the expected rate; too low a rate makes it shorter than 600 s."""
+"""The margin on the expected rate. LoadGen sizes the run by this rate: if it is too low, the run ends before 600 s."""
 
 _PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
@@ -47,8 +47,9 @@ class _Offline(Scenario):
         return Quantity("throughput", log[key], "samples/s", f"LoadGen {key}")
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """The smallest percentile in the log that is not below the SLO's: LoadGen makes no
-        early-stopping estimate for one query.
+        """Returns the smallest percentile in the log that is not below the SLO's.
+
+        LoadGen makes no early-stopping estimate for one query.
         """
         for text in _PERCENTILES:
             if float(text) >= percentile * 100 - 1e-9:

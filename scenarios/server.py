@@ -1,4 +1,4 @@
-"""Server offers queries at a rate (Poisson); the metric is the rate that meets the bound."""
+"""Server sends queries at a rate (Poisson); the metric is the rate that meets the bound."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
 
 DEMONSTRATION_SHARE = 0.25
 DEMONSTRATION_LIMIT_QPS = 20_000.0
-"""The default rate is a quarter of the calibrated capacity, at most this: a demonstration."""
+"""The default rate, for a demonstration, is a quarter of the calibrated capacity and at most this limit."""
 
 _RATE = Axis("target_qps", "queries/s", MIN_QPS, 1e9)
 
@@ -59,7 +59,7 @@ class _Server(Scenario):
     def _in_flight(
         self, config: RunConfig, concurrency: int, slo: Slo | None, calibration: Calibration | None
     ) -> Load:
-        """A closed loop has no target rate: its rate is a result."""
+        """Returns the load of a closed loop, whose rate is a result and not a target."""
         rate = (calibration.rate_per_s if calibration else None) or 0.0
         count = config.queries or max(self._count(config, slo, rate), TURNS * concurrency)
         return Load(count, count / rate if rate else None)
@@ -88,7 +88,7 @@ class _Server(Scenario):
         yield f"{self.loadgen_name}.target_qps", f"{self.rate(config, calibration):.6f}"
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
-        """Latency is not judged there, and at a slow rate 50,000 samples would take hours."""
+        """Yields a high rate: an accuracy run does not judge latency, and 50,000 samples at a low rate take hours."""
         yield f"{self.loadgen_name}.target_qps", "100000"
 
     def headline(self, log: Mapping[str, Any]) -> Quantity:

@@ -1,4 +1,4 @@
-"""Single-stream asks one sample a query, one query at a time; the metric is p90 latency."""
+"""Single-stream sends one query of one sample at a time; the metric is p90 latency."""
 
 from harness.scenarios.parts.streams import Stream
 

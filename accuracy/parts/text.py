@@ -10,10 +10,10 @@ from harness.types import Answer
 def texts(
     answers: Iterable[Answer], labels: Mapping[int, object], dtype: str
 ) -> Iterator[tuple[str, str]]:
-    """(text, right text) of each answer.
+    """Yields (text, right text) for each answer.
 
-    A label is the right text; then answers are UTF-8 as uint8, padded with zeros or not. Or a label is
-    a mapping of `text` and `symbols`; then answers are integers, the positions of symbols.
+    If a label is the right text, answers are UTF-8 as uint8, which may be padded with zeros. If a label is a
+    mapping of `text` and `symbols`, answers are integers: the positions of symbols.
     """
     for index, payload in answers:
         label = labels[index]
@@ -23,7 +23,7 @@ def texts(
 
 
 def text_of(index: int, label: object) -> str:
-    """The right text of a sample; a ValueError for another label."""
+    """Returns the right text of a sample. Raises a ValueError if the label is not a text."""
     right = label["text"] if isinstance(label, Mapping) else label
     if not isinstance(right, str):
         shown = " ".join(repr(right).split())
@@ -32,10 +32,10 @@ def text_of(index: int, label: object) -> str:
 
 
 class TextLabels:
-    """Base of the metrics whose labels are texts."""
+    """The base of metrics with texts as labels."""
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """A ValueError names a label that is not a text."""
+        """Raises a ValueError that names a label that is not a text."""
         for index, label in labels.items():
             text_of(index, label)
 
@@ -44,12 +44,12 @@ def _text(payload: bytes, dtype: "np.dtype[np.generic]", symbols: object) -> str
     if symbols is None:
         if dtype != np.uint8:
             raise ValueError(
-                f"answers must be UTF-8 as uint8, or integers with symbols, but they are {dtype}"
+                f"answers must be UTF-8 as uint8, or integers with `symbols`, but they are {dtype}"
             )
         return payload.rstrip(b"\0").decode(errors="replace")
     if dtype.kind not in "iu" or not isinstance(symbols, list | tuple):
         raise ValueError(
-            f"symbols must be a list and answers integers, but the answers are {dtype}"
+            f"`symbols` must be a list and answers integers, but the answers are {dtype}"
         )
     chosen = np.frombuffer(payload, dtype).tolist()
     if any(not 0 <= i < len(symbols) for i in chosen):

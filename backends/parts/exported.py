@@ -1,8 +1,8 @@
 """Refuses a program of torch.export (.pt2) that could do more than compute, before PyTorch reads it.
 
-The archive names functions to call and holds expressions that sympy evaluates as Python, so a file
-could run any code. Only operators and the arithmetic of sizes are accepted. PyTorch checks the
-archive's pickles itself: backends/torch.py makes it read weights only.
+The archive names functions to call, and has expressions that sympy evaluates as Python: a file could
+run any code. Only operators and arithmetic on sizes are accepted. PyTorch checks the archive's pickles
+itself: backends/torch.py makes it read weights only.
 """
 
 import ast
@@ -44,7 +44,7 @@ _SIZE_SYNTAX = (
 
 
 def check_is_data(path: Path) -> None:
-    """A ConfigError when the file could do more than compute, or is not such an archive."""
+    """Raises a ConfigError if the file could do more than compute, or is not such an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
@@ -61,7 +61,7 @@ def check_is_data(path: Path) -> None:
         raise ConfigError(f"{path}: not an archive of torch.export.save: {e}") from e
     if suspects:
         raise ConfigError(
-            f"{path}: it holds {suspects[0][:80]!r}, which is neither an operator nor a size: a model file "
+            f"{path}: it has {suspects[0][:80]!r}, which is neither an operator nor a size: a model file "
             "may only compute, so this file is not loaded"
         )
 
@@ -84,7 +84,7 @@ def _suspects(node: object) -> Iterator[str]:
 
 
 def _is_size(expression: str) -> bool:
-    """Arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
+    """Returns whether it is arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
 
     A text may only be a symbol's name: sympy evaluates the texts that its functions take.
     """
@@ -107,7 +107,7 @@ def _is_size(expression: str) -> bool:
 
 
 def _is_symbol(call: ast.Call) -> bool:
-    """Whether the call is Symbol('s0', ...), with a name of PyTorch's form."""
+    """Returns whether the call is Symbol('s0', ...) with a name in PyTorch's form."""
     if not (isinstance(call.func, ast.Name) and call.func.id == "Symbol" and call.args):
         return False
     name = call.args[0]

@@ -15,7 +15,7 @@ from harness.profiler import Executed
 from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 Choices = Mapping[str, tuple[str, ...]]
-"""Option name -> the values it takes, the default first."""
+"""Option name -> its values, the default first."""
 
 
 class FrameworkBackend(ABC):
@@ -48,7 +48,7 @@ class FrameworkBackend(ABC):
         have = " ".join(f"{key}={'|'.join(values)}" for key, values in self.options.items())
         for key, value in setup.options.items():
             if key not in self.options:
-                hint = f"it has {have}" if have else "it has none"
+                hint = f"it has {have}" if have else "it has no options"
                 yield f"backend {self.name!r} has no option {key!r}: {hint}"
             elif value not in self.options[key]:
                 values = ", ".join(self.options[key])
@@ -67,14 +67,14 @@ class FrameworkBackend(ABC):
             why = impostor(self._path) or _no_text(self._path) or one_line(e) or type(e).__name__
             raise ConfigError(f"{self._path}: {self.title} cannot load it: {why}") from e
         if not self._inputs:
-            raise ConfigError(f"{self._path}: it has no inputs to take samples: export it with one")
+            raise ConfigError(f"{self._path}: it has no inputs: export it with one")
         self._check_names()
         self._fixed = fixed_batch(self._inputs)
         return self
 
     @abstractmethod
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        """Loads the model. Returns its inputs and its outputs' names, () where the file has no names."""
+        """Loads the model. Returns its inputs and its output names, () if the file has no names."""
 
     @abstractmethod
     def __exit__(self, *exc: object) -> None:
@@ -82,19 +82,19 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        """inputs: (n, ...) arrays; n is the file's batch where that is fixed.
+        """Returns n rows, or n rows per output name.
 
-        Returns n rows, or n rows under each output's name.
+        inputs: (n, ...) arrays; n is the file's batch if it is fixed.
         """
 
     @property
     def tunable(self) -> Choices:
-        """Options that change only speed, with the values that `tune` tries beside the configured one."""
+        """Options that change only speed, with the values that `tune` tries in addition to the configured one."""
         return {}
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
-        """Versions, device, precision, threads: the actual values, not the requested ones."""
+        """Returns versions, device, precision and threads: the actual values, not the requested ones."""
 
     def _check_names(self) -> None:
         """Refuses names of the manifest's `names` that the file lacks."""
@@ -103,12 +103,12 @@ class FrameworkBackend(ABC):
             is_output = name not in {spec.name for spec in self._setup.inputs}
             if own not in have and (self._outputs or not is_output):
                 raise ConfigError(
-                    f"{self._path}: {name!r} is {own!r} in `names` of the manifest, and the file has "
+                    f"{self._path}: {name!r} is {own!r} in `names` of the manifest, but the file has "
                     f"{', '.join(have)}: name one of these"
                 )
 
     def signature(self) -> tuple[TensorSpec, ...]:
-        """With the manifest's names."""
+        """Returns the inputs with the manifest's names."""
         of_file = self._of_file(are_inputs=True)
         return tuple(s._replace(name=of_file.get(s.name, s.name)) for s in self._inputs)
 
@@ -117,13 +117,13 @@ class FrameworkBackend(ABC):
         return tuple(of_file.get(name, name) for name in self._outputs)
 
     def _of_file(self, *, are_inputs: bool) -> Mapping[str, str]:
-        """The file's name -> the manifest's, of inputs or of outputs, where they differ."""
+        """Returns the file's name -> the manifest's name, of inputs or of outputs, if they differ."""
         inputs = {spec.name for spec in self._setup.inputs}
         names = self._setup.names.items()
         return {own: name for name, own in names if (name in inputs) == are_inputs}
 
     def _in_file(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Arrays by the manifest's names -> the same by the file's."""
+        """Returns arrays, given by the manifest's names, under the file's names."""
         names = self._setup.names
         return {names.get(n, n): rows for n, rows in inputs.items()} if names else inputs
 
@@ -137,7 +137,7 @@ class FrameworkBackend(ABC):
         return {of_file.get(name, name): rows for name, rows in outputs.items()}
 
     def _infer(self, batch: Batch) -> Outputs:
-        """batch: by the file's names, as the result."""
+        """Answers a batch; its inputs and the outputs have the file's names."""
         size = self._fixed
         try:
             if size is None or batch.size == size:
@@ -155,7 +155,7 @@ class FrameworkBackend(ABC):
         count = batch.size
         if count > size:
             raise ConfigError(
-                f"the file fixes the batch at {size}, and {count} samples came at once: use --max-batch {size}"
+                f"the file fixes the batch at {size}, but {count} samples arrived at once: use --max-batch {size}"
             )
         outputs = self._answer(
             {
@@ -170,7 +170,7 @@ class FrameworkBackend(ABC):
 
 
 class TwinProfiler(ABC):
-    """Profiles a second instance of the same model, which takes the memory of one more instance.
+    """Profiles a second instance of the same model, which takes an instance's memory.
 
     A subclass implements the recording (harness/profiler.py, Profiler).
     """
@@ -196,7 +196,7 @@ class TwinProfiler(ABC):
 
 
 def _no_text(path: Path) -> str:
-    """The advice for a name that the frameworks cannot take; '' for other names."""
+    """Returns the advice for a name that the frameworks cannot read; '' for other names."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -205,10 +205,10 @@ def _no_text(path: Path) -> str:
 
 
 def _first(count: int, rows: Any, size: int) -> Any:
-    """An output of another length than the batch stays: the caller reports it as wrong."""
+    """Returns the first rows. An output with a different length than the batch stays: the caller refuses it."""
     return rows[:count] if np.shape(rows)[:1] == (size,) else rows
 
 
 def named(names: Sequence[str], arrays: Sequence[Array]) -> Outputs:
-    """One output as itself, several by name."""
+    """Returns a single output as it is, several outputs by name."""
     return arrays[0] if len(arrays) == 1 else dict(zip(names, arrays, strict=True))

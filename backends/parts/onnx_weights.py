@@ -13,11 +13,11 @@ from harness.core.formats.onnx_tensors import initializers
 _NOT_IN_NUMPY = ("", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint4", "int4")
 
 _MIN_BYTES = 1024
-"""Smaller weights stay in each session: they are shapes and scalars that the optimiser folds."""
+"""The smallest shared weight. Smaller ones stay in each session: the optimiser folds these shapes and scalars."""
 
 
 class SharedWeights:
-    """values: name -> tensor, which must outlive the sessions that use it."""
+    """Weights by name. They must outlive the sessions that use them."""
 
     def __init__(self, values: Mapping[str, ort.OrtValue]) -> None:
         self.values = values
@@ -38,7 +38,7 @@ def shared_weights(path: Path) -> SharedWeights:
 
 
 def weight_types(path: Path) -> list[tuple[Sequence[int], str]]:
-    """Shape and number type of each initializer, [] where the file is not an ONNX file."""
+    """Returns the shape and number type of each initializer; [] if the file is not an ONNX file."""
     try:
         return [(tensor.shape, tensor.dtype) for tensor in initializers(path) if tensor.dtype]
     except (OSError, ValueError):
@@ -46,7 +46,7 @@ def weight_types(path: Path) -> list[tuple[Sequence[int], str]]:
 
 
 def _read(path: Path) -> Iterator[tuple[str, ort.OrtValue]]:
-    """The initializers whose values are raw bytes, as in all large files. Copying aligns the values."""
+    """Yields the initializers whose values are raw bytes, as in all large files. Copying aligns the values."""
     for tensor in initializers(path):
         if tensor.dtype not in _NOT_IN_NUMPY and len(tensor.raw) >= _MIN_BYTES:
             values = np.array(np.frombuffer(tensor.raw, tensor.dtype).reshape(tensor.shape))

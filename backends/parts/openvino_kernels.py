@@ -1,7 +1,7 @@
 """Reads OpenVINO's counters: the kernels of its CPU plug-in, and the file's nodes behind each kernel.
 
 OpenVINO reports each kernel's mean time over all calls of the compiled model, in whole microseconds.
-The mean over the last calls alone is computed from two of these means.
+The mean over the last calls only is computed from two of these means.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class OpenVinoProfiler(TwinProfiler):
         self._path = file
         self._batch = batch
         self._means: list[Mapping[str, int]] = []
-        """After each recorded call: kernel -> mean of all calls so far, in us."""
+        """One mapping per recorded call: kernel -> mean of all calls so far, in us."""
         self._run_ns: list[int] = []
 
     @contextmanager
@@ -81,10 +81,10 @@ class OpenVinoProfiler(TwinProfiler):
 
 
 def last_mean_ns(means: Sequence[Mapping[str, int]], calls: int) -> dict[str, int]:
-    """Each kernel's mean over the last `calls`.
+    """Returns each kernel's mean over the last `calls`.
 
-    means: after each call, the mean over all calls so far, in us. OpenVINO truncates it to whole us, so
-    a result is up to len(means) / calls us too short, or up to len(means) / calls - 1 us too long.
+    means: after each call, the mean over all calls so far, in us. OpenVINO truncates it to whole us. A result
+    is therefore up to len(means) / calls us too short, or up to len(means) / calls - 1 us too long.
     """
     before = len(means) - calls
     earlier = means[before - 1] if before else {}
@@ -99,25 +99,25 @@ def _us(time: timedelta) -> int:
 
 
 def _info(node: openvino.Node, key: str) -> str:
-    """The node's runtime information under `key`; '' where it has none."""
+    """Returns the node's runtime information under `key`; '' if it has none."""
     info = node.get_rt_info()
     return str(info[key].astype(str)) if key in info else ""
 
 
 def _runtime_nodes(model: openvino.Model) -> dict[str, openvino.Node]:
-    """Name -> node, in order of execution."""
+    """Returns name -> node, in execution order."""
     nodes = sorted(model.get_ordered_ops(), key=lambda node: int(_info(node, "execOrder") or 0))
     return {node.get_friendly_name(): node for node in nodes}
 
 
 def _sources(node: openvino.Node) -> list[tuple[str, int]]:
-    """For each input, the node that produces it and the index of that node's output."""
+    """Returns (producing node, index of its output) for each input."""
     ports = [port.get_source_output() for port in node.inputs()]
     return [(port.get_node().get_friendly_name(), port.get_index()) for port in ports]
 
 
 def _constants(nodes: Mapping[str, openvino.Node]) -> set[str]:
-    """Nodes that depend on no input: OpenVINO computes them when it compiles the model."""
+    """Returns the nodes that depend on no input: OpenVINO computes them when it compiles the model."""
     constants: set[str] = set()
     for name, node in nodes.items():
         sources = [source for source, _ in _sources(node)]
@@ -135,7 +135,7 @@ def _wired(node: openvino.Node, named: Mapping[str, Sequence[str]]) -> WiredNode
 def _tensors(
     nodes: Mapping[str, openvino.Node], named: Mapping[str, Sequence[str]], batch: int
 ) -> Iterator[tuple[str, Tensor]]:
-    """batch: the size of an open first dimension. Tensors with another open dimension are left out."""
+    """Yields the tensors. batch: the size of an open first dimension; tensors with further open ones are omitted."""
     for name, node in nodes.items():
         for tensor, port in zip(named[name], node.outputs(), strict=True):
             sizes = port.get_partial_shape()
@@ -146,7 +146,7 @@ def _tensors(
 
 
 def _dtype(kind: openvino.Type) -> str:
-    """NumPy's name, e.g. f32 -> float32."""
+    """Returns NumPy's name, e.g. float32 for f32."""
     name = str(kind.get_type_name())
     words = {"f": "float", "i": "int", "u": "uint"}
     return _DTYPES.get(name) or words.get(name[0], name[0]) + name[1:]
@@ -156,10 +156,10 @@ _DTYPES = {"boolean": "bool", "bf16": "bfloat16"}
 
 
 class _FileGraph:
-    """The operations of a file as OpenVINO read it: its optimiser calls them "original layers".
+    """The operations that OpenVINO read from a file; its optimiser calls them "original layers".
 
-    Tensors have the names in the file. OpenVINO splits some nodes of an ONNX file into several
-    operations; a tensor between these has a name that OpenVINO made.
+    Tensors have the names in the file. OpenVINO splits some nodes of an ONNX file into several operations,
+    and names the tensors between them itself.
     """
 
     def __init__(self, model: openvino.Model) -> None:
@@ -178,10 +178,10 @@ class _FileGraph:
         )
 
     def names_of(self, nodes: Mapping[str, openvino.Node]) -> dict[str, list[str]]:
-        """Runtime node -> names of its outputs.
+        """Returns runtime node -> names of its outputs.
 
-        They are the outputs of the last operation that the node replaces, unless a later node
-        replaces that operation too.
+        They are the outputs of the last operation that the node replaces, unless a later node also
+        replaces that operation.
         """
         last = {name: self._last(node) for name, node in nodes.items()}
         owner = {op: name for name, op in last.items() if op}
@@ -210,6 +210,6 @@ def _file_node(op: openvino.Node) -> WiredNode:
 
 
 def _name(port: Any) -> str:
-    """The tensor's name in the file, else one made from its node."""
+    """Returns the tensor's name in the file, or else a name made from its node."""
     own = f"{port.get_node().get_friendly_name()}#{port.get_index()}"
     return str(min(port.get_names(), default=own))

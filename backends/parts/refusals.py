@@ -1,4 +1,4 @@
-"""Says why a server refused a request: its own words, the title of a page, where it leads, and when to ask again."""
+"""Reports why a server refused a request: its own words, a page's title, a redirect, and when to try again."""
 
 import json
 import re
@@ -14,27 +14,27 @@ _MOST_BYTES = 2000
 
 
 def refused(reply: Reply) -> Refused:
-    """The error of a reply whose status is not OK."""
+    """Returns the error for a reply whose status is not OK."""
     return Refused(reply.status, said(reply))
 
 
 def said(reply: Reply) -> str:
-    """The reply's own words, as one line."""
+    """Returns the reply's own words as one line."""
     text = words(bytes(reply.body))
     location, again = reply.header("Location"), reply.header("Retry-After")
     if reply.status in _REDIRECTS and location:
-        text = f"it leads to {_address(location)}: give the address of the server itself with --url"
+        text = f"it redirects to {_address(location)}: pass the server's own address with --url"
     return f"{text} (Retry-After: {one_line(again)})" if again else text
 
 
 def _address(location: str) -> str:
-    """Without its query, which may be a signature."""
+    """Returns the address without its query, which may be a signature."""
     address, mark, _ = one_line(location).partition("?")
     return f"{address}{mark and '?…'}"
 
 
 def words(body: bytes) -> str:
-    """The text of an error, whether it is JSON, a page or a line; as one line."""
+    """Returns the text of an error as one line; the error may be JSON, a page or a line."""
     try:
         return one_line(error_text(json.loads(body))) or "no text"
     except (ValueError, RecursionError):
@@ -49,7 +49,7 @@ def words(body: bytes) -> str:
 
 
 def error_text(content: object) -> str:
-    """The text of an error that is JSON."""
+    """Returns the text of a JSON error."""
     error = content
     if isinstance(content, dict):
         found = (content.get(key) for key in ("error", "detail", "message", "errors"))

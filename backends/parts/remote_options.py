@@ -1,4 +1,4 @@
-"""Checks what a remote backend is given: options by name, and nothing that only a local one can use."""
+"""Checks a remote backend's setup: known options, and no setting that only a local backend can use."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,7 +6,7 @@ from harness.types import BackendSetup
 
 
 def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) -> Iterator[str]:
-    """Yield what the backend cannot use. known: option -> the values it takes, for messages."""
+    """Yields the settings that the backend cannot use. known: option -> its values, for messages."""
     have = " ".join(f"{option}={values}" for option, values in known.items())
     for option, value in setup.options.items():
         if option not in known:

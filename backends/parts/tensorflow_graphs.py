@@ -1,7 +1,7 @@
-"""Reads the graph of a TensorFlow function, as in the file and as optimised for execution.
+"""Reads the graph of a TensorFlow function, both from the file and as optimised for execution.
 
-A tensor is identified by the node that produces it, without the number of the output: that is enough
-to assign kernels to nodes.
+A tensor is identified by the node that produces it, without the output's number: this is enough to
+assign kernels to nodes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ class _Operation(NamedTuple):
     takes: tuple[str, ...]
     """Names of the operations whose outputs it takes."""
     type: Tensor | None
-    """The type of its first output; None where it is unknown."""
+    """The type of its first output; None if it is unknown."""
 
 
 def of_file(function: Any, batch: int) -> tuple[Wiring, dict[str, Tensor]]:
-    """The wiring and the tensor types of a concrete function, with every call inlined.
+    """Returns the wiring and the tensor types of a concrete function, with every call inlined.
 
-    Inlined operations have the names that TensorFlow's own inlining gives them. batch: the size of an
-    open first dimension; tensors with another open dimension have no type.
+    Inlined operations have the same names as after TensorFlow's own inlining. batch: the size of an open
+    first dimension; tensors with further open dimensions have no type.
     """
     graph = function.graph.as_graph_def(add_shapes=True)
     library = {one.signature.name: one for one in graph.library.function}
@@ -46,7 +46,7 @@ def of_file(function: Any, batch: int) -> tuple[Wiring, dict[str, Tensor]]:
 
 
 def of_executed(graph: Any) -> Wiring:
-    """graph: a GraphDef, optimised, with all calls inlined."""
+    """graph: an optimised GraphDef with all calls inlined."""
     operations = {
         node.name: _Operation(node.op, tuple(_producers(node.input)), None) for node in graph.node
     }
@@ -60,8 +60,9 @@ def of_executed(graph: Any) -> Wiring:
 
 
 def moved(file: Wiring, executed: Wiring) -> set[str]:
-    """Nodes that the optimiser moved, e.g. an activation behind a pooling: their outputs differ from
-    the outputs of the node with the same name in the file.
+    """Returns the nodes that the optimiser moved, e.g. an activation to a place after a pooling.
+
+    Their outputs differ from the outputs of the node with the same name in the file.
     """
     theirs = {node.name: node for node in file.nodes}
     pairs = [(node, theirs[node.name]) for node in executed.nodes if node.name in theirs]
@@ -102,7 +103,7 @@ def _is_passed_through(one: _Operation) -> bool:
 
 
 def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tuple[str, ...]:
-    """The operations behind calls and behind the arguments of called functions, in order."""
+    """Returns the operations that calls, and arguments of called functions, stand for, in order."""
     origins: dict[str, None] = {}
     waiting, seen = list(names)[::-1], set()
     while waiting:
@@ -119,7 +120,7 @@ def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tupl
 
 
 def _producers(inputs: Sequence[str], prefix: str = "") -> Iterator[str]:
-    """Operations in references such as `conv:0` and `conv:y:0`; `^conv` waits for conv and takes nothing."""
+    """Yields the operations in references, e.g. `conv:0` and `conv:y:0`; `^conv` only waits for conv."""
     return (prefix + name.partition(":")[0] for name in inputs if not name.startswith("^"))
 
 

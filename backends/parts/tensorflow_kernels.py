@@ -1,7 +1,7 @@
 """Profiles a TensorFlow function: its kernels, and the file's nodes behind each kernel.
 
-The times come from tf.profiler's host trace. TensorFlow exports the graph when a function is first called;
-its optimiser names a fused node after the last of the nodes that it replaces.
+The times come from tf.profiler's host trace. TensorFlow exports the graph when a function is first called.
+Its optimiser names a fused node after the last of the nodes that the fused node replaces.
 """
 
 import time
@@ -24,7 +24,7 @@ from harness.types import Backend
 
 _RUN = "harness: function"
 _OPERATORS = 2
-"""tf.profiler's host_tracer_level that records operators, without the cheapest."""
+"""tf.profiler's host_tracer_level that records operators, except the cheapest ones."""
 
 
 class RecordedBackend(Backend, Protocol):
@@ -93,7 +93,7 @@ class TensorFlowProfiler(TwinProfiler):
         ]
         if any(one.keys() != spans[-1].keys() for one in spans):
             raise ConfigError(
-                "the calls of the model ran different kernels: there is no table of layers"
+                "the calls of the model ran different kernels, so there is no table of layers"
             )
         kernels = [
             ExecutedKernel(
@@ -114,13 +114,13 @@ class TensorFlowProfiler(TwinProfiler):
             file=file,
             run_start_ns=tuple(call.began_ns for call in recorded),
             run_ns=tuple(call.took_ns for call in recorded),
-            without_time="TensorFlow records no time for it: it only passes a tensor on",
+            without_time="TensorFlow records no time for it: it only passes on a tensor",
             absent={"allocated": "TensorFlow's host trace does not record a kernel's allocations"},
         )
 
 
 def _read(space: Any, began_ns: int) -> _Call:
-    """The trace names kernels node:operator. A kernel that ran several times counts with the sum."""
+    """Reads a trace, which names kernels node:operator. The times of a kernel that ran several times are summed."""
     events = sorted(_events(space))
     runs = [(start, took) for start, took, name in events if name == _RUN]
     begin, took_ns = runs[0]
@@ -135,7 +135,7 @@ def _read(space: Any, began_ns: int) -> _Call:
 
 
 def _events(space: Any) -> Iterator[tuple[int, int, str]]:
-    """Yields start and duration in ns, and name, of the host's events."""
+    """Yields (start in ns, duration in ns, name) of the host's events."""
     for plane in space.planes:
         for line in plane.lines if plane.name == "/host:CPU" else ():
             for event in line.events:

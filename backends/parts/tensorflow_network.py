@@ -20,7 +20,7 @@ Shapes = Sequence[Sequence[int]]
 
 
 def weights_of(function: Any) -> list[tuple[Sequence[int], str]]:
-    """Shape and number type of each variable of a concrete function, and of each constant in it."""
+    """Returns the shape and number type of each variable and constant of a concrete function."""
     variables = [(tuple(v.shape), tf.as_dtype(v.dtype).name) for v in function.variables]
     graph = function.graph.as_graph_def()
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
@@ -30,7 +30,7 @@ def weights_of(function: Any) -> list[tuple[Sequence[int], str]]:
 
 
 def network_of(call: Callable[..., Sequence[Any]], arrays: Sequence[Array]) -> Network:
-    """call: takes and returns flat tensors. arrays: its inputs, for their shapes and types."""
+    """Returns the network of a function. call: takes and returns flat tensors. arrays: example inputs."""
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
     traced = tf.function(lambda *tensors: list(call(*tensors)), autograph=False)
     operations = convert_variables_to_constants_v2(
@@ -53,7 +53,7 @@ def _total(counts: Sequence[int | None]) -> int | None:
 
 
 def _macs(op: Any) -> int | None:
-    """The operation's multiplications; 0 where it multiplies no weights, None where they are unknown."""
+    """Returns the operation's multiplications; 0 without weights, None if they are unknown."""
     if op.type in _HIDDEN:
         return None
     if op.type not in _RULES:

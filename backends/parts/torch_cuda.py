@@ -1,9 +1,9 @@
-"""Runs a PyTorch module on an NVIDIA GPU: pinned inputs, one CUDA graph a batch shape, a stream and an event.
+"""Runs a PyTorch module on an NVIDIA GPU: pinned inputs, one CUDA graph per batch shape, a stream and an event.
 
     rows --memcpy--> pinned --copy in--> device --module--> device --copy out--> pinned --> arrays
 
-The part on the GPU is one graph, so a batch costs one launch. An instance waits for its own event alone: other
-instances' streams go on, and copy while this one computes.
+The part on the GPU is one graph, so a batch costs one launch. An instance waits only for its own event. The streams
+of other instances continue, and copy while this one computes.
 """
 
 import threading
@@ -18,55 +18,55 @@ from harness.errors import ConfigError, one_line
 from harness.types import Array
 
 MOST_GRAPHS = 256
-"""The most graphs of an instance. Batches of further shapes run operator by operator."""
+"""The most graphs per instance. Batches with further shapes run operator by operator."""
 
 _WARM_CALLS = 3
-"""Calls before a capture: TorchScript specialises itself in the second, libraries choose their kernels."""
+"""Calls before a capture: TorchScript specialises itself in the second, and libraries choose their kernels."""
 
 _SMALL_BYTES = 1 << 16
-"""Inputs up to this size are copied by NumPy, which starts sooner; larger ones by PyTorch's threads."""
+"""Inputs up to this size are copied by NumPy, which starts sooner; larger inputs by PyTorch's threads."""
 
 _SMALL_OUTPUT_BYTES = 1 << 18
-"""Outputs up to this size are copied out by the graph, to memory that the next batch overwrites, and copied once
-more; larger outputs are copied into separate memory.
+"""Outputs up to this size are copied by the graph to memory that the next batch overwrites, and then once more.
+Larger outputs are copied into separate memory.
 """
 
 _current = threading.local()
-"""`stream`: the stream for this thread's work. It is set once, not for each batch."""
+"""`stream` is the stream of this thread's work. It is set once, not per batch."""
 
 _capturing = threading.Lock()
-"""A capture must not see the allocations of another one, nor the debug mode before it a wait of another one."""
+"""Held during a capture: it must not see allocations of other captures, nor must its debug mode see their waits."""
 
 
 class _Graph(NamedTuple):
-    """One batch size. A graph reads and writes always the same memory, which must live as long as it."""
+    """The graph of one batch size. It always reads and writes the same memory, which must live as long as the graph."""
 
     graph: Any
     outputs: Sequence[torch.Tensor]
-    """On the device; the next batch of the instance overwrites them."""
+    """Outputs on the device; the instance's next batch overwrites them."""
     hosts: Sequence[torch.Tensor]
-    """Small outputs in pinned memory, where the graph copies them; empty if they are large."""
+    """Pinned memory to which the graph copies small outputs; empty if they are large."""
     structure: Any
-    """The nesting of the outputs, as PyTorch's pytree has it."""
+    """The nesting of the outputs, in the form of PyTorch's pytree."""
     pads: bool
-    """Whether every output has a row for each sample, so that a smaller batch can be padded."""
+    """Whether every output has one row per sample: a smaller batch can then be padded."""
 
 
 class _Inputs(NamedTuple):
-    """The memory of all batches whose samples have the same shapes and types, at the largest batch size."""
+    """The memory of all batches whose samples have the same shapes and types, for the largest batch size."""
 
     arrays: Sequence[Array]
     """Views of `pinned`."""
     pinned: Sequence[torch.Tensor]
     device: Sequence[torch.Tensor]
     graphs: dict[int, _Graph | None]
-    """By batch size; None: it has none."""
+    """Batch size -> its graph; None if it has no graph."""
     views: dict[int, Sequence[Array]]
-    """The first rows of `arrays`, by their number."""
+    """Number of rows -> the first rows of `arrays`."""
 
 
 def graph_size(size: int, largest: int) -> int:
-    """The size of the graph that answers a batch: at most a quarter more rows, so that there are few graphs."""
+    """Returns the size of the graph that answers a batch: at most a quarter more rows, to keep graphs few."""
     step = max(1, (1 << size.bit_length() - 1) // 4)
     return min(largest, -(-size // step) * step)
 
@@ -75,7 +75,7 @@ class CudaModule:
     """One instance. Used by one thread at a time.
 
     call: the module, from device tensors to device tensors. largest: the most samples of a batch.
-    graphs: whether batch shapes are captured. spins: the waiting thread polls, which is 0.1 ms sooner than an
+    graphs: whether batch shapes are captured. spins: whether the waiting thread polls, which is 0.1 ms faster than an
     interrupt and takes a core. cuda: PyTorch's interface to the device (torch.cuda).
     """
 
@@ -96,10 +96,10 @@ class CudaModule:
         self._done = cuda.Event(blocking=not spins)
         self._pool = cuda.graph_pool_handle() if graphs else None
         self._inputs: dict[tuple[Any, ...], _Inputs] = {}
-        """By shape and type of one sample of each input."""
+        """Shape and type of one sample, per input -> the memory of such batches."""
         self._count = 0
         self._no_graph = "" if graphs else "off"
-        """Why no more graphs are captured."""
+        """Why no more graphs are captured; "" if they are."""
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -109,7 +109,7 @@ class CudaModule:
         }
 
     def used(self) -> Mapping[str, object]:
-        """Bytes: the most that this process's tensors took of the GPU, and what PyTorch holds for it."""
+        """Returns the graphs, and GPU memory in bytes: the peak of this process's tensors, and PyTorch's reserve."""
         return {
             "cuda_graphs": self._count,
             "cuda_graphs_reason": self._no_graph,
@@ -118,7 +118,7 @@ class CudaModule:
         }
 
     def answer(self, rows: Sequence[Array]) -> Any:
-        """(n, ...) arrays in the order of the module's inputs -> its outputs, as tensors in host memory."""
+        """Returns the outputs as tensors in host memory. rows: (n, ...) arrays in the order of the module's inputs."""
         if getattr(_current, "stream", None) is not self._stream:
             self._cuda.set_stream(self._stream)
             _current.stream = self._stream
@@ -150,9 +150,9 @@ class CudaModule:
         return tree_unflatten(hosts, graph.structure)
 
     def buffers(self, size: int) -> Sequence[Array] | None:
-        """The memory that the graph of a batch of that size reads, in the order of the inputs.
+        """Returns the memory that the graph of a batch of this size reads, in the order of the inputs.
 
-        None without a graph, and if samples have several shapes.
+        Returns None without a graph, or if samples have several shapes.
         """
         if len(self._inputs) != 1:
             return None
@@ -174,7 +174,7 @@ class CudaModule:
         return self._to_host(outputs, structure)
 
     def _to_host(self, outputs: Sequence[Any], structure: Any) -> Any:
-        """Fresh pinned memory for each batch, which PyTorch keeps and hands out again once it is free."""
+        """Copies the outputs to new pinned memory, which PyTorch reuses once it is free."""
         hosts = [
             self._pinned(each).copy_(each, non_blocking=True)
             if isinstance(each, torch.Tensor)
@@ -211,11 +211,11 @@ class CudaModule:
                 inputs.graphs[size] = self._captured(inputs, size)
             self._count += 1
         except RuntimeError as e:
-            # A failed capture may leave PyTorch's allocator in it: no other one is tried.
+            # A failed capture may leave PyTorch's allocator in capture mode: no further one is tried.
             self._no_graph = one_line(e)
 
     def _captured(self, inputs: _Inputs, size: int) -> _Graph:
-        """Raises a RuntimeError if the module copies to the host, or chooses its operators by values."""
+        """Raises a RuntimeError if the module copies to the host, or if values decide which operators it calls."""
         pinned = [each[:size] for each in inputs.pinned]
         device = [each[:size] for each in inputs.device]
 
@@ -227,7 +227,7 @@ class CudaModule:
         with torch.inference_mode():
             for _ in range(_WARM_CALLS - 1):
                 run()
-            self._cuda.set_sync_debug_mode("error")  # here, a module that waits breaks no capture
+            self._cuda.set_sync_debug_mode("error")  # a wait fails here, and breaks no capture
             try:
                 outputs = tree_flatten(run())[0]
             finally:
@@ -250,9 +250,9 @@ class CudaModule:
 
 
 def _fill(inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
-    """Copies the rows to the first `size` of the pinned memory; the last row again to those behind it.
+    """Copies the rows to the pinned memory, and repeats the last row up to `size`.
 
-    Rows that `buffers` made room for are there already.
+    Rows that the caller wrote into `buffers` are already there.
     """
     count = len(rows[0])
     views = inputs.views.get(count)
@@ -271,7 +271,7 @@ def _copy(rows: Array, view: Array, pinned: torch.Tensor) -> None:
 
 
 def opened_device(name: str) -> torch.device:
-    """cpu, cuda or cuda:1. Raises a ConfigError where PyTorch sees no such device."""
+    """Opens cpu, cuda or e.g. cuda:1. Raises a ConfigError if PyTorch sees no such device."""
     device = torch.device(name)
     if device.type == "cpu":
         return device
@@ -289,7 +289,7 @@ def opened_device(name: str) -> torch.device:
 
 
 def move(program: Any, device: torch.device) -> Any:
-    """The exported program on the device, with the tensors that it makes itself."""
+    """Returns the exported program on the device, including the tensors that it creates."""
     try:
         from torch.export.passes import move_to_device_pass
     except ImportError:  # before PyTorch 2.7

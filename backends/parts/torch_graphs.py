@@ -13,17 +13,17 @@ _OPERATOR = type(torch.ops.aten.relu.default)
 
 class FileGraph(NamedTuple):
     wiring: Wiring
-    """The operators, named as PyTorch's profiler names them, without nodes that pack and unpack values."""
+    """The operators, with the names of PyTorch's profiler and without nodes that pack or unpack values."""
     tensors: Mapping[str, Tensor]
     """The types that the file records."""
     arguments: Sequence[Sequence[str | None]]
-    """For each node, the tensor at each position of its schema, None for other arguments; () where
-    `tensors` has all types.
+    """For each node, the tensor at each position of its schema; None for other arguments. () if `tensors` has
+    all types.
     """
 
 
 def of_program(program: Any, input_sizes: Sequence[Sequence[int]], narrow: str) -> FileGraph:
-    """input_sizes: the shape of each input in the calls. narrow: the type float32 was converted to."""
+    """input_sizes: the shape of each input in the calls. narrow: the type that float32 was converted to."""
     inputs = list(program.graph_signature.user_inputs)
     sizes = dict(zip(inputs, input_sizes, strict=True))
     symbols: dict[Any, int] = {}
@@ -59,19 +59,19 @@ def of_program(program: Any, input_sizes: Sequence[Sequence[int]], narrow: str) 
 
 
 def _title(node: Any) -> str:
-    """The node's name behind its module's, e.g. layer1.0.conv1/conv2d_3."""
+    """Returns the names of the node's module and of the node, e.g. layer1.0.conv1/conv2d_3."""
     modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     module = modules[-1] if modules else ""
     return str(node.name) if module.startswith("_") or not module else f"{module}/{node.name}"
 
 
 def _flat(groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """The names of all groups in order, each once."""
+    """Returns the names of all groups in order, each once."""
     return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
 def _bound(value: Any, sizes: Sequence[int]) -> dict[Any, int]:
-    """Symbol -> its size in these calls."""
+    """Returns symbol -> its size in these calls."""
     free = zip(getattr(value, "shape", ()), sizes, strict=False)
     return {size.node.expr: n for size, n in free if isinstance(size, torch.SymInt)}
 
@@ -117,7 +117,7 @@ def of_script(module: Any) -> FileGraph:
 
 
 def _in_order(block: Any) -> Iterator[Any]:
-    """Yields all nodes, both sides of a branch included; a node comes after the nodes inside it."""
+    """Yields all nodes, including both sides of a branch; a node follows the nodes inside it."""
     for node in block.nodes():
         for inner in node.blocks():
             yield from _in_order(inner)
@@ -125,7 +125,7 @@ def _in_order(block: Any) -> Iterator[Any]:
 
 
 def _scoped(node: Any) -> str:
-    """The operation behind its module's name, where the file records that."""
+    """Returns the names of the module, if the file records it, and of the operation."""
     scope = node.scopeName().rpartition("/")[2].removeprefix("__module.")
     operation = node.kind().removeprefix("aten::")
     return f"{scope}/{operation}" if scope else f"{operation} {next(node.outputs()).debugName()}"

@@ -1,7 +1,7 @@
 """Profiles a PyTorch program: the operators it calls, and the file's nodes behind each operator.
 
-PyTorch runs a program as it stands in the file, one operator after another. So the outermost operators,
-which no other operator called, are the file's nodes, in order.
+PyTorch runs the operators of a file one after another. The outermost operators, which no other operator
+called, are therefore the file's nodes, in order.
 """
 
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, Protocol, Self
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # silent: it would report its start and stop
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it reports its start and stop
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -37,7 +37,7 @@ class _Called(NamedTuple):
     duration_ns: int
     allocated_bytes: int
     arguments: tuple[tuple[str, Sequence[int]], ...]
-    """Type and shape at each position of its schema, as the profiler writes them."""
+    """Type and shape at each position of its schema, in the profiler's form."""
 
 
 class RecordedBackend(Backend, Protocol):
@@ -46,7 +46,7 @@ class RecordedBackend(Backend, Protocol):
     file: Any
     """The TorchScript module or the exported program, as read from the file."""
     dtype: torch.dtype
-    """The type that its float32 was converted to; float32 where it was not converted."""
+    """The type that its float32 was converted to; float32 if it was not converted."""
     on_gpu: bool
 
     def mark(self, around: Callable[[Any], Any], /) -> None:
@@ -71,7 +71,7 @@ class TorchProfiler(TwinProfiler):
             self._began_ns = time.perf_counter_ns()
             with record_function(_RUN):
                 self._answer = module(*tensors)
-                if self._program.on_gpu:  # else only the launches were timed
+                if self._program.on_gpu:  # else only the launches would be timed
                     torch.cuda.current_stream().synchronize()
             return self._answer
 
@@ -97,7 +97,7 @@ class TorchProfiler(TwinProfiler):
         names = [one.name for one in rows[-1]]
         if any([one.name for one in row] != names for row in rows):
             raise ConfigError(
-                "the calls of the model called different operators: there is no table of layers"
+                "the calls of the model ran different operators, so there is no table of layers"
             )
         graph = self._graph()
         nodes = graph.wiring.nodes
@@ -133,7 +133,7 @@ class TorchProfiler(TwinProfiler):
     def _tensors(
         self, graph: FileGraph, places: Sequence[int | None], row: Sequence[_Called]
     ) -> dict[str, Tensor]:
-        """The types in the file, completed by the types of the operators' arguments and of the answer."""
+        """Returns the types in the file, completed by the types of the operators' arguments and of the answer."""
         recorded = dict(_argument_types(graph.arguments, places, row))
         answer, outputs = self._answer, graph.wiring.outputs
         if isinstance(answer, torch.Tensor) and len(outputs) == 1:
@@ -167,12 +167,12 @@ def _called(event: Any, begin_us: float) -> _Called:
 
 
 def _input_types(event: Any) -> Sequence[str]:
-    """Input types; empty if PyTorch does not report them, e.g. PyTorch 2.11 with a GPU."""
+    """Returns the input types; empty if PyTorch does not report them, e.g. PyTorch 2.11 with a GPU."""
     return getattr(event, "input_dtypes", None) or ()
 
 
 def _called_on_gpu(event: Any, begin_us: float) -> _Called:
-    """The operator with the time of its kernels on the GPU: their launches take the host less time, or more."""
+    """Returns the operator with the time of its kernels on the GPU, not of their launches on the host."""
     kernels = list(_kernels(event))
     longest = max(kernels, key=lambda kernel: kernel.duration, default=None)
     return _called(event, begin_us)._replace(
@@ -183,14 +183,14 @@ def _called_on_gpu(event: Any, begin_us: float) -> _Called:
 
 
 def _kernels(event: Any) -> Iterator[Any]:
-    """The kernels that the operator and those that it called launched."""
+    """Yields the kernels that were launched by the operator and by the operators that it called."""
     yield from event.kernels
     for child in event.cpu_children:
         yield from _kernels(child)
 
 
 def _innermost(event: Any) -> Any:
-    """The operator that took the time: from caller to callee while a callee takes half of the time."""
+    """Returns the operator that took the time: goes from caller to callee while a callee takes half of the time."""
     while event.cpu_children:
         longest = max(event.cpu_children, key=lambda child: child.time_range.elapsed_us())
         if longest.time_range.elapsed_us() < event.time_range.elapsed_us() / 2:
@@ -200,7 +200,7 @@ def _innermost(event: Any) -> Any:
 
 
 def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
-    """For each called operator, the position of its node; None where the file has no such node."""
+    """Returns the position of each called operator's node; None if the file has no such node."""
     places: list[int | None] = [None] * len(called)
     for at, place, size in SequenceMatcher(
         None, called, nodes, autojunk=False
@@ -212,7 +212,7 @@ def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
 def _kernel(
     column: Sequence[_Called], node: WiredNode | None, starts: Sequence[int]
 ) -> ExecutedKernel:
-    """column: the same operator in each call. starts: of the calls; () where kernels have none."""
+    """column: the same operator in each call. starts: the calls' starts; () if kernels have no start."""
     last = column[-1]
     return ExecutedKernel(
         node=node or WiredNode(last.name, last.name, "", (), ()),

@@ -19,23 +19,23 @@ _PRODUCTS: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
     ),
 }
 _HIDDEN = ("rnn", "lstm", "gru", "attention", "einsum", "embedding_bag", "custom")
-"""Words in the names of operators whose multiplications are not counted here."""
+"""Words in the names of the operators whose multiplications are not counted."""
 
 _TRANSPOSED = 6
 """The position of the argument `transposed`."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be installed
-    """Records the operators that are called while it is entered."""
+    """Records the operators that are called inside the context."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weights: list[tuple[tuple[int, ...], str]] = []
-        """Shape and type of the weights of quantised operators, which hold them packed."""
+        """Shape and type of each weight that quantised operators hold in packed form."""
         self.strides: list[tuple[int, ...]] = []
         """The strides of convolutions."""
         self.macs: int | None = 0
-        """None once an operator was called whose multiplications are unknown."""
+        """None once an operator with unknown multiplications was called."""
 
     def __torch_dispatch__(
         self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
@@ -75,13 +75,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be inst
 
 @contextmanager
 def recording() -> Iterator[Recorder]:
-    """Records the operators called inside; without gradients, so that composite ones are taken apart."""
+    """Records the operators called inside. Without gradients, PyTorch splits composite operators into their parts."""
     with torch.no_grad(), Recorder() as recorder:
         yield recorder
 
 
 def weights_of(module: Any) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and type of each weight, in the module's state or, where it was frozen, in its graph."""
+    """Returns the shape and type of each weight, in the module's state or, if it was frozen, in its graph."""
     tensors = list(module.state_dict().values())
     if isinstance(module, torch.jit.ScriptModule):
         graph = module.inlined_graph  # each access makes a new graph, which owns its nodes

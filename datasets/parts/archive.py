@@ -1,8 +1,8 @@
-"""Reads arrays of an .npz archive row by row: a large array is never in memory as a whole.
+"""Reads arrays of an .npz archive row by row: a large array is never completely in memory.
 
-A small array is read whole and kept. Rows of a large uncompressed array (numpy.savez) are read at their
-place in the file. A large compressed array is unpacked into the cache once, and its rows are read from
-there. All bytes are checked against the archive's CRC-32 before a row is returned.
+A small array is read completely and kept. Rows of a large uncompressed array (numpy.savez) are read from
+their position in the file. A large compressed array is unpacked into the cache once, and its rows are read
+from there. All bytes are checked against the archive's CRC-32 before a row is returned.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ from harness.errors import ConfigError
 from harness.types import Array
 
 WHOLE_BYTES = 64 << 20
-"""Size of the largest array that is held whole."""
+"""The size of the largest array that is held completely."""
 
 _BLOCK_BYTES = 4 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""The local header of a zip file's entry; its numbers are the lengths of the name and the extra field."""
+"""The local header of an entry in a zip file, with the lengths of the name and the extra field."""
 
 _BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """Exceptions on damaged or encrypted archives; NotImplementedError is a RuntimeError."""
@@ -43,7 +43,7 @@ class Header(NamedTuple):
     shape: tuple[int, ...]
     dtype: "np.dtype[Any]"
     fortran: bool
-    """The first index varies fastest."""
+    """Whether the first index varies fastest."""
     offset: int
     """Bytes of the .npy header before the values."""
 
@@ -57,11 +57,11 @@ class Header(NamedTuple):
 
 
 def read_headers(path: Path) -> dict[str, Header]:
-    """Array name -> its header, without reading the arrays."""
+    """Returns array name -> its header, without reading the arrays."""
     try:
         with zipfile.ZipFile(path) as archive:
             every = archive.namelist()
-            # numpy takes `x` for `x.npy` where both exist
+            # if `x` and `x.npy` both exist, numpy reads `x`
             refuse(twice(f"{path} has an array", (n.removesuffix(".npy") for n in every)))
             names = [n for n in every if n.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive, name) for name in names}
@@ -79,12 +79,12 @@ def _header(archive: zipfile.ZipFile, name: str) -> Header:
 
 
 class ArchivedArray:
-    """One array. Every method may raise ConfigError: the file is damaged, or the cache is full."""
+    """One array. Every method may raise ConfigError, if the file is damaged or the cache is full."""
 
     def __init__(
         self, path: Path, name: str, header: Header, cache_dir: Path | None, progress: Progress
     ) -> None:
-        """cache_dir: for large compressed arrays; without it every reading unpacks the whole array.
+        """cache_dir: for large compressed arrays; without it, every read unpacks the complete array.
         progress: called with (rows read, rows of the array).
         """
         self._path, self._name, self._header = path, f"{name}.npy", header
@@ -92,7 +92,7 @@ class ArchivedArray:
         self._read: Callable[[Array], Array] | None = None
 
     def rows(self, chosen: Array) -> Array:
-        """chosen: (n,) indices -> (n, ...), a copy."""
+        """Returns a copy of rows: (n, ...). chosen: (n,) indices."""
         if self._read is None:
             try:
                 self._read = self._opened()
@@ -110,14 +110,14 @@ class ArchivedArray:
         with zipfile.ZipFile(self._path) as archive:
             info = archive.getinfo(self._name)
         if info.compress_type == zipfile.ZIP_STORED:
-            for _ in self._blocks():  # reading it to its end compares the CRC-32
+            for _ in self._blocks():  # reading to the end compares the CRC-32
                 pass
             return self._in_place(info)
         cache = self._open_cache(info.CRC)
         return self._streamed if cache is None else self._cached(cache)
 
     def _in_place(self, info: zipfile.ZipInfo) -> Callable[[Array], Array]:
-        """Returns the function that reads rows at their place in the archive."""
+        """Returns the function that reads rows from their position in the archive."""
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, descriptor)
         local = os.pread(descriptor, _LOCAL_HEADER.size, info.header_offset)
@@ -135,7 +135,7 @@ class ArchivedArray:
         return read
 
     def _open_cache(self, checksum: int) -> RowCache | None:
-        """The cache of this array of this file; None without a folder that can be written."""
+        """Returns the cache of this file's array; None without a writable folder."""
         if self._cache_dir is None:
             return None
         about = [str(self._path.resolve()), self._name, checksum, *map(str, self._header)]
@@ -174,7 +174,7 @@ class ArchivedArray:
         return np.tile(stamp, (self._header.shape[0], 1))
 
     def _streamed(self, chosen: Array) -> Array:
-        """Reads the whole array and keeps the chosen rows."""
+        """Reads the complete array and keeps the chosen rows."""
         rows = self._empty(len(chosen))
         for first, block in self._blocks():
             places = np.flatnonzero((first <= chosen) & (chosen < first + len(block)))
@@ -182,8 +182,9 @@ class ArchivedArray:
         return rows
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
-        """Yields (index of the first row, rows) from first to last. Raises a ConfigError at the end where
-        the bytes differ from the archived ones.
+        """Yields (index of the first row, rows) from first to last.
+
+        Raises a ConfigError at the end if the bytes differ from the archived ones.
         """
         total, size = self._header.shape[0], self._header.row_bytes
         step = max(1, _BLOCK_BYTES // max(1, size))
@@ -197,7 +198,7 @@ class ArchivedArray:
                     yield first, rows.reshape(count, *self._header.shape[1:])
                     self._progress(first + count, total)
                 if file.read(1):  # expected to be empty; reading to the end compares the CRC-32
-                    raise ValueError(f"{self._name} is longer than its header says")
+                    raise ValueError(f"{self._name} is longer than its header states")
         except _BROKEN as e:
             raise unreadable(self._path, e) from e
 

@@ -1,4 +1,4 @@
-"""Keeps preprocessed rows on disk between runs; a run may end at any time."""
+"""Keeps preprocessed rows on disk between runs, even if a run is killed."""
 
 import errno
 import os
@@ -20,20 +20,20 @@ _RECORD = np.dtype([("size", "<i8"), ("ctime_ns", "<i8"), ("crc", "<i8")])
 
 Stamps = npt.NDArray[Any]
 """(n, 2) int64: size in bytes and ctime in ns of each sample's file, to detect changes. Copies that keep the
-mtime (rsync -a, cp -p, tar) do not keep the ctime."""
+mtime (rsync -a, cp -p, tar) have a new ctime."""
 
 
 class RowCache:
     """Two files: `rows`, and `records` with the stamp and the CRC-32 of each row.
 
-    A record is written after its row. A row that was half written, by a run that was killed or by two
-    runs at once, or that the disk lost, fails its checksum and is made again. Rows are read with preadv
-    into the caller's arrays and not mapped: mapped pages would be fetched from the disk in the timed
-    part, and a full disk would be a SIGBUS. Several threads may call it for different rows.
+    A record is written after its row. A row may be half written, if a run was killed or two runs wrote at
+    once, or lost by the disk: it then fails its checksum and is made again. Rows are read with preadv into
+    the caller's arrays and not mapped: mapped pages would be read from the disk in the timed part, and a
+    full disk would cause a SIGBUS. Several threads may call it for different rows.
     """
 
     def __init__(self, folder: Path, count: int, row_bytes: int) -> None:
-        """folder: for one set of files, steps and versions. Raises OSError where it cannot be written."""
+        """folder: for one set of files, steps and versions. Raises OSError if it cannot be written."""
         self.folder = folder
         self._count = count
         self._row_bytes = row_bytes
@@ -47,22 +47,22 @@ class RowCache:
         return descriptor
 
     def checksums(self, stamps: Stamps) -> npt.NDArray[np.int64]:
-        """(n,) checksums of the rows made from files with these stamps, -1 where there is none."""
+        """Returns (n,) checksums of the rows made from files with these stamps; -1 for missing rows."""
         records = np.zeros(self._count, _RECORD)
         os.preadv(self._records, [_bytes(records)], 0)
         same = (records["size"] == stamps[:, 0]) & (records["ctime_ns"] == stamps[:, 1])
         return np.where(same, records["crc"], -1)
 
     def need(self, rows: int) -> None:
-        """A ConfigError where `rows` more rows do not fit on the disk; called before they are made."""
+        """Raises a ConfigError if `rows` more rows do not fit on the disk; called before they are made."""
         free_bytes, needed_bytes = shutil.disk_usage(self.folder).free, rows * self._row_bytes
         if needed_bytes > free_bytes:
             raise self._full(
-                f"{show_bytes(needed_bytes)} are needed, {show_bytes(free_bytes)} free"
+                f"{show_bytes(needed_bytes)} are needed, but only {show_bytes(free_bytes)} are free"
             )
 
     def read(self, index: int, checksum: int, parts: Sequence[Array]) -> bool:
-        """Fills `parts`, the row's contiguous arrays; False where the row fails its checksum."""
+        """Fills `parts`, the row's contiguous arrays. Returns False if the row fails its checksum."""
         size = os.preadv(self._rows, [_bytes(p) for p in parts], index * self._row_bytes)
         return size == self._row_bytes and _checksum(parts) == checksum
 
@@ -81,8 +81,8 @@ class RowCache:
 
     def _full(self, reason: str) -> ConfigError:
         return ConfigError(
-            f"the cache {self.folder} cannot take more samples: {reason}: make room there, or set "
-            "XDG_CACHE_HOME to a folder on another disk"
+            f"the cache {self.folder} cannot take more samples ({reason}): make room there, or set "
+            "XDG_CACHE_HOME to a folder on a different disk"
         )
 
 

@@ -11,7 +11,7 @@ from harness.types import Array, Lognormal
 
 
 def draw(source: Lognormal | Path, count: int, seed: int, dimension: str) -> Array:
-    """(count,) int64 lengths, at least 1; the same for the same seed and name of the dimension.
+    """Returns (count,) int64 lengths, at least 1; the same for the same seed and dimension name.
 
     source: the lengths of a file are drawn with replacement.
     """
@@ -23,7 +23,7 @@ def draw(source: Lognormal | Path, count: int, seed: int, dimension: str) -> Arr
 
 
 def read_lengths(path: Path) -> Array:
-    """One whole number a line, without empty lines. A ConfigError names every other line."""
+    """Reads one whole number per line; skips empty lines. Raises a ConfigError that lists all other lines."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeError) as e:
@@ -40,13 +40,13 @@ def read_lengths(path: Path) -> Array:
         elif text:
             lengths.append(length)
     if not lengths and not problems:
-        problems.append(f"{path} is empty: it must have one length on each line")
+        problems.append(f"{path} is empty: it must have one length per line")
     refuse(problems)
     return np.asarray(lengths)
 
 
 def summary(source: Lognormal | Path, drawn: Array) -> Mapping[str, object]:
-    """The lengths for describe()."""
+    """Returns a summary of the lengths, for describe()."""
     return {
         "from": str(source),
         "min": int(drawn.min()),

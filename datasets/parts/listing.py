@@ -1,4 +1,4 @@
-"""Lists the files of a dataset, and reports every problem of the list at once."""
+"""Lists the files of a dataset, and reports all problems of the list at once."""
 
 import stat
 from collections import Counter
@@ -20,12 +20,12 @@ class Sample(NamedTuple):
 
 
 def plain(name: str) -> str:
-    """A file's name without ./ and //, so that one file has one name."""
+    """Returns a file's name without ./ and //: one file has one name."""
     return PurePosixPath(name).as_posix() if name else name
 
 
 def twice(what: str, values: Iterable[object]) -> list[str]:
-    """A problem for each repeated value. what: e.g. 'val_map.txt names image'."""
+    """Returns a problem for each repeated value. what: e.g. 'val_map.txt names image'."""
     counts = Counter(values)
     return [f"{what} {value} twice: keep one" for value, count in counts.items() if count > 1]
 

@@ -1,4 +1,4 @@
-"""Turns numbers from files into a model's input: its element type, its shape, and the declared steps."""
+"""Turns numbers from files into a model's input, with its element type, its shape and the declared steps."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,10 +28,10 @@ def apply(rows: Array, steps: Sequence[Step]) -> Array:
 
 
 def normalised(values: Array, options: Mapping[str, Any]) -> Array:
-    """(values * scale - mean) / std in float32, the step `normalise`.
+    """Applies the step `normalise`: (values * scale - mean) / std in float32.
 
-    values: (n, ...). mean and std: one number, or one for each entry of the last axis (one number for
-    an array with one axis). A ConfigError for other lengths.
+    values: (n, ...). mean and std: one number, or one per entry of the last axis (one number for an array
+    with one axis). Raises a ConfigError for other lengths.
     """
     result = values.astype(np.float32, order="C")
     columns = result.shape[-1] if result.ndim > 1 else 1
@@ -41,9 +41,9 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
         if len(numbers) not in (1, columns):
             raise ConfigError(
                 f"normalise.{name} has {len(numbers)} numbers for {columns} columns: "
-                "write one, or one for each"
+                "write one, or one per column"
             )
-    # Whole rows at a time: with three values in its inner loop numpy is six times as slow.
+    # Whole rows at once: with three values in its inner loop, numpy takes six times as long.
     width = prod(result.shape[1:])
     rows = result.reshape(len(result), width)
     if scale != 1:
@@ -56,9 +56,9 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
 
 
 def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
-    """The rows in another element type, and the first row with a value that the type cannot hold.
+    """Returns the rows in a different element type, and the first row with a value that does not fit it.
 
-    Integers hold whole numbers in their range only; floats round, but must not overflow.
+    Integers must be whole numbers in their range; floats are rounded, but must not overflow.
     """
     target = np.dtype(dtype)
     if rows.dtype == target:
@@ -71,7 +71,7 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
 
 
 def plain_label(value: object) -> object:
-    """A label as Python has it: one number in an array is that number, and a whole float an int, as in CSV."""
+    """Returns a label as a Python value: an array of one number becomes it, and a whole float an int, as in CSV."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
         value = value.item()
     if isinstance(value, list) and len(value) == 1:
@@ -80,7 +80,7 @@ def plain_label(value: object) -> object:
 
 
 def not_finite(rows: Array) -> int | None:
-    """The first row with NaN or infinity. rows: (n, ...)."""
+    """Returns the first row with NaN or infinity. rows: (n, ...)."""
     if rows.dtype.kind != "f":
         return None
     bad = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
@@ -88,7 +88,7 @@ def not_finite(rows: Array) -> int | None:
 
 
 def array_of(values: Sequence[float | int]) -> Array:
-    """(n,) float64; int64 where one value is an int, all are whole, and all fit."""
+    """Returns (n,) float64; int64 if one value is an int, all are whole, and all fit."""
     if any(isinstance(value, int) for value in values) and all(v == v // 1 for v in values):
         with suppress(OverflowError):
             return np.array([int(value) for value in values], np.int64)
@@ -96,9 +96,9 @@ def array_of(values: Sequence[float | int]) -> Array:
 
 
 def joined(parts: Sequence[Array]) -> Array:
-    """(n, ...) arrays joined side by side.
+    """Joins (n, ...) arrays side by side.
 
-    The result has integers where one array has, and the others hold whole numbers: as floats, large
+    The result has integers if one array has integers and the others have whole numbers: as floats, large
     integers would lose their last digits.
     """
     result: Array = np.concatenate(parts, axis=1)
@@ -111,10 +111,10 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:
-    """The shape to which rows of shape `have` are reshaped for the input; None where they do not fit.
+    """Returns the shape to which rows of shape `have` are reshaped for the input; None if they do not fit.
 
-    A row fits as it is, or with sizes of 1 added or removed; a flat row fits the input's fixed shape: 784
-    columns make 1x28x28. Other reshapes, e.g. of channels last to channels first, would mix up values.
+    A row may fit unchanged, or with sizes of 1 added or removed. A flat row may fit the input's fixed shape: 784
+    columns make 1x28x28. Other reshapes, e.g. from channels last to channels first, would mix up values.
     """
     want = spec.shape[1:]
     same = len(have) == len(want)
@@ -128,5 +128,5 @@ def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None
 
 
 def shown_shape(shape: Shape) -> str:
-    """The shape of one sample, e.g. `[3, 224, 224]`."""
+    """Returns the shape of one sample for messages, e.g. `[3, 224, 224]`."""
     return show_shape(shape) if shape else "one number"

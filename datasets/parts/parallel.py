@@ -1,7 +1,7 @@
-"""Works on many samples with every core: decoders and numpy release the GIL while they work.
+"""Works on many samples with all cores: decoders and numpy release the GIL while they work.
 
-Threads, not processes: rows are written where they are needed, and two threads decode as many
-images a second as two processes (docs/decisions/datasets.md).
+It uses threads, not processes: rows are written in place, and two threads decode as many images per
+second as two processes (docs/decisions/datasets.md).
 """
 
 import os
@@ -14,7 +14,7 @@ TELL_EVERY_S = 0.25
 
 
 class BadSample(ConfigError):
-    """One sample cannot be used; the others are still checked."""
+    """Raised for one sample that cannot be used; the other samples are still checked."""
 
 
 def each(
@@ -23,11 +23,11 @@ def each(
     progress: Callable[[int, int], None],
     enough: int | None = None,
 ) -> list[str]:
-    """Calls work(0), ... work(count - 1), in that order, on one thread for each core.
+    """Calls work(0), ... work(count - 1), in this order, on one thread per core.
 
     progress: called with (approximate number done, count), on the caller's thread.
-    enough: the number of bad samples after which it stops.
-    Returns the messages of the bad samples, in order. Any other exception ends it.
+    enough: the number of bad samples after which the work stops.
+    Returns the messages of the bad samples, in order. Any other exception ends the work.
     """
     bad: dict[int, str] = {}
     todo = iter(range(count))  # shared: next(todo) is one step under the GIL

@@ -19,18 +19,18 @@ class Range(NamedTuple):
 
     interval: Interval
     source: str
-    """Who said so, in words."""
+    """The origin of the range, in words."""
     is_default: bool
-    """Nothing is known of the input."""
+    """True if nothing is known about the input."""
 
 
 def ranges_of(
     setup: DatasetSetup, padded: Collection[str], problems: list[str]
 ) -> dict[str, Range]:
-    """The range of every input, except floating-point inputs for which the user states none.
+    """Returns the range of every input, except floating-point inputs without a range from the user.
 
-    padded: inputs whose samples differ in length; a mask among them is 1. problems: receives a line for
-    each range of the user that its input cannot have. An input of an unknown type is left out.
+    padded: inputs whose samples differ in length; a mask among them is 1. problems: receives one line per
+    range of the user that does not fit its input. An input with an unknown type is omitted.
     """
     types = dict(_known_types(setup.inputs))
     ranges = {}
@@ -50,7 +50,7 @@ def _known_types(inputs: Sequence[TensorSpec]) -> Iterator[tuple[str, np.dtype[A
     for spec in inputs:
         try:
             yield spec.name, np.dtype(spec.dtype)
-        except TypeError:  # said with the input's shape
+        except TypeError:  # reported together with the input's shape
             continue
 
 
@@ -65,7 +65,7 @@ def _default(dtype: np.dtype[Any], table: Table | None, *, is_mask: bool) -> Ran
 
 
 def _limits(dtype: np.dtype[Any]) -> Interval:
-    """All integers of the type."""
+    """Returns the range of all integers of the type."""
     if dtype.kind == "b":
         return _ZERO_OR_ONE
     about = np.iinfo(dtype)
@@ -80,7 +80,7 @@ def _misfits(
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)
         if max(-interval.low, interval.high) > most:
-            yield f"{given}: the input is {dtype}, which holds {-most:g} to {most:g}"
+            yield f"{given}: the input is {dtype}, with a range of {-most:g} to {most:g}"
     elif dtype.kind not in "iub":
         yield f"{given}: the input is {dtype}, which has no ranges: drop it"
     elif not isinstance(interval.low, int) or not isinstance(interval.high, int):
@@ -88,7 +88,7 @@ def _misfits(
     else:
         low, high = _limits(dtype)
         if interval.low < low or interval.high > high:
-            yield f"{given}: the input is {dtype}, whose whole range is {low}:{high}"
+            yield f"{given}: the input is {dtype}, with a range of {low}:{high}"
         elif dtype.kind in "iu" and table is not None and interval.high > table.rows:
             yield (
                 f"{given}: the model's {table.operator} table has {counted(table.rows, 'row')}: "
@@ -99,7 +99,7 @@ def _misfits(
 def drawn_numbers(
     random: np.random.Generator, interval: Interval, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Array:
-    """Uniform in the interval, of the given shape and type."""
+    """Draws uniform numbers in the interval, with the given shape and type."""
     low, high = interval
     if dtype.kind == "f":
         share = random.random(shape)
@@ -111,7 +111,7 @@ def drawn_numbers(
 
 
 def described(ranges: Mapping[str, Range]) -> dict[str, object]:
-    """The ranges for describe(), by input name."""
+    """Returns the ranges for describe(), by input name."""
     return {
         name: {**one.interval._asdict(), "source": one.source}
         for name, one in sorted(ranges.items())

@@ -1,4 +1,4 @@
-"""Holds samples in memory as rows of arrays, in the order LoadGen loaded them."""
+"""Holds samples in memory as rows of arrays, in the order in which LoadGen loaded them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Batch, show_shape
 
 FEW = 8
-"""Up to this batch, lists are faster than numpy (8 samples: 3.5 us, numpy 4.5; 32 samples: 6.2, numpy 4.8)."""
+"""The largest batch for which lists are faster than numpy (8 samples: 3.5 us, numpy 4.5; 32: 6.2, numpy 4.8)."""
 
 
 class LoadedRows:
@@ -19,7 +19,7 @@ class LoadedRows:
     """
 
     def __init__(self, total: int) -> None:
-        """total: size of the dataset; indices lie in [0, total)."""
+        """total: the size of the dataset; indices lie in [0, total)."""
         self._position = np.full(total, -1, np.int64)
         self._item = memoryview(self._position.data)  # single items: three times numpy's speed
         self._arrays: dict[str, Array] = {}
@@ -70,7 +70,7 @@ class LoadedRows:
         return Batch(len(indices), inputs)
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array]) -> Batch:
-        """Writes `batch` to `into`, arrays of its shapes: new arrays cost page faults, twice the copy's time."""
+        """Writes `batch` to the arrays of `into`: new arrays would cost page faults, twice the copy's time."""
         rows = self._position[np.fromiter(indices, np.int64, len(indices))]
         if rows.min() < 0:
             raise self._not_loaded(indices)
@@ -91,7 +91,7 @@ class LoadedRows:
 class RaggedRows:
     """Holds rows of different shapes. A batch is padded with zeros to its longest row, in one copy.
 
-    A single row is a view. With pad=False rows of different shapes in one batch are a ConfigError:
+    A single row is a view. With pad=False, a batch of rows with different shapes raises a ConfigError:
     padding would change a volume.
     """
 
@@ -102,7 +102,7 @@ class RaggedRows:
         self._rows: dict[str, list[_RaggedRow]] = {}
 
     def hold(self, indices: Sequence[int], rows: Mapping[str, Sequence[Array]]) -> None:
-        """rows: input name -> one array for each of `indices`, without the batch's axis.
+        """rows: input name -> one array per index, without the batch's axis.
 
         A repeated index (multi-stream's padding) keeps its first row.
         """
@@ -132,7 +132,7 @@ class RaggedRows:
         )
 
     def lengths(self, indices: Sequence[int]) -> Array:
-        """(n,) elements of each sample, in all inputs together."""
+        """Returns (n,) elements of each sample, summed over all inputs."""
         sizes: Array = np.sum([[r.data.size for r in rows] for rows in self._rows.values()], axis=0)
         return np.take(sizes, [self._position[i] for i in indices])
 
@@ -154,7 +154,7 @@ class _RaggedRow(NamedTuple):
 
     data: Array
     alone: Array
-    """A view of it as a batch."""
+    """A view of the sample as a batch."""
     shape: tuple[int, ...]
     corner: tuple[slice, ...]
     """Its place in a larger sample."""

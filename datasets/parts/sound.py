@@ -22,29 +22,29 @@ _FORMATS = {2: "ADPCM", 3: "floats", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
 
 
 def checked_frames(path: Path, rate: int) -> int:
-    """The number of samples in the file. A ConfigError for another rate, two channels or no sound."""
+    """Returns the file's audio samples. Raises a ConfigError for a different rate, two channels or no sound."""
     channels, actual, frames = (
         _flac_header(path) if path.suffix.lower() == ".flac" else _wav_header(path)
     )
     if actual != rate:
         raise ConfigError(
-            f"{path}: {actual:,} Hz, the audio step says {rate:,}: convert the file: resampling "
-            "here would change the scores"
+            f"{path}: it has {actual:,} Hz, but the audio step has {rate:,}: convert the file, because "
+            "resampling here would change the scores"
         )
     if channels != 1:
-        raise ConfigError(f"{path}: {channels} channels: convert it to one")
+        raise ConfigError(f"{path}: it has {channels} channels: convert it to one")
     if not frames:
-        raise ConfigError(f"{path}: it holds no sound")
+        raise ConfigError(f"{path}: it has no sound")
     return frames
 
 
 def decode(path: Path) -> Array:
-    """(frames,) float32 in [-1, 1]."""
+    """Returns (frames,) float32 in [-1, 1]."""
     return _flac(path) if path.suffix.lower() == ".flac" else _wav(path)
 
 
 class _Wav(NamedTuple):
-    """The format of a WAV file, and the place of its values."""
+    """The format of a WAV file, and the position of its values."""
 
     channels: int
     rate: int
@@ -53,7 +53,7 @@ class _Wav(NamedTuple):
     start: int
     """Offset of the values."""
     size: int
-    """Bytes of the values, as the file says."""
+    """Bytes of the values, according to the file."""
 
     @property
     def frames(self) -> int:
@@ -66,7 +66,7 @@ def _wav_header(path: Path) -> tuple[int, int, int]:
 
 
 def _read_wav_header(path: Path) -> _Wav:
-    """A ConfigError where the file is not WAV with PCM, WAVE_FORMAT_EXTENSIBLE included."""
+    """Reads the header. Raises a ConfigError if the file is not WAV with PCM (also WAVE_FORMAT_EXTENSIBLE)."""
     try:
         with path.open("rb") as file:
             riff, _, wave = struct.unpack("<4sI4s", file.read(12))
@@ -104,7 +104,7 @@ def _format(form: bytes, start: int, size: int) -> _Wav:
 
 
 def _wav(path: Path) -> Array:
-    """PCM with 8 (unsigned), 16, 24 or 32 bits."""
+    """Reads PCM with 8 (unsigned), 16, 24 or 32 bits."""
     about = _read_wav_header(path)
     width, frames = about.width, about.frames
     try:

@@ -1,4 +1,4 @@
-"""Locates a dataset's files, reports what is wrong with them, and computes their digest."""
+"""Locates a dataset's files, reports their faults, and computes their digest."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,21 +11,21 @@ from harness.types import DatasetSetup, Step
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """A ConfigError with a line for each problem, if there is any."""
+    """Raises a ConfigError with one line per problem, if there is any."""
     if problems:
         raise ConfigError(some_of(problems))
 
 
 def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
-    """For a dataset without files: a run on other samples than the user's must not begin."""
+    """Refuses --data-dir for a dataset without files: a run must not ignore the user's samples."""
     if setup.data_dir is not None:
         raise ConfigError(
-            f"dataset {dataset!r} reads no --data-dir: drop it, or name the --dataset that does"
+            f"dataset {dataset!r} reads no --data-dir: drop it, or name a --dataset that reads it"
         )
 
 
 def given_path(setup: DatasetSetup, dataset: str, expected: str) -> Path:
-    """--data-dir, which must exist. expected: what it should name, for the message."""
+    """Returns --data-dir, which must exist. expected: the expected content, for the message."""
     if setup.data_dir is None:
         raise ConfigError(f"dataset {dataset!r} needs --data-dir: {expected}")
     if not setup.data_dir.exists():
@@ -41,7 +41,7 @@ def given_folder(setup: DatasetSetup, dataset: str, expected: str) -> Path:
 
 
 def one_file(setup: DatasetSetup, dataset: str, suffix: str) -> Path:
-    """--data-dir itself, or the one file with `suffix` in it."""
+    """Returns --data-dir itself, or the only file with `suffix` in it."""
     path = given_path(setup, dataset, f"a {suffix} file, or a folder with one")
     if path.is_file():
         return path
@@ -50,14 +50,16 @@ def one_file(setup: DatasetSetup, dataset: str, suffix: str) -> Path:
     files = sorted(p for p in path.iterdir() if p.suffix == suffix and p.is_file())
     if len(files) != 1:
         names = ", ".join(p.name for p in files[:5]) or "none"
-        raise ConfigError(f"{path} must hold exactly one {suffix} file, it has {names}: name one")
+        raise ConfigError(
+            f"{path} must have exactly one {suffix} file, but it has {names}: name one"
+        )
     return files[0]
 
 
 def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None:
-    """A ConfigError names every declared step that this dataset does not have.
+    """Raises a ConfigError that lists every declared step that this dataset does not have.
 
-    It is raised too where the model's inputs are unknown, which every dataset of files needs.
+    Also raises it if the model's inputs are unknown: every dataset of files needs them.
     """
     if not setup.inputs:
         raise needs_inputs(dataset)
@@ -65,7 +67,7 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
     problems = [*synthetic_options(setup, dataset, shapes=setup.shapes)]
     problems += [
         f"input {name!r}: dataset {dataset!r} has no step {step.name!r}, "
-        f"only {', '.join(known)}: choose another --dataset or change the manifest"
+        f"only {', '.join(known)}: choose a different --dataset or change the manifest"
         for name, steps in setup.steps.items()
         for step in steps
         if step.name not in known
@@ -78,7 +80,7 @@ def synthetic_options(
 ) -> Iterator[str]:
     """Yields a problem for each option that has no effect on real data.
 
-    shapes: shapes of --input-shape that the dataset does not follow.
+    shapes: shapes of --input-shape that the dataset ignores.
     """
     flags = {"--input-shape": shapes, "--input-range": setup.ranges, "--lengths": setup.lengths}
     return (
@@ -89,7 +91,7 @@ def synthetic_options(
 
 
 def unknown_inputs(flag: str, names: Iterable[str], setup: DatasetSetup) -> Iterator[str]:
-    """Yields a problem for each name in an option that no input of the model has."""
+    """Yields a problem for each name in an option that is not an input of the model."""
     inputs = [spec.name for spec in setup.inputs]
     for name in sorted({*names} - {*inputs}):
         near = get_close_matches(name, inputs, n=1)
@@ -98,22 +100,22 @@ def unknown_inputs(flag: str, names: Iterable[str], setup: DatasetSetup) -> Iter
 
 
 def own_step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
-    """The first step `kind` of input `name`."""
+    """Returns the first step `kind` of input `name`."""
     return next((step for step in setup.steps.get(name, ()) if step.name == kind), None)
 
 
 def shown(steps: Iterable[Step]) -> list[dict[str, object]]:
-    """[{step: options}], as a manifest writes them."""
+    """Returns [{step: options}], as in a manifest."""
     return [{step.name: dict(step.options)} for step in steps]
 
 
 def shown_steps(setup: DatasetSetup) -> Mapping[str, object]:
-    """The declared steps of each input, for describe()."""
+    """Returns the declared steps of each input, for describe()."""
     return {name: shown(steps) for name, steps in setup.steps.items()}
 
 
 def needs_inputs(dataset: str) -> ConfigError:
-    """The error for unknown inputs: no model was named, or a file without a manifest that is not open."""
+    """Returns the error for unknown inputs: there is no model, or an unopened file without a manifest."""
     return ConfigError(
         f"dataset {dataset!r} needs the model's inputs: name a --model with a manifest, which "
         "declares them"
@@ -121,7 +123,7 @@ def needs_inputs(dataset: str) -> ConfigError:
 
 
 def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
-    """SHA-256 of the files' names and contents, and of the declared steps."""
+    """Returns the SHA-256 of the files' names and contents, and of the declared steps."""
     total = hashlib.sha256(repr(sorted(shown_steps(setup).items())).encode())
     for name in sorted(files):
         try:
@@ -134,7 +136,7 @@ def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
 
 
 def unreadable(path: Path, error: Exception) -> ConfigError:
-    """The error for a file that cannot be opened, or is not of the format that its name says."""
+    """Returns the error for a file that cannot be opened, or does not have the format of its suffix."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     reason = impostor(path, "data") or reason
     return ConfigError(f"{path} cannot be read: {' '.join(reason.split())[:200]}")

@@ -1,7 +1,7 @@
-"""Base of the table datasets: columns of numbers or texts are the inputs, one column holds the labels.
+"""The base of table datasets: columns of numbers or texts are the inputs, and one column has the labels.
 
-`column` steps choose the columns of each input; without them a model's only input takes every column
-but the label's. Missing values, values that are not numbers and ragged rows are errors with their lines.
+`column` steps choose the columns of each input. Without them, a model's only input takes every column
+except the label's. Missing values, values that are not numbers and ragged rows are reported by line.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 LABEL = "label"
-"""Name of the label column unless a `column` step names another; the column may be missing."""
+"""The name of the label column, unless a `column` step sets it; the column may be missing."""
 
 STEPS = ("column", "tokenise", *numbers.STEPS)
 
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
     """Input name -> its columns, in order."""
     label: str | None
     texts: tuple[str, ...]
-    """Columns that are tokenised; the others are numbers."""
+    """Columns that are tokenised; all other columns are numbers."""
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -53,14 +53,14 @@ class Columns(NamedTuple):
 
 
 def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
-    """Assigns columns to inputs. A ConfigError lists all problems."""
+    """Assigns columns to inputs. Raises a ConfigError that lists all problems."""
     problems = twice("it names column", header)
     label = _label_column(setup, header, problems)
     named = {spec.name: _named_columns(setup, spec.name, header) for spec in setup.inputs}
     for name, columns in named.items():
         absent = [c for c in columns if c not in header]
         problems += [
-            f"input {name!r} needs column {c!r}, the file has {_some(header)}" for c in absent
+            f"input {name!r} needs column {c!r}, but the file has {_some(header)}" for c in absent
         ]
     taken = {label, *(c for columns in named.values() for c in columns)}
     left = tuple(c for c in header if c not in taken)
@@ -68,13 +68,13 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
     unnamed = [n for n, columns in named.items() if not columns and n not in tokenised]
     if len(unnamed) > 1:
         problems.append(
-            f"inputs {', '.join(unnamed)} all take the columns left: name each one's with a "
+            f"inputs {', '.join(unnamed)} all take the remaining columns: name each input's with a "
             "`column` step"
         )
     elif unnamed and not left:
         problems.append(f"no column is left for input {unnamed[0]!r}")
     problems += [
-        f"input {n!r} is tokenised: name its one text column with a `column` step"
+        f"input {n!r} is tokenised: name its only text column with a `column` step"
         for n in tokenised
         if len(named[n]) != 1
     ]
@@ -84,7 +84,7 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
 
 
 def _named_columns(setup: DatasetSetup, name: str, header: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a `column` step, or the column of the same name; () for the columns left."""
+    """Returns the columns of a `column` step, or the column with the input's name; () for the remaining columns."""
     step = own_step(setup, name, "column")
     if step is not None and step.options["names"]:
         return tuple(step.options["names"])
@@ -108,7 +108,7 @@ def _some(header: Sequence[str]) -> str:
 
 
 class TableDataset(LoadedRows):
-    """One table, held in memory. A format defines `header`, `read` and, where it differs, `find`."""
+    """One table, held in memory. A format defines `header`, `read` and, if it differs, `find`."""
 
     name: str
     suffix: str
@@ -131,41 +131,41 @@ class TableDataset(LoadedRows):
         super().__init__(self._table.rows)
 
     def find(self, setup: DatasetSetup) -> Path:
-        """The table's file in --data-dir."""
+        """Returns the table's file in --data-dir."""
         return one_file(setup, self.name, self.suffix)
 
     def files(self) -> Mapping[str, Path]:
-        """The digest's files, by names that are the same on every machine."""
+        """Returns the digest's files, by names that are the same on every machine."""
         return {self._path.name: self._path}
 
     @abstractmethod
     def header(self, path: Path) -> Sequence[str]:
-        """The columns' names."""
+        """Returns the column names."""
 
     @abstractmethod
     def read(self, path: Path, choice: Choice) -> Columns:
-        """The chosen columns. A ConfigError names every line that cannot be used."""
+        """Returns the chosen columns. Raises a ConfigError that lists every line that cannot be used."""
 
     def where(self, row: int) -> str:
-        """The place of row `row` (from 0), for messages."""
+        """Returns the place of row `row` (from 0), for messages."""
         return f"row {row + 1}"
 
     def _problem(self, spec: TensorSpec) -> str:
-        """Why the chosen columns cannot be this input; '' where they can."""
+        """Returns why the chosen columns cannot be this input; '' if they can."""
         rows = self._matrix(spec.name)
         if numbers.row_shape(rows.shape[1:], spec) is None:
             have = show_shape(rows.shape[1:])
             return (
-                f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])} a sample, "
-                f"its columns have {have}"
+                f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])} per sample, "
+                f"but its columns have {have}"
             )
         _, bad = numbers.cast(numbers.apply(rows, self._setup.steps.get(spec.name, ())), spec.dtype)
         if bad is None:
             return ""
-        return f"{self.where(bad)}: {rows[bad].tolist()} is not {spec.dtype}, as input {spec.name!r} is"
+        return f"{self.where(bad)}: {rows[bad].tolist()} does not fit input {spec.name!r}, which is {spec.dtype}"
 
     def _tokenised(self) -> tuple[dict[str, Array], dict[str, Path]]:
-        """Input name -> its tokens, and the vocabularies' files for the digest."""
+        """Returns input name -> its tokens, and the vocabulary files for the digest."""
         tokens: dict[str, Array] = {}
         vocabularies: dict[str, Path] = {}
         encoded: dict[tuple[object, ...], dict[str, Array]] = {}  # ids, mask and types together
@@ -186,7 +186,7 @@ class TableDataset(LoadedRows):
         return tokens, vocabularies
 
     def _matrix(self, name: str) -> Array:
-        """(n, columns) numbers or (n, max_length) tokens of the input, before its steps."""
+        """Returns (n, columns) numbers or (n, max_length) tokens of the input, before its steps."""
         if name in self._tokens:
             return self._tokens[name]
         parts = [self._table.numeric[c] for c in self._choice.inputs[name]]

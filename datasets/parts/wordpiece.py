@@ -1,4 +1,4 @@
-"""Tokenises texts into BERT's wordpieces with the package `tokenizers`, as `tokenise` steps declare."""
+"""Tokenises texts into BERT's wordpieces with the package `tokenizers`, for `tokenise` steps."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from harness.types import Array, DatasetSetup, Step, show_shape
 
 SPECIAL = ("[CLS]", "[SEP]", "[UNK]")
 PADDING_ID = 0
-"""The padding of MLPerf's create_squad_data.py, whatever piece the vocabulary has on that line."""
+"""The padding in MLPerf's create_squad_data.py, whatever piece the vocabulary has in its first line."""
 
 
 class Pieces(NamedTuple):
@@ -26,7 +26,7 @@ class Pieces(NamedTuple):
 
 
 class Wordpiece:
-    """A vocabulary, one piece a line. Raises ConfigError for another file."""
+    """A vocabulary with one piece per line. Raises ConfigError for a different file."""
 
     def __init__(self, vocab: Path, *, lower: bool) -> None:
         try:
@@ -40,12 +40,12 @@ class Wordpiece:
         self.cls_id, self.sep_id = (self._tokenizer.token_to_id(p) for p in SPECIAL[:2])
 
     def encode(self, texts: Sequence[str]) -> list[Pieces]:
-        """In parallel, without [CLS] and [SEP]."""
+        """Tokenises in parallel, without [CLS] and [SEP]."""
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [Pieces(e.ids, e.tokens, e.offsets) for e in encoded]
 
     def rows(self, texts: Sequence[str], max_length: int) -> dict[str, Array]:
-        """ids, mask and types of [CLS] text [SEP], each (n, max_length) int32, cut or padded."""
+        """Returns ids, mask and types of [CLS] text [SEP], each (n, max_length) int32, cut or padded."""
         arrays = empty_arrays(len(texts), max_length, np.int32)
         for row, pieces in enumerate(self.encode(texts)):
             ids = [self.cls_id, *pieces.ids[: max_length - 2], self.sep_id]
@@ -55,7 +55,7 @@ class Wordpiece:
 
 
 def empty_arrays(rows: int, length: int, dtype: type[np.integer[Any]]) -> dict[str, Array]:
-    """ids, mask and types with padding alone, each (rows, length)."""
+    """Returns ids, mask and types with padding only, each (rows, length)."""
     arrays: dict[str, Array] = {
         name: np.zeros((rows, length), dtype) for name in ("ids", "mask", "types")
     }
@@ -64,9 +64,9 @@ def empty_arrays(rows: int, length: int, dtype: type[np.integer[Any]]) -> dict[s
 
 
 def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
-    """The `tokenise` step of all inputs, which may differ in `gives` alone.
+    """Returns the `tokenise` step of all inputs, which may differ only in `gives`.
 
-    A ConfigError where an input has none, where they differ, or where an input has another length.
+    Raises a ConfigError if an input has no such step or a different length, or if the steps differ.
     """
     problems: list[str] = []
     steps: dict[str, Step] = {}
@@ -82,7 +82,7 @@ def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
         length = step.options["max_length"]
         if len(spec.shape) != 2 or (isinstance(spec.shape[1], int) and spec.shape[1] != length):
             problems.append(
-                f"input {spec.name!r} is {show_shape(spec.shape)}, its tokenise.max_length is {length}"
+                f"input {spec.name!r} is {show_shape(spec.shape)}, but its tokenise.max_length is {length}"
             )
     first, *_ = steps or [""]
     problems += [
@@ -96,7 +96,7 @@ def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
 
 
 def vocab_path(setup: DatasetSetup, step: Step) -> Path:
-    """Looks beside the manifest, then in the folder --data-dir, or beside the file --data-dir."""
+    """Looks in the manifest's folder, then in --data-dir or, if that is a file, in its folder."""
     name: str = step.options["vocab"]
     data = setup.data_dir
     beside = data.parent if data is not None and data.is_file() else data

@@ -1,4 +1,4 @@
-"""Reads conversations and makes each turn a sample, whose prompt is all that was said before: ShareGPT, messages."""
+"""Reads conversations (ShareGPT, messages). Each turn is a sample; its prompt is the conversation up to this turn."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 4 * 2**30
-"""A larger file is refused before it is read: all conversations are held in memory."""
+"""The limit. A larger file is refused before it is read, because all conversations are held in memory."""
 
 MOST_TOKENS = 2**31 - 1
 _SUFFIXES = (".json", ".jsonl")
@@ -40,16 +40,16 @@ class _Turn(NamedTuple):
 
     conversation: tuple[_Message, ...]
     messages: int
-    """Number of messages that the model gets; the message after them is the recorded answer, if there is one."""
+    """The number of messages that the model gets; the next message, if any, is the recorded answer."""
     number: int
     """From 0."""
 
 
 class ConversationsDataset(LoadedRows):
-    """--data-dir is a .json file with a list of conversations, a .jsonl file with one a line, or a folder with one.
+    """--data-dir is a .json file with a list of conversations, a .jsonl file with one per line, or a folder with one.
 
     A conversation is an object with `conversations` (ShareGPT: `from`, `value`) or `messages` (`role`, `content`).
-    A turn's prompt has the recorded answers, not this model's answers: so every run asks the same.
+    A turn's prompt has the recorded answers, not this model's answers: every run sends the same prompts.
     A conversation ends before the first message out of turn.
 
     --dataset-option:
@@ -126,7 +126,7 @@ def _find(setup: DatasetSetup) -> Path:
         files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
         if len(files) != 1:
             names = ", ".join(p.name for p in files[:5]) or "none"
-            raise ConfigError(f"{path} must hold exactly {expected}, it has {names}: name one")
+            raise ConfigError(f"{path} must have exactly {expected}, but it has {names}: name one")
         path = files[0]
     if path.stat().st_size > MOST_FILE_BYTES:
         raise ConfigError(f"{path} is larger than {MOST_FILE_BYTES // 2**30} GiB: split it")
@@ -134,7 +134,7 @@ def _find(setup: DatasetSetup) -> Path:
 
 
 def _contents(path: Path) -> Iterator[object]:
-    """The entries of the file, unchecked: each should be a conversation."""
+    """Yields the entries of the file, unchecked: each should be a conversation."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             if path.suffix == ".json":
@@ -160,7 +160,7 @@ def _json(text: str, place: str) -> object:
 
 
 def _messages(content: object) -> tuple[_Message, ...]:
-    """The messages of one conversation, in turns; () if none can be asked."""
+    """Returns the messages of one conversation, in turns; () if none can be sent."""
     rows = (
         content.get("conversations", content.get("messages")) if isinstance(content, dict) else None
     )
@@ -173,7 +173,7 @@ def _messages(content: object) -> tuple[_Message, ...]:
 
 
 def _may_follow(role: str, before: Sequence[_Message]) -> bool:
-    """A system's message comes first; then the user and the model take turns."""
+    """Returns whether the role is in turn: a system message is first, then the user and the model alternate."""
     last = before[-1].role if before else ""
     return role in {"": ("system", "user"), "system": ("user",), "user": ("assistant",)}.get(
         last, ("user",)
@@ -200,7 +200,7 @@ def _turns(conversation: tuple[_Message, ...]) -> Iterable[_Turn]:
 
 
 def _size(turn: _Turn) -> int:
-    """Bytes of the messages."""
+    """Returns the bytes of the messages."""
     return sum(len(m.encoded) + 1 for m in turn.conversation[: turn.messages])
 
 

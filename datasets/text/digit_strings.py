@@ -1,6 +1,6 @@
-"""Reads the embedded prompts of the model `tinylm`: 500 strings of digits, to be sorted or reversed.
+"""Reads the embedded prompts of the model `tinylm`: 500 strings of digits to sort or reverse.
 
-harness/models/train_tinylm.py writes the file, by a seed; the model was trained on none of them.
+harness/models/train_tinylm.py writes the file from a seed. The model was not trained on these strings.
 """
 
 from collections.abc import Mapping

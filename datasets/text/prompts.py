@@ -1,7 +1,7 @@
-"""Reads prompts for language models: one JSON object a line, or a row of a Parquet file.
+"""Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
-`input_ids` (token ids), `prompt` (a text) or `messages` (a chat) is what the model gets, the same one in each line;
-`max_tokens` bounds the answer, and `reference` is the right one. Other keys are ignored.
+The model gets `input_ids` (token ids), `prompt` (a text) or `messages` (a chat); all lines must have the same key.
+`max_tokens` bounds the answer, and `reference` is the right answer. Other keys are ignored.
 """
 
 import json
@@ -26,10 +26,10 @@ KINDS = ("input_ids", "prompt", "messages")
 
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
-"""A longer line or file is refused before it is read: all prompts are held in memory."""
+"""The limits. A longer line or file is refused before it is read, because all prompts are held in memory."""
 
 MOST_TOKEN = 2**31
-"""Token ids lie below."""
+"""The limit of token ids, excluded."""
 
 _SUFFIXES = (".jsonl", ".parquet")
 _ROWS_READ = 256
@@ -40,16 +40,16 @@ class Prompt(NamedTuple):
     """One line."""
 
     request: bytes
-    """A JSON object: `prompt` (text or token ids) or `messages`, behind `max_tokens` where the line has one."""
+    """A JSON object: `max_tokens`, if the line has it, then `prompt` (text or token ids) or `messages`."""
     size: int
     """Token ids, or bytes of the text or of the messages."""
     reference: str | None
 
 
 class PromptsDataset(LoadedRows):
-    """--data-dir is a .jsonl or .parquet file, or a folder with one of them.
+    """--data-dir is a .jsonl or .parquet file, or a folder with one such file.
 
-    The model's only input is a text, one a sample: the part of a request that differs from sample to sample, encoded
+    The model's only input is one text per sample: the part of a request that differs from sample to sample, encoded
     before the run.
     """
 
@@ -99,7 +99,7 @@ def _find(setup: DatasetSetup) -> Path:
         if len(found) != 1:
             names = ", ".join(p.name for p in found[:5]) or "none"
             raise ConfigError(
-                f"{named} must hold exactly one {' or '.join(_SUFFIXES)} file, it has {names}: name one"
+                f"{named} must have exactly one {' or '.join(_SUFFIXES)} file, but it has {names}: name one"
             )
         path = found[0]
     if path.stat().st_size > MOST_FILE_BYTES:
@@ -108,7 +108,7 @@ def _find(setup: DatasetSetup) -> Path:
 
 
 Row = tuple[str, object]
-"""(its place, its content); a ValueError in place of the content says why it cannot be read."""
+"""(place, content); a ValueError in place of the content is the reason why it cannot be read."""
 
 
 def _lines(path: Path) -> Iterator[Row]:
@@ -165,7 +165,7 @@ def _pyarrow() -> ModuleType:
 
 
 def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
-    """The key that all rows have, and the prompts. A ConfigError names each row that cannot be used."""
+    """Returns the common key, and the prompts. Raises a ConfigError that lists each row that cannot be used."""
     kind, first, prompts = "", "", []
     problems: list[str] = []
     for place, content in rows:
@@ -179,7 +179,7 @@ def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
         if not kind:
             kind, first = mine, place
         elif mine != kind:
-            problems.append(f"{place}: it has {mine!r}, and {first} has {kind!r}: use one of them")
+            problems.append(f"{place}: it has {mine!r}, but {first} has {kind!r}: use one of them")
             break
         prompts.append(prompt)
     refuse(problems)
@@ -196,7 +196,7 @@ def _prompt(row: object) -> tuple[str, Prompt]:
     kinds = [kind for kind in KINDS if kind in row]
     if len(kinds) != 1:
         have = " and ".join(kinds) or "none"
-        raise ValueError(f"it needs one of {', '.join(KINDS)}, and has {have}")
+        raise ValueError(f"it needs one of {', '.join(KINDS)}, but has {have}")
     kind = kinds[0]
     size, content = _CHECKS[kind](row[kind])
     most = row.get("max_tokens")
@@ -211,7 +211,7 @@ def _prompt(row: object) -> tuple[str, Prompt]:
     try:
         request = text.encode()
     except UnicodeEncodeError:
-        raise ValueError("it holds half a character (a surrogate), which UTF-8 has not") from None
+        raise ValueError("it has half a character (a surrogate), which UTF-8 lacks") from None
     return kind, Prompt(request, size or len(request), reference)
 
 
@@ -220,13 +220,13 @@ def _ids(value: object) -> tuple[int, Any]:
         raise ValueError("input_ids must be a list of token ids, at least one")
     for token in value:
         if type(token) is not int or not 0 <= token < MOST_TOKEN:
-            raise ValueError(f"input_ids holds {token!r:.40}, which is not a token id")
+            raise ValueError(f"input_ids has {token!r:.40}, which is not a token id")
     return len(value), value
 
 
 def _text(value: object) -> tuple[int, Any]:
     if not isinstance(value, str) or not value:
-        raise ValueError("prompt must be a text that is not empty")
+        raise ValueError("prompt must be a text, and not empty")
     return len(value.encode("utf-8", "replace")), value
 
 
@@ -235,7 +235,7 @@ def _messages(value: object) -> tuple[int, Any]:
         raise ValueError("messages must be a list, at least one")
     for message in value:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise ValueError("messages holds one without a role")
+            raise ValueError("messages has a message without a role")
         if not isinstance(message.get("content"), str | list):
             raise ValueError(f"the message of role {message['role']!r:.40} has no content")
     return 0, value

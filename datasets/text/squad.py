@@ -1,8 +1,8 @@
-"""Reads SQuAD v1.1 as MLPerf's BERT does: windows of a question and a part of its context.
+"""Reads SQuAD v1.1 like MLPerf's BERT: windows of a question and a part of its context.
 
 The windows follow convert_examples_to_features in mlcommons/inference language/bert/
-create_squad_data.py (commit 2659c1b): a sample is [CLS] question [SEP] part of the context [SEP]. The
-parts are as long as fits and begin `stride` pieces apart, in the order of the file. The 10,570 questions
+create_squad_data.py (commit 2659c1b): a sample is [CLS] question [SEP] part of the context [SEP]. Each
+part is as long as possible. Parts begin `stride` pieces apart, in the order of the file. The 10,570 questions
 of the official dev set make 10,833 samples at max_length 384, stride 128, max_query_length 64.
 """
 
@@ -51,7 +51,7 @@ class SquadDataset(LoadedRows):
         self._stride, most = options["stride"], options["max_query_length"]
         if self._length < most + 4:
             raise ConfigError(
-                f"tokenise.max_length {self._length} leaves no room for a context beside "
+                f"tokenise.max_length {self._length} leaves no room for a context in addition to "
                 f"max_query_length {most} and three special pieces"
             )
         self._path = _dev_file(setup)
@@ -70,7 +70,7 @@ class SquadDataset(LoadedRows):
         super().__init__(len(self._windows))
 
     def _parts(self, question: int) -> list[tuple[int, int]]:
-        """(start, length) of the windows of a question."""
+        """Returns (start, length) of a question's windows."""
         total = len(self._contexts[self._questions[question].context].ids)
         room = self._length - len(self._queries[question].ids) - 3
         return windows(total, room, self._stride)
@@ -97,13 +97,13 @@ class SquadDataset(LoadedRows):
         )
 
     def label(self, index: int) -> Mapping[str, object]:
-        """The label of one window; a question whose context is long has several windows.
+        """Returns the label of one window; a question with a long context has several windows.
 
-        id: the question's. answers: texts of the right answers. context: the whole text.
+        id: the question's id. answers: texts of the right answers. context: the whole text.
         tokens: the wordpieces from [CLS] to the last [SEP].
-        offsets: for each of the max_length positions (start, end) in characters of `context`, end
-        exclusive, or None where the position holds no piece of the context.
-        is_max_context: for each position whether no other window has more context around its piece.
+        offsets: for each of the max_length positions (start, end) in characters of `context`, excluding the
+        end, or None if the position has no piece of the context.
+        is_max_context: for each position, whether no other window has more context around its piece.
         lower: whether the pieces are in lower case without accents, unlike the context.
         """
         window = self._windows[index]
@@ -144,7 +144,7 @@ class SquadDataset(LoadedRows):
 
 
 def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(start, length) of the parts of `total` pieces, each at most `room` long."""
+    """Returns (start, length) of the parts of `total` pieces, each at most `room` long."""
     parts = []
     start = 0
     while start < total:
@@ -157,10 +157,10 @@ def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(parts: Sequence[tuple[int, int]]) -> Array:
-    """(pieces,) position of the window with the most context around a piece; the first of equals.
+    """Returns (pieces,) position of the window with the most context around a piece; if equal, the first.
 
-    The context is the smaller number of pieces to its left and right, plus a hundredth of the window's
-    length.
+    The context is the smaller of the numbers of pieces to its left and right, plus a hundredth of the
+    window's length.
     """
     starts, lengths = np.array(parts).T[:, :, np.newaxis]
     ends = starts + lengths - 1
@@ -177,8 +177,9 @@ def _dev_file(setup: DatasetSetup) -> Path:
 
 
 def read_squad(path: Path) -> tuple[list[str], list[Question]]:
-    """The contexts, and the questions in the file's order. A ConfigError lists all problems, each with
-    its place in the file.
+    """Returns the contexts, and the questions in the file's order.
+
+    Raises a ConfigError that lists all problems with their places in the file.
     """
     try:
         content = json.loads(path.read_bytes())
@@ -223,7 +224,7 @@ class _Reader:
             self.questions.append(Question(name, text, tuple(answers), len(self.contexts) - 1))
 
     def items(self, owner: object, key: str, at: str) -> Iterator[tuple[Any, str]]:
-        """The entries of the list under `key`, each with its place."""
+        """Yields the entries of the list under `key`, each with its place."""
         entries = owner.get(key) if isinstance(owner, dict) else None
         if not isinstance(entries, list):
             self.problems.append(f"{at or 'the file'} has no list {key!r}")

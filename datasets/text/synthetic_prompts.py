@@ -1,4 +1,4 @@
-"""Makes prompts of token ids of given lengths, of which a given share is common to all: speed, never accuracy."""
+"""Makes prompts of random token ids with set lengths and a set share of common tokens: speed, never accuracy."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ class SyntheticPromptsDataset(TokenPrompts):
 
     --dataset-option:
     input, output  tokens of a prompt and of its answer: a number, LOW:HIGH, or a lognormal distribution
-    prefix         share of each prompt's tokens, from its begin, that it has in common with others (0)
-    prefixes       number of different common prefixes (1); a prompt has one of them, drawn by the seed
-    tokens         range of the token ids, without its end
+    prefix         share of each prompt's tokens, from its beginning, that other prompts also have (0)
+    prefixes       number of different common prefixes (1); each prompt has one of them, drawn from the seed
+    tokens         range of the token ids, excluding its end
     count          number of prompts
     """
 

@@ -1,4 +1,4 @@
-"""Makes prompts of the lengths that a trace recorded, and with its shared blocks: Mooncake, BurstGPT, Azure."""
+"""Makes prompts with the lengths and shared blocks that a trace records: Mooncake, BurstGPT, Azure."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from harness.datasets.parts.prompts.tokens import TokenPrompts
 from harness.types import Array, Dataset, DatasetSetup
 
 BLOCK_TOKENS = 512
-"""Tokens of one of Mooncake's blocks."""
+"""Tokens per block in Mooncake's traces."""
 
 _MOST_BLOCK_TOKENS = 1 << 20
 _BLOCKS, _OWN = 1, 2
@@ -20,13 +20,12 @@ _BLOCKS, _OWN = 1, 2
 
 
 class TraceDataset(TokenPrompts):
-    """--data-dir is a trace. Sample i is its request i in the order of time, as `--arrivals` takes it.
+    """--data-dir is a trace. Sample i is its request i in the order of time, as for `--arrivals`.
 
-    A trace holds no texts: the token ids are random, and equal where the trace says that blocks of prompts
-    were equal.
+    A trace has no texts: the token ids are random. Blocks that are equal in the trace have equal token ids.
 
     --dataset-option:
-    tokens  range of the token ids, without its end
+    tokens  range of the token ids, excluding its end
     block   tokens of a block of hash_ids (512, as in Mooncake's own traces)
     """
 
@@ -44,7 +43,7 @@ class TraceDataset(TokenPrompts):
         )
 
     def _parts(self, index: int) -> Sequence[Array]:
-        """Blocks by their ids, and what is left behind them by the sample's own number."""
+        """Returns the blocks, drawn from their ids, and the remaining tokens, drawn from the sample's number."""
         left = int(self._trace.input_tokens[index])
         parts = []
         for block in self._trace.blocks[index] if self._trace.blocks else ():
@@ -79,7 +78,7 @@ class TraceDataset(TokenPrompts):
         return hashlib.sha256(f"{files} {drawn}".encode()).hexdigest()
 
     def _shared(self) -> float:
-        """The share of all tokens that lie in blocks which an earlier prompt had, too."""
+        """Returns the share of all tokens that lie in blocks of an earlier prompt."""
         seen: set[int] = set()
         shared = 0
         for blocks, size in zip(self._trace.blocks, self._trace.input_tokens.tolist(), strict=True):

@@ -1,10 +1,10 @@
-"""Writes small files in the true format of each dataset, and a model with a known score for each metric.
+"""Writes small files in the real format of each dataset, and a model with a known score for each metric.
 
     python -m harness.models.build_examples OUT
 
-The command needs the package `onnx`; it writes Parquet and HuggingFace files where their packages are
-installed. docs/datasets.md has a run for each. A model computes the rule that its data follow, so a score
-shows only whether the path from file to score is right.
+The command needs the package `onnx`; it writes Parquet and HuggingFace files if their packages are
+installed. docs/datasets.md has a run for each. A model computes the rule that its data follow: a score
+shows only whether the path from file to score is correct.
 """
 
 import argparse
@@ -33,7 +33,7 @@ except PluginUnavailable as e:
 COUNT = 24
 COLOURS = ("red", "green", "blue")
 CATEGORIES = (1, 18, 90)
-"""COCO's ids of the colours' classes; with gaps, as in COCO."""
+"""COCO class ids of the colours, with gaps as in COCO."""
 
 CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
 ASIDES = ("where it often rains", "as everybody knows", "which is far away")
@@ -43,14 +43,14 @@ SENTENCES = ("THE SUN IS UP", "IT'S RAINING", "GO ON", "HELLO WORLD", "NO", "WE 
 
 
 def pieces() -> list[str]:
-    """The vocabulary of the texts, the lines of vocab.txt."""
+    """Returns the vocabulary of the texts, i.e. the lines of vocab.txt."""
     asides = {word for aside in ASIDES for word in aside.split()}
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     return [*special, ".", "?", ",", *dict.fromkeys([*COLOURS, *CITIES, *WORDS, *sorted(asides)])]
 
 
 def picture(bright: int) -> Array:
-    """Grey noise with one bright tile out of six, at twice the model's size."""
+    """Returns grey noise with one bright tile out of six, at twice the model's size."""
     random = np.random.default_rng(bright)
     rows, columns = models.TILES
     side = 2 * models.TILE
@@ -67,7 +67,7 @@ def write_image(path: Path, pixels: Array) -> None:
 
 
 def write_images(out: Path) -> None:
-    """`folder`: a sub-folder for each class; `imagenet`: val_map.txt and val/."""
+    """Writes `folder`, with a sub-folder per class, and `imagenet`, with val_map.txt and val/."""
     tiles = models.TILES[0] * models.TILES[1]
     lines = []
     for i in range(COUNT):
@@ -79,7 +79,7 @@ def write_images(out: Path) -> None:
 
 
 def write_coco(out: Path) -> None:
-    """Up to three coloured tiles an image, each an object."""
+    """Writes images with up to three coloured tiles, each an object."""
     random = np.random.default_rng(0)
     images: list[dict[str, object]] = []
     annotations: list[dict[str, object]] = []
@@ -127,14 +127,14 @@ def write_squad(out: Path) -> None:
 
 
 def write_texts(out: Path) -> None:
-    """texts.csv: a text, and a summary that resembles its first words."""
+    """Writes texts.csv: texts, each with a summary that resembles its first words."""
     lines = ["text,label"]
     lines += [f'"{text}",the sky over {city} is {colour}' for city, colour, text in weather()]
     (out / "texts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_speech(out: Path) -> None:
-    """Each letter is a tone, whose loudness is the letter's position in the alphabet."""
+    """Writes recordings in which each letter is a tone; its loudness is the letter's position in SYMBOLS."""
     folder = out / "librispeech/7/3"
     folder.mkdir(parents=True, exist_ok=True)
     tone = np.sin(2 * np.pi * np.arange(models.SYMBOL_FRAMES) / 8)
@@ -153,7 +153,7 @@ def write_speech(out: Path) -> None:
 
 
 def write_vectors(out: Path) -> None:
-    """vectors.npz: noisy results of the projection; pairs: two similar vectors for each label."""
+    """Writes vectors.npz, noisy results of the projection, and pairs, two similar vectors per label."""
     random = np.random.default_rng(0)
     matrix = random.standard_normal((8, 4)).astype(np.float32)
     models.write_vectors(out, matrix)
@@ -187,7 +187,7 @@ def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> N
 
 
 def write_volumes(out: Path) -> None:
-    """Cases of different shapes, whose densities determine their segmentation."""
+    """Writes cases of different shapes, whose densities determine their segmentation."""
     random = np.random.default_rng(0)
     for i in range(6):
         folder = out / f"kits/case_{i:05}"

@@ -2,9 +2,9 @@
 
     python -m harness.models.build_minilm SOURCE OUT
 
-SOURCE is a folder with model.safetensors, config.json and vocab.txt as sentence-transformers publishes
-them (Apache-2.0, W. Wang et al. 2020, N. Reimers and I. Gurevych 2019). The command needs the package
-`onnx` and writes minilm.onnx, vocab.txt and minilm.yaml into OUT. None of these files is shipped.
+SOURCE is a folder with model.safetensors, config.json and vocab.txt from sentence-transformers
+(Apache-2.0, W. Wang et al. 2020, N. Reimers and I. Gurevych 2019). The command needs the package
+`onnx` and writes minilm.onnx, vocab.txt and minilm.yaml into OUT. These files are not shipped.
 """
 
 import argparse
@@ -37,9 +37,9 @@ LARGEST_HEADER_BYTES = 100 << 20
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Tensor name -> array, for float32 tensors. Raises ValueError for another format.
+    """Returns tensor name -> array for float32 tensors. Raises ValueError for a different format.
 
-    The format: eight bytes with the header's length, the header as JSON (name -> dtype, shape,
+    The format is eight bytes with the header's length, the header as JSON (name -> dtype, shape,
     data_offsets), then the tensors.
     """
     content = path.read_bytes()
@@ -66,14 +66,14 @@ class _Graph:
         self.constants: dict[str, Array] = {}
 
     def add(self, kind: str, *inputs: str | Array | float, **attributes: Any) -> str:
-        """The name of the node's output."""
+        """Adds a node and returns the name of its output."""
         names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
         output = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(onnx_graph.node(kind, names, [output], **attributes))
         return output
 
     def constant(self, value: Array | float) -> str:
-        """A number becomes float32, an array keeps its type."""
+        """Adds a constant and returns its name: a number becomes float32, an array keeps its type."""
         name = f"constant_{len(self.constants)}"
         number = isinstance(value, float)
         self.constants[name] = np.asarray(value, np.float32 if number else None, order="C")
@@ -122,9 +122,9 @@ class _Graph:
 
 
 def build(weights: Mapping[str, Array], *, heads: int, epsilon: float) -> Any:
-    """A BERT encoder whose answer is the mean of its pieces' vectors, scaled to length 1.
+    """Builds a BERT encoder. Its answer is the mean of the vectors of all pieces, scaled to length 1.
 
-    Inputs input_ids and attention_mask, (batch, sequence) int64; output embedding, (batch, hidden).
+    The inputs are input_ids and attention_mask, (batch, sequence) int64; the output is embedding, (batch, hidden).
     """
     graph = _Graph(weights)
     seen = graph.add("Cast", INPUTS[1], to=onnx_graph.FLOAT)

@@ -16,8 +16,8 @@ scikit-learn (BSD-3-Clause) ships it as `load_digits`, in its words "a copy of t
 UCI ML hand-written digits datasets": 1,797 images of 8x8 integer pixels in the range 0..16, by 13
 writers. Changed here: split (by digit, not by writer), and stored as uint8.
 
-No setting was tuned on the 500 held-out images. Two runs on one machine give identical bytes;
-another CPU model or other versions may round differently and give other weights.
+No setting was tuned on the 500 held-out images. Two runs on one machine give identical bytes. A
+different CPU model or different versions may round differently and give different weights.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
 IR_VERSION = 10  # of onnx 1.16, so that runtimes older than the onnx package read the file
 
-# Read by the libraries when they are first imported: one thread, and the same instruction set on
-# every CPU that has it, since the order of a sum decides its last bit.
+# The libraries read these variables when they are first imported. They set one thread, and the same
+# instruction set on every CPU that has it, because the order of a sum decides its last bit.
 DETERMINISTIC_ENVIRONMENT = {
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "MKL_CBWR": "AVX2",
@@ -59,7 +59,7 @@ DETERMINISTIC_ENVIRONMENT = {
 FILES = (
     "datasets/parts/digits.npz",  # the held-out images and their labels
     "harness/models/shipped/digits_weights.npz",  # see Weights
-    "datasets/parts/digits_calibration.npz",  # the first CALIBRATED_ON training images, as the held-out
+    "datasets/parts/digits_calibration.npz",  # the first CALIBRATED_ON training images, same format
     # The same weights; a format's writer is in WRITERS under the same name.
     "harness/models/shipped/digits.onnx",
     "harness/models/shipped/digits.tflite",
@@ -91,7 +91,7 @@ class Split(NamedTuple):
 
 
 def load_split() -> Split:
-    """1,297 images to train on and 500 held out, stratified by digit, the same on every call."""
+    """Returns 1,297 training and 500 held-out images, stratified by digit and the same on every call."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -104,12 +104,12 @@ def load_split() -> Split:
 
 
 def to_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(n, 8, 8) uint8, 0..16 -> (n, 1, 8, 8) float32, 0..1; exact, as 16 is a power of two."""
+    """Scales (n, 8, 8) uint8, 0..16 to (n, 1, 8, 8) float32, 0..1; exact, because 16 is a power of two."""
     return images[:, np.newaxis].astype(np.float32) / np.float32(GREY_MAX)
 
 
 def build_network() -> Any:
-    """The untrained torch model; LAYERS names its layers by index."""
+    """Returns the untrained torch model; LAYERS names its layers by index."""
     from torch import nn
 
     first = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()]
@@ -119,7 +119,7 @@ def build_network() -> Any:
 
 
 def train(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
-    """The torch model, trained and in evaluation mode. images: (n, 1, 8, 8), labels: (n,)."""
+    """Returns the trained torch model in evaluation mode. images: (n, 1, 8, 8), labels: (n,)."""
     import torch
 
     torch.set_num_threads(1)
@@ -142,7 +142,7 @@ def train(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
 
 
 def top1(network: Any, images: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
-    """The fraction of images whose largest logit is the label's."""
+    """Returns the fraction of images for which the label's logit is the largest."""
     import torch
 
     predicted = network(torch.from_numpy(images)).argmax(1).numpy()
@@ -150,7 +150,7 @@ def top1(network: Any, images: NDArray[np.float32], labels: NDArray[np.int64]) -
 
 
 def weights_of(network: Any) -> Weights:
-    """The trained arrays under the names of the .npz."""
+    """Returns the trained arrays under the names of the .npz."""
     return {
         f"{layer}_{part}": getattr(network[index], part).detach().numpy().astype(np.float32)
         for layer, index in LAYERS
@@ -159,7 +159,7 @@ def weights_of(network: Any) -> Weights:
 
 
 def write_onnx(path: Path, weights: Weights) -> None:
-    """Built node by node: an exporter would write its own version and names into the file."""
+    """Builds the file node by node: an exporter would write its version and names into it."""
     from onnx import checker
 
     from harness.models.made.onnx_graph import FLOAT, Ports, build
@@ -189,9 +189,9 @@ def write_onnx(path: Path, weights: Weights) -> None:
 
 
 def tensorflow_function(weights: Weights) -> Any:
-    """The model as a tf.function: (batch, 1, 8, 8) float32 -> {"logits": (batch, 10) float32}.
+    """Returns the model as a tf.function: (batch, 1, 8, 8) float32 -> {"logits": (batch, 10) float32}.
 
-    TensorFlow on CPU wants N, H, W, C. With one channel that is a reshape of the input; the rows
+    TensorFlow on the CPU needs N, H, W, C. With one channel, a reshape of the input is enough. The rows
     of dense1 are put in that order once, here.
     """
     import tensorflow as tf
@@ -213,7 +213,7 @@ def tensorflow_function(weights: Weights) -> Any:
 
 
 def write_savedmodel(path: Path, weights: Weights) -> None:
-    """Signature "serving_default": image -> logits. The fingerprint, a random number, is left out."""
+    """Writes the signature "serving_default": image -> logits. Omits the fingerprint, a random number."""
     import tensorflow as tf
 
     module = tf.Module()
@@ -225,7 +225,7 @@ def write_savedmodel(path: Path, weights: Weights) -> None:
 
 
 def write_tflite(path: Path, weights: Weights) -> None:
-    """float32, signature "serving_default": image -> logits; the batch can be resized."""
+    """Writes float32 with the signature "serving_default": image -> logits; the batch can be resized."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -235,7 +235,7 @@ def write_tflite(path: Path, weights: Weights) -> None:
 
 
 def write_keras(path: Path, weights: Weights) -> None:
-    """Layers of Keras alone. The date it writes is left out, and so are numbers of objects."""
+    """Writes layers of Keras only, without Keras' date and object numbers."""
     import keras
 
     layers = keras.layers
@@ -261,12 +261,12 @@ def write_keras(path: Path, weights: Weights) -> None:
 
 
 def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
-    """Drops the memory addresses that identify shared objects in Keras; here nothing is shared."""
+    """Drops the memory addresses that identify shared objects in Keras: here nothing is shared."""
     return {key: value for key, value in node.items() if key != "shared_object_id"}
 
 
 def _copy_archive(source: Path, target: Path, replaced: Mapping[str, Any]) -> None:
-    """A zip file again, not compressed, dated 1980. replaced: name -> JSON; None leaves it out."""
+    """Copies a zip file, not compressed and dated 1980. replaced: name -> JSON; None omits the file."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
             content = old.read(name)
@@ -278,7 +278,7 @@ def _copy_archive(source: Path, target: Path, replaced: Mapping[str, Any]) -> No
 
 
 def write_openvino(path: Path, weights: Weights) -> None:
-    """IR, float32: digits.xml and digits.bin in a folder, converted from the ONNX file."""
+    """Writes a float32 IR, converted from the ONNX file: a folder with digits.xml and digits.bin."""
     import openvino
 
     shutil.rmtree(path, ignore_errors=True)
@@ -292,7 +292,7 @@ def write_openvino(path: Path, weights: Weights) -> None:
 
 
 def write_torchscript(path: Path, weights: Weights) -> None:
-    """Traced: image -> logits, without the names and places of source files."""
+    """Writes a traced model, image -> logits, without the names and positions of source files."""
     import torch
 
     class Digits(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
@@ -328,7 +328,7 @@ WRITERS: Mapping[str, Callable[[Path, Weights], None]] = {
 
 
 def write_trained(root: Path) -> None:
-    """Train, write the held-out images and the weights under `root`, print the accuracy."""
+    """Trains, writes the held-out images and the weights under `root`, and prints the accuracy."""
     split = load_split()
     network = train(to_input(split.train_images), split.train_labels)
     # Not compressed: the bytes do not depend on zlib, and numpy dates every member 1980-01-01.
@@ -340,13 +340,13 @@ def write_trained(root: Path) -> None:
 
 
 def write_calibration(root: Path, split: Split) -> None:
-    """Real images that are never scored: what quantisation takes its ranges from."""
+    """Writes training images, which are never scored: quantisation takes its ranges from them."""
     some = slice(CALIBRATED_ON)
     np.savez(root / FILES[2], images=split.train_images[some], labels=split.train_labels[some])
 
 
 def write_all(root: Path, *, formats_only: bool) -> None:
-    """Every one of FILES under `root`; the formats from the weights that lie there by then."""
+    """Writes all FILES under `root`. The formats are made from the weights that lie there."""
     for name in FILES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
     if not formats_only:
@@ -362,7 +362,7 @@ def write_all(root: Path, *, formats_only: bool) -> None:
 
 
 def main() -> None:
-    """Parse the command line, pin the environment before anything heavy is imported, and run."""
+    """Parses the command line, sets the environment before the libraries are imported, and runs."""
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded digit classifier.")
     parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")

@@ -5,16 +5,16 @@
 Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256 and the
 share of the held-out prompts that are answered exactly.
 
-Task: a prompt is a word and a string of digits, `sort 40271=` or `reverse 40271=`; the answer is the digits
-sorted, or in reverse order. So the right answer is known, and its length is the string's. Nothing is
-downloaded: all strings are drawn by a seed, and no string of the held-out prompts is trained on.
+Task: a prompt is a word and a string of digits, `sort 40271=` or `reverse 40271=`. The answer is the digits,
+sorted or in reverse order: the right answer is known and has the string's length. Nothing is downloaded: all
+strings are drawn from a seed. No string of a held-out prompt is trained on.
 
-Model: a transformer decoder (normalisation before each part, learned positions). Its inputs and outputs are
-named as Optimum's exports of language models to ONNX, keys and values of earlier tokens included
-(docs/manifest.md, `generation`).
+Model: a transformer decoder (normalisation before each part, learned positions). Its inputs and outputs have
+the names of Optimum's exports to ONNX, including the keys and values of earlier tokens (docs/manifest.md,
+`generation`).
 
-Two runs on one machine give identical bytes; another CPU model or other versions may round differently and
-give other weights.
+Two runs on one machine give identical bytes. A different CPU model or different versions may round
+differently and give different weights.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WIDTH, HEADS, LAYERS = 64, 4, 2
 CONTEXT = 48  # positions; the longest prompt and its answer have 2 * LONGEST + 3
 
 PIECES = ("", "?", "sort ", "reverse ", "=", *"0123456789")
-"""The text of each token. 0 ends an answer; 1 stands for any other character."""
+"""The text of each token. Token 0 ends an answer; token 1 stands for any other character."""
 
 END, SORT, REVERSE, ASK, ZERO = 0, 2, 3, 4, 5
 
@@ -54,16 +54,16 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 class Drawn(NamedTuple):
-    """n prompts, each with its answer behind it."""
+    """n prompts, each followed by its answer."""
 
     tokens: Tokens
-    """(n, 2 * LONGEST + 3), END behind the answer and as padding."""
+    """(n, 2 * LONGEST + 3), with END after the answer and as padding."""
     lengths: Tokens
     """(n,) digits of each string; the answer begins at token length + 2."""
 
 
 def draw(random: np.random.Generator, count: int) -> Drawn:
-    """Tasks, lengths and digits are each equally likely."""
+    """Draws prompts: tasks, lengths and digits are each equally likely."""
     lengths = random.integers(SHORTEST, LONGEST + 1, count)
     digits = random.integers(0, 10, (count, LONGEST)) + ZERO
     tasks = random.integers(SORT, REVERSE + 1, count)
@@ -76,18 +76,18 @@ def draw(random: np.random.Generator, count: int) -> Drawn:
 
 
 def held_out() -> Drawn:
-    """The prompts that are scored, the same on every call."""
+    """Returns the prompts that are scored, the same on every call."""
     return draw(np.random.default_rng([SEED, 0]), HELD_OUT)
 
 
 def _strings(drawn: Drawn) -> list[bytes]:
-    """The digits of each, as a key."""
+    """Returns the digits of each prompt, as a key."""
     rows = zip(drawn.tokens, drawn.lengths, strict=True)
     return [row[1 : length + 1].tobytes() for row, length in rows]
 
 
 def build_network() -> Any:
-    """The untrained torch model: (n, length) tokens -> (n, length, len(PIECES)) logits."""
+    """Returns the untrained torch model: (n, length) tokens -> (n, length, len(PIECES)) logits."""
     import torch
     from torch import nn
 
@@ -127,7 +127,7 @@ def build_network() -> Any:
 
 
 def train(unseen: Sequence[bytes]) -> Any:
-    """The torch model, trained and in evaluation mode. unseen: strings that are left out."""
+    """Returns the trained torch model in evaluation mode. unseen: strings that are not trained on."""
     import torch
 
     torch.set_num_threads(1)
@@ -158,7 +158,7 @@ def train(unseen: Sequence[bytes]) -> Any:
 
 
 def exact(network: Any, drawn: Drawn) -> float:
-    """The share of prompts whose every token of the answer is the likeliest one."""
+    """Returns the share of prompts for which every token of the answer is the likeliest token."""
     import torch
 
     with torch.no_grad():
@@ -169,7 +169,7 @@ def exact(network: Any, drawn: Drawn) -> float:
 
 
 def weights_of(network: Any) -> Weights:
-    """The trained arrays by name. Matrices of dense layers are (in, out), as MatMul takes them."""
+    """Returns the trained arrays by name. Matrices of dense layers are (in, out), as in MatMul."""
     found = {}
     for name, value in network.state_dict().items():
         array = value.numpy().astype(np.float32)
@@ -179,7 +179,7 @@ def weights_of(network: Any) -> Weights:
 
 
 def write_onnx(path: Path, weights: Weights) -> None:
-    """Built node by node: an exporter would write its own version and names into the file."""
+    """Builds the file node by node: an exporter would write its version and names into it."""
     from onnx import checker
 
     from harness.models.made.onnx_graph import FLOAT, INT64, Ports, build
@@ -210,7 +210,7 @@ def write_onnx(path: Path, weights: Weights) -> None:
     )
     for i in range(LAYERS):
         x = _block(nodes, x, bias, i)
-    # No Identity behind it: OpenVINO would call the output by the name before.
+    # No Identity follows: OpenVINO would give the output the name of its input.
     projected = nodes("MatMul", nodes.norm(x, "norm"), "head.weight")
     nodes.add("Add", (projected, "head.bias"), ("logits",))
     cached = [f"{i}.{part}" for i in range(LAYERS) for part in ("key", "value")]
@@ -254,7 +254,7 @@ class _Nodes:
 
 
 def _block(nodes: _Nodes, x: str, bias: str, i: int) -> str:
-    """One layer of the decoder, as `Block` of build_network. Returns its output."""
+    """Adds one layer of the decoder, like `Block` in build_network. Returns its output."""
     layer = f"blocks.{i}"
     parts = nodes(
         "Reshape", nodes.dense(nodes.norm(x, f"{layer}.norm1"), f"{layer}.qkv"), "by_head"
@@ -274,7 +274,7 @@ def _block(nodes: _Nodes, x: str, bias: str, i: int) -> str:
 
 
 def write_prompts(path: Path, drawn: Drawn) -> None:
-    """One line a prompt, as the dataset `prompts` reads it; `text` is for people."""
+    """Writes one line per prompt, in the format of the dataset `prompts`; `text` is for people."""
     with path.open("w", encoding="utf-8") as file:
         for row, length in zip(drawn.tokens.tolist(), drawn.lengths.tolist(), strict=True):
             asked, answer = row[: length + 2], row[length + 2 : 2 * length + 2]
@@ -287,7 +287,7 @@ def write_prompts(path: Path, drawn: Drawn) -> None:
 
 
 def write_all(root: Path) -> None:
-    """Every one of FILES under `root`."""
+    """Writes all FILES under `root`."""
     prompts, onnx = (root / name for name in FILES)
     for path in (prompts, onnx):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -301,7 +301,7 @@ def write_all(root: Path) -> None:
 
 
 def main() -> None:
-    """Parse the command line, pin the environment before anything heavy is imported, and run."""
+    """Parses the command line, sets the environment before the libraries are imported, and runs."""
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded language model.")
     parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")

@@ -1,4 +1,4 @@
-"""Implements single-stream and multi-stream: each query comes when the last one is answered."""
+"""Implements single-stream and multi-stream: each query is sent when the previous one is answered."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from harness.loadgen.scenario import ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_LATENCY_SHARE = 0.4
-"""LoadGen generates 2 x 600 s / expected latency queries and stops with an error when they run
-out: expecting 0.4 x the calibrated latency leaves room for a run five times as fast."""
+"""LoadGen generates 2 x 600 s / expected latency queries, and stops with an error when they run
+out. An expected latency of 0.4 x the calibrated one leaves room for a run five times as fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Stream(Scenario):
         return config.samples_per_query or self.default_samples_per_query
 
     def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
-        """At least as many queries as the early-stopping estimate needs with one outlier."""
+        """Returns at least the number of queries that the early-stopping estimate needs with one outlier."""
         latency_ns = calibration.latency_ns if calibration else None
         latency_s = latency_ns / NS_PER_S if latency_ns else 0.0
         if calibration is not None and calibration.issued_per_s:
@@ -83,9 +83,9 @@ class Stream(Scenario):
         return (estimate_ns, name) if estimate_ns else None
 
     def _estimates_tokens(self, log: Mapping[str, Any]) -> bool:
-        """LoadGen's estimate of single-stream is then one of the times to the first token."""
+        """Returns whether LoadGen's single-stream estimate is of the times to the first token."""
         return bool(log.get("requested_use_token_latencies")) and not self.by_query
 
     def _estimate_ns(self, log: Mapping[str, Any]) -> int:
-        """0 where LoadGen had too few queries for an estimate; it reports such a run as INVALID."""
+        """Returns 0 if LoadGen had too few queries for an estimate; it reports such a run as INVALID."""
         return int(log.get(self.early_stopping_key) or 0)

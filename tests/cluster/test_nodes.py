@@ -105,13 +105,13 @@ def test_a_node_is_told_what_the_run_asks_of_it() -> None:
 
 
 def test_a_stream_on_several_nodes_is_refused(refuses: Said) -> None:
-    assert "single-stream asks one query at a time, and 2 nodes are named" in refuses(
+    assert "single-stream sends one query at a time, but 2 nodes are named" in refuses(
         "--scenario", "single-stream", "--nodes", "local:2"
     )
 
 
 def test_a_search_says_that_nodes_are_of_single_runs(refuses: Said) -> None:
-    assert "--nodes is of single runs" in refuses(
+    assert "--nodes applies to single runs only" in refuses(
         "peak", "--scenario", "server", "--slo", "p99=1s", "--nodes", "local:2"
     )
 

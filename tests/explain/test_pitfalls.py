@@ -115,7 +115,7 @@ def test_two_photographs_are_looked_at_by_default(tmp_path: Path) -> None:
     assert reasons["decoder: dct fast"].startswith("decode: pillow has no fast dct")
     assert reasons["colour: grey"].endswith("normalise has 3 values of mean for 1 channels")
     assert reasons["layout: order nhwc"] == (
-        "photographs/china.jpg and 1 more: after its steps the image is [224, 224, 3], the input 'input' takes "
+        "photographs/china.jpg and 1 more: after its steps the image is [224, 224, 3], but the input 'input' takes "
         "[3, 224, 224]: see resize, crop and layout"
     )
 

@@ -107,7 +107,7 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
         (
             (*SERVER, "--backend", "null", "--provider", "CPUExecutionProvider"),
-            "backend 'null' takes no --device but cpu, no --provider and no --backend-option",
+            "backend 'null' takes only --device cpu, no --provider and no --backend-option",
         ),
         (
             ("--backend", "ort"),

@@ -27,7 +27,7 @@ class Words:
     def describe(self): return {"name": "words"}
 """
 NEEDS_HOOK = (
-    "the first dimension of each input and output must be the batch. Where a model returns several "
+    "the first dimension of each input and output must be the batch. If a model returns several "
     "rows per sample (detection heads, "
     "non-maximum suppression inside the model), a manifest with the postprocessing step `hook` makes "
     "one answer of them: --model FILE.yaml, docs/manifest.md"
@@ -51,7 +51,7 @@ def test_texts_are_refused_with_what_to_do(
     shared = ("--scenario", "offline", "--duration", "1s", "--out", tmp_path / "out")
     error = refusal(capsys, *shared, "--model", path)
     assert error.splitlines()[-1] == (
-        "harness: input 'words' is string: there is no synthetic data of that type: pass "
+        "harness: input 'words' is string, a type without synthetic data: pass "
         "--dataset FILE.py:CLASS, which returns texts as an array of objects"
     )
 

@@ -171,7 +171,7 @@ def test_what_a_user_gets_wrong_is_one_line_each(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = ("--scenario", "offline", "--model", "digits")
-    assert "backend 'kserve' asks a server: name it with --url" in refusal(
+    assert "backend 'kserve' sends requests to a server: name it with --url" in refusal(
         capsys, *run, "--backend", "kserve"
     )
     local = refusal(capsys, *run, "--backend", "ort", "--url", "http://127.0.0.1:1")
@@ -202,14 +202,14 @@ def test_what_a_user_gets_wrong_is_one_line_each(
     monkeypatch.setenv("A_TOKEN", "Bearer hunter2\n")
     header = ("--header", "Authorization=env:A_TOKEN")
     broken = refusal(capsys, *run, "--backend", "kserve", "--url", "http://127.0.0.1:1", *header)
-    assert "A_TOKEN holds a line break or another character that HTTP forbids" in broken
+    assert "A_TOKEN has a line break or another character that HTTP forbids" in broken
     assert "hunter2" not in broken
     secret = refusal(capsys, *run, "--backend", "kserve", "--header", "Authorization=hunter2")
     assert "write Authorization=env:VARIABLE" in secret
     assert "hunter2" not in secret
     http, grpc = "http://127.0.0.1:1", "grpc://127.0.0.1:1"
     mixed = refusal(capsys, *run, "--backend", "kserve", "--url", http, "--url", grpc)
-    assert "one names gRPC, another HTTP: replicas are asked in one way" in mixed
+    assert "some addresses are gRPC, some HTTP: name all replicas with the same protocol" in mixed
     assert "cannot be reached: Connection refused" in refusal(capsys, "probe", grpc)
     server = ("--url", "http://127.0.0.1:1", "--model", "of-the-server")
     unknown = refusal(capsys, *run[:2], "--backend", "kserve", *server)
@@ -256,6 +256,6 @@ def test_a_replica_of_another_model_is_refused_before_the_run(
         out = ("--out", str(tmp_path / "run"), "--duration", "1s")
         text = refusal(capsys, *run, *out, "--url", url, "--url", replica)
     assert text.splitlines()[-1] == (
-        f"harness: --url {replica}: the reply has the outputs answer, and not logits: drop it, or make it serve "
+        f"harness: --url {replica}: the reply has the outputs answer, not logits: drop it, or make it serve "
         "the same model as the others"
     )

@@ -1,4 +1,4 @@
-"""Names the Open Inference Protocol's datatypes, and the arrays that hold their values."""
+"""Lists the Open Inference Protocol's datatypes, and the arrays that hold their values."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,10 +10,10 @@ from harness.errors import ConfigError
 from harness.types import TensorSpec
 
 NAMES: Mapping[str, str] = {**DATATYPES, "BF16": "bfloat16"}
-"""Datatype -> the name that manifests use."""
+"""Datatype -> its name in manifests."""
 
 TEXT = "BYTES"
-"""Each value is bytes of any length; an array of them holds Python's objects."""
+"""The datatype of texts: each value is bytes of any length, and an array of them holds Python objects."""
 
 ON_THE_WIRE: Mapping[str, np.dtype[Any]] = {
     **{
@@ -23,7 +23,7 @@ ON_THE_WIRE: Mapping[str, np.dtype[Any]] = {
     },
     "BF16": np.dtype("<u2"),  # NumPy has no bfloat16: its bits
 }
-"""Datatype -> one value of a binary tensor; BYTES has no fixed size."""
+"""Datatype -> the type of a value in a binary tensor; BYTES has no fixed size."""
 
 
 class Tensor(NamedTuple):
@@ -32,20 +32,20 @@ class Tensor(NamedTuple):
     name: str
     datatype: str
     shape: tuple[int | None, ...] | None
-    """None if the server states no shape; an entry is None if the size varies. The first is the batch."""
+    """None if the server states no shape; an entry is None if the size varies. The first entry is the batch."""
 
     def spec(self) -> TensorSpec:
-        """The tensor as the harness names it. Raises a ConfigError if NumPy has no such array."""
+        """Returns the tensor's specification. Raises a ConfigError if NumPy has no such array."""
         if self.datatype not in NAMES or self.datatype == "BF16":
             raise ConfigError(
                 f"input {self.name!r} of the server's model has the datatype {self.datatype}, which no "
-                "array of NumPy can hold: serve the model with another one, e.g. FP32"
+                "array of NumPy can hold: serve the model with a different one, e.g. FP32"
             )
         return TensorSpec(self.name, NAMES[self.datatype], self.shape or ())
 
 
 def declared(spec: TensorSpec) -> Tensor:
-    """The input of a manifest, for a server that reports none. Raises a ConfigError like `Tensor.spec`."""
+    """Returns a manifest's input, for a server that reports none. Raises a ConfigError like `Tensor.spec`."""
     datatypes = {name: datatype for datatype, name in NAMES.items()}
     shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
     tensor = Tensor(spec.name, datatypes.get(spec.dtype, spec.dtype), shape)

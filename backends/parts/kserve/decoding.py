@@ -1,4 +1,4 @@
-"""Decodes replies of the Open Inference Protocol v2, whatever a server does with their form."""
+"""Decodes replies of the Open Inference Protocol v2 in all forms that servers use."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from harness.remote import BadAnswer, Refused, Reply
 from harness.types import Array, Outputs, show_shape
 
 MOST_LAYOUTS = 1024
-"""JSON parts of binary replies that are kept; a server that puts a new id into each makes many."""
+"""The most JSON parts of binary replies that are kept: a server may put a new id into each."""
 
 Output = tuple[Tensor, tuple[int, ...], Mapping[str, Any]]
 """An output of a reply, its shape, and its part of the JSON."""
@@ -24,12 +24,12 @@ _OK = 200
 
 
 class _Place(NamedTuple):
-    """The place of one output's values in a binary reply."""
+    """The position of one output's values in a binary reply."""
 
     output: Tensor
     shape: tuple[int, ...]
     start: int
-    """Bytes behind the JSON part."""
+    """Bytes after the end of the JSON part."""
     size: int
     """In bytes."""
 
@@ -40,23 +40,23 @@ class _Layout(NamedTuple):
     rows: int
     """First dimension of every output."""
     size: int
-    """Bytes behind the JSON part."""
+    """Bytes after the JSON part."""
     plain: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int]] | None
-    """Name, shape, type and start of the outputs; None if one of them is not an array as it lies."""
+    """Name, shape, type and start of the outputs; None if the bytes of one of them are not a NumPy array."""
     places: Sequence[_Place]
     in_json: Mapping[str, Array]
-    """Outputs whose values are in the JSON part, although the reply is binary."""
+    """Outputs whose values are in the JSON part of the binary reply."""
 
 
 class Decoder:
     """Turns replies of one model into outputs. Any thread may call it.
 
-    A text is a `str` whatever its bytes are: bytes that are not UTF-8 become surrogates, as in file names.
-    BF16 becomes float32, which holds all of its values.
+    A text becomes a `str`; bytes that are not UTF-8 become surrogates, as in file names.
+    BF16 becomes float32, which has all of its values.
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
-        """outputs: the outputs in the metadata. size: the batch that the model is fixed at, None for any."""
+        """outputs: the outputs in the metadata. size: the model's fixed batch; None if it takes any."""
         self._model = model
         self._told = {tensor.name: tensor for tensor in outputs}
         self._size = size
@@ -72,7 +72,7 @@ class Decoder:
 
     @property
     def version(self) -> str | None:
-        """The model's version in the first reply; None where it had none."""
+        """The model's version in the first reply; None if it had none."""
         return self._version
 
     @property
@@ -81,18 +81,18 @@ class Decoder:
         return self._encoding
 
     def first(self, reply: Reply, samples: int) -> None:
-        """Decode the first reply; all others must have its outputs, types and model version."""
+        """Decodes the first reply; later replies must have its outputs, types and model version."""
         outputs = self._named(reply, samples)
         self._names = tuple(outputs)
         self._encoding = self.form(reply)
 
     def form(self, reply: Reply) -> str:
-        """The encoding of a reply."""
+        """Returns the encoding of a reply."""
         is_json = _json_bytes(reply.head, len(reply.body)) is None
         return "json" if is_json else "binary"
 
     def __call__(self, reply: Reply, samples: int) -> Outputs:
-        """One output as itself, several by name. Raises Refused or BadAnswer."""
+        """Returns a single output as it is, several outputs by name. Raises Refused or BadAnswer."""
         outputs = self._named(reply, samples)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -104,7 +104,7 @@ class Decoder:
         return outputs
 
     def read(self, reply: Reply, rows: int) -> Mapping[str, Array]:
-        """The outputs by name, each with `rows` rows."""
+        """Returns the outputs by name, each with `rows` rows."""
         if reply.status != _OK:
             raise refused(reply)
         body = reply.body
@@ -126,7 +126,7 @@ class Decoder:
             raise wrong_rows(layout.rows, rows)
         if layout.size != len(body) - start:
             raise BadAnswer(
-                f"the reply has {len(body) - start} bytes behind its JSON part, and its outputs "
+                f"the reply has {len(body) - start} bytes after its JSON part, but its outputs "
                 f"have {layout.size}"
             )
         if layout.plain is not None:
@@ -174,7 +174,7 @@ class Decoder:
                 raise wrong_rows(shape[0], rows)
             if _binary_bytes(about, output) is not None:
                 raise BadAnswer(
-                    f"output {output.name!r} is said to be binary, and the reply has no header "
+                    f"output {output.name!r} is declared as binary, but the reply has no header "
                     "Inference-Header-Content-Length"
                 )
             found[output.name] = from_list(output, shape, about.get("data"))
@@ -187,7 +187,7 @@ class Decoder:
         return self.outputs_of(content)
 
     def outputs_of(self, content: Mapping[str, Any]) -> list[Output]:
-        """The outputs of a reply, all with the same rows. content: the reply's JSON, or what it would be."""
+        """Returns the outputs of a reply, all with the same rows. content: the reply as JSON."""
         self._check_model(content)
         abouts = content.get("outputs")
         if not isinstance(abouts, list) or not abouts:
@@ -195,10 +195,10 @@ class Decoder:
         found = [self._output(about) for about in abouts]
         names = [output.name for output, _, _ in found]
         if len(set(names)) != len(names):
-            raise BadAnswer(f"the reply has an output twice: {', '.join(names)}")
+            raise BadAnswer(f"an output appears twice in the reply: {', '.join(names)}")
         if self._names and set(names) != set(self._names):
             raise BadAnswer(
-                f"the reply has the outputs {', '.join(names)}, and not {', '.join(self._names)}"
+                f"the reply has the outputs {', '.join(names)}, not {', '.join(self._names)}"
             )
         rows = {shape[0] for _, shape, _ in found}
         if len(rows) > 1:
@@ -212,7 +212,7 @@ class Decoder:
     def _check_model(self, content: Mapping[str, Any]) -> None:
         if content.get("model_name") != self._model:
             raise BadAnswer(
-                f"the reply is of model {shown(content.get('model_name'))}, and not {self._model!r}"
+                f"the reply is from model {shown(content.get('model_name'))}, not {self._model!r}"
             )
         told = content.get("model_version")
         version = str(told) if told else None
@@ -220,7 +220,7 @@ class Decoder:
             self._version = version
         elif version != self._version:
             raise BadAnswer(
-                f"the reply is of the model's version {shown(version)}, and the first one was of "
+                f"the reply is from the model's version {shown(version)}, but the first one was from "
                 f"{shown(self._version)}"
             )
 
@@ -234,10 +234,10 @@ class Decoder:
             raise BadAnswer(f"output {name!r} has the shape {shown(shape)}")
         output = self._told.get(name) or Tensor(name, datatype, None)
         if datatype != output.datatype:
-            raise BadAnswer(f"output {name!r} is {datatype}, and not {output.datatype}")
+            raise BadAnswer(f"output {name!r} is {datatype}, not {output.datatype}")
         if not _agrees(shape, output.shape):
             raise BadAnswer(
-                f"output {name!r} has the shape {shape}, and not {show_shape(output.shape or ())}"
+                f"output {name!r} has the shape {shape}, not {show_shape(output.shape or ())}"
             )
         if len(shape) > _MOST_DIMENSIONS or prod(max(size, 1) for size in shape) > _MOST_VALUES:
             raise BadAnswer(f"output {name!r} has the shape {shown(shape)}")
@@ -246,11 +246,11 @@ class Decoder:
 
 _MOST_DIMENSIONS = 32
 _MOST_VALUES = 2**59
-"""More have no NumPy array, whatever their type."""
+"""The most values of an array: NumPy holds no more, whatever the type."""
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:
-    """Raises BadAnswer if the text is not a JSON object."""
+    """Parses a JSON object. Raises BadAnswer if the text is not one."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -261,7 +261,7 @@ def json_object(text: bytes) -> Mapping[str, Any]:
 
 
 def _json_bytes(head: bytes, body: int) -> int | None:
-    """Length of the JSON part of a binary reply; None where the whole body is JSON. body: its bytes."""
+    """Returns the length of a binary reply's JSON part; None if the whole body is JSON. body: its length."""
     lowered = head.lower()
     at = lowered.find(_LENGTH)
     if at < 0:
@@ -276,7 +276,7 @@ def _json_bytes(head: bytes, body: int) -> int | None:
 
 
 def _binary_bytes(about: Mapping[str, Any], output: Tensor) -> int | None:
-    """The size of an output's binary values; None where they are in the JSON."""
+    """Returns the size of an output's binary values; None if they are in the JSON."""
     parameters = about.get("parameters")
     if not isinstance(parameters, dict) or "binary_data_size" not in parameters:
         return None
@@ -291,7 +291,7 @@ def _is_size(value: object) -> bool:
 
 
 def _agrees(shape: Sequence[int], told: Sequence[int | None] | None) -> bool:
-    """Whether the shape equals the shape in the metadata, apart from the batch."""
+    """Returns whether the shape equals the shape in the metadata, apart from the batch."""
     if told is None:
         return True
     pairs = list(zip(shape, told, strict=False))[1:]
@@ -299,13 +299,13 @@ def _agrees(shape: Sequence[int], told: Sequence[int | None] | None) -> bool:
 
 
 def wrong_size(output: Tensor, shape: Sequence[int], size_bytes: int) -> BadAnswer:
-    """The error of an output whose binary values have another size than its shape."""
+    """Returns the error for an output whose binary values do not have the size of its shape."""
     expected = prod(shape) * ON_THE_WIRE[output.datatype].itemsize
     return BadAnswer(
-        f"output {output.name!r} of shape {list(shape)} has {size_bytes} bytes, and not {expected}"
+        f"output {output.name!r} of shape {list(shape)} has {size_bytes} bytes, not {expected}"
     )
 
 
 def wrong_rows(found: int, rows: int) -> BadAnswer:
-    """The error for a reply without one row per sample."""
+    """Returns the error for a reply without one row per sample."""
     return BadAnswer(f"the outputs have {found} rows for {rows} samples")

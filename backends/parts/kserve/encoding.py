@@ -11,10 +11,10 @@ from harness.remote import Buffer, Headers, Request
 from harness.types import Array, Batch
 
 REQUEST_ID = "0"
-"""Id of every request. Models of the KServe SDK copy the id into their reply, and fail without one."""
+"""The id of every request. Models of the KServe SDK copy it into their reply, and fail without one."""
 
 MOST_HEADS = 4096
-"""Inputs of varying shape: heads that are kept."""
+"""The most heads that are kept, for inputs of varying shape."""
 
 _JSON = (("Content-Type", "application/json"),)
 
@@ -22,11 +22,11 @@ _JSON = (("Content-Type", "application/json"),)
 class Encoder:
     """Turns batches into requests of one model.
 
-    Any thread may call it. Raises ValueError where a batch does not fit the inputs.
+    Any thread may call it. Raises ValueError if a batch does not fit the inputs.
     """
 
     def __init__(self, path: str, inputs: Sequence[Tensor], size: int | None) -> None:
-        """path: of the model's inference. size: the batch that the model is fixed at, None for any."""
+        """path: the path of the model's inference. size: the model's fixed batch; None if it takes any."""
         self.path = path
         self.datatypes = {tensor.name: tensor.datatype for tensor in inputs}
         self._size = size
@@ -39,13 +39,13 @@ class Encoder:
         self._heads: dict[object, tuple[bytes, Headers]] = {}
 
     def encoder(self, encoding: str) -> Callable[[Batch], Request]:
-        """encoding: binary or json."""
+        """Returns the function that encodes batches. encoding: binary or json."""
         if encoding == "json":
             return self.as_json
         return self.as_binary_texts if self._holds_texts else self.as_binary
 
     def as_binary(self, batch: Batch) -> Request:
-        """The values follow the JSON part; arrays are sent from where they lie."""
+        """Returns a request in which the values follow the JSON part. Arrays are sent without a copy."""
         arrays = self.arrays(batch)
         key = tuple([(name, rows.shape, rows.dtype) for name, rows in arrays.items()])
         head = self._heads.get(key)
@@ -65,7 +65,7 @@ class Encoder:
         return Request(self.path, head[1], body)
 
     def as_binary_texts(self, batch: Batch) -> Request:
-        """A binary request for models with texts among the inputs: their sizes differ from batch to batch."""
+        """Returns a binary request for models with texts as inputs: their sizes differ from batch to batch."""
         arrays = self.arrays(batch)
         self.check(arrays)
         values = {name: self.values(name, rows) for name, rows in arrays.items()}
@@ -74,7 +74,7 @@ class Encoder:
         return Request(self.path, headers, [text, *values.values()])
 
     def as_json(self, batch: Batch) -> Request:
-        """All values as JSON; NaN and infinities have no form there, which is a ValueError."""
+        """Returns a request with all values as JSON. Raises a ValueError for NaN and infinity, which JSON lacks."""
         arrays = self.arrays(batch)
         self.check(arrays)
         inputs = [
@@ -84,7 +84,7 @@ class Encoder:
         return Request(self.path, _JSON, [_compact(content, allow_nan=False)])
 
     def as_shared(self, region: str, batch: Batch, offset: int) -> Request:
-        """A request that names the values in a region of memory, one input after another from `offset` on."""
+        """Returns a request with the values' positions in a region of memory: the inputs in order, from `offset` on."""
         arrays = self.arrays(batch)
         self.check(arrays)
         inputs = []
@@ -101,7 +101,7 @@ class Encoder:
         return Request(self.path, headers, [text])
 
     def _head(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> tuple[bytes, Headers]:
-        """The JSON part of a binary request, and the headers. sizes: bytes of each input's values."""
+        """Returns the JSON part of a binary request, and the headers. sizes: bytes of each input's values."""
         return _binary(
             [
                 {**self._about(name, rows), "parameters": {"binary_data_size": sizes[name]}}
@@ -113,21 +113,21 @@ class Encoder:
         return {"name": name, "shape": list(rows.shape), "datatype": self.datatypes[name]}
 
     def values(self, name: str, rows: Array) -> Buffer:
-        """The values of an input as a binary tensor; usually the dataset's own bytes."""
+        """Returns an input's values as a binary tensor; usually the dataset's own bytes."""
         if name in self._wire:
             return np.ascontiguousarray(rows, self._wire[name]).data
         return _prefixed(rows)
 
     def arrays(self, batch: Batch) -> Mapping[str, Array]:
-        """The inputs, as many rows as the model takes."""
+        """Returns the inputs, padded to the model's fixed batch if it has one."""
         return batch.inputs if self._size is None else self._padded(batch, self._size)
 
     def check(self, arrays: Mapping[str, Array]) -> None:
-        """Refuse inputs that the model lacks, and types that would be read as something else."""
+        """Refuses inputs that the model lacks, and types that the server would read as different types."""
         for name, rows in arrays.items():
             if name not in self.datatypes:
                 raise ValueError(
-                    f"the batch has the input {name!r}, the server's model has {', '.join(self.datatypes)}"
+                    f"the batch has the input {name!r}, but the server's model has {', '.join(self.datatypes)}"
                 )
             datatype = self.datatypes[name]
             fits = (
@@ -137,16 +137,16 @@ class Encoder:
             )
             if not fits:
                 raise ValueError(
-                    f"input {name!r} is {rows.dtype}, the server's model takes {NAMES[datatype]}"
+                    f"input {name!r} is {rows.dtype}, but the server's model takes {NAMES[datatype]}"
                 )
 
     @staticmethod
     def _padded(batch: Batch, size: int) -> Mapping[str, Array]:
-        """The inputs with the last row repeated up to the batch that the model is fixed at."""
+        """Returns the inputs with the last row repeated up to the model's fixed batch."""
         if batch.size == size:
             return batch.inputs
         if batch.size > size:
-            raise ValueError(f"a batch of {batch.size}: the server's model is fixed at {size}")
+            raise ValueError(f"a batch of {batch.size}: the server's model takes exactly {size}")
         return {
             name: np.concatenate([rows, np.repeat(rows[-1:], size - batch.size, axis=0)])
             for name, rows in batch.inputs.items()
@@ -154,7 +154,7 @@ class Encoder:
 
 
 def _binary(inputs: Sequence[Mapping[str, object]]) -> tuple[bytes, Headers]:
-    """The JSON part of a request whose reply is to be binary, and the headers."""
+    """Returns the headers and the JSON part of a request for a binary reply."""
     content = {"id": REQUEST_ID, "inputs": inputs, "parameters": {"binary_data_output": True}}
     text = _compact(content)
     headers = (
@@ -169,7 +169,7 @@ def _compact(content: object, *, allow_nan: bool = True) -> bytes:
 
 
 def _prefixed(rows: Array) -> bytes:
-    """Each text in UTF-8 behind its length: 4 bytes, the lowest first."""
+    """Returns each text in UTF-8 after its length: 4 bytes, the lowest first."""
     parts = []
     for value in rows.reshape(-1).tolist():
         text = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
@@ -178,7 +178,7 @@ def _prefixed(rows: Array) -> bytes:
 
 
 def _plain(name: str, rows: Array) -> list[Any]:
-    """One flat list, which every server takes."""
+    """Returns one flat list, which every server takes."""
     values: list[Any] = rows.reshape(-1).tolist()
     if rows.dtype.kind not in "OS":
         return values
@@ -186,5 +186,5 @@ def _plain(name: str, rows: Array) -> list[Any]:
         return [v.decode() if isinstance(v, bytes) else v for v in values]
     except UnicodeDecodeError as e:
         raise ValueError(
-            f"input {name!r} holds bytes that are not UTF-8, which JSON cannot carry"
+            f"input {name!r} has bytes that are not UTF-8, which JSON cannot represent"
         ) from e

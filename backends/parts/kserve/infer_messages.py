@@ -1,4 +1,4 @@
-"""Encodes and decodes inference over gRPC: Protobuf messages, written and read field by field.
+"""Encodes and decodes inference over gRPC: writes and reads Protobuf messages field by field.
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto.
 """
@@ -56,7 +56,7 @@ class MessageEncoder(Encoder):
         self._openings: dict[object, bytes] = {}
 
     def as_message(self, batch: Batch) -> Request:
-        """The values follow the rest of the message."""
+        """Returns a request in which the values follow the rest of the message."""
         arrays = self.arrays(batch)
         key = tuple([(name, rows.shape, rows.dtype) for name, rows in arrays.items()])
         head = self._openings.get(key)
@@ -106,7 +106,7 @@ class MessageEncoder(Encoder):
 class MessageDecoder(Decoder):
     """Turns replies to ModelInfer into outputs, by the rules for replies over HTTP.
 
-    A server answers raw tensor bytes, or values in lists of their type, which is reported as `typed`.
+    A server answers with raw tensor bytes, or with values in lists of their type; the latter are reported as `typed`.
     """
 
     def __init__(self, model: str, outputs: Sequence[Tensor], size: int | None) -> None:
@@ -143,12 +143,12 @@ class MessageDecoder(Decoder):
 
 
 def refusal_text(reply: Reply) -> str:
-    """The server's words in a reply whose status is not OK."""
+    """Returns the server's words in a reply whose status is not OK."""
     return one_line(bytes(reply.body).decode("utf-8", "replace")) or "no text"
 
 
 def _parted(message: memoryview) -> tuple[tuple[tuple[int, object], ...], list[memoryview]]:
-    """The fields of a reply, and its raw contents, which differ from reply to reply."""
+    """Returns the fields of a reply, and its raw contents, which differ from reply to reply."""
     others: list[tuple[int, object]] = []
     raws: list[memoryview] = []
     try:
@@ -165,7 +165,7 @@ def _parted(message: memoryview) -> tuple[tuple[tuple[int, object], ...], list[m
 
 
 def _content(others: Sequence[tuple[int, object]]) -> Mapping[str, Any]:
-    """The reply without raw contents, as JSON has it."""
+    """Returns the reply without raw contents, in the form of JSON."""
     texts = {number: value for number, value in others if isinstance(value, bytes)}
     try:
         return {

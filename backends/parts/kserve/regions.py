@@ -1,4 +1,4 @@
-"""Asks a server to map a region of shared memory, and to let go of it: Triton's extension, over HTTP or gRPC.
+"""Makes the requests that map and unmap a region of shared memory: Triton's extension, over HTTP or gRPC.
 
 Source: github.com/triton-inference-server/server, docs/protocol/extension_shared_memory.md.
 """
@@ -24,7 +24,7 @@ def status(transport: str) -> Request:
 
 
 def attach(region: str, size_bytes: int, transport: str) -> Request:
-    """Maps the file of that name in /dev/shm."""
+    """Maps the file with this name in /dev/shm."""
     if transport == "grpc":
         named = field(_NAME, region.encode()) + field(_KEY, f"/{region}".encode())
         return Request(f"{_METHOD}Register", body=[named + number_field(_BYTES, size_bytes)])

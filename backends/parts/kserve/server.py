@@ -1,4 +1,4 @@
-"""Asks a server of the Open Inference Protocol v2 what it is, and what its model takes and gives."""
+"""Reads the metadata of a server of the Open Inference Protocol v2, and of its model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from harness.remote import Exchange, Reply, Request, ServerTotals
 _OK = 200
 _MOST_VALUES = 2**31
 _NOT_THERE = (404, 405, 501)
-"""A server without this endpoint, which the protocol leaves open for some."""
+"""Statuses of servers without an endpoint: the protocol makes some endpoints optional."""
 
 
 class ServedModel(NamedTuple):
-    """A model as its server describes it."""
+    """A server's description of a model."""
 
     path: str
     """The path of its endpoints, e.g. `/v2/models/digits`."""
@@ -31,13 +31,13 @@ class ServedModel(NamedTuple):
     """() if the server reports none."""
     outputs: tuple[Tensor, ...]
     max_batch: int | None
-    """Samples in the largest request; None if the server states no limit, or has none."""
+    """Samples in the largest request; None if the server has or states no limit."""
     properties: Mapping[str, object] = MappingProxyType({})
-    """Properties of the model beyond the protocol, as our `serve` reports them: precision, threads."""
+    """Properties of the model beyond the protocol, e.g. precision and threads, which our `serve` reports."""
 
 
 def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
-    """Raise a ConfigError where the server is not ready, lacks the model, or speaks another protocol."""
+    """Reads the model's metadata. Raises a ConfigError without a ready server of this protocol that has the model."""
     path = f"/v2/models/{quote(model, safe='')}"
     if version is not None:
         path += f"/versions/{quote(version, safe='')}"
@@ -55,8 +55,8 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
     if metadata is None or not isinstance(metadata.get("name"), str):
         if server is None or not isinstance(server.get("name"), str):
             raise ConfigError(
-                f"the server speaks no KServe v2: /v2 answered {refusal}; give its address with --url, "
-                "and the path under which /v2 lies, or pass --backend openai where it has a language model"
+                f"the server does not support KServe v2: /v2 answered {refusal}; pass its address with --url, "
+                "and the path under which /v2 lies, or pass --backend openai if it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
     config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton's
@@ -74,15 +74,16 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
 
 
 def name(exchange: Exchange) -> str:
-    """The server's name: the --id of Triton, the --name of our `serve`; '' if the server reports none."""
+    """Returns the server's name: Triton's --id, the --name of our `serve`; '' if the server reports none."""
     told = (_object(exchange(_get("/v2"))) or {}).get("name")
     return told if isinstance(told, str) else ""
 
 
 def totals(exchange: Exchange, path: str) -> ServerTotals | None:
-    """The statistics of Triton and its like; None where the server has none. path: of the model's endpoints.
+    """Returns the statistics of Triton and similar servers; None if the server has none.
 
-    Source: Triton's statistics extension. Several versions of a model are summed.
+    path: the path of the model's endpoints. Several versions of a model are summed. Source: Triton's statistics
+    extension.
     """
     content = _object(exchange(_get(f"{path}/stats")))
     if content is None:
@@ -111,7 +112,7 @@ def _get(path: str) -> Request:
 
 
 def _object(reply: Reply) -> Mapping[str, Any] | None:
-    """The JSON object of a reply with status 200; None for any other reply."""
+    """Returns the JSON object in a reply with status 200; None for any other reply."""
     if reply.status != _OK:
         return None
     content = _json(reply)
@@ -141,12 +142,12 @@ def _tensor(one: object, kind: str) -> Tensor:
     is_shape = isinstance(shape, list) and all(type(size) is int and size for size in shape)
     if is_shape and prod(max(size, 1) for size in shape or ()) > _MOST_VALUES:
         raise ConfigError(
-            f"the server's metadata name the {kind} {shown(name)} of shape {shown(shape)}, which no request can hold: "
+            f"the server's metadata have the {kind} {shown(name)} of shape {shown(shape)}, which no request can hold: "
             "correct the model's configuration there"
         )
     if not (isinstance(name, str) and isinstance(datatype, str) and datatype in NAMES and is_shape):
         raise ConfigError(
-            f"the server's metadata name the {kind} {shown(name)} of datatype {shown(datatype)} and shape {shown(shape)}, "
+            f"the server's metadata have the {kind} {shown(name)} of datatype {shown(datatype)} and shape {shown(shape)}, "
             "which KServe v2 does not allow: correct the model's configuration there"
         )
     return Tensor(name, datatype, tuple(None if size < 0 else size for size in shape or ()))
@@ -169,7 +170,7 @@ def _no_such_model(exchange: Exchange, model: str, version: str | None, said: st
 
 
 def _index(exchange: Exchange) -> Sequence[Mapping[str, Any]]:
-    """The models that the server lists; () where it has no such endpoint."""
+    """Returns the models that the server lists; () if it has no such endpoint."""
     headers = (("Content-Type", "application/json"),)
     reply = exchange(Request("/v2/repository/index", headers, (b"{}",)))
     content = _json(reply) if reply.status == _OK else None

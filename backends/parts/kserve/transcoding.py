@@ -1,6 +1,6 @@
-"""Asks a server over gRPC with the paths and JSON of HTTP, in Protobuf on the way.
+"""Translates requests with HTTP's paths and JSON into calls over gRPC, and their replies into JSON.
 
-So one set of rules reads what servers report about themselves (server.py), whatever the transport.
+One set of rules (server.py) then reads the facts that servers report, whatever the transport.
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto, and
 github.com/triton-inference-server/common, protobuf/grpc_service.proto and model_config.proto.
 """
@@ -16,14 +16,14 @@ from harness.errors import one_line
 from harness.remote import Exchange, Reply, Request
 
 _STATUS = {3: 400, 5: 404, 8: 429, 12: 501, 14: 503}
-"""Code of gRPC -> status of HTTP: invalid argument, not found, exhausted, unimplemented, unavailable."""
+"""gRPC code -> HTTP status: invalid argument, not found, exhausted, unimplemented, unavailable."""
 
 _ERROR = 500
 _MODEL = "/v2/models/"
 
 
 def transcoded(exchange: Exchange) -> Exchange:
-    """An exchange that answers the paths below /v2, all but `infer`, by calls over gRPC. exchange: makes the calls."""
+    """Returns an exchange that answers the paths below /v2, except `infer`, over gRPC. exchange: makes the calls."""
 
     def ask(request: Request) -> Reply:
         if request.path not in _OF_THE_SERVER and not request.path.startswith(_MODEL):
@@ -41,7 +41,7 @@ def transcoded(exchange: Exchange) -> Exchange:
 
 
 def _call(path: str) -> tuple[str, bytes, Callable[[memoryview], object]]:
-    """The method of a path, its message, and what makes JSON of its reply."""
+    """Returns a path's method, its message, and the function that turns its reply into JSON."""
     if path in _OF_THE_SERVER:
         method, read = _OF_THE_SERVER[path]
         return method, b"", read
@@ -67,7 +67,7 @@ def _text(message: memoryview, number: int) -> str:
 
 
 def _number(message: memoryview, number: int) -> int:
-    """An integer; a message leaves out a 0."""
+    """Returns an integer; a message omits a 0."""
     return next((v for n, v in fields(message) if n == number and isinstance(v, int)), 0)
 
 

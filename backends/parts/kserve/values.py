@@ -1,4 +1,4 @@
-"""Reads the values of outputs from bytes or JSON; whatever a server gets wrong is a BadAnswer."""
+"""Reads the values of outputs from bytes or JSON. Every fault of a server is a BadAnswer."""
 
 import reprlib
 from math import prod
@@ -13,7 +13,7 @@ from harness.types import Array
 
 
 def from_bytes(output: Tensor, shape: tuple[int, ...], values: memoryview) -> Array:
-    """The values of a binary tensor, copied. Raises BadAnswer where they are not the output's."""
+    """Returns a copy of a binary tensor's values. Raises BadAnswer if they do not fit the output."""
     datatype = output.datatype
     if datatype == TEXT:
         try:
@@ -29,7 +29,7 @@ def from_bytes(output: Tensor, shape: tuple[int, ...], values: memoryview) -> Ar
 
 
 def from_list(output: Tensor, shape: tuple[int, ...], data: object) -> Array:
-    """The values of JSON. Raises BadAnswer where they are not the output's."""
+    """Returns the values in JSON. Raises BadAnswer if they do not fit the output."""
     try:
         return from_json(data, output.datatype, shape)
     except ValueError as e:
@@ -37,5 +37,5 @@ def from_list(output: Tensor, shape: tuple[int, ...], data: object) -> Array:
 
 
 def shown(value: object) -> str:
-    """A value of the reply, however large or deep it is."""
+    """Returns a short text for a value of the reply, however large or deep it is."""
     return one_line(reprlib.repr(value))

@@ -1,4 +1,4 @@
-"""Reads the counts of tokens in replies of OpenAI's API, and finds those that cannot be right. Pure."""
+"""Reads the token counts in replies of OpenAI's API, and finds counts that cannot be right. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from harness.remote import Usage
 
 MOST = 2**31 - 1
-"""Limit of a count: a larger count is taken for this one, as no answer has as many tokens."""
+"""The largest count: a larger one is replaced by it, because no answer has as many tokens."""
 
 SPECIAL_TOKENS = 16
-"""Most tokens of an answer that may show no text: its end, and marks such as a turn's."""
+"""The most tokens of an answer that may have no text: its end, and marks, e.g. of a turn."""
 
 UNSHOWN_TOKENS = 4
-"""Tokens without text that pass without a doubt: the end, and the bytes of a character that is not whole."""
+"""The most tokens without text that raise no doubt: the end, and the bytes of an incomplete character."""
 
 NOT_THE_IDS = "`usage` is not the number of token ids"
 FELL = "`usage` fell while the answer came"
@@ -26,7 +26,7 @@ NO_SUM = "`total_tokens` is not the sum"
 
 
 def counts_in(content: Mapping[str, Any]) -> dict[str, int]:
-    """The counts of `usage` that are whole numbers. No prompt and no answer has 0 tokens: such a count is unknown."""
+    """Returns the whole numbers in `usage`. A count of 0 is unknown: every prompt and every answer has a token."""
     usage = content.get("usage")
     if not isinstance(usage, dict):
         return {}
@@ -59,11 +59,11 @@ def usage_of(
     ignores_end: bool = False,
     shown: int = 0,
 ) -> Usage:
-    """The token counts that a whole answer reports.
+    """Returns the token counts that a complete answer reports.
 
-    counts: as `counts_in`, the last ones of a stream. ids: None where the server returned none. fell: an earlier
-    count of the stream was larger. ignores_end: the model goes on behind its end, by tokens that show nothing. shown:
-    tokens of a stream that were counted where text came, behind its first one.
+    counts: from `counts_in`; the last counts of a stream. ids: None if the server returned none. fell: whether an
+    earlier count of the stream was larger. ignores_end: whether the model continues after its end, with tokens
+    without text. shown: tokens of a stream that were counted together with text, after the first one.
     """
     output, source = counts.get("completion_tokens"), "usage"
     if output is None:
@@ -94,7 +94,7 @@ def _contradiction(
         return ""
     if ids:
         return "" if 0 <= output - len(ids) <= reasoning else NOT_THE_IDS
-    # Where a server does not report its reasoning, it may have reasoned before its text; and tokens may follow an end.
+    # A server that does not report its reasoning may have reasoned before its text. Tokens may also follow an end.
     counted = max(shown, output - reasoning if reasoning else 0)
     return NOT_TEXT if _above_bytes(counted, text) > SPECIAL_TOKENS and not ignores_end else ""
 
@@ -107,7 +107,7 @@ def _doubt(counts: Mapping[str, int], output: int, text: str) -> str:
 
 
 def _above_bytes(tokens: int, text: str) -> int:
-    """Tokens above the bytes of the text: a token that shows has one or more."""
+    """Returns the tokens in excess of the text's bytes: a token with text has at least one byte."""
     if tokens <= len(text):  # a character has a byte or more
         return 0
     return tokens - len(text.encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Decodes replies of OpenAI's completions and chat completions: texts, token ids and counts of tokens."""
+"""Decodes replies of OpenAI's completions and chat completions: texts, token ids and token counts."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _WHOLE = frozenset(
         "complete",
     )
 )
-"""Values of finish_reason of answers that ended as they should, in lower case."""
+"""Values of finish_reason, in lower case, of answers that are complete."""
 
 _QUOTED = 200
 """Characters of a reply that a message quotes."""
@@ -31,15 +31,15 @@ class Reading(NamedTuple):
     """How replies are read."""
 
     wants_text: bool = False
-    """The answer is the text even where the reply has token ids."""
+    """Whether the answer is the text even if the reply has token ids."""
     needs_end: bool = False
-    """An answer without a finish_reason is cut off."""
+    """Whether an answer without a finish_reason counts as cut off."""
     ignores_end: bool = False
     """The `ignores_end` of `usage_of`."""
     takes_any_end: bool = False
-    """Whether an answer is whole is not asked."""
+    """Whether incomplete answers are accepted."""
     models: frozenset[str] = frozenset()
-    """The model's names in the replies before the run; empty if they had none, or if nothing is asked."""
+    """The model's names in the replies before the run; empty if they had none, or if names are not checked."""
 
 
 class Completion:
@@ -53,7 +53,7 @@ class Completion:
         """The model's name in the reply."""
 
     def answer(self, reply: Reply) -> list[Array]:
-        """One answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
+        """Returns one answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
         if reply.status != _OK:
             raise refused(reply)
         content = checked(json_in(bytes(reply.body), "the reply"))
@@ -70,7 +70,7 @@ class Completion:
 
 
 def checked(content: Any) -> Mapping[str, Any]:
-    """content: JSON in a reply of status 200. Raises Refused if it is an error, BadAnswer if it is not an object."""
+    """Checks the JSON in a reply of status 200. Raises Refused for an error, BadAnswer if it is not an object."""
     if _is_error(content):
         raise Refused(_OK, one_line(error_text(content)))
     if not isinstance(content, dict):
@@ -79,20 +79,20 @@ def checked(content: Any) -> Mapping[str, Any]:
 
 
 def model_of(content: Mapping[str, Any], reading: Reading) -> str:
-    """The model's name in a reply or chunk, '' if it has none. Raises BadAnswer for the name of another model."""
+    """Returns the model's name in a reply or chunk, '' if it has none. Raises BadAnswer for a different model."""
     model = content.get("model")
     if not isinstance(model, str) or not model:
         return ""
     if reading.models and model not in reading.models:
         known = " or ".join(repr(name) for name in sorted(reading.models))
         raise BadAnswer(
-            f"the reply is of the model {model!r:.80}; before the run the server answered as {known:.160}"
+            f"the reply is from the model {model!r:.80}; before the run the server answered as {known:.160}"
         )
     return model
 
 
 def _is_error(content: Any) -> bool:
-    """Servers of this API name an error by `error`, by `object`, or by a text in place of an answer."""
+    """Returns whether it is an error: servers mark one by `error`, by `object`, or by a text without an answer."""
     if not isinstance(content, dict):
         return False
     if content.get("error") or content.get("object") == "error":
@@ -102,7 +102,7 @@ def _is_error(content: Any) -> bool:
 
 
 def json_in(text: bytes, what: str) -> Any:
-    """what: names the text in a message. Raises a BadAnswer that quotes a text that is not JSON, perhaps an error."""
+    """Parses JSON. Raises a BadAnswer that quotes a text that is not JSON. what: the text's name in messages."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -110,7 +110,7 @@ def json_in(text: bytes, what: str) -> Any:
 
 
 def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The choice of a reply or chunk; None where it has none, as chunks that carry usage alone."""
+    """Returns the choice of a reply or chunk; None if it has none, like a chunk with usage only."""
     choices = content.get("choices")
     if choices is None or choices == []:
         return None
@@ -118,13 +118,13 @@ def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
         raise BadAnswer(f"`choices` of the reply is not a list of one choice: {choices!r:.60}")
     if choices[0].get("index") not in (None, 0):
         raise BadAnswer(
-            f"the reply has a choice of index {choices[0]['index']!r:.20}, and one choice was asked for"
+            f"the reply has a choice of index {choices[0]['index']!r:.20}, but one choice was requested"
         )
     return choices[0]
 
 
 def parts_of(choice: Mapping[str, Any]) -> tuple[str, list[int] | None]:
-    """Text and token ids. The text of a chat is what it thought, what it said and the arguments of its calls."""
+    """Returns text and token ids. The text of a chat is its reasoning, its message and the arguments of its calls."""
     inner = choice.get("message") or choice.get("delta")
     texts = [choice.get("text")]
     if isinstance(inner, dict):
@@ -151,13 +151,13 @@ def _calls(inner: Mapping[str, Any]) -> list[Any]:
 
 
 def end_of(finish_reason: Any, reading: Reading) -> str:
-    """The finish_reason of a whole answer, '' where the server gives none, or any is taken. Raises CutOff."""
+    """Returns the finish_reason of a complete answer; '' if there is none, or if any is accepted. Raises CutOff."""
     if reading.takes_any_end:
         return ""
     if finish_reason is None or finish_reason == "":
         if reading.needs_end:
             raise CutOff(
-                "the answer ended without a finish_reason, which the server gave before the run"
+                "the answer ended without a finish_reason, which the server sent before the run"
             )
         return ""
     if not isinstance(finish_reason, str) or finish_reason.lower() not in _WHOLE:
@@ -166,7 +166,7 @@ def end_of(finish_reason: Any, reading: Reading) -> str:
 
 
 def as_answer(text: str, ids: list[int] | None, tokens: int | None, *, wants_text: bool) -> Array:
-    """tokens: None if the server reports no count. Raises BadAnswer for an answer without a token."""
+    """Returns the answer's array. tokens: None without a reported count. Raises BadAnswer if there is no token."""
     if tokens is None and not text:
         raise BadAnswer("the answer has no token")
     if ids is not None and not (wants_text or (text and not ids)):

@@ -1,4 +1,4 @@
-"""Decodes streamed replies of OpenAI's API while they arrive: a chunk is not a token."""
+"""Decodes streamed replies of OpenAI's API while they arrive. A chunk may have several tokens, or none."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _OK = 200
 
 
 class Streamed:
-    """One stream. `feed` each piece of its body; or only call `answer`, which feeds the whole of it."""
+    """One stream. Call `feed` with each piece of its body, or only `answer`, which feeds the complete body."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -33,7 +33,7 @@ class Streamed:
         self._counts: dict[str, int] = {}
         self._finish: Any = None
         self._done = self._fed = self._fell = False
-        self._has_begun = False  # a chunk had a token that can be seen
+        self._has_begun = False  # a chunk had a visible token
         self._fault: Exception | None = None
         self._tokens = self._shown = 0
         self._has_uncounted = False  # a chunk had a text and no count
@@ -46,7 +46,7 @@ class Streamed:
         """The model's name in the last chunk that has one."""
 
     def feed(self, piece: bytes) -> int:
-        """Tokens so far. What is wrong with the piece is raised by `answer`."""
+        """Returns the tokens so far. `answer` raises the faults of the piece."""
         self._fed = True
         if self._fault is None:
             try:
@@ -73,7 +73,7 @@ class Streamed:
         self._fell |= told is not None and told < self._counts.get("completion_tokens", 0)
         self._counts.update(counts)
         choice = only_choice(content)
-        if choice is None:  # usage alone, behind the last token
+        if choice is None:  # usage only, after the last token
             return
         text, ids = parts_of(choice)
         finish = choice.get("finish_reason")
@@ -82,7 +82,7 @@ class Streamed:
                 f"the stream has the finish_reason {self._finish!r:.40} and then {finish!r:.40}"
             )
         if (text or ids) and self._done:
-            raise BadAnswer("the stream has tokens behind [DONE]")
+            raise BadAnswer("the stream has tokens after [DONE]")
         self._finish = finish or self._finish
         if text:
             self._texts.append(text)
@@ -91,7 +91,7 @@ class Streamed:
         self._count(told, text)
 
     def _count(self, told: int | None, text: str) -> None:
-        """Counts a chunk. Unreadable white space is not a first token: a server can send it before it has begun."""
+        """Counts a chunk. White space is not a first token: a server can send it before the answer begins."""
         before = self._tokens
         count = told if told is not None or self._ids is None else len(self._ids)
         self._has_uncounted |= bool(text) and count is None
@@ -99,7 +99,7 @@ class Streamed:
         if not self._has_begun:
             self.chunks += bool(text)
             return
-        if self._has_uncounted:  # a count that comes later is that of the whole answer
+        if self._has_uncounted:  # a later count is the count of the whole answer
             self.is_exact = False
             self._tokens += bool(text)
         elif count is not None:
@@ -110,7 +110,7 @@ class Streamed:
         self.chunks += self._tokens > before
 
     def answer(self, reply: Reply) -> list[Array]:
-        """One answer, as Completion's. Raises Refused or BadAnswer, also where the stream was cut off."""
+        """Returns one answer, as in Completion. Raises Refused or BadAnswer, also if the stream was cut off."""
         if reply.status != _OK:
             return Completion(self._reading).answer(reply)
         if not self._fed:
@@ -152,7 +152,7 @@ def _is_visible(text: str) -> bool:
 
 
 def fields() -> tuple[dict[str, Any], ...]:
-    """The fields that ask a server for a stream and its counts, best first: not every server takes all."""
+    """Returns the fields that request a stream and its counts, best first: not every server takes all of them."""
     counts = {"include_usage": True}
     each = {**counts, "continuous_usage_stats": True}
     return (

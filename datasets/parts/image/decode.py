@@ -1,13 +1,13 @@
-"""Decodes image files with four decoders, which return the same pixels where the format defines them.
+"""Decodes image files with four decoders, which return the same pixels if the format defines them.
 
-Every decoder returns (height, width, channels) uint8, channels in the requested order. All of them ignore
-EXIF orientation; OpenCV needs a flag for that. Grey is a JPEG's own luma. Alpha is dropped.
+Every decoder returns (height, width, channels) uint8, with the channels in the requested order. All decoders
+ignore EXIF orientation; OpenCV needs a flag to do so. Grey is a JPEG's own luma. Alpha is dropped.
 
 Files are not trusted: the header is read first, and an image that is too large is refused before it is
 decoded. A truncated JPEG is refused for every decoder (OpenCV would fill the rest with grey).
 
-A JPEG has no checksum. Where bytes in its middle were overwritten, libjpeg warns and fills the gap.
-Pillow, OpenCV and TensorFlow drop the warning, simplejpeg raises it; `damage` uses that.
+A JPEG has no checksum. If bytes in its middle were overwritten, libjpeg warns and fills the gap. Pillow,
+OpenCV and TensorFlow drop the warning, but simplejpeg raises it: `damage` uses simplejpeg.
 """
 
 import importlib.util
@@ -24,10 +24,10 @@ from harness.errors import PluginUnavailable
 from harness.types import Array
 
 MAX_PIXELS = 89_478_485
-"""Limit of width x height: Pillow's own, at which RGBA takes a third of a GiB."""
+"""The limit of width x height, which is Pillow's own: RGBA then takes a third of a GiB."""
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
-"""Formats that Pillow reads without starting another program."""
+"""Formats that Pillow reads without starting a separate program."""
 
 Decoder = Callable[[bytes], Array]
 
@@ -50,20 +50,20 @@ class Header(NamedTuple):
 
 
 def library_version(library: str) -> str:
-    """The package and its version. library: a key of _PACKAGES; nothing is imported."""
+    """Returns the package and its version. library: a key of _PACKAGES; nothing is imported."""
     for package in _PACKAGES[library]:
         try:
             return f"{package} {version(package)}"
         except PackageNotFoundError:
             continue
     raise PluginUnavailable(
-        f"{library} is not installed, and the model's preprocessing steps name it: "
+        f"{library} is not installed, but the model's preprocessing steps need it: "
         f"{how_to_install(_EXTRAS[library])}"
     )
 
 
 def make_decoder(options: Mapping[str, Any]) -> Decoder:
-    """options: the options of the step `decode`. The decoder raises ValueError with the reason."""
+    """options: the options of the step `decode`. The decoder raises a ValueError with the reason."""
     name, colour, fast = options["decoder"], options["colour"], options["dct"] == "fast"
     library_version(name)
     decode = _MAKERS[name](colour, fast)
@@ -81,12 +81,12 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
 
 
 def check_file(data: bytes) -> Header:
-    """A ValueError where the header shows that the image is too large or cut off."""
+    """Raises a ValueError if the header shows that the image is too large or cut off."""
     header = _jpeg_header(data) if data[:2] == b"\xff\xd8" else _other_header(data)
     if header.width * header.height > MAX_PIXELS:
         raise ValueError(
-            f"{header.width} x {header.height} pixels are more than {MAX_PIXELS:,}: refused, it "
-            "could fill the memory; make it smaller"
+            f"{header.width} x {header.height} pixels are more than {MAX_PIXELS:,} and could fill "
+            "the memory: make the image smaller"
         )
     if header.scan and data.rfind(b"\xff\xd9", header.scan) < 0:
         raise ValueError("the JPEG is truncated: its end is missing")
@@ -94,12 +94,12 @@ def check_file(data: bytes) -> Header:
 
 
 def can_see_damage() -> bool:
-    """Whether simplejpeg is installed, the one library that reports libjpeg's warnings."""
+    """Returns whether simplejpeg is installed, the only library that reports libjpeg's warnings."""
     return importlib.util.find_spec("simplejpeg") is not None
 
 
 def damage(data: bytes) -> str:
-    """libjpeg's warning about a JPEG; '' without one, and for other formats.
+    """Returns libjpeg's warning about a JPEG; '' without a warning, and for other formats.
 
     Only the brightness is decoded. Wrong bytes that are valid JPEG are not detected.
     """
@@ -116,7 +116,7 @@ def damage(data: bytes) -> str:
 
 
 def _jpeg_header(data: bytes) -> Header:
-    """Walks the segments (ITU-T T.81, B.1.1.4) up to the scan; 20 times as fast as Pillow."""
+    """Reads the segments (ITU-T T.81, B.1.1.4) up to the scan; 20 times as fast as Pillow."""
     at, size = 2, (0, 0)
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -136,14 +136,14 @@ def _other_header(data: bytes) -> Header:
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.mode[0] in "IF":  # Pillow would cut the values off at 255
-                raise ValueError("it has more than 8 bits a pixel's channel: convert it to 8 bits")
+            if image.mode[0] in "IF":  # Pillow would limit the values to 255
+                raise ValueError("it has more than 8 bits per channel: convert it to 8 bits")
             header = Header(*image.size, 0)
             image.verify()  # PNG: every chunk's checksum; OpenCV would return half of an image
     except UnidentifiedImageError:
         raise ValueError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
-        raise ValueError(f"refused, it could fill the memory: {e}") from None
+        raise ValueError(f"it could fill the memory: {e}") from None
     except (MemoryError, ValueError):
         raise
     except Exception as e:  # as above
@@ -157,7 +157,7 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
     def decode(data: bytes) -> Array:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if colour == "grey":
-                image.draft("L", None)  # a JPEG's own luma, as the other decoders take it
+                image.draft("L", None)  # a JPEG's own luma, as in the other decoders
                 return np.asarray(image.convert("L"))[..., np.newaxis]
             pixels = np.asarray(image.convert("RGB"))
         return np.ascontiguousarray(pixels[..., ::-1]) if colour == "bgr" else pixels

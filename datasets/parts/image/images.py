@@ -1,4 +1,4 @@
-"""Applies an image's steps: decode, resize and crop, normalise, layout, the input's element type."""
+"""Applies an image's steps: decode, resize and crop, normalise, layout, conversion to the input's type."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,11 +18,11 @@ _RANK = {"decode": 0, "resize": 1, "crop": 1, "normalise": 2, "layout": 3}
 class ImageSteps:
     """Turns the bytes of an image file into one row of the input. Several threads may call it.
 
-    A ConfigError lists all problems of the steps; a call raises ValueError with the reason.
+    Raises a ConfigError that lists all problems of the steps; a call raises a ValueError with the reason.
     """
 
     def __init__(self, spec: TensorSpec, steps: Sequence[Step]) -> None:
-        """steps: () stands for `decode` alone."""
+        """steps: () stands for `decode` only."""
         steps = steps if steps and steps[0].name == "decode" else (DECODE, *steps)
         problems = [f"input {spec.name!r}: {text}" for text in _problems(steps)]
         if problems:
@@ -70,7 +70,7 @@ def _problems(steps: Sequence[Step]) -> list[str]:
 
 
 def _versions(steps: Sequence[Step]) -> dict[str, str]:
-    """Library -> version, for every library that can change the pixels."""
+    """Returns library -> version for every library that can change the pixels."""
     libraries = {
         s.options[key] for s in steps for key in ("decoder", "library") if key in s.options
     }
@@ -78,7 +78,7 @@ def _versions(steps: Sequence[Step]) -> dict[str, str]:
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width)."""
+    """Returns (height, width)."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
@@ -97,7 +97,7 @@ def _resize(options: Mapping[str, Any]) -> Transform:
 
 
 def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[int, int]:
-    """The other side is truncated for `shorter` (as MLPerf and torchvision do), rounded for `pad`."""
+    """Returns the new size: the other side is truncated for `shorter` (as in MLPerf), rounded for `pad`."""
     if keep == "none":
         return size
     if keep == "shorter":
@@ -109,7 +109,7 @@ def _target(height: int, width: int, size: tuple[int, int], keep: str) -> tuple[
 
 
 def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, float, float, float]:
-    """The place of an image after `keep: pad`: x, y, width, height in parts of the padded image."""
+    """Returns an image's place after `keep: pad`: x, y, width, height as fractions of the padded image."""
     padded = _pair(size)
     inside = _target(height, width, padded, "pad")
     top, left = (padded[0] - inside[0]) // 2, (padded[1] - inside[1]) // 2
@@ -117,7 +117,7 @@ def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, fl
 
 
 def _padded(pixels: Array, size: tuple[int, int], fill: int) -> Array:
-    """Centred; an odd row or column goes below or to the right."""
+    """Centres the image; an odd row or column goes below or to the right."""
     height, width, channels = pixels.shape
     canvas = np.full((*size, channels), fill, pixels.dtype)
     top, left = (size[0] - height) // 2, (size[1] - width) // 2
@@ -129,7 +129,7 @@ Scale = Callable[[Array, int, int], Array]
 
 
 def _pillow(method: str) -> Scale:
-    """Pillow widens the filter when it shrinks (antialiasing); OpenCV does so for `area` only."""
+    """Scales with Pillow, which widens the filter when it shrinks (antialiasing); OpenCV does so only for `area`."""
     from PIL import Image
 
     resample = {
@@ -169,7 +169,7 @@ def _opencv(method: str) -> Scale:
 
 
 def _tensorflow(method: str) -> Scale:
-    """TensorFlow's default, without antialiasing; float32 except for `nearest`."""
+    """Scales with TensorFlow's default, without antialiasing; returns float32 except for `nearest`."""
     import tensorflow as tf
 
     name = "lanczos3" if method == "lanczos" else method
@@ -185,7 +185,7 @@ _LIBRARIES = {"pillow": _pillow, "opencv": _opencv, "tensorflow": _tensorflow}
 
 
 def _crop(options: Mapping[str, Any]) -> Transform:
-    """Truncates a size as MLPerf's reference does, and a fraction as tf.image.central_crop does."""
+    """Truncates a size like MLPerf's reference, and a fraction like tf.image.central_crop."""
     size, fraction = options["size"], options["fraction"]
 
     def crop(pixels: Array) -> Array:
@@ -220,7 +220,7 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Transform]] = {
 
 
 def _cast_to(dtype: "np.dtype[Any]") -> Transform:
-    """Rounds and clips floats for an integer type; converts everything else as numpy does."""
+    """Rounds and clips floats for an integer type; other conversions are numpy's."""
 
     def cast(pixels: Array) -> Array:
         if pixels.dtype.kind == "f" and dtype.kind in "iu":

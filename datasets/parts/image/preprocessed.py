@@ -1,4 +1,4 @@
-"""Base of the image datasets: decodes and preprocesses files in load, and caches rows between runs."""
+"""The base of image datasets: decodes and preprocesses files in `load`, and caches rows between runs."""
 
 import hashlib
 import json
@@ -30,22 +30,22 @@ from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 MEMORY_LIMIT_BYTES = 160 << 20
-"""Limit of the samples held, unless --performance-count or the official rules set a number."""
+"""The limit of the samples held, unless --performance-count or the official rules set a number."""
 
 MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
 ANY_IMAGE = TensorSpec("image", "uint8", (None,))
 
 
 class ImageDataset(LoadedRows):
-    """Sample i is `samples[i]`, under every input the model declares steps for.
+    """Sample i is `samples[i]`, for every input with steps.
 
-    The constructor reads every file's size and time, and opens no file.
+    The constructor reads every file's size and time, but opens no file.
     """
 
     name = "images"
 
     def __init__(self, folder: Path, samples: Sequence[Sample], setup: DatasetSetup) -> None:
-        """A ConfigError without samples, or with a line for every missing file."""
+        """Raises a ConfigError if there are no samples, or with one line per missing file."""
         if not samples:
             raise ConfigError(f"dataset {self.name!r}: {folder} has no images: nothing to measure")
         problems = [*synthetic_options(setup, self.name, shapes={})]
@@ -58,7 +58,7 @@ class ImageDataset(LoadedRows):
         bare = [spec.name for spec in setup.inputs if not setup.steps.get(spec.name)]
         if bare:
             raise ConfigError(
-                f"dataset {self.name!r} has images, and no steps say how they become the input "
+                f"dataset {self.name!r} has images, but no steps convert them to the input "
                 f"{bare[0]!r}: declare its preprocessing steps (decode, resize, crop, normalise, "
                 "layout) in the model's manifest"
             )
@@ -81,7 +81,7 @@ class ImageDataset(LoadedRows):
             raise needs_inputs(self.name)
 
     def load(self, indices: Sequence[int]) -> None:
-        """Reads rows from the cache; preprocesses the others, and adds them to the cache."""
+        """Reads rows from the cache; preprocesses the missing rows, and adds them to the cache."""
         self._check_inputs()
         arrays = [np.empty((len(indices), *s), d) for s, d in self._rows]
         cache, _ = self._cache
@@ -104,13 +104,14 @@ class ImageDataset(LoadedRows):
         if bad:
             lines = list(say_once(bad[:MOST_PROBLEMS]))
             if len(bad) > 1:
-                lines.append(f"{program()} data check {self.name} names every one")
+                lines.append(f"{program()} data check {self.name} lists all of them")
             raise ConfigError("\n".join(lines))
         self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
 
     def faults(self) -> Iterator[str]:
-        """Yields a line for every file that cannot become the input, or that libjpeg warns about; nothing
-        is cached or held.
+        """Yields a line for every file that cannot become the input, or that libjpeg warns about.
+
+        Nothing is cached or held.
         """
         can_see = decode.can_see_damage()
 
@@ -122,7 +123,7 @@ class ImageDataset(LoadedRows):
         yield from each(look, len(self), self._setup.progress)
 
     def describe(self) -> Mapping[str, object]:
-        """digest: SHA-256 of the files' names and sizes, the labels and the steps, in order."""
+        """Describes the dataset. digest: SHA-256 of the files' names and sizes, the labels and the steps, in order."""
         steps = {name: shown(self._setup.steps.get(name, ())) for name in self._steps}
         listing = [
             (s.file, int(size), s.label)
@@ -148,7 +149,7 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:
-        """Made when first used: importing TensorFlow takes ten seconds."""
+        """The steps by input, made at their first use: importing TensorFlow takes ten seconds."""
         specs = self._setup.inputs or (ANY_IMAGE,)
         return {s.name: ImageSteps(s, self._setup.steps.get(s.name, ())) for s in specs}
 
@@ -158,7 +159,7 @@ class ImageDataset(LoadedRows):
 
     @cached_property
     def _rows(self) -> list[tuple[tuple[int, ...], "np.dtype[np.generic]"]]:
-        """Shape and type of each input's row. An open size is the first image's."""
+        """The shape and type of each input's row. The first image determines open sizes."""
         example: list[Array] = []
         rows = []
         for i, spec in enumerate(self._setup.inputs):
@@ -181,13 +182,14 @@ class ImageDataset(LoadedRows):
 
     @property
     def _looked_at(self) -> object:
-        """JSON content that images were checked against before their rows were kept; None for none."""
+        """JSON content that images were checked against before their rows were kept; None without a check."""
         return None
 
     @cached_property
     def _cache(self) -> tuple[RowCache | None, str]:
-        """The cache and its folder, or None and the reason. Its name is a digest of all that a row
-        depends on.
+        """The cache and its folder, or None and the reason.
+
+        The folder's name is a digest of everything that a row depends on.
         """
         if self._setup.cache_dir is None or not self._setup.inputs:
             return None, "none"
@@ -210,12 +212,12 @@ class ImageDataset(LoadedRows):
             return None, f"none: {folder} cannot be written: {e.strerror}"
 
     def _sample(self, index: int) -> list[Array]:
-        """The rows of one sample; a BadSample names the file."""
+        """Returns the rows of one sample. Raises a BadSample that names the file."""
         rows = self._preprocessed(index)
         for (shape, _), row, name in zip(self._rows, rows, self._steps, strict=False):
             if row.shape != shape:
                 raise BadSample(
-                    f"{self._path(index)}: after its steps the image is {show_shape(row.shape)}, the "
+                    f"{self._path(index)}: after its steps the image is {show_shape(row.shape)}, but the "
                     f"input {name!r} takes {show_shape(shape)}: see resize, crop and layout"
                 )
         return rows
@@ -239,7 +241,7 @@ class ImageDataset(LoadedRows):
             raise BadSample(f"{path} cannot be read: {e.strerror}") from e
         if (now.st_size, now.st_ctime_ns) != tuple(self._stamps[index].tolist()):
             raise BadSample(
-                f"{path} has changed since the run began: run again, and leave it alone"
+                f"{path} has changed since the run began: run again, and do not change it"
             )
         return data
 

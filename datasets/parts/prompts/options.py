@@ -1,4 +1,4 @@
-"""Reads the options of datasets that make prompts: ranges of token ids, distributions of lengths, shares."""
+"""Reads the options of datasets that make prompts: token id ranges, length distributions, shares."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from harness.types import Array, Interval, Lognormal
 
 LARGEST_TOKEN = 2**31
 TOKENS = "1000:30000"
-"""Range of token ids without an option: most vocabularies have them, and they are not special tokens."""
+"""The default range of token ids: most vocabularies have them, and they are not special tokens."""
 
 Lengths = int | Interval | Lognormal
 
@@ -33,14 +33,14 @@ class Options:
         return int(text)
 
     def share(self, name: str) -> float:
-        """From 0 to 1; 0 where it is not given."""
+        """Returns a share from 0 to 1; 0 without the option."""
         text = self.text(name, "0")
         if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > 1:
             raise self._problem(name, text, "a share from 0 to 1, e.g. 0.5")
         return float(text)
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """The first choice where it is not given."""
+        """Returns a choice; the first one without the option."""
         text = self.text(name, choices[0])
         if text not in choices:
             raise self._problem(name, text, f"one of {', '.join(choices)}")
@@ -51,12 +51,12 @@ class Options:
         found = _interval(text)
         if found is None or found.low < 0 or found.high > LARGEST_TOKEN:
             raise self._problem(
-                "tokens", text, f"a range of token ids without its end, e.g. {TOKENS}"
+                "tokens", text, f"a range of token ids, excluding its end, e.g. {TOKENS}"
             )
         return found
 
     def lengths(self, name: str, default: int) -> Lengths:
-        """A number, LOW:HIGH (each equally likely, without HIGH), or a lognormal distribution."""
+        """Returns a number, LOW:HIGH (uniform, excluding HIGH), or a lognormal distribution."""
         text = self.text(name, str(default))
         try:
             if text.startswith("lognormal:"):
@@ -83,7 +83,7 @@ class Options:
 
 
 def drawn(lengths: Lengths, count: int, seed: int, name: str) -> Array:
-    """(count,) int64 lengths; the same for the same seed and name."""
+    """Returns (count,) int64 lengths; the same for the same seed and name."""
     if isinstance(lengths, Lognormal):
         return draw(lengths, count, seed, name)
     if isinstance(lengths, Interval):

@@ -1,4 +1,4 @@
-"""Makes prompts of token ids by a seed, one sample at a time, when they are loaded."""
+"""Makes prompts of token ids from a seed, one sample at a time, when they are loaded."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,14 +10,14 @@ from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""The most memory that the prompts held by a run may take."""
+"""The most memory for the prompts that a run holds."""
 
 BYTES_PER_TOKEN = 7
-"""Size of a token id below 100,000 as JSON, with its comma, and a reserve."""
+"""The size of a token id below 100,000 as JSON, with its comma and a reserve."""
 
 
 def input_of(setup: DatasetSetup, dataset: str) -> str:
-    """The name of the model's one input, a text. Raises a ConfigError for any other model."""
+    """Returns the name of the model's only input, a text. Raises a ConfigError for any other model."""
     sources.check_steps(setup, dataset, ())
     shapes = [(spec.dtype, len(spec.shape)) for spec in setup.inputs]
     if shapes != [("string", 1)]:
@@ -29,9 +29,9 @@ def input_of(setup: DatasetSetup, dataset: str) -> str:
 
 
 class TokenPrompts(LoadedRows):
-    """Prompts of token ids, each with the number of tokens that its answer may have. No labels.
+    """Prompts of token ids, each with the most tokens of its answer. No labels.
 
-    Sample i is the same for the same seed, lengths and range of token ids.
+    Sample i depends only on the seed, the lengths and the range of token ids.
     """
 
     synthetic = True
@@ -44,7 +44,7 @@ class TokenPrompts(LoadedRows):
         output_tokens: Array,
         make: Callable[[int], Sequence[Array]],
     ) -> None:
-        """make: the token ids of sample i, in parts."""
+        """make: returns the token ids of sample i, in parts."""
         self._name, self._input = dataset, input_of(setup, dataset)
         self._inputs, self._outputs, self._make = input_tokens, output_tokens, make
         held = np.cumsum(input_tokens * BYTES_PER_TOKEN) <= MEMORY_LIMIT_BYTES
@@ -71,7 +71,7 @@ class TokenPrompts(LoadedRows):
         return None
 
     def about(self) -> Mapping[str, object]:
-        """For describe()."""
+        """Returns the common part of describe()."""
         return {
             "name": self._name,
             "count": len(self),

@@ -1,1 +1,1 @@
-"""A cache of models: what stays in memory or in local files when more models are asked for than fit."""
+"""A cache of models: it decides which models stay in memory or in local files if not all of them fit."""

@@ -1,6 +1,7 @@
-"""Ranks the models of a set by what keeping them saves, before any query: popularity x load time / bytes.
+"""Ranks the models of a set by the time that keeping them saves: popularity x load time / bytes.
 
-It says for each model whether a cache of the set's capacity is worth its place, if the popularity stays as it is.
+The ranking needs no query. It shows which models are worth their place in a cache of the set's capacity, if their
+popularity does not change.
 """
 
 from collections.abc import Sequence
@@ -8,12 +9,12 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """What is known of a model beforehand."""
+    """A model and its measured load time, before any query."""
 
     share: float
     """The model's share of the queries, in [0, 1]."""
     load_ns: int
-    """Time of a load, measured."""
+    """The measured time of a load."""
     bytes: int
     always: bool
 
@@ -22,13 +23,13 @@ class Benefit(NamedTuple):
     """Savings from keeping one model."""
 
     saved_ns: float
-    """Load time that a query of the run is spared on average: share x load time."""
+    """The load time that keeping the model saves per query of the run, on average: share x load time."""
     keep: bool
-    """It is among those that save most for their bytes, as far as the capacity goes."""
+    """Whether the model is among the models that save most per byte and fit into the capacity."""
 
 
 def benefits(candidates: Sequence[Candidate], capacity_bytes: int) -> list[Benefit]:
-    """In the order of the candidates. What is always resident is kept first."""
+    """Returns the benefits in the order of the candidates. Always resident models are kept first."""
     left = capacity_bytes - sum(c.bytes for c in candidates if c.always)
     kept = {i for i, c in enumerate(candidates) if c.always}
     saved = [c.share * c.load_ns for c in candidates]
@@ -43,5 +44,5 @@ def benefits(candidates: Sequence[Candidate], capacity_bytes: int) -> list[Benef
 
 
 def expected_load_ns(found: Sequence[Benefit]) -> float:
-    """The mean load time of a query if exactly the models with `keep` are resident."""
+    """Returns the mean load time per query if exactly the models with `keep` are resident."""
     return sum(each.saved_ns for each in found if not each.keep)

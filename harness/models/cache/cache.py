@@ -1,7 +1,7 @@
-"""Keeps loaded items between requests of several threads: one load per miss, whoever asks during it.
+"""Keeps loaded items between requests of several threads, with one load per miss.
 
-A hit takes one lock for a few dictionary steps. Items are loaded and closed without the lock, so that a load
-blocks only those who ask for the same item, or for room that is in use.
+A hit takes one lock for a few dictionary steps. Items are loaded and closed without the lock: a load blocks only
+threads that request the same item or need room that is in use.
 """
 
 import threading
@@ -15,13 +15,13 @@ from harness.models.cache.residents import Residents
 Loaded = TypeVar("Loaded")
 
 HIT, JOINED, LOADED, ALONE = "hit", "joined", "loaded", "alone"
-"""How a request was served: from the cache, by the load of another request, by a load that is kept, or by one
-for this request alone.
+"""How a request was served: from the cache, by another request's load, by a load that is kept, or by a load for this
+request only.
 """
 
 ORIGINS = ("hit", "joined", "local", "source", "alone-local", "alone-source", "failed")
-"""Origin of a sample's model: it was resident; it was being loaded for another sample; it was loaded from
-a local file, or from its source by way of a local file; the same for this sample alone; or its load failed.
+"""The origin of a sample's model: resident; being loaded for another sample; loaded from a local file; loaded from its
+source through a local file; either of these loads for this sample only; or a failed load.
 """
 
 
@@ -31,14 +31,14 @@ class Counts:
 
     hits: int = 0
     joined: int = 0
-    """Requests that waited for the load of another one."""
+    """Requests that waited for another request's load."""
     loads: int = 0
     """Loads that were kept."""
     alone: int = 0
-    """Loads for one request alone."""
+    """Loads for one request only."""
     evictions: int = 0
     failures: int = 0
-    """Loads that failed; they count as loads, too."""
+    """Loads that failed; they also count as loads."""
 
     @property
     def requests(self) -> int:
@@ -46,7 +46,7 @@ class Counts:
 
 
 class LoadFailed(Exception):
-    """Loading an item failed, for all who waited for it; the cause is the error of the load."""
+    """Raised in all threads that waited for an item whose load failed; the cause is the load's error."""
 
 
 class Lease(NamedTuple, Generic[Loaded]):
@@ -57,11 +57,11 @@ class Lease(NamedTuple, Generic[Loaded]):
     how: str
     """HIT, JOINED, LOADED or ALONE."""
     evicted: tuple[int, ...]
-    """The items that made room for it."""
+    """The items that were evicted for it."""
 
 
 class _Slot(Generic[Loaded]):
-    """An item, from the moment when its load begins."""
+    """An item from the beginning of its load on."""
 
     __slots__ = ("done", "error", "lease")
 
@@ -69,14 +69,14 @@ class _Slot(Generic[Loaded]):
         self.done = threading.Event()
         self.error: BaseException | None = None
         self.lease: Lease[Loaded] | None = None
-        """Lease that a hit gets; None until the item is loaded."""
+        """The lease that a hit gets; None until the item is loaded."""
 
 
 class Cache(Generic[Loaded]):
-    """The items of several threads, each loaded when it is first asked for.
+    """Items that several threads share, each loaded at its first request.
 
-    residents: of this cache alone. sizes_bytes: of every item. load: gets a number; its errors reach the callers
-    as LoadFailed. close: frees what `load` returned; its errors are ignored, the item is gone either way.
+    residents: used by this cache only. sizes_bytes: every item's size. load: takes an item's number; callers get its
+    errors as LoadFailed. close: frees the value that `load` returned; its errors are ignored.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Cache(Generic[Loaded]):
         self._waiting = 0
 
     def acquire(self, key: int) -> Lease[Loaded]:
-        """The item, loaded where it is not there; waits while all room is in use. Raises LoadFailed."""
+        """Returns the item, loaded if necessary. Waits while all room is in use. Raises LoadFailed."""
         with self._lock:
             while (grant := self._request(key, self._sizes_bytes[key])) is None:
                 self._waiting += 1
@@ -125,7 +125,7 @@ class Cache(Generic[Loaded]):
         return Lease(key, loaded, LOADED if grant.kept else ALONE, grant.evicted)
 
     def release(self, lease: Lease[Loaded]) -> tuple[int, ...]:
-        """Ends the use of an item; returns what is evicted by that."""
+        """Ends the use of an item; returns the items that this evicts."""
         if lease.how == ALONE:
             self._close_all([lease.loaded])
             return ()
@@ -144,18 +144,18 @@ class Cache(Generic[Loaded]):
             self.release(self.acquire(key))
 
     def forget_counts(self) -> None:
-        """Counts from zero on. No thread may use the cache during the call."""
+        """Sets all counts to zero. No thread may use the cache during the call."""
         self.counts = {key: Counts() for key in self.counts}
 
     def close(self) -> None:
-        """Closes all items. No lease may be in use, and none may be acquired afterwards."""
+        """Closes all items. No lease may be in use, and no item may be acquired afterwards."""
         with self._lock:
             leases = [slot.lease for slot in self._slots.values()]
             self._slots.clear()
         self._close_all(lease.loaded for lease in leases if lease is not None)
 
     def _removed(self, keys: Iterable[int]) -> list[Loaded]:
-        """The loaded items of evicted keys, which are out of use and therefore loaded; counted."""
+        """Counts and returns the items of evicted keys: they are out of use and therefore loaded."""
         removed = []
         for key in keys:
             self.counts[key].evictions += 1

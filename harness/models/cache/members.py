@@ -31,7 +31,7 @@ class OpenModel(NamedTuple):
     use: threading.Lock
     """Held by the one thread that uses the backend."""
     from_source: bool
-    """Its file was copied for this load."""
+    """Whether its file was copied for this load."""
 
 
 class Place(NamedTuple):
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 def places_of(config: RunConfig, models: ModelSet) -> list[Place]:
-    """Each model's file and size. A ConfigError names every model whose file is missing."""
+    """Returns each model's file and size. Raises a ConfigError that lists every model without its file."""
     places, problems = [], []
     for member in models.members:
         try:
@@ -73,7 +73,7 @@ class Members:
         group: InstanceGroup,
         copies: Path,
     ) -> None:
-        """group: of the run. copies: an empty folder for local copies."""
+        """group: the run's. copies: an empty folder for local copies."""
         self._configs = [of_member(config, member) for member in models.members]
         self.models, self.places = models, places
         self._group = group._replace(instances=1, pinned=())
@@ -99,7 +99,7 @@ class Members:
 
     @property
     def file_counts(self) -> Mapping[int, Counts] | None:
-        """Counts of the local copies; None if files have no cache."""
+        """Counts of the local copies; None if the files have no cache."""
         return self._files.counts if self._files is not None else None
 
     def open(self, number: int) -> OpenModel:
@@ -115,7 +115,7 @@ class Members:
             files.release(lease)
 
     def open_source(self, number: int) -> OpenModel:
-        """Loads the model as a run of it alone does, without local copies."""
+        """Loads the model without local copies, as in a run of this model alone."""
         return self._open(number, self.places[number].path, from_source=False)
 
     def _open(self, number: int, path: Path | None, *, from_source: bool) -> OpenModel:
@@ -148,7 +148,7 @@ class Members:
 
 
 def residents_of(models: ModelSet, places: Sequence[Place]) -> Residents:
-    """An empty cache of the set. A ConfigError where what is always resident does not fit."""
+    """Returns an empty cache of the set. Raises a ConfigError if the always resident models do not fit."""
     always = {i: places[i].bytes for i, member in enumerate(models.members) if member.always}
     try:
         return Residents(models.capacity_bytes, models.content.policy, always)
@@ -157,7 +157,7 @@ def residents_of(models: ModelSet, places: Sequence[Place]) -> Residents:
 
 
 class ResidentModels:
-    """The models of a run, served from a cache. Any thread may acquire; each releases what it acquired."""
+    """The models of a run, served from a cache. Any thread may acquire a model, and must release it."""
 
     def __init__(self, members: Members) -> None:
         self.members = members
@@ -177,18 +177,18 @@ class ResidentModels:
         return self._cache.counts
 
     def acquire(self, number: int) -> Lease[OpenModel]:
-        """The model, loaded and used by no other thread. Raises LoadFailed."""
+        """Returns the loaded model, which no other thread uses. Raises LoadFailed."""
         lease = self._cache.acquire(number)
         lease.loaded.use.acquire()
         return lease
 
     def release(self, lease: Lease[OpenModel]) -> int:
-        """Returns how many models are evicted by that."""
+        """Releases a model. Returns how many models this evicts."""
         lease.loaded.use.release()
         return len(self._cache.release(lease))
 
     def reset(self) -> None:
-        """Empties the cache and loads what is always resident: the state in which a run begins."""
+        """Empties the cache and loads the always resident models: the state in which a run begins."""
         self._cache.close()
         self.members.reset()
         self._cache = self._empty()

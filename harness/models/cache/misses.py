@@ -1,4 +1,4 @@
-"""Times loads by a cache that holds one model, so that every request misses, against plain loads, in pairs."""
+"""Compares loads through a cache of one model, in which every request misses, with plain loads, in pairs."""
 
 import tempfile
 import time
@@ -15,10 +15,11 @@ from harness.models.cache.residents import Residents
 
 
 def measure(request: Mapping[str, Any]) -> dict[str, Any]:
-    """For a child process. request: `config`, of a run of --models; `threads` of each model; `pairs`.
+    """Measures both ways; runs in a child process. request: `config`, `threads` per model, and `pairs`.
 
-    Returns `plain_ns` and `cached_ns`, each with a time for each pair: the model before is closed and this one loaded, or
-    it is acquired, which evicts the one before, and released. The models take turns; so do the two ways (ABBA).
+    Returns `plain_ns` and `cached_ns`, with one time per pair. The plain way closes the previous model and loads this
+    one. The cached way acquires this model, which evicts the previous one, and releases it. The models alternate, and
+    so do the two ways (ABBA).
     """
     config = from_plain(request["config"])
     assert config.models is not None
@@ -34,7 +35,7 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(members: Members, pairs: int) -> dict[str, Any]:
-    """Both ways begin with the memory of one model: a load beside another one would take fresh pages."""
+    """Times both ways. Each begins with one loaded model: a load next to a resident model would take new pages."""
     count, hits = len(members.places), 0
 
     def plain(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Reads the file of --models: a set of models, how popular each is, and the cache that they are served from."""
+"""Reads the file of --models: a set of models, their popularity, and the cache that they are served from."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ from harness.models.manifest.model import Model
 from harness.types import Array
 
 NAME = "models"
-"""Dataset name of such a run; each model has a separate dataset."""
+"""The dataset name of a run with several models; each model has a separate dataset."""
 
 SLOTS = 10_000
-"""Samples of the run, each of one model: LoadGen draws among them at random, so that a model's share of the
-queries is its share of the slots.
+"""Samples of the run, each for one model. LoadGen draws them at random: a model's share of the queries is its
+share of the slots.
 """
 SLOTS_PER_MODEL = 10
 
@@ -30,7 +30,7 @@ _DRAWN_BY_SLOTS = 0x51_075
 
 
 def _size(value: object) -> object:
-    """The value, if it is a size with its unit."""
+    """Returns the value. Raises a ValueError if it is not a size with its unit."""
     parse_bytes(str(value))
     return value
 
@@ -46,19 +46,19 @@ class Entry(_Strict):
     """One line of `models`."""
 
     model: str
-    """Model, written as for --model."""
+    """The model, written as for --model."""
     name: str | None = None
-    """Default: the model's."""
+    """Default: the model's name."""
     dataset: str | None = None
-    """Dataset, written as for --dataset. Default: the manifest's, else synthetic."""
+    """The dataset, written as for --dataset. Default: the manifest's, else synthetic."""
     requests: Annotated[int, Field(ge=0)] | None = None
-    """Requests that were counted for it, with the popularity `measured`."""
+    """Requests that were counted for the model, with the popularity `measured`."""
     bytes: Size | None = None
-    """Memory that it takes. Default: the size of its files."""
+    """The memory that the model takes. Default: the size of its files."""
     always: bool = False
-    """It is loaded before the first query and never evicted."""
+    """Whether the model is loaded before the first query and never evicted."""
     copies: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of models made from this file, NAME-1 to NAME-N, each loaded apart."""
+    """The number of models made from this file, NAME-1 to NAME-N, each loaded separately."""
 
 
 class Popularity(_Strict):
@@ -66,9 +66,9 @@ class Popularity(_Strict):
 
     law: Literal["zipf", "pareto", "measured"]
     exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """With zipf the share of the model in line r is proportional to r to the power of -exponent."""
+    """With zipf, the share of the model in line r is proportional to r to the power of -exponent."""
     alpha: Annotated[float, Field(gt=0, le=100)] = 1.16
-    """With pareto the shares are proportional to draws by --seed, the largest for the first line."""
+    """With pareto, the shares are proportional to draws from --seed. The first line gets the largest share."""
 
 
 class SetFile(_Strict):
@@ -80,7 +80,7 @@ class SetFile(_Strict):
     policy: Literal["lru", "lcu", "fifo", "never", "eager"] = "lru"
     popularity: Popularity = Popularity(law="zipf")
     local_capacity: Size | None = None
-    """Bytes of local copies of the models' files; without it the files themselves are local."""
+    """Bytes of local copies of the models' files. If omitted, the files themselves are local."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads that answer; --instances replaces it."""
 
@@ -100,7 +100,7 @@ class Member(NamedTuple):
 
 
 class ModelSet(Model):
-    """The models of a run, in the place of its one model."""
+    """The models of a run with several models, in place of a single model."""
 
     def __init__(self, name: str, content: SetFile, members: Sequence[Member]) -> None:
         super().__init__(name, None, Path(), None)
@@ -138,7 +138,7 @@ class ModelSet(Model):
                 model.obtain(formats, say)
 
     def is_pinned(self, _sha256: str | None, /) -> bool:
-        """Each member's own manifest pins its file, and refuses another."""
+        """Returns True: each member's own manifest pins its file, and a different file is refused."""
         return True
 
     @property
@@ -150,7 +150,7 @@ class ModelSet(Model):
         return self.content.workers
 
     def shares(self, seed: int) -> Array:
-        """(models,) float64 that add up to 1. seed: of the run."""
+        """Returns (models,) float64 that add up to 1. seed: the run's seed."""
         law = self.content.popularity
         if law.law == "measured":
             return measured([member.requests or 0 for member in self.members])
@@ -160,18 +160,18 @@ class ModelSet(Model):
 
 
 def slots_of(shares: Array) -> Array:
-    """(models,) int64: how many samples of the run are of each model."""
+    """Returns (models,) int64: the number of the run's samples for each model."""
     return allotted(shares, max(SLOTS, SLOTS_PER_MODEL * len(shares)))
 
 
 def models_of(slots: Sequence[int], seed: int) -> Array:
-    """(samples,) int64: the model of each sample of the run. slots: of each model. seed: of the run."""
+    """Returns (samples,) int64: the model of each sample. slots: per model. seed: the run's seed."""
     each = np.repeat(np.arange(len(slots)), slots)
     return np.random.default_rng([_DRAWN_BY_SLOTS, seed]).permutation(each)
 
 
 def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
-    """The set of a file of --models; a ConfigError names everything that is wrong in it.
+    """Returns the set in a file of --models. Raises a ConfigError that lists everything wrong in it.
 
     without_files: model files may be missing, as in a published copy.
     """
@@ -236,7 +236,7 @@ def _problems(parsed: SetFile, members: Sequence[Member]) -> Iterator[str]:
 
 
 def any_model_from_json(values: Mapping[str, Any]) -> Model:
-    """The inverse of `to_json` of a model or a set of models."""
+    """Inverts `to_json` of a model or a set of models."""
     if "set" not in values:
         return model_from_json(values)
     members = [

@@ -1,4 +1,4 @@
-"""Shares of requests that go to each of several models: Zipf, Pareto or measured counts."""
+"""Computes the share of requests that each model gets: Zipf, Pareto or measured counts."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,16 @@ TOP = 0.2
 """Share of the models whose requests `top_share` adds up."""
 
 DRAWN_BY_PARETO = 0x7_1245
-"""Separates the seeds of Pareto's draws from the seeds of other draws with the run's seed."""
+"""Separates Pareto's draws from other draws with the run's seed."""
 
 
 def zipf(models: int, exponent: float) -> Array:
-    """(models,) float64 that add up to 1: the share of rank r is proportional to r ** -exponent."""
+    """Returns (models,) float64 that add up to 1: the share of rank r is proportional to r ** -exponent."""
     return _shares(np.arange(1, models + 1, dtype=np.float64) ** -exponent)
 
 
 def pareto(models: int, alpha: float, seed: int) -> Array:
-    """(models,) float64, descending, that add up to 1: proportional to draws from Pareto's distribution.
+    """Returns (models,) float64, descending, that add up to 1: proportional to draws from Pareto's distribution.
 
     alpha: its exponent, above 0; at 1.16 the top 20 % of many draws have about 80 % of the sum.
     """
@@ -28,20 +28,20 @@ def pareto(models: int, alpha: float, seed: int) -> Array:
 
 
 def measured(counts: Sequence[int]) -> Array:
-    """(models,) float64 that add up to 1. counts: requests of each model, not all 0."""
+    """Returns (models,) float64 that add up to 1. counts: requests per model, not all 0."""
     return _shares(np.asarray(counts, np.float64))
 
 
 def top_share(shares: Array) -> float:
-    """The share of requests that the most popular 20 % of the models get, of at least one model."""
+    """Returns the share of requests that the most popular 20 % of the models get, at least one model."""
     top = max(1, round(TOP * len(shares)))
     return float(np.sort(shares)[::-1][:top].sum())
 
 
 def allotted(shares: Array, slots: int) -> Array:
-    """(models,) int64 that add up to `slots`: as proportional to the shares as whole numbers can be.
+    """Returns (models,) int64 that add up to `slots`, as proportional to the shares as whole numbers can be.
 
-    By largest remainders, of equals the earlier model.
+    Rounds by largest remainders; of equal remainders the earlier model's counts.
     """
     exact = shares * slots
     whole: Array = np.floor(exact).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Decides which items a cache of limited bytes keeps: reference counts and eviction policies, nothing loaded.
+"""Decides which items a cache of limited bytes keeps, by reference counts and eviction policies. Loads nothing.
 
-Source: TrIMS (arXiv:1811.09732, §IV): items in use are never evicted, and the policy chooses among the others.
+Source: TrIMS (arXiv:1811.09732, §IV): items in use are never evicted; the policy chooses among the other items.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 LRU, LCU, FIFO, NEVER, EAGER = "lru", "lcu", "fifo", "never", "eager"
 POLICIES: Mapping[str, str] = {
-    LRU: "evict what was asked for least recently",
-    LCU: "evict what was asked for least often, counted from the start; of equals the least recent",
-    FIFO: "evict what was loaded first",
-    NEVER: "evict nothing: what finds no room is loaded for its request alone",
-    EAGER: "keep nothing: an item goes when its last user has released it",
+    LRU: "evict the item that was requested least recently",
+    LCU: "evict the item with the fewest requests since the start; if equal, the least recently requested",
+    FIFO: "evict the item that was loaded first",
+    NEVER: "evict nothing: an item without room is loaded for one request only",
+    EAGER: "keep nothing: an item is evicted when its last user has released it",
 }
 
 
 class Grant(NamedTuple):
-    """Answer to a request. The caller holds a reference if the item is kept."""
+    """The answer to a request. The caller holds a reference if the item is kept."""
 
     hit: bool
-    """The item was there; else the caller loads it."""
+    """True if the item was resident; else the caller loads it."""
     kept: bool
-    """The item has its place, and is released by `release`; else it is loaded for this request alone."""
+    """True if the item keeps a place until `release`; else it is loaded for this request only."""
     evicted: tuple[int, ...] = ()
     """Items that made room, in the order of their eviction: the caller frees them before it loads."""
 
@@ -56,7 +56,7 @@ class Residents:
         """capacity_bytes: None for no limit. policy: a key of POLICIES.
 
         always: items that are kept from the start and never evicted, with their bytes.
-        Raises a ValueError where the policy is unknown, or `always` exceeds the capacity.
+        Raises a ValueError if the policy is unknown, or if `always` exceeds the capacity.
         """
         if policy not in POLICIES:
             raise ValueError(f"policy {policy!r}: choose from {', '.join(POLICIES)}")
@@ -66,12 +66,12 @@ class Residents:
         self.used_bytes = self.always_bytes = sum((always or {}).values())
         if capacity_bytes is not None and self.always_bytes > capacity_bytes:
             raise ValueError(
-                f"always resident: {self.always_bytes:,} B do not fit into {capacity_bytes:,} B"
+                f"the always resident {self.always_bytes:,} B do not fit into {capacity_bytes:,} B"
             )
         self._always = frozenset(always or ())
         self._now = 0
         self._requests: dict[int, int] = {}
-        """Requests for items that are not here now."""
+        """Requests for items that are not resident now."""
         self._entries: dict[int, _Entry] = {}
         for key, size_bytes in (always or {}).items():
             self._entries[key] = entry = _Entry(size_bytes, 0, 0)
@@ -88,7 +88,7 @@ class Residents:
         return self._entries[key].references if key in self._entries else 0
 
     def request(self, key: int, size_bytes: int) -> Grant | None:
-        """Asks for an item; None, with nothing changed, where it has to wait until others are released."""
+        """Requests an item. Returns None and changes nothing if it must wait until other items are released."""
         entry = self._entries.get(key)
         if entry is not None:
             self._now += 1
@@ -110,7 +110,7 @@ class Residents:
         return Grant(hit=False, kept=True, evicted=victims)
 
     def release(self, key: int) -> tuple[int, ...]:
-        """Gives a reference back; returns what is evicted now, which only the policy `eager` does."""
+        """Releases a reference. Returns the items that are evicted now; only the policy `eager` evicts here."""
         entry = self._entries[key]
         if entry.references < 1:
             raise ValueError(f"{key!r} is released more often than it was requested")
@@ -121,7 +121,7 @@ class Residents:
         return ()
 
     def forget(self, key: int) -> None:
-        """Removes an item whatever its references: its loading failed. An always resident item keeps its place."""
+        """Removes an item whose load failed, whatever its references. An always resident item keeps its place."""
         if key in self._always:
             self._entries[key].references = 0
         else:
@@ -130,7 +130,7 @@ class Residents:
             self.used_bytes -= gone.bytes
 
     def _count(self, key: int) -> int:
-        """Counts a request for an item that is not here; returns its requests so far."""
+        """Counts a request for an item that is not resident; returns its requests so far."""
         self._now += 1
         self._requests[key] = count = self._requests.get(key, 0) + 1
         return count
@@ -143,7 +143,7 @@ class Residents:
         return self.always_bytes + size_bytes > self.capacity_bytes
 
     def _victims(self, size_bytes: int) -> tuple[int, ...] | None:
-        """The items to evict for `size_bytes`; None where those out of use do not make enough room."""
+        """Returns the items to evict for `size_bytes`; None if the unused items do not make enough room."""
         assert self.capacity_bytes is not None
         missing = self.used_bytes + size_bytes - self.capacity_bytes
         free = [
@@ -160,7 +160,7 @@ class Residents:
         return tuple(victims) if missing <= 0 else None
 
     def _orders(self) -> Mapping[str, Callable[[int], tuple[int, ...]]]:
-        """By policy: what is evicted first sorts first."""
+        """Returns the sort key of each policy: the item that is evicted first sorts first."""
         entries = self._entries
 
         def least_recent(key: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Plays a sequence of requests against a cache without loading anything: counts, and hit rate by capacity."""
+"""Simulates a sequence of requests to a cache without loading anything: counts, and hit rate by capacity."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from harness.types import Array
 
 
 class Served(NamedTuple):
-    """How one request of a sequence is served."""
+    """The outcome of one request in a sequence."""
 
     how: str
     """HIT, LOADED or ALONE (cache.py)."""
     evicted: tuple[int, ...]
-    """In order: those that made room, then those that left when the request ended."""
+    """Evicted items in order: first the items that made room, then the items that left when the request ended."""
 
 
 class Point(NamedTuple):
-    """Share of a sequence's requests that a cache of that capacity serves without a load."""
+    """Share of a sequence's requests that a cache of this capacity serves without a load."""
 
     capacity_bytes: int
     hit_rate: float
@@ -29,7 +29,7 @@ class Point(NamedTuple):
 def play(
     requests: Iterable[int], sizes_bytes: Mapping[int, int], residents: Residents
 ) -> Iterator[Served]:
-    """Serves the requests one after the other, each released before the next one is made."""
+    """Serves the requests one after the other. Each is released before the next one."""
     for key in requests:
         grant = residents.request(key, sizes_bytes[key])
         assert grant is not None  # nothing is in use, so it needs not wait
@@ -45,9 +45,9 @@ def curve(
     policy: str = LRU,
     always: Sequence[int] = (),
 ) -> list[Point]:
-    """The hit rate at each capacity. LRU takes one pass over the requests, others one a capacity.
+    """Returns the hit rate at each capacity. LRU needs one pass over the requests, other policies one per capacity.
 
-    A capacity below the bytes of `always` is left out: no cache could be made with it.
+    A capacity below the bytes of `always` is omitted: no cache can have it.
     """
     kept = {key: sizes_bytes[key] for key in always}
     possible = [c for c in capacities_bytes if c >= sum(kept.values())]
@@ -77,11 +77,12 @@ def _hit_rate(
 def stack_distances_bytes(
     requests: Sequence[int], sizes_bytes: Mapping[int, int], always: Sequence[int] = ()
 ) -> Array:
-    """(n,) float64: the smallest capacity at which LRU still has each request's item; infinity at its first request.
+    """Returns (n,) float64: the smallest capacity at which LRU still has each request's item.
 
-    It is the bytes of the different items that were asked for since the item's last request, itself included,
-    plus the bytes of `always`. LRU keeps a prefix of the items in the order of their last request, of any
-    sizes, as long as each single item fits: so one pass covers every capacity from the largest item on.
+    The value is infinite at an item's first request. Otherwise it is the bytes of the different items that were
+    requested since the item's last request, including the item, plus the bytes of `always`. If each single item
+    fits, LRU keeps a prefix of the items in the order of their last request. One pass therefore covers every
+    capacity from the largest item on.
 
     Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
     """
@@ -105,7 +106,7 @@ def stack_distances_bytes(
 
 
 class _Sums:
-    """Numbers by position, of which prefix sums are wanted: a Fenwick tree."""
+    """Prefix sums of numbers by position: a Fenwick tree."""
 
     def __init__(self, count: int) -> None:
         self._tree = [0] * (count + 1)
@@ -117,7 +118,7 @@ class _Sums:
             node += node & -node
 
     def sum_below(self, position: int) -> int:
-        """The sum of all numbers at positions below."""
+        """Returns the sum of all numbers at positions below `position`."""
         tree, node, total = self._tree, position, 0
         while node:
             total += tree[node]

@@ -17,18 +17,18 @@ from harness.types import Array, Backend, BackendSetup, Batch, HasOutputs, HasSi
 
 
 class GeneratingBackend:
-    """A batch is prompts as the dataset `prompts` has them; an answer is int32 token ids, the last one an end.
+    """Answers batches of prompts, which have the format of the dataset `prompts`.
 
-    All prompts of a batch are in work at once.
+    An answer is int32 token ids; the last one is an end. All prompts of a batch are processed at once.
     """
 
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], about: Generation, setup: BackendSetup
     ) -> None:
-        """cls: of the backend that computes a step."""
+        """cls: the class of the backend that computes a step."""
         self._about = about
         self.max_batch = setup.max_batch
-        """Prompts in work at once."""
+        """The most prompts that are processed at once."""
         self._step = cls(replace(setup, inputs=()))
         self._prompts = Prompts(about)
         self._stack = ExitStack()
@@ -60,7 +60,7 @@ class GeneratingBackend:
         return [self.answer(one) for one in answering]
 
     def begin(self, batch: Batch) -> list[Answering]:
-        """Hands the prompts to the generator. Raises a ValueError where one cannot be answered."""
+        """Hands the prompts to the generator. Raises a ValueError if one cannot be answered."""
         (prompts,) = batch.inputs.values()
         answering = [self._read(json.loads(prompt)) for prompt in prompts.reshape(-1)]
         for one in answering:
@@ -69,7 +69,7 @@ class GeneratingBackend:
 
     @staticmethod
     def answer(one: Answering) -> Array:
-        """(tokens,) int32."""
+        """Returns the answer's tokens: (tokens,) int32."""
         return np.array(one.tokens, np.int32)
 
     def _read(self, request: Mapping[str, object]) -> Answering:
@@ -88,10 +88,10 @@ class GeneratingBackend:
 
 
 def generator(step: Backend, about: Generation, sequences: int) -> Generator:
-    """step: entered. sequences: in work at once."""
+    """step: a backend that has been entered. sequences: the most that are processed at once."""
     if not isinstance(step, HasSignature):
         raise ConfigError(
-            "the manifest has `generation`, and the backend does not report its file's inputs: use another backend"
+            "the manifest has `generation`, but the backend does not report its file's inputs: use a different backend"
         )
     names = step.outputs() if isinstance(step, HasOutputs) else ()
     if names and LOGITS not in names:

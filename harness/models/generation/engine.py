@@ -1,7 +1,7 @@
 """Generates the answers to several prompts at once: new ones join at each step, finished ones leave.
 
-The model is one as Optimum exports it to ONNX: a step gets the new tokens of each sequence and the keys and
-values of its earlier ones, and returns logits and the keys and values of all. Generation is greedy.
+The model has the form in which Optimum exports to ONNX. A step gets the new tokens of each sequence, and the keys
+and values of its earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
 """
 
 import re
@@ -37,18 +37,18 @@ class Answering:
         least: int = 0,
         stops: frozenset[int] = frozenset(),
     ) -> None:
-        """most: tokens of the answer. least: tokens before the answer may end. stops: tokens that end it, too."""
+        """most: the most tokens of the answer. least: tokens before it may end. stops: further tokens that end it."""
         self.prompt = prompt
         self.most = most
         self.ignores_end = ignores_end
         self.least = least
         self.stops = stops
         self.tokens: list[int] = []
-        """The answer; the token that ended it is the last one."""
+        """The answer; its last token ended it."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
-        """False: nobody waits for it any more, and it leaves at the next step."""
+        """False if nobody waits for the answer any more; the prompt then leaves at the next step."""
 
 
 class _Cache(NamedTuple):
@@ -57,16 +57,16 @@ class _Cache(NamedTuple):
     past: str
     """The model's input."""
     present: str
-    """The model's output: the input, and behind it what the new tokens add."""
+    """The model's output: the input, followed by the keys or values of the new tokens."""
     rows: Array
-    """(sequences, heads, context, size); each row holds as many tokens as its sequence has."""
+    """(sequences, heads, context, size); each row holds the tokens of its sequence."""
 
 
 class Generator:
     """Continuous batching of one model. Used by one thread.
 
-    The first rows of each cache belong to the sequences in work, in their order; the last one's moves where
-    one becomes free, so that a step reads neighbours.
+    The first rows of each cache belong to the active sequences, in their order. When a row becomes free, the last
+    row moves there, so that a step reads adjacent rows.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Generator:
         about: Generation,
         most_sequences: int,
     ) -> None:
-        """infer: of the backend. inputs: of the model's file. most_sequences: in work at once."""
+        """infer: the backend's method. inputs: the inputs of the model's file. most_sequences: active at once."""
         self._infer = infer
         self._about = about
         self._end = frozenset(about.end)
@@ -93,7 +93,7 @@ class Generator:
         return not (self._working or self._waiting)
 
     def room(self, prompt: Sequence[int]) -> int:
-        """The most tokens of an answer to the prompt. Raises a ValueError where there is no room for one."""
+        """Returns the most tokens of an answer to the prompt. Raises a ValueError if there is no room for one."""
         room = self._about.context - len(prompt)
         if not prompt or room < 1:
             raise ValueError(
@@ -106,17 +106,17 @@ class Generator:
         return room
 
     def add(self, one: Answering) -> None:
-        """It joins at the next step with room for it. Raises a ValueError as `room`."""
+        """Lets the prompt join at the next step with room for it. Raises a ValueError as `room` does."""
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)
 
     def drop_all(self) -> None:
-        """Forgets every sequence, as after a step that raised."""
+        """Forgets every sequence, e.g. after a step that raised."""
         self._working.clear()
         self._waiting.clear()
 
     def step(self) -> Sequence[Answering]:
-        """One more token for each sequence in work, and the first one for those that join now. Returns them."""
+        """Adds a token to each active sequence, lets waiting ones join, and returns all that got a token."""
         self._remove(lambda one: not one.is_wanted)
         if self._working:
             self._decode()
@@ -136,7 +136,7 @@ class Generator:
         return joined
 
     def _begin(self, joined: Sequence[Answering]) -> None:
-        """Reads the prompts, padded behind to the longest, and gives each its first token."""
+        """Reads the prompts, padded at their ends to the longest, and gives each its first token."""
         lengths = np.array([len(one.prompt) for one in joined])
         count, width = len(joined), int(lengths.max())
         tokens, places = np.zeros((count, width), np.int64), np.arange(width)
@@ -153,7 +153,7 @@ class Generator:
         self._take(joined, outputs[LOGITS][np.arange(count), lengths - 1])
 
     def _decode(self) -> None:
-        """One token for each sequence in work."""
+        """Adds one token to each active sequence."""
         count = len(self._working)
         lengths = self._lengths[:count]
         longest = int(lengths.max())
@@ -195,7 +195,7 @@ class Generator:
                 one.finish_reason = "length"
 
     def _without_ends(self, sequences: Sequence[Answering], logits: Array) -> Array:
-        """A copy in which no end is likely where the answer is too short for one."""
+        """Returns a copy in which the ends of answers that are still too short have the logit -inf."""
         logits = logits.copy()
         for one, row in zip(sequences, logits, strict=True):
             if len(one.tokens) < one.least:
@@ -216,7 +216,7 @@ class Generator:
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
-    """Raises a ConfigError if the file's inputs are not the inputs of an export with a cache."""
+    """Raises a ConfigError if the file's inputs are not inputs of an export with a cache."""
     past = {spec.name: spec for spec in inputs if _PAST.fullmatch(spec.name)}
     names = {spec.name for spec in inputs}
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:
@@ -232,7 +232,7 @@ def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Itera
             )
         if spec.dtype not in _FLOATS:
             raise ConfigError(
-                f"input {name!r} is {spec.dtype}: a cache is one of {', '.join(_FLOATS)}"
+                f"input {name!r} is {spec.dtype}: a cache must be {' or '.join(_FLOATS)}"
             )
         rows = np.zeros((sequences, heads, context, size), spec.dtype)
         yield _Cache(name, _PAST.sub(r"present\1", name), rows)

@@ -1,4 +1,4 @@
-"""Reads the prompt of a request as OpenAI's API has it: token ids, a text or a chat."""
+"""Reads the prompt of a request in the format of OpenAI's API: token ids, a text or a chat."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
@@ -16,17 +16,17 @@ class Prompts:
     def __init__(self, about: Generation) -> None:
         self._most = about.max_tokens
         self.vocabulary = Vocabulary(about.pieces, about.unknown) if about.pieces else None
-        """None: the manifest lists no pieces, and prompts are token ids."""
+        """None if the manifest lists no pieces; prompts are then token ids."""
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
-        """The token ids of `prompt` or `messages`. Raises a ValueError that says what is wrong."""
+        """Returns the token ids of `prompt` or `messages`. Raises a ValueError that says what is wrong."""
         first, *more = self.all_tokens(request)
         if more:
             raise ValueError("prompt must be one text or one list of token ids")
         return first
 
     def all_tokens(self, request: Mapping[str, Any]) -> list[list[int]]:
-        """Does what `tokens` does, for each prompt if `prompt` is a list of texts or of token id lists."""
+        """Returns the token ids of each prompt: `prompt` may be a list of texts or a list of token id lists."""
         if request.get("messages") is not None:
             return [self._encoded(_last_text(request["messages"]))]
         prompt = request.get("prompt")
@@ -41,7 +41,7 @@ class Prompts:
         raise ValueError("prompt must be a text, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
-        """The most tokens of an answer: the value of `max_tokens`, or the manifest's for None."""
+        """Returns the most tokens of an answer: `max_tokens`, or the manifest's value if it is None."""
         if value is None:
             return self._most
         if type(value) is not int or value < 1:
@@ -67,7 +67,7 @@ def _holds_prompts(prompt: object) -> TypeGuard[list[object]]:
 
 
 def _last_text(messages: object) -> str:
-    """The text of the last message; those before it are not used, as the model was trained on one prompt."""
+    """Returns the text of the last message. Earlier ones are not used: the model was trained on one prompt."""
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
     *_, last = [_text(message) for message in messages]
@@ -77,7 +77,7 @@ def _last_text(messages: object) -> str:
 
 
 def _text(message: object) -> str | None:
-    """None for a message without content, such as a tool call. Parts are joined as vLLM does."""
+    """Returns None for a message without content, e.g. a tool call. Parts are joined as in vLLM."""
     if not isinstance(message, dict):
         raise ValueError(f"a message is {message!r:.40}, and must be an object")
     content = message.get("content")
@@ -91,7 +91,7 @@ def _text(message: object) -> str | None:
 
 
 def _part(part: object) -> str:
-    """The text of a part. Raises a ValueError with the type of a part without text, such as an image."""
+    """Returns the text of a part. If it has no text, e.g. an image, raises a ValueError with the part's type."""
     if isinstance(part, str):
         return part
     kind = part.get("type") if isinstance(part, dict) else None

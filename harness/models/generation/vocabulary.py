@@ -1,11 +1,11 @@
-"""Turns texts into tokens and back, by the pieces that a manifest lists."""
+"""Turns texts into tokens and back, with the pieces that a manifest lists."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 
 class Vocabulary:
-    """pieces: the text of each token; "" for one without text. unknown: the token of any other character."""
+    """pieces: the text of each token, "" if it has none. unknown: the token of any other character."""
 
     def __init__(self, pieces: Sequence[str], unknown: int | None) -> None:
         self._pieces = pieces
@@ -15,7 +15,7 @@ class Vocabulary:
         self._piece = re.compile("|".join([*map(re.escape, longest_first), "(?s:.)"]))
 
     def encode(self, text: str) -> list[int]:
-        """From the left, the longest piece at each place. Raises a ValueError for a text without tokens."""
+        """Takes the longest piece at each place, from the left. Raises a ValueError if a character has no token."""
         tokens = [self._ids.get(piece, self._unknown) for piece in self._piece.findall(text)]
         known = [token for token in tokens if token is not None]
         if len(known) < len(tokens):

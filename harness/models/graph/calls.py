@@ -1,7 +1,7 @@
 """Maps each node of the model's file to nodes of its Graph.
 
-They differ if the file calls functions that it defines: the Graph has the nodes of the function's body in
-place of the call, with other names. Inputs and outputs of the call keep their names.
+They differ if the file calls functions that it defines: the Graph has the nodes of the function's body
+instead of the call, with different names. Inputs and outputs of the call keep their names.
 """
 
 from harness.models.graph.graph import DEFAULT_DOMAINS, Graph
@@ -9,12 +9,12 @@ from harness.profiler import WiredNode, Wiring
 
 
 def nodes_of(file: Wiring, graph: Graph) -> list[tuple[int, ...]]:
-    """For each node of the file the indices of the graph's, ascending; empty for a constant."""
+    """Returns the indices of the graph's nodes for each node of the file, ascending; empty for a constant."""
     return [_behind(node, graph) for node in file.nodes]
 
 
 def _behind(call: WiredNode, graph: Graph) -> tuple[int, ...]:
-    """The nodes from the call's outputs back to its inputs; a node that is not a call stands alone."""
+    """Returns the nodes between the call's inputs and outputs; for a node that is not a call, only this node."""
     domain = "" if call.domain in DEFAULT_DOMAINS else call.domain
     indices: set[int] = set()
     waiting, taken = [t for t in call.outputs if t], set(call.inputs)

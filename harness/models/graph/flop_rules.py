@@ -1,7 +1,7 @@
 """Computes a node's multiplications and operations from the shapes of its operands.
 
 Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at
-88ce347), except that a dilated kernel counts its weights and not the extent they are spread over.
+88ce347). One formula differs: a dilated kernel counts its weights, not the area that they span.
 """
 
 from collections import Counter
@@ -27,12 +27,12 @@ class Operand(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """0 where the elements differ in size, as strings do."""
+        """0 if the elements differ in size, e.g. strings."""
         return (self.elements * _BITS.get(self.dtype, 0) + 7) // 8
 
 
 class Work(NamedTuple):
-    """A node as the rules see it; an omitted operand is None."""
+    """A node in the form that the rules take; an omitted operand is None."""
 
     attributes: Attributes
     inputs: Sequence[Operand | None]
@@ -49,7 +49,7 @@ class Work(NamedTuple):
         return _elements(self.inputs, 0)
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """The shape of a mandatory input."""
+        """Returns the shape of a mandatory input."""
         operand = self.inputs[position]
         if operand is None:
             raise ValueError(f"input {position} is missing")
@@ -71,50 +71,51 @@ def _elements(operands: Sequence[Operand | None], position: int) -> int:
 
 
 def conv(work: Work, kernel: int = 1, bias: int | None = 2) -> tuple[int, int]:
-    """kernel, bias: positions of these inputs. Weights: (Cout, Cin / group, kernel...)."""
+    """kernel, bias: input positions. Weights: (Cout, Cin / group, kernel...)."""
     macs = work.output_elements * prod(work.shape(kernel)[1:])
     has_bias = bias is not None and work.has(bias)
     return macs, 2 * macs + work.output_elements * (has_bias + _fused(work))
 
 
 def fused_conv(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's FusedConv adds input 3, Z, to the result."""
+    """Counts ONNX Runtime's FusedConv, which adds input 3, Z, to the result."""
     macs, flops = conv(work)
     return macs, flops + work.output_elements * work.has(3)
 
 
 def conv_transpose(work: Work) -> tuple[int, int]:
-    """Weights: (Cin, Cout / group, kernel...): each input element is multiplied by all weights of its channel."""
+    """Multiplies each input element by all weights of its channel. Weights: (Cin, Cout / group, kernel...)."""
     macs = work.input_elements * prod(work.shape(1)[1:])
     return macs, 2 * macs + work.output_elements * work.has(2)
 
 
 def matmul(work: Work) -> tuple[int, int]:
-    """transA is an attribute of Gemm and of ONNX Runtime's FusedMatMul."""
+    """Counts a matrix product; Gemm and ONNX Runtime's FusedMatMul have the attribute transA."""
     across = -2 if work.attributes.get("transA", 0) else -1
     macs = work.output_elements * work.shape(0)[across]
     return macs, 2 * macs
 
 
 def gemm(work: Work, bias: int = 2) -> tuple[int, int]:
-    """bias: position of this input."""
+    """bias: the input's position."""
     macs, flops = matmul(work)
     return macs, flops + work.output_elements * (work.has(bias) + _fused(work))
 
 
 def qgemm(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's QGemm has the inputs A, a_scale, a_zero, B, b_scale, b_zero, C."""
+    """Counts ONNX Runtime's QGemm, with the inputs A, a_scale, a_zero, B, b_scale, b_zero, C."""
     return gemm(work, bias=6)
 
 
 def _fused(work: Work) -> int:
-    """1 where ONNX Runtime has fused an activation into the node, else 0."""
+    """Returns 1 if ONNX Runtime has fused an activation into the node, else 0."""
     return int(bool(work.attributes.get("activation")))
 
 
 def einsum(work: Work) -> tuple[int, int]:
-    """One or two operands: one product for each combination of indices, summed over the indices that
-    the output lacks. With three or more operands the count depends on the order of the products.
+    """Counts one product per combination of indices, summed over the indices that the output lacks.
+
+    Takes one or two operands. With three or more, the count would depend on the order of the products.
     """
     terms_of_inputs, output_term = _indices(work)
     sizes: dict[str, int] = {}
@@ -131,7 +132,7 @@ def einsum(work: Work) -> tuple[int, int]:
 
 
 def _indices(work: Work) -> tuple[list[list[str]], list[str]]:
-    """Returns one index per axis, of each operand and of the output.
+    """Returns one index per axis for each operand and for the output.
 
     The axes of an ellipsis are numbered from the last.
     """
@@ -161,8 +162,10 @@ def _expanded(term: str, left_out: int) -> list[str]:
 
 
 def attention(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's Attention has one input and one weight for query, key and value together. The
-    standard's has three inputs, each (batch, length, hidden) or (batch, heads, length, size).
+    """Counts both operators named Attention.
+
+    ONNX Runtime's has one input and one weight for query, key and value together. The standard's has
+    three inputs, each (batch, length, hidden) or (batch, heads, length, size).
     """
     if len(work.shape(1)) != 2:
         return attention_products(work)
@@ -173,7 +176,7 @@ def attention(work: Work) -> tuple[int, int]:
 
 
 def attention_products(work: Work) -> tuple[int, int]:
-    """Query by key, then the result by value. Softmax and scale are small and not counted."""
+    """Counts query by key, then the result by value. Softmax and scale are small and not counted."""
     query, key, value = work.shape(0), work.shape(1), work.shape(2)
     if len(query) == len(key) == len(value) == 4:
         lengths = prod(query[:3]) * key[2]
@@ -186,13 +189,13 @@ def attention_products(work: Work) -> tuple[int, int]:
 
 
 def matmul_of_few_bits(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's MatMulNBits: K inputs, N outputs; unpacking the weights is not counted."""
+    """Counts ONNX Runtime's MatMulNBits: K inputs, N outputs. Unpacking the weights is not counted."""
     macs = work.output_elements * int(work.attributes["K"])
     return macs, 2 * macs
 
 
 def recurrent(work: Work) -> tuple[int, int]:
-    """X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
+    """Takes X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
 
     Each gate also adds a bias, sums both products and computes a function.
     """
@@ -200,7 +203,7 @@ def recurrent(work: Work) -> tuple[int, int]:
 
 
 def quantised_lstm(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's DynamicQuantizeLSTM, with transposed W: (directions, inputs, gates * hidden)."""
+    """Counts ONNX Runtime's DynamicQuantizeLSTM, with transposed W: (directions, inputs, gates * hidden)."""
     directions, _, rows = work.shape(1)
     return _recurrent(work, directions, rows, work.shape(2)[1])
 
@@ -213,17 +216,17 @@ def _recurrent(work: Work, directions: int, rows: int, hidden: int) -> tuple[int
 
 
 def pool(work: Work) -> tuple[int, int]:
-    """One comparison or addition for each tap."""
+    """Counts one comparison or addition per tap."""
     return 0, work.output_elements * prod(work.attributes.get("kernel_shape", (1,)))
 
 
 def lrn(work: Work) -> tuple[int, int]:
-    """Squares and their sum over `size` channels, then factor, offset, power and quotient."""
+    """Counts squares and their sum over `size` channels, then factor, offset, power and quotient."""
     return 0, work.output_elements * (int(work.attributes.get("size", 1)) + 5)
 
 
 def resize(work: Work) -> tuple[int, int]:
-    """Linear: a factor and an addition for each corner; cubic: the same for four taps an axis."""
+    """Counts a factor and an addition per tap: two taps per axis if linear, four if cubic."""
     mode = work.attributes.get("mode", "nearest")
     if isinstance(mode, bytes):
         mode = mode.decode()
@@ -236,17 +239,17 @@ def resize(work: Work) -> tuple[int, int]:
 
 
 def per_output(flops: int) -> Rule:
-    """The rule of `flops` operations for each output element."""
+    """Returns the rule of `flops` operations per output element."""
     return lambda work: (0, flops * work.output_elements)
 
 
 def per_input(flops: int) -> Rule:
-    """The rule of `flops` operations for each input element: sums, means, norms."""
+    """Returns the rule of `flops` operations per input element: sums, means, norms."""
     return lambda work: (0, flops * work.input_elements)
 
 
 def variadic(work: Work) -> tuple[int, int]:
-    """a + b + c: one operation less than there are inputs."""
+    """Counts a + b + c: one operation fewer than inputs."""
     return 0, work.output_elements * max(len(work.inputs) - 1, 0)
 
 

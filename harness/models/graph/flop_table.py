@@ -7,7 +7,7 @@ from harness.models.graph import flop_rules as rules
 VIEWS = frozenset(
     ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size")
 )
-"""ONNX Runtime returns the same memory with another shape."""
+"""Operators for which ONNX Runtime returns the same memory with a different shape."""
 
 _PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 
@@ -36,7 +36,7 @@ _ONE_EACH = (
 )  # fmt: skip
 
 _SEVERAL_EACH = {
-    "BatchNormalization": 2,  # its four numbers a channel are a factor and an offset
+    "BatchNormalization": 2,  # its four numbers per channel are combined into a factor and an offset
     "LayerNormalization": 8,
     "SimplifiedLayerNormalization": 5,
     "SkipLayerNormalization": 9,
@@ -104,7 +104,7 @@ PRODUCTS: Mapping[str, rules.Rule] = {
     "DynamicQuantizeLSTM": rules.quantised_lstm,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), rules.recurrent),
 }
-"""Operators that multiply and add up; all others have no MACs."""
+"""Operators that multiply and add up; other operators have no MACs."""
 
 _POOLS = ("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool")
 

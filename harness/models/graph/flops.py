@@ -1,13 +1,13 @@
 """Counts what each node of a model must compute and move: MACs, FLOPs and bytes, from shapes alone.
 
 A MAC is one multiplication whose product is added up, as in convolutions, matrix products and recurrent
-cells. A MAC counts as two FLOPs; every other addition, multiplication, division, comparison or function
-(exp, erf, sqrt) counts as one, whatever it costs the machine. Integer kernels count alike. Bytes count
-each operand once: weights, other inputs, outputs. A kernel cannot move less if nothing stays in a cache
-from one kernel to the next.
+cells. A MAC counts as two FLOPs. Every other addition, multiplication, division, comparison or function
+(exp, erf, sqrt) counts as one FLOP, whatever it costs the machine. Integer kernels count in the same way.
+Bytes count each operand once: weights, other inputs, outputs. A kernel cannot move less if nothing stays
+in a cache from one kernel to the next.
 
-The MACs and FLOPs of an operation without a rule are None, never 0; `Coverage` reports how many nodes,
-and which share of the time, the rules cover.
+The MACs and FLOPs of an operation without a rule are None, never 0. `Coverage` reports how many nodes and
+which share of the time the rules cover.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ class Cost(NamedTuple):
     """The work of one node, or of several."""
 
     macs: int | None
-    """None where the operation has no rule."""
+    """None if the operation has no rule."""
     flops: int | None
-    """None where the operation has no rule."""
+    """None if the operation has no rule."""
     weight_bytes: int
     input_bytes: int
     output_bytes: int
@@ -37,15 +37,15 @@ class Cost(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """Which part of a model the rules cover."""
+    """The part of a model that the rules cover."""
 
     nodes: int
     modelled: int
     """Nodes whose operation has a rule."""
     kernel_ns: float | None
-    """The time of all nodes; None where nothing was measured."""
+    """The time of all nodes; None if nothing was measured."""
     modelled_ns: float | None
-    """The time of the modelled nodes; None where nothing was measured."""
+    """The time of the modelled nodes; None if nothing was measured."""
     missing: Mapping[str, int]
     """Operation -> number of nodes without a rule."""
 
@@ -66,10 +66,10 @@ def cost(
     inputs: Sequence[Operand | None],
     outputs: Sequence[Operand | None],
 ) -> Cost:
-    """The cost of one node.
+    """Returns the cost of one node.
 
     attributes: numbers, strings and lists of them; an omitted attribute has ONNX's default.
-    inputs, outputs: None stands for an omitted optional operand, or one of unknown shape.
+    inputs, outputs: None stands for an operand that is omitted or has an unknown shape.
     """
     work = Work(attributes, inputs, outputs)
     macs = flops = None
@@ -82,23 +82,23 @@ def cost(
 
 
 def only_moves(op_type: str) -> bool:
-    """Whether the operation computes nothing: it copies, reorders, picks, or is a view."""
+    """Returns whether the operation computes nothing: it copies, reorders or picks, or it is a view."""
     return RULES.get(op_type) is nothing
 
 
 def has_rule(op_type: str) -> bool:
-    """Whether the node's work can be counted once its shapes are known."""
+    """Returns whether the node's work can be counted once its shapes are known."""
     return op_type in RULES
 
 
 def may_multiply(op_type: str, domain: str = "") -> bool:
-    """Whether a node of unknown MACs may have any: a product, a subgraph or a vendor's operator."""
+    """Returns whether a node with unknown MACs may have any: a product, a subgraph or a vendor's operator."""
     is_vendors = bool(domain) and not has_rule(op_type)
     return op_type in PRODUCTS or op_type in CONTROL_FLOW or is_vendors
 
 
 def missing_text(op_types: Iterable[str]) -> list[str]:
-    """Why the work of these operators is unknown: one line for each reason."""
+    """Returns one line per reason why the work of these operators is unknown."""
     names = sorted(set(op_types))
     kinds = (
         ("no rule for the work of", [name for name in names if not has_rule(name)]),
@@ -108,7 +108,7 @@ def missing_text(op_types: Iterable[str]) -> list[str]:
 
 
 def graph_costs(graph: Graph) -> list[Cost]:
-    """(nodes,) costs, in the order of graph.nodes."""
+    """Returns (nodes,) costs, in the order of graph.nodes."""
     from_constants = {name for node in graph.nodes if node.from_constants for name in node.outputs}
     weights = from_constants | graph.constants.keys()
     return [_node_cost(node, graph, weights) for node in graph.nodes]
@@ -128,7 +128,7 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
 
 
 def _stored_type(name: str, graph: Graph) -> str | None:
-    """The type of the constant from which a weight is dequantised; None for other tensors."""
+    """Returns the type of the constant that a weight is dequantised from; None for other tensors."""
     maker = graph.producer.get(name)
     if maker is None or not maker.from_constants or maker.op_type != "DequantizeLinear":
         return None
@@ -138,7 +138,7 @@ def _stored_type(name: str, graph: Graph) -> str | None:
 def coverage(
     op_types: Sequence[str], costs: Sequence[Cost], kernel_ns: Sequence[float] | None = None
 ) -> Coverage:
-    """kernel_ns: (n,) the time of each node; None where it was not measured."""
+    """kernel_ns: (n,) the time of each node; None if it was not measured."""
     known = [c.flops is not None for c in costs]
     missing = Counter(op for op, is_known in zip(op_types, known, strict=True) if not is_known)
     total = modelled = None
@@ -149,7 +149,7 @@ def coverage(
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    """The sum; an operation without a rule adds its bytes only."""
+    """Returns the sum; an operation without a rule adds only its bytes."""
     parts = list(costs)
     return Cost(
         sum(c.macs or 0 for c in parts),
@@ -175,9 +175,9 @@ def _bytes(op_type: str, work: Work) -> tuple[int, int, int]:
 
 
 def read_bytes(op_type: str, position: int, input_bytes: int, output_bytes: int) -> int:
-    """Bytes that the operator reads from an input: from a table, only the picked rows.
+    """Returns the bytes that the operator reads from an input: from a table, only the picked rows.
 
-    op_type: as a file or a framework calls it.
+    op_type: the name in a file or a framework.
     """
     picked_from = PICKED_FROM.get(op_type.removeprefix("aten::"), ())
     return min(input_bytes, output_bytes) if position in picked_from else input_bytes

@@ -1,6 +1,6 @@
 """The graph of a model: its layers, their concrete shapes, and which layers are alike.
 
-onnx_file.py reads one from an ONNX file.
+onnx_file.py reads a graph from an ONNX file.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _NEUTRAL: Mapping[str, int | str] = {
     "strides": 1,
     "training_mode": 0,
 }
-"""Attribute -> its neutral value: it has no effect, and older versions of operators lack the attribute."""
+"""Attribute -> its neutral value, which has no effect: older versions of operators lack the attribute."""
 
 _WITHOUT_EFFECT = {
     "BatchNormalization": ("epsilon", "momentum", "spatial", "is_test", "consumed_inputs"),
@@ -39,7 +39,7 @@ _WITHOUT_EFFECT = {
     "InstanceNormalization": ("epsilon",),
     "LayerNormalization": ("epsilon",),
 }
-"""Operator -> attributes of training, and attributes that change the result and not the work."""
+"""Operator -> attributes that only training uses, or that change the result but not the work."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -48,7 +48,7 @@ class Tensor(NamedTuple):
     dtype: str
     """NumPy's name, e.g. float32, bfloat16."""
     shape: tuple[int | None, ...]
-    """A size is None where it depends on data."""
+    """A size is None if it depends on data."""
 
     @property
     def elements(self) -> int | None:
@@ -68,10 +68,10 @@ class Constant(NamedTuple):
 
     tensor: Tensor
     is_external: bool
-    """The values are in another file beside the model's."""
+    """The values are in a separate file."""
     value: Array | None
-    """Integers and truth values (shapes, axes, indices), and up to KEPT_ELEMENTS floats; None for all
-    others, and for external values.
+    """Integers and truth values (shapes, axes, indices), and up to KEPT_ELEMENTS floats; None for larger
+    constants and for external values.
     """
 
 
@@ -85,16 +85,16 @@ class Node:
     op_type: str
     domain: str
     attributes: Mapping[str, Any]
-    """int, float, str, or tuples of these; the SHA-256 of its bytes for a tensor or subgraph."""
+    """int, float, str, or tuples of these; for a tensor or subgraph, the SHA-256 of its bytes."""
     inputs: tuple[str, ...]
     """Names, "" for an omitted input; then the names that only the subgraphs of its attributes read."""
     outputs: tuple[str, ...]
     from_constants: bool
-    """Runtimes fold the layer when they load the model: it reads only constants, or the shape of a
-    tensor whose shape is fixed.
+    """Whether runtimes fold the layer when they load the model: it reads only constants, or the shape of a
+    tensor with a fixed shape.
     """
     proto: Any = field(repr=False)
-    """onnx.NodeProto, as it stands in the file."""
+    """The onnx.NodeProto of the file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +114,11 @@ class Graph:
     """Names, without the inputs that have an initializer."""
     outputs: tuple[str, ...]
     sizes: Mapping[str, int]
-    """Open dimension -> the size it was set to; INPUT[AXIS] is one without a name."""
+    """Open dimension -> the size that it was set to; INPUT[AXIS] stands for a dimension without a name."""
     opsets: Mapping[str, int]
     """Domain -> version."""
     proto: Any = field(repr=False, compare=False)
-    """onnx.ModelProto with these shapes, without the bytes of large weights; pieces are cut from it."""
+    """The onnx.ModelProto with these shapes, without the bytes of large weights. Pieces are cut from it."""
 
     @cached_property
     def producer(self) -> Mapping[str, Node]:
@@ -136,12 +136,14 @@ class Graph:
 
     @cached_property
     def layers(self) -> tuple[Node, ...]:
-        """The nodes that run at inference: all but those that runtimes fold when they load."""
+        """The nodes that run at inference, without the nodes that runtimes fold when they load the model."""
         return tuple(node for node in self.nodes if not node.from_constants)
 
     def key(self, node: Node) -> str:
-        """The layer's identity without its name and weights: type, attributes, shapes and types of inputs
-        and outputs, and the values of integer inputs, which decide the layer's work.
+        """Returns the layer's identity, without its name and weights.
+
+        The identity is everything that decides the layer's work: type, attributes, shapes and types of inputs
+        and outputs, and the values of integer inputs.
 
         Source: layer identity of DLBricks (Li et al., ICPE 2020), section 2.2.
         """
@@ -154,7 +156,7 @@ class Graph:
         return json.dumps(described, separators=(",", ":"), default=str)
 
     def digest(self, node: Node) -> str:
-        """A digest of the key, short enough for the name of a file."""
+        """Returns a digest of the key that is short enough for a file name."""
         return hashlib.sha256(self.key(node).encode()).hexdigest()[:24]
 
     def _described(self, name: str) -> str:
@@ -185,7 +187,7 @@ class Graph:
 
 
 def _itemsize(dtype: str) -> int:
-    """Bytes of an element. A type that NumPy lacks (bfloat16, float8, int4) has its bits in its name."""
+    """Returns the bytes of an element. The name of a type that NumPy lacks (bfloat16, int4) has its bits."""
     try:
         return np.dtype(dtype).itemsize
     except TypeError:
@@ -194,7 +196,7 @@ def _itemsize(dtype: str) -> int:
 
 
 def _effective(node: Node) -> dict[str, Any]:
-    """The attributes that change the layer's work."""
+    """Returns the attributes that change the layer's work."""
     ignored = _WITHOUT_EFFECT.get(node.op_type, ())
     effective = {}
     for name, value in node.attributes.items():

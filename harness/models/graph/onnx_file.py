@@ -1,7 +1,7 @@
 """Reads a Graph from an ONNX file.
 
-The file is data: it is parsed and its shapes are inferred. Nothing in it is executed, and values in other
-files (external data) are not read.
+The file is only parsed, and its shapes are inferred. Nothing in it is executed, and values in other files
+(external data) are not read.
 """
 
 import shlex
@@ -32,7 +32,7 @@ def read(
 
     batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic
     dimension -> size; a dimension without a name is INPUT[AXIS]. shapes: input -> shape, which overrides both.
-    Raises ConfigError if the file is not an ONNX model, or with every dimension whose size is missing.
+    Raises ConfigError if the file is not an ONNX model, or if dimensions have no size; it then lists all of them.
     """
     onnx = _onnx()
     model = _parsed(onnx, path)
@@ -101,7 +101,7 @@ def _parsed(onnx: Any, path: Path) -> Any:
 
 
 def _clear_open_sizes(graph: Any) -> None:
-    """Leaves an open size, however the file writes it, without a value and a name."""
+    """Clears the value and the name of each open size, however the file writes it."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             written = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
@@ -114,7 +114,7 @@ def _clear_open_sizes(graph: Any) -> None:
 
 
 def _names(graph: Any) -> Iterator[object]:
-    """Yields the names that are used here. protobuf returns a name that is not UTF-8 as bytes."""
+    """Yields the names that are used here. protobuf returns names that are not UTF-8 as bytes."""
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for attribute in node.attribute:
@@ -139,7 +139,7 @@ def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:
 
 
 def _of_constant_node(onnx: Any, node: Any) -> Any:
-    """The node's value as a TensorProto, whichever attribute holds it."""
+    """Returns the node's value as a TensorProto, whichever attribute holds it."""
     kinds = {
         "value_float": np.float32,
         "value_floats": np.float32,
@@ -177,7 +177,7 @@ _INT64 = 7
 
 
 def _drop_large(graph: Any) -> None:
-    """Drops the bytes of weights, on which no shape depends, and marks them as external."""
+    """Drops the bytes of large weights, which no shape depends on, and marks the weights as external."""
     for tensor in graph.initializer:
         if int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != _INT64:
             for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):

@@ -1,4 +1,4 @@
-"""Orders the nodes of an ONNX graph and derives what is known of them before a run."""
+"""Orders the nodes of an ONNX graph, and infers the shapes and values that are known before a run."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ def settled(
     tensors: dict[str, Tensor],
     path: Path,
 ) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
-    """The nodes and the known values; adds to `tensors` the shapes that follow from them.
+    """Returns the nodes and the known values. Adds the shapes that follow from them to `tensors`.
 
-    Sizes that the model computes determine further shapes, and these further sizes, so the inference
-    is repeated until no value is added.
+    Sizes that the model computes determine further shapes, and these shapes determine further sizes. The
+    inference is therefore repeated until no value is added.
     """
     known = 0
     while True:
@@ -58,7 +58,7 @@ def forget_outputs(graph: Any) -> None:
 
 
 def inferred(onnx: Any, model: Any, path: Path) -> Any:
-    """The model with the shapes inferred from its inputs' shapes, and with its own nodes."""
+    """Returns the model with its own nodes, and with shapes inferred from its inputs' shapes."""
     try:
         shaped = onnx.shape_inference.infer_shapes(stand_ins(onnx, model), data_prop=True)
     except Exception as e:  # noqa: BLE001 - onnx raises a class of its own from C++
@@ -71,7 +71,7 @@ def inferred(onnx: Any, model: Any, path: Path) -> Any:
 
 
 def tensors_of(onnx: Any, graph: Any) -> Iterator[tuple[str, Tensor]]:
-    for value in (*graph.value_info, *graph.output, *graph.input):  # an input may be an output too
+    for value in (*graph.value_info, *graph.output, *graph.input):  # an input may also be an output
         kind = value.type.tensor_type
         if value.type.HasField("tensor_type") and kind.HasField("shape"):
             dims = (d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
@@ -93,7 +93,7 @@ def _values(
     tensors: Mapping[str, Tensor],
     opsets: Any,
 ) -> Mapping[str, Array]:
-    """Values of constants, and of folded integer or bool tensors: shapes, axes, indices."""
+    """Returns the values of constants and of folded integer or bool tensors: shapes, axes, indices."""
     values = {name: c.value for name, c in constants.items() if c.value is not None}
     for node in nodes:
         kinds = {tensors[name].dtype for name in node.outputs if name in tensors}
@@ -106,7 +106,7 @@ def _values(
 
 
 def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
-    """The value; for an operator that reads only the shape, an array of that shape without memory."""
+    """Returns the value. For an operator that reads only the shape, returns an array of this shape without memory."""
     if value is None and node.op_type in _OF_SHAPE and tensor is not None and _is_fixed(tensor):
         return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
     return value
@@ -156,7 +156,7 @@ def _nodes(
 
 
 def _defaults(onnx: Any, proto: Any, opsets: Mapping[str, int]) -> dict[str, Any]:
-    """The defaults of attributes in the operator's definition; {} for an unknown operator."""
+    """Returns the attributes' defaults in the operator's definition; {} for an unknown operator."""
     version = opsets.get(proto.domain, opsets.get("", 1))
     try:
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
@@ -175,7 +175,7 @@ def _is_deterministic(proto: Any) -> bool:
 
 
 def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
-    """The nodes in topological order; the same list where the file is sorted, as ONNX requires.
+    """Returns the nodes in topological order; the same list if the file is sorted, as ONNX requires.
 
     Shape inference follows the file's order, and stops at the first node that comes too early.
     """
@@ -189,11 +189,11 @@ def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
     try:
         return [protos[i] for i in TopologicalSorter(needs).static_order()]
     except CycleError:
-        raise ConfigError(f"{path}: its layers form a circle: not a model") from None
+        raise ConfigError(f"{path}: its layers form a cycle, so it is not a model") from None
 
 
 def _captured(proto: Any) -> Iterable[str]:
-    """Names that the subgraphs of a node's attributes read from outside of themselves."""
+    """Returns the names that subgraphs in a node's attributes read from the surrounding graph."""
     captured: dict[str, None] = {}
     for attribute in proto.attribute:
         for graph in (attribute.g, *attribute.graphs):

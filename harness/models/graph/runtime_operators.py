@@ -1,7 +1,7 @@
-"""Infers shapes of ONNX Runtime's own operators through standard operators of the same shapes and types.
+"""Infers shapes of ONNX Runtime's own operators through standard operators with the same shapes and types.
 
-Files that ONNX Runtime optimised or quantised hold operators that `onnx` does not know, and its shape
-inference stops at the first of them. The stand-ins replace them during inference and are never executed.
+Files that ONNX Runtime optimised or quantised have operators that `onnx` does not know: its shape inference
+stops at the first one. The stand-ins replace these operators during inference and are never executed.
 
 Source: docs/ContribOperators.md of ONNX Runtime 1.22, and core/optimizer/nchwc_transformer.cc.
 """
@@ -16,11 +16,11 @@ _FLOAT, _INT64 = 1, 7
 """TensorProto's element types."""
 
 _AXES_ARE_INPUTS = 18
-"""From this opset on the reductions take their axes as an input."""
+"""From this opset on, reductions take their axes as an input."""
 
 
 class _Standing:
-    """Builds the nodes that stand for one node, and the constants that they need."""
+    """Builds the nodes that replace one node, and the constants that they need."""
 
     def __init__(
         self, onnx: Any, node: Any, constants: Mapping[str, Sequence[int]], opset: int
@@ -58,13 +58,13 @@ class _Standing:
         return name
 
     def of_shape(self, *shape: int) -> str:
-        """A constant without values: only its shape is used."""
+        """Adds a constant without values: only its shape is used."""
         name = self._new()
         self.tensors.append(self._onnx.TensorProto(name=name, data_type=_FLOAT, dims=shape))
         return name
 
     def input(self, position: int) -> str:
-        """The name of an input, "" for an omitted one."""
+        """Returns the name of an input; "" if it is omitted."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
     def constant_shape(self, position: int) -> Sequence[int]:
@@ -83,7 +83,7 @@ _Rule = Callable[[_Standing], str]
 
 
 def stand_ins(onnx: Any, model: Any) -> Any:
-    """A copy of the model with stand-ins for the operators that need one; the model itself where none does."""
+    """Returns a copy of the model with stand-ins; the model itself if no operator needs one."""
     versions = {o.domain: o.version for o in model.opset_import}
     opset = max((versions[d] for d in DEFAULT_DOMAINS if d in versions), default=0)
     if not opset or not any(_rule(onnx, node, opset) for node in model.graph.node):
@@ -103,7 +103,10 @@ def stand_ins(onnx: Any, model: Any) -> Any:
 
 
 def _rule(onnx: Any, node: Any, opset: int) -> _Rule | None:
-    """Some operators are standard from a later opset on and ONNX Runtime's before, e.g. LayerNormalization."""
+    """Returns the rule of a node that needs a stand-in.
+
+    Some operators, e.g. LayerNormalization, are ONNX Runtime's own in earlier opsets and standard in later ones.
+    """
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain in _DOMAINS:
         return rule
@@ -138,7 +141,7 @@ def _same(standing: _Standing) -> str:
 
 
 def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
-    """Another operator on the inputs at `positions`, with the same attributes except `drop`."""
+    """Returns the rule of a different operator on the inputs at `positions`, with the attributes except `drop`."""
 
     def rule(standing: _Standing) -> str:
         inputs = [standing.input(i) for i in positions if standing.input(i)]
@@ -148,7 +151,7 @@ def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
 
 
 def _float(rule: _Rule) -> _Rule:
-    """The rule with its result in float32."""
+    """Returns the rule with its result in float32."""
     return lambda standing: standing.cast(rule(standing))
 
 
@@ -157,7 +160,7 @@ _ACTIVATION_GAMMA = (*_ACTIVATION, "activation_gamma")
 
 
 def _pooled(op_type: str, *, last: bool = False) -> _Rule:
-    """An image operation whose channels may come last."""
+    """Returns the rule of an image operation whose channels may come last."""
 
     def rule(standing: _Standing) -> str:
         is_last = last or standing.attributes.get("channels_last", 0)
@@ -187,7 +190,7 @@ def _blocked_output(standing: _Standing) -> str:
 
 
 def _fused_matmul(standing: _Standing) -> str:
-    """alpha x A' x B', each of the two transposed or not."""
+    """Replaces alpha x A' x B'; A and B may be transposed."""
     left = "...ki" if standing.attributes.get("transA", 0) else "...ik"
     right = "...jk" if standing.attributes.get("transB", 0) else "...kj"
     equation = f"{left},{right}->...ij"
@@ -212,7 +215,7 @@ def _reduced(standing: _Standing) -> str:
 
 
 def _attention(standing: _Standing) -> str:
-    """Input (batch, length, n) and weights (n, 3 x hidden): (batch, length, hidden)."""
+    """Maps the input (batch, length, n) and weights (n, 3 x hidden) to (batch, length, hidden)."""
     sizes = standing.attributes.get("qkv_hidden_sizes")
     hidden = sizes[2] if sizes else standing.constant_shape(1)[1] // 3
     weights = standing.of_shape(standing.constant_shape(1)[0], hidden)

@@ -1,7 +1,7 @@
 """Reads how the nodes of an ONNX file are wired: names and tensors, no weights, no shapes.
 
-It uses the project's own protobuf reader on a mapped file: no package is needed, and a file of half a GB
-takes no memory.
+The project's own protobuf reader reads a mapped file: no package is needed, and a file of half a GB takes
+no memory.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1,
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE = 1, 2, 3, 4
 _NODE_ATTRIBUTE, _NODE_DOMAIN = 5, 7
 _NODE_TEXTS = frozenset({_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_DOMAIN})
-"""The other fields of a node are messages (metadata_props, device configurations) or are not read."""
+"""Fields of a node that are texts. The other fields are messages (metadata_props) or are not read."""
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 
@@ -30,7 +30,7 @@ def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
         graphs = [_graph(m) for m in protobuf.messages(protobuf.mapped(path), _MODEL_GRAPH)]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
-    except ValueError as e:  # UnicodeDecodeError is one, too
+    except ValueError as e:  # UnicodeDecodeError is a ValueError
         raise ConfigError(f"{path} is not an ONNX model: {e}") from None
     if not graphs or not (graphs[-1].nodes or may_be_empty):
         raise ConfigError(f"{path} is not an ONNX model, or has no node: nothing to profile")
@@ -38,7 +38,7 @@ def read_wiring(path: Path, *, may_be_empty: bool = False) -> Wiring:
 
 
 def _in_order(wiring: Wiring) -> Wiring:
-    """Sorts the nodes topologically: onnx's converters write other orders, which runtimes accept."""
+    """Sorts the nodes topologically: onnx's converters write different orders, which runtimes accept."""
     needs = {
         i: [wiring.producers[t] for t in node.inputs if t in wiring.producers]
         for i, node in enumerate(wiring.nodes)
@@ -47,7 +47,7 @@ def _in_order(wiring: Wiring) -> Wiring:
         return wiring
     try:
         order = list(TopologicalSorter(needs).static_order())
-    except CycleError:  # every runtime refuses the file and says why
+    except CycleError:  # every runtime refuses the file with a reason
         return wiring
     return replace(wiring, nodes=[wiring.nodes[i] for i in order])
 

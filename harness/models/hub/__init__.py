@@ -1,1 +1,1 @@
-"""Model files from the HuggingFace Hub: their names, the lists of their repositories, its cache."""
+"""Model files from the HuggingFace Hub: names, lists of repository files, the hub's cache."""

@@ -15,7 +15,7 @@ class HubName(NamedTuple):
     """A file of a repository; `str` is its spelling as a --model."""
 
     repository: str
-    """ORG/NAME; a few old ones have no ORG."""
+    """ORG/NAME; a few old repositories have no ORG."""
     revision: str | None = None
     """A commit, a branch or a tag."""
     file: str | None = None
@@ -27,17 +27,17 @@ class HubName(NamedTuple):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it names one content for ever: a file of a commit."""
+        """Whether the name always stands for the same content: a file of a commit."""
         return self.file is not None and is_commit(self.revision)
 
 
 def is_commit(revision: str | None) -> bool:
-    """Whether it is the whole hash of a commit, which no push can change."""
+    """Returns whether the revision is the full hash of a commit, which no push can change."""
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 def parse_hub_model(text: str) -> HubName:
-    """text: 'hf:ORG/NAME[@REV][:FILE]'. A ConfigError for any other."""
+    """Parses 'hf:ORG/NAME[@REV][:FILE]'. Raises a ConfigError for any other text."""
     match = _PATTERN.fullmatch(text)
     file = match[3] if match else None
     if match is None or (file and (file.startswith("/") or ".." in PurePosixPath(file).parts)):

@@ -1,8 +1,8 @@
 """Lists and downloads the files of a repository of the HuggingFace Hub, and finds them in its cache.
 
-`huggingface-hub` does the talking: HF_ENDPOINT, HF_HOME, HF_TOKEN and HF_HUB_OFFLINE mean what its
-documentation says. A list is kept beside our other downloads, so that the same command works without
-network afterwards. Nothing that is downloaded is run.
+The package `huggingface-hub` sends the requests: its documentation explains HF_ENDPOINT, HF_HOME, HF_TOKEN
+and HF_HUB_OFFLINE. Lists of files are kept in the harness's cache, so the same command later works without
+a network. No downloaded file is executed.
 """
 
 import functools
@@ -30,10 +30,10 @@ class Listing(NamedTuple):
 
 @functools.cache
 def listing(repository: str, revision: str | None) -> Listing:
-    """The files at a revision, None for the default branch; one answer for the whole process.
+    """Returns the files at a revision, None for the default branch; one answer for the whole process.
 
-    The list of a commit is stored, and read without network from then on. Where the hub cannot be
-    reached, a branch or tag is what it was at the last visit. A ConfigError where there is neither.
+    The list of a commit is stored, and later read without a network. If the hub cannot be reached, a branch
+    or tag stands for its commit at the last visit. Raises a ConfigError if there was no visit.
     """
     name = HubName(repository, revision)
     stored = _stored_at(name)
@@ -64,7 +64,7 @@ def listing(repository: str, revision: str | None) -> Listing:
 
 
 def in_cache(repository: str, commit: str, file: str) -> Path | None:
-    """The file in the hub's cache; None where it is not there."""
+    """Returns the file in the hub's cache; None if it is missing there."""
     hub = _hub(HubName(repository, commit, file))
     path = hub.try_to_load_from_cache(
         repository, file, cache_dir=hub.constants.HF_HUB_CACHE, revision=commit
@@ -73,7 +73,7 @@ def in_cache(repository: str, commit: str, file: str) -> Path | None:
 
 
 def download(repository: str, commit: str, file: str) -> Path:
-    """The file in the hub's cache, fetched where it is missing, with the digest of the commit's list."""
+    """Returns the file in the hub's cache, fetched if missing, and checks its digest in the commit's list."""
     name = HubName(repository, commit, file)
     expected = listing(repository, commit).digests.get(file)
     if expected is None:
@@ -96,9 +96,9 @@ def download(repository: str, commit: str, file: str) -> Path:
 
 
 def check(path: Path, expected: str | None = None) -> None:
-    """A ConfigError where a file is not what the hub served.
+    """Raises a ConfigError if a file differs from the hub's file.
 
-    expected: default: the name of the file that the hub's cache links to, which is its digest.
+    expected: the digest; by default the name of the file that the hub's cache links to.
     """
     blob = path.resolve()
     digest = expected or blob.name
@@ -108,12 +108,12 @@ def check(path: Path, expected: str | None = None) -> None:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     if actual != digest:
         raise ConfigError(
-            f"{path}: its digest is {actual[:12]}…, the hub's is {digest[:12]}…: remove {blob} and fetch it again"
+            f"{path}: its digest is {actual[:12]}…, but the hub's is {digest[:12]}…: remove {blob} and fetch it again"
         )
 
 
 def _git_sha1(path: Path) -> str:
-    """Git's SHA-1 of a file. Only files outside of Git LFS, which are small, have no other digest."""
+    """Returns Git's SHA-1 of a file. Only files outside of Git LFS, which are small, have no other digest."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -131,12 +131,12 @@ def _read(path: Path) -> Listing:
 
 
 def _refusal(error: Exception) -> str:
-    """The first sentence of the client's message, which goes on with advice about its own functions."""
+    """Returns the first sentence of the client's message; the rest is advice about the client's functions."""
     return one_line(getattr(error, "server_message", None) or error).partition(". ")[0]
 
 
 def _hub(name: HubName) -> Any:
-    """The module, imported at first need: it takes half a second."""
+    """Imports the module when it is first needed, which takes half a second."""
     try:
         import huggingface_hub
         import huggingface_hub.constants

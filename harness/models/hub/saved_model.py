@@ -18,12 +18,12 @@ _MEMBER = re.compile(
 
 
 def is_saved_model(file: str) -> bool:
-    """file: a path in the repository."""
+    """Returns whether `file`, a path in the repository, is the main file of a SavedModel."""
     return posixpath.basename(file) == FILE
 
 
 def members(file: str, files: Iterable[str]) -> list[str]:
-    """The paths of the SavedModel's files. file: the path of FILE; files: all paths in the repository."""
+    """Returns the paths of the SavedModel's files. file: the path of FILE. files: all paths in the repository."""
     prefix = file.removesuffix(FILE)
     return sorted(
         path for path in files if path.startswith(prefix) and _MEMBER.fullmatch(path, len(prefix))
@@ -31,9 +31,9 @@ def members(file: str, files: Iterable[str]) -> list[str]:
 
 
 def folder(name: HubName, paths: Mapping[str, Path]) -> Path:
-    """The folder that holds these files alone, as links into the hub's cache.
+    """Returns a folder with only these files, as links into the hub's cache.
 
-    The cache also holds other fetched files of the repository, which are not part of the model's digest.
+    The cache also has other fetched files of the repository, which do not belong to the model's digest.
     paths: path in the repository -> file in the hub's cache.
     """
     inside = (name.file or "").removesuffix(FILE)

@@ -19,7 +19,7 @@ node = helper.make_node
 
 Shape = Sequence[int | str]
 Ports = Mapping[str, tuple[int, Shape | None]]
-"""Name -> element type and shape; a shape is None where it is left open."""
+"""Name -> element type and shape; None stands for an open shape."""
 
 
 def build(
@@ -30,7 +30,7 @@ def build(
     constants: Mapping[str, Array],
     ir_version: int = 8,
 ) -> Any:
-    """An onnx.ModelProto of opset 17."""
+    """Returns an onnx.ModelProto in opset 17."""
     graph = helper.make_graph(
         list(nodes),
         name,

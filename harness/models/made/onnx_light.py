@@ -1,8 +1,8 @@
 """Makes the nine topologies inside the onnx package runnable: performance only.
 
-The files in onnx/backend/test/data/light hold no weights: ConstantOfShape nodes produce them at run
-time, all equal, which leads to denormals. Their batch is fixed at 1. Here the weights are seeded random
-numbers and the batch is symbolic. The weights were never trained.
+The files in onnx/backend/test/data/light have no weights: ConstantOfShape nodes produce them at run time.
+All weights are then equal, which leads to denormals, and the batch is fixed at 1. Here the weights are seeded
+random numbers, never trained, and the batch is symbolic.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "light/"
 RECIPE = b"1"
-"""Part of each file's path: another recipe, or other files in the onnx package, make other models."""
+"""Part of each file's path: a different recipe, or a different onnx package, makes different models."""
 
 _SEED = 0
 _FLOAT = 1
@@ -27,10 +27,10 @@ _FLOAT = 1
 
 
 class Light(NamedTuple):
-    """A topology, whose input is an ImageNet image."""
+    """A topology. Its input is an ImageNet image."""
 
     file: str
-    """Its file is light_<file>.onnx."""
+    """The middle of the file's name, light_<file>.onnx."""
     input: str
     output: str
     about: str
@@ -54,7 +54,7 @@ def names() -> tuple[str, ...]:
 
 
 def manifest_of(name: str) -> dict[str, Any]:
-    """The manifest of LIGHT[name], as YAML would give it."""
+    """Returns the content of a manifest for LIGHT[name]."""
     light = LIGHT[name]
     return {
         "name": f"light-{name}",
@@ -72,13 +72,13 @@ def manifest_of(name: str) -> dict[str, Any]:
 
 
 def made_path(name: str) -> Path:
-    """The path of the runnable file of LIGHT[name], which may not exist yet."""
+    """Returns the path of the runnable file of LIGHT[name], which may not exist yet."""
     digest = hashlib.sha256(RECIPE + _template(name).read_bytes()).hexdigest()
     return cache_dir() / "light" / digest[:16] / f"{name}.onnx"
 
 
 def make(name: str) -> Path:
-    """Write the runnable file unless it is there. Seconds and up to 2 GB of memory (vgg19)."""
+    """Writes the runnable file unless it exists; takes seconds and up to 2 GB of memory (vgg19)."""
     path = made_path(name)
     if not path.is_file():
         with cached_file(path) as temporary:
@@ -131,12 +131,12 @@ def write(template: Path, path: Path) -> None:
         graph.initializer.append(numpy_helper.from_array(array, name))
     for value in (*graph.input, *graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
-    model.ir_version = 8  # before 4, every weight had to be an input, too
+    model.ir_version = 8  # before 4, every weight also had to be an input
     onnx.save(model, path, format="protobuf")
 
 
 def _free_batch(nodes: list[Any], constants: dict[str, Any], weights: Mapping[str, Any]) -> None:
-    """Makes a Reshape of activations to [1, ...] keep the first dimension, which is written as 0."""
+    """Makes a Reshape of activations to [1, ...] keep the first dimension: 0 stands for it."""
     from onnx import numpy_helper
 
     for node in nodes:
@@ -161,9 +161,9 @@ def _roles(nodes: list[Any], shapes: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 def _weights(random: np.random.Generator, shape: tuple[int, ...], role: str) -> Any:
-    """Scaled (He) so that activations neither vanish nor overflow; factors near 1; small offsets.
+    """Returns weights scaled (He) so that activations neither vanish nor overflow; factors near 1; small offsets.
 
-    role `branch`: the last factor of a residual branch; near 1, each sum would double the variance.
+    role `branch`: the last factor of a residual branch. If it were near 1, each sum would double the variance.
     """
     array = random.standard_normal(shape, dtype=np.float32)
     if role == "branch":

@@ -1,8 +1,8 @@
-"""Builds single operators as models, as DeepBench does: matrix product, convolution, LSTM.
+"""Builds models of a single operator, like DeepBench: matrix product, convolution, LSTM.
 
-The shapes come from DeepBench's lists of the operators in speech, vision and text models (github.com/
-baidu-research/DeepBench, code/kernels/*_problems.h); its batch n is a run's batch here. The weights are
-seeded random numbers: the time of these operators does not depend on their values.
+The shapes come from DeepBench's lists of operators in speech, vision and text models (github.com/
+baidu-research/DeepBench, code/kernels/*_problems.h). DeepBench's batch n is a run's batch here. The weights
+are seeded random numbers: the time of these operators does not depend on their values.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 RECIPE = "1"
-"""Part of the folder's name: another recipe makes other models."""
+"""Part of the folder's name: a different recipe makes different models."""
 
 _SEED = 0
 
@@ -85,7 +85,7 @@ class Lstm(NamedTuple):
 
     @property
     def flop_per_sample(self) -> int:
-        """Counts the eight products of a step, without the few operations on each gate."""
+        """Counts the eight products of a step, without the few operations per gate."""
         return self.steps * 2 * 8 * self.hidden * self.hidden
 
 
@@ -99,7 +99,7 @@ SUITE: dict[str, Sequence[Op]] = {
 
 
 def make(kinds: Sequence[str]) -> list[Path]:
-    """The files of those kinds; missing ones are written first."""
+    """Returns the files of these kinds; missing files are written first."""
     if find_spec("onnx") is None:
         raise PluginUnavailable(f"--ops are made with the module 'onnx': {how_to_install('onnx')}")
     paths = []
@@ -113,13 +113,13 @@ def make(kinds: Sequence[str]) -> list[Path]:
 
 
 def work_of(model: str) -> dict[str, Any] | None:
-    """flop_per_sample and about of a file of `make`; None for other files."""
+    """Returns `flop_per_sample` and `about` for a file of `make`; None for other files."""
     path = Path(model)
     ops = {op.name: op for kind in SUITE.values() for op in kind}
     if path.parent != _folder() or path.stem not in ops:
         return None
     op = ops[path.stem]
-    about = f"{op.name}: {op.about}, {op.flop_per_sample / 1e6:,.4g} MFLOP a sample"
+    about = f"{op.name}: {op.about}, {op.flop_per_sample / 1e6:,.4g} MFLOP per sample"
     return {"flop_per_sample": op.flop_per_sample, "about": about}
 
 
@@ -150,7 +150,7 @@ def _write(op: Op, path: Path) -> None:
     else:
         shape = [op.steps, op.hidden]
         gates = [weight(name, 1, 4 * op.hidden, op.hidden) for name in ("w", "r")]
-        # ONNX Runtime's CPU kernel takes time before batch, a run has the batch first.
+        # ONNX Runtime's CPU kernel takes time before batch; a run has the batch first.
         nodes = [
             node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
             node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),

@@ -1,7 +1,7 @@
 """Builds five well-known networks with seeded random weights: performance only.
 
-They look as exporters of training frameworks write them: convolution, batch normalisation and activation
-are separate nodes, the batch is symbolic, and a classifier's logits are the output. The weights were never
+The files look like exports from training frameworks: convolution, batch normalisation and activation are
+separate nodes, the batch is symbolic, and the output is a classifier's logits. The weights were never
 trained.
 
 Sources: He et al. 2015 (ResNet-50: v1 has the stride of a stage in its first 1x1 convolution, v1.5
@@ -22,7 +22,7 @@ from harness.errors import PluginUnavailable
 
 PREFIX = "zoo/"
 RECIPE = "1"
-"""Part of each file's path: another recipe makes another model."""
+"""Part of each file's path: a different recipe makes a different model."""
 
 _SEED = 0
 _CLASSES = 1000
@@ -36,10 +36,10 @@ class Network(NamedTuple):
 
 
 class Builder:
-    """A graph that grows at its end: each method adds layers behind `end` and moves it.
+    """A graph that grows at its end: each method adds layers after `end` and moves `end`.
 
-    end: name of the last activations. channels: their channels. The weights are scaled (He) so that
-    activations neither vanish nor overflow.
+    end: the name of the last activations. channels: the number of their channels. The weights are scaled (He)
+    so that activations neither vanish nor overflow.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,7 +56,7 @@ class Builder:
         self.end, self.channels = "image", 3
 
     def add(self, op_type: str, *more: str, output: str = "", **attributes: object) -> str:
-        """Adds one layer. more: its inputs after `end`. Returns its output, the new `end`."""
+        """Adds one layer. more: further inputs after `end`. Returns the layer's output, the new `end`."""
         name = f"{op_type.lower()}_{len(self.model.graph.node)}"
         inputs, outputs = [self.end, *more], [output or name]
         node = self._helper.make_node(op_type, inputs, outputs, name, **attributes)
@@ -83,7 +83,7 @@ class Builder:
         self.channels = channels
 
     def norm(self, factor: float = 1.0) -> None:
-        """factor: mean of the scales; less than 1 on a residual branch, so that sums stay in range."""
+        """factor: mean of the scales; below 1 on a residual branch, to keep sums in range."""
         scale, variance = (self._weight((self.channels,), 0.1, at=at) for at in (factor, 1.0))
         shift, mean = (self._weight((self.channels,), 0.01) for _ in range(2))
         self.add("BatchNormalization", scale, shift, mean, variance, epsilon=1e-5)
@@ -97,13 +97,13 @@ class Builder:
         self.channels = width
 
     def classify(self) -> None:
-        """The mean over all positions, then the logits."""
+        """Adds the mean over all positions, then the logits."""
         self.add("GlobalAveragePool")
         self.add("Flatten", axis=1)
         self.linear(_CLASSES, output="logits")
 
     def _weight(self, shape: tuple[int, ...], spread: float | None = None, at: float = 0.0) -> str:
-        """spread: standard deviation around `at`; by default He's for a kernel."""
+        """spread: the standard deviation around `at`; by default He's value for a kernel."""
         spread = (2.0 / np.prod(shape[1:])) ** 0.5 if spread is None else spread
         array = self._random.standard_normal(shape, dtype=np.float32)
         np.abs(array, out=array) if at else None
@@ -124,7 +124,7 @@ class Builder:
 def _bottleneck(
     net: Builder, width: int, stride: int, *, first: bool, stride_in_first: bool
 ) -> None:
-    """first: the first of its stage, with a projection on the shortcut."""
+    """first: whether it is the first of its stage, with a projection on the shortcut."""
     start, channels = net.end, net.channels
     net.conv(width, 1, stride if stride_in_first else 1)
     net.norm()
@@ -145,7 +145,7 @@ def _bottleneck(
 
 
 def resnet(net: Builder, *, stride_in_first: bool, depths: tuple[int, ...] = (3, 4, 6, 3)) -> None:
-    """depths: bottlenecks of each stage; the default is ResNet-50's."""
+    """depths: bottlenecks per stage; the default is ResNet-50's."""
     net.conv(64, 7, 2)
     net.norm()
     net.add("Relu")
@@ -238,7 +238,7 @@ def names() -> tuple[str, ...]:
 
 
 def manifest_of(name: str) -> dict[str, Any]:
-    """The manifest of ZOO[name], as YAML would give it."""
+    """Returns the content of a manifest for ZOO[name]."""
     return {
         "name": f"zoo-{name}",
         "version": RECIPE,
@@ -254,12 +254,12 @@ def manifest_of(name: str) -> dict[str, Any]:
 
 
 def made_path(name: str) -> Path:
-    """The path of the runnable file of ZOO[name], which may not exist yet."""
+    """Returns the path of the runnable file of ZOO[name], which may not exist yet."""
     return cache_dir() / "zoo" / RECIPE / f"{name}.onnx"
 
 
 def make(name: str) -> Path:
-    """Write the runnable file unless it is there. Seconds and up to 2 GB of memory (vgg16)."""
+    """Writes the runnable file unless it exists; takes seconds and up to 2 GB of memory (vgg16)."""
     path = made_path(name)
     if not path.is_file():
         if importlib.util.find_spec("onnx") is None:

@@ -15,7 +15,7 @@ def default_metric(model: Model) -> str | None:
 
 
 def slos_of(scenario: Scenario, config: RunConfig, model: Model) -> tuple[Slo, ...]:
-    """The user's, else, where the scenario cannot do without, the manifest's or its default."""
+    """Returns the user's SLOs. If there are none and the scenario needs one, the manifest's or the default."""
     if config.slo or scenario.default_slo is None:
         return config.slo
     return (model.slo or scenario.default_slo,)

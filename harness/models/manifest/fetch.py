@@ -1,7 +1,7 @@
-"""Fetches model files from the address in their manifest: once, whole and with the right checksum.
+"""Fetches model files from the address in their manifest: once, complete and with the right checksum.
 
 Only https and file addresses are allowed, also after a redirect. A file is written under a temporary
-name and gets its own name only when its SHA-256 matches the manifest's; nothing in it is executed.
+name. It gets its final name only if its SHA-256 matches the manifest's. Nothing in it is executed.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from harness.errors import ConfigError
 
 MAX_BYTES = 16 << 30
 TIMEOUT_S = 30.0
-"""The limit for the connection, and for each piece."""
+"""The limit for the connection and for each piece."""
 
 SLOWEST_BYTES_PER_S = 10_000
 PATIENCE_S = 60.0
@@ -57,7 +57,7 @@ def fetch(
     say: Callable[[str], None],
     opener: Opener = open_address,
 ) -> None:
-    """Downloads `address` to `path`. On any fault it raises a ConfigError and leaves no file."""
+    """Downloads `address` to `path`. After any fault, raises a ConfigError and leaves no file."""
     with cached_file(path) as temporary, temporary.open("wb") as out:
         try:
             with closing(opener(address, TIMEOUT_S)) as answer:
@@ -66,13 +66,13 @@ def fetch(
             raise ConfigError(f"{address} cannot be fetched ({_reason(e)}): {_place(path)}") from e
         if actual != sha256:
             raise ConfigError(
-                f"{address} has the SHA-256 {actual[:12]}…, the manifest says {sha256[:12]}…: "
+                f"{address} has the SHA-256 {actual[:12]}…, but the manifest has {sha256[:12]}…: "
                 f"the file at the address has changed; {_place(path)}"
             )
 
 
 def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -> str:
-    """Copies the response and returns its SHA-256. ValueError: too large, too slow, or shorter than announced."""
+    """Copies the response and returns its SHA-256. Raises a ValueError if it is too large, slow or short."""
     length = answer.headers.get("Content-Length")
     announced = int(length) if length is not None else None
     total = "" if announced is None else f" of {show_bytes(announced)}"
@@ -81,7 +81,7 @@ def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -
     free_bytes = shutil.disk_usage(path.parent).free
     if announced is not None and announced > free_bytes:
         raise ValueError(
-            f"it has {show_bytes(announced)}, {show_bytes(free_bytes)} are free on the disk"
+            f"it has {show_bytes(announced)}, but only {show_bytes(free_bytes)} are free on the disk"
         )
     say(f"downloading{total.replace(' of', '')} to {path}")
     digest, done, begun_s = hashlib.sha256(), 0, time.monotonic()

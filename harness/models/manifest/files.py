@@ -1,8 +1,8 @@
 """Lists the files that a model consists of, and computes the digest of all of them.
 
-An ONNX file may keep its weights in other files (external data), an OpenVINO IR has them in a .bin
-beside its .xml; a digest of the named file alone would let them change unseen. Files are read only from
-the model's own folder.
+An ONNX file may keep its weights in other files (external data). An OpenVINO IR has them in a .bin
+next to its .xml. A digest of the named file alone would not notice a change of the weights. Files are
+read only from the model's own folder.
 """
 
 import hashlib
@@ -31,18 +31,18 @@ _SINGULAR: Mapping[str, Sequence[int]] = {
     "sparse": (1, 2),
     "attribute": (5, 6, 22),
 }
-"""Fields that a message holds once: where a file repeats one, parsers merge the parts."""
+"""Fields that a message holds once: if a file repeats one, parsers merge the parts."""
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
-"""TensorProto's fields, and the value of data_location for numbers in another file."""
+"""TensorProto's fields, and the value of data_location for numbers in a separate file."""
 
 _KEY, _VALUE = 1, 2
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """Relative name -> file, sorted: all files of a folder; or a file and the files it reads.
+    """Returns relative name -> file, sorted: all files of a folder; or a file and the files it reads.
 
-    A ConfigError where a file that it reads is missing or lies outside of its folder.
+    Raises a ConfigError if a file that it reads is missing or lies outside of its folder.
     """
     if path.is_dir():
         inside = (p for p in path.rglob("*") if p.is_file())
@@ -52,7 +52,7 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file that reads no other; else the SHA-256 of the lines of `listed`."""
+    """Returns the SHA-256 of a file that reads no other file; else the digest that `listed` computes."""
     files = files_of(path)
     if list(files.values()) == [path]:
         return sha256_alone(path)
@@ -60,7 +60,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_alone(path: Path) -> str:
-    """The SHA-256 of one file's content alone."""
+    """Returns the SHA-256 of only this file's content."""
     try:
         return sha256(path)
     except OSError as e:
@@ -68,18 +68,18 @@ def sha256_alone(path: Path) -> str:
 
 
 def listed(digests: Mapping[str, str]) -> str:
-    """SHA-256 of the lines "<SHA-256>  <relative name>", by name: as `sha256sum` prints them."""
+    """Returns the SHA-256 of the lines "<SHA-256>  <relative name>", sorted by name, as `sha256sum` prints them."""
     lines = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def size_bytes(path: Path) -> int:
-    """The size of all files of the model."""
+    """Returns the total size of the model's files."""
     return sum(file.stat().st_size for file in files_of(path).values())
 
 
 def external_data(content: memoryview) -> set[str]:
-    """The external files of an ONNX model's tensors, as it names them; ValueError for another format."""
+    """Returns the names of an ONNX model's external files. Raises a ValueError for a different format."""
     names: set[str] = set()
     todo = [("model", content)]
     while todo:
@@ -94,7 +94,7 @@ def external_data(content: memoryview) -> set[str]:
                 continue
             if number not in _SINGULAR.get(kind, ()):
                 todo.append((inside[number], value))
-            elif number in once:  # the parts of a message in parts are one message
+            elif number in once:  # a message in several parts is one message
                 once[number] = memoryview(bytes(once[number]) + bytes(value))
             else:
                 once[number] = value
@@ -103,7 +103,7 @@ def external_data(content: memoryview) -> set[str]:
 
 
 def _location(tensor: memoryview) -> Iterator[str]:
-    """The tensor's file name, decoded by os.fsdecode: it need not be UTF-8."""
+    """Yields the tensor's file name, decoded by os.fsdecode: it need not be UTF-8."""
     is_external, locations = False, set[str]()
     for number, value in fields(tensor):
         if number == _DATA_LOCATION:
@@ -119,7 +119,7 @@ def _location(tensor: memoryview) -> Iterator[str]:
 
 
 def _read_by(path: Path) -> set[str]:
-    """Names of the files that `path` reads, relative to its folder; empty for other formats."""
+    """Returns the names of the files that `path` reads, relative to its folder; empty for other formats."""
     if path.suffix == ".xml":
         weights = path.with_suffix(".bin")
         return {weights.name} if weights.exists() else set()
@@ -127,7 +127,7 @@ def _read_by(path: Path) -> set[str]:
         return external_data(mapped(path))
     except OSError as e:
         raise _unreadable(path, e) from e
-    except ValueError:  # empty, or another format: the framework reports what is wrong
+    except ValueError:  # empty, or a different format: the framework reports what is wrong
         return set()
 
 
@@ -136,7 +136,7 @@ def _beside(path: Path, name: str) -> Path:
         return path
     place = path.parent / name
     try:
-        # Both folders of a model that is itself a link, as in caches that keep files by digest.
+        # A model may itself be a link, e.g. in a cache that keeps files by digest: both folders count.
         homes = (path.parent.resolve(), path.resolve().parent)
         # Not place.resolve(): before Python 3.13 it raises for a circle of links, which names no file.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
@@ -144,10 +144,10 @@ def _beside(path: Path, name: str) -> Path:
     except (OSError, ValueError):  # too long, a NUL
         inside = exists = False
     if not inside:
-        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder: refused")
+        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder")
     if not exists:
         raise ConfigError(
-            f"{path}: it reads {name!r:.200}, which is missing: put it beside the model file"
+            f"{path}: it reads {name!r:.200}, which is missing: put it next to the model file"
         )
     return place
 

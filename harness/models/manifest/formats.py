@@ -1,4 +1,4 @@
-"""Recognises the format of a model file without a manifest, so that a wrong backend is refused by name."""
+"""Recognises the format of a model file without a manifest, and refuses a backend that does not read it."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -28,7 +28,7 @@ BY_SUFFIX: Mapping[str, Format] = {
 }
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
-"""Format -> the format of the files that the harness converts to it, where that is another."""
+"""Format -> the format of the files that the harness converts to it, if that differs."""
 FORMATS = {one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)}
 
 _TO_ONNX = "export the network to ONNX"
@@ -71,7 +71,7 @@ _TEXT = frozenset(range(0x20, 0x100)) | frozenset(b"\t\n\f\r\x1b")
 
 
 def may_have(path: Path, name: str) -> bool:
-    """Whether the file or folder can be of that format; True where its own is unknown."""
+    """Returns whether the file or folder can have that format; True if its format is unknown."""
     own = format_of(path)
     return own is None or own.name == name
 
@@ -79,7 +79,7 @@ def may_have(path: Path, name: str) -> bool:
 def check(path: Path, formats: Collection[str]) -> None:
     """Raises ConfigError if no backend that reads these formats can load the file or folder.
 
-    A backend with other formats may read anything.
+    A backend with a format that is unknown here may read anything.
     """
     if not FORMATS.issuperset(formats):
         return
@@ -101,7 +101,7 @@ def check(path: Path, formats: Collection[str]) -> None:
 
 
 def _no_model(path: Path) -> tuple[str, str] | None:
-    """Says what the file or folder is instead of a model that a backend reads, and what to do; None if not known."""
+    """Returns the kind of a file or folder that no backend reads, and what to do; None if it is not known."""
     own, other = format_of(path), _OTHERS.get(path.suffix.lower())
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
@@ -112,19 +112,19 @@ def _no_model(path: Path) -> tuple[str, str] | None:
 
 
 def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:
-    """A ConfigError where the format is known, and none of those that a backend reads. name: of the file."""
+    """Raises a ConfigError if the format is known and the backend does not read it. name: the file's name."""
     if FORMATS.issuperset(formats) and own is not None and own.name not in formats:
         raise ConfigError(f"{Path(name).name} is {own.about}: pass --backend {own.backend}")
 
 
 def format_of(path: Path) -> Format | None:
-    """None for a file without a known suffix and for a folder without a SavedModel."""
+    """Returns None for a file without a known suffix and for a folder without a SavedModel."""
     if path.is_dir():
         return SAVED_MODEL if (path / "saved_model.pb").is_file() else None
     return BY_SUFFIX.get(path.suffix.lower())
 
 
 def _is_text(path: Path) -> bool:
-    """Model files without a known suffix are tried; all are binary, with control characters."""
+    """Returns whether the file is a text. Model files are binary: they have control characters."""
     with path.open("rb") as file:
         return _TEXT.issuperset(file.read(_HEAD_BYTES))

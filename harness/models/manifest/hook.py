@@ -1,4 +1,4 @@
-"""Loads the user's own Python of a manifest, only when the user names that very file."""
+"""Loads the Python file of a manifest, only if the user names exactly this file."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from harness.models.manifest.model import Model
 
 
 def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
-    """The file and the function of the manifest's hook; None where it has none. Nothing is run.
+    """Returns the file and the function of the manifest's hook; None without a hook. Nothing is run.
 
-    named: the file of --hook. A ConfigError when it is not the manifest's file.
+    named: the file of --hook. Raises a ConfigError if it is not the manifest's file.
     """
     hooks = [step.options for step in model.postprocess if step.name == "hook"]
     if not hooks:
@@ -30,7 +30,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
         )
     if named.resolve() != path.resolve():
         raise ConfigError(
-            f"--hook {named}: the hook of model {model.name!r} is another file, {path}"
+            f"--hook {named}: the hook of model {model.name!r} is a different file, {path}"
         )
     if not path.is_file():
         raise ConfigError(f"--hook {named}: there is no such file")
@@ -38,6 +38,6 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
 
 
 def load_hook(model: Model, named: Path | None) -> Any:
-    """Runs the hook's file and returns its function; PluginUnavailable where that fails."""
+    """Runs the hook's file and returns its function. Raises PluginUnavailable if that fails."""
     hook = check_hook(model, named)
     return registry.load_function(*hook) if hook else None

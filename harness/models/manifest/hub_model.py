@@ -20,7 +20,7 @@ class HubModel(Model):
     """A file of a commit, and the files that it reads; they stay in the hub's own cache."""
 
     def __init__(self, name: HubName, found: Path | None = None):
-        """name: with commit and file. found: the file, where another process has found it."""
+        """name: with commit and file. found: the file, if another process has found it."""
         super().__init__(name.repository.rpartition("/")[2], None, Path(), None)
         self._hub_name = name
         self._commit, self._file = name.revision or "", name.file or ""
@@ -46,7 +46,7 @@ class HubModel(Model):
             raise ConfigError(f"--model {self._hub_name} is not in the hub's cache: fetch it first")
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
-        else:  # links into the cache, where nothing lies beside them
+        else:  # links into the cache, where no other file is next to them
             files = (path, *(path.parent / name for name in _read_by(path)))
         for file in files:
             repository.check(file)
@@ -66,7 +66,7 @@ class HubModel(Model):
         return self._in_cache() is None
 
     def _in_cache(self) -> Path | None:
-        """The file, where it and all that it reads are there; of a SavedModel its folder."""
+        """Returns the file, or the folder of a SavedModel; None if a file that it reads is missing."""
         of = self._hub_name.repository
         path = repository.in_cache(of, self._commit, self._file)
         if path is None:
@@ -81,7 +81,7 @@ class HubModel(Model):
         return path
 
     def _files_read(self, path: Path) -> Iterator[str]:
-        """Paths in the repository; a ConfigError where one would lie outside of it."""
+        """Yields paths in the repository. Raises a ConfigError if one would lie outside of it."""
         if saved_model.is_saved_model(self._file):
             files = repository.listing(self._hub_name.repository, self._commit).digests
             yield from saved_model.members(self._file, files)
@@ -94,7 +94,7 @@ class HubModel(Model):
 
 
 def hub_model(text: str) -> HubModel:
-    """text: 'hf:ORG/NAME@REV[:FILE]'. Asks the hub only where that names no file of a commit."""
+    """Takes 'hf:ORG/NAME@REV[:FILE]'. Asks the hub only if the text names no file of a commit."""
     name = parse_hub_model(text)
     if name.file is not None and not _is_readable(name.file):
         raise ConfigError(
@@ -106,14 +106,14 @@ def hub_model(text: str) -> HubModel:
     listing = repository.listing(name.repository, name.revision)
     if name.revision is None:
         pinned = name._replace(revision=listing.commit)
-        raise ConfigError(f"--model {text} names no commit, and may change: write {pinned}")
+        raise ConfigError(f"--model {text} names no commit, so it may change: write {pinned}")
     commit = name.revision if is_commit(name.revision) else listing.commit
     pinned = name._replace(revision=commit)
     return HubModel(pinned._replace(file=name.file or _only_model(pinned, listing.digests)))
 
 
 def hub_model_from_json(values: Mapping[str, Any]) -> HubModel:
-    """The inverse of `HubModel.to_json`."""
+    """Inverts `HubModel.to_json`."""
     found = values["found"]
     return HubModel(parse_hub_model(values["hub"]), Path(found) if found else None)
 
@@ -138,7 +138,7 @@ def _only_model(name: HubName, files: Mapping[str, str]) -> str:
 
 def _is_model(file: str, files: Mapping[str, str]) -> bool:
     suffix = Path(file).suffix.lower()
-    if suffix == ".xml":  # an OpenVINO IR; other XML has no weights beside it
+    if suffix == ".xml":  # an OpenVINO IR; other XML has no .bin
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 
@@ -152,7 +152,7 @@ def _format(file: str) -> Format:
 
 
 def _read_by(path: Path) -> set[str]:
-    """The files that a model file reads, relative to its folder, whether they are there or not."""
+    """Returns the files that a model file reads, relative to its folder, whether they exist or not."""
     if path.suffix.lower() == ".xml":
         return {path.with_suffix(".bin").name}
     if path.suffix.lower() != ".onnx":

@@ -1,4 +1,4 @@
-"""Names what a manifest judges answers by, and where a manifest differs from the shipped one of its name or file."""
+"""Lists a manifest's fields that judge answers, and their differences from the shipped manifest."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -10,7 +10,7 @@ from harness.models.manifest.schema import Manifest
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:
-    """`judge` of environment.json: the dataset, the steps, the metric, its target and the tolerances."""
+    """Returns `judge` of environment.json: the dataset, the steps, the metric, its target and the tolerances."""
     content = manifest.model_dump(mode="json")
     steps = {
         f"{kind}.{one['name']}": one[step]
@@ -22,9 +22,9 @@ def judged_by(manifest: Manifest) -> Mapping[str, Any]:
 
 
 def differences(model: Model) -> Iterator[tuple[str, list[str]]]:
-    """(shipped model, "field: value, there value") of each shipped model whose name or file this one has.
+    """Yields (shipped model, differing fields) for each shipped model with the same name or file.
 
-    Nothing for a model that is shipped itself, and where the values are the same.
+    Yields nothing for a model that is shipped itself, and nothing if the values are the same.
     """
     if model.manifest is None or model.folder == MODELS_DIR:
         return

@@ -1,4 +1,4 @@
-"""Finds the model that --model names: shipped, generated, of the HuggingFace Hub, a manifest, or a bare file."""
+"""Finds the model of --model: shipped, generated, on the HuggingFace Hub, a manifest, or a bare file."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ _MAKERS: tuple[Maker, ...] = (onnx_light, zoo)
 
 
 class MadeModel(Model):
-    """A model of a maker, which generates the file."""
+    """A model whose file a maker generates."""
 
     def __init__(self, maker: Maker, short: str):
         manifest = parse_manifest(maker.manifest_of(short), maker.PREFIX + short)
@@ -62,7 +62,7 @@ class MadeModel(Model):
 
 
 def parse_manifest(content: object, source: str) -> Manifest:
-    """Parses the content of a manifest; a ConfigError names every field that is wrong."""
+    """Parses the content of a manifest. Raises a ConfigError with every field that is wrong."""
     if not isinstance(content, dict):
         raise ConfigError(f"{source}: a manifest is a mapping of fields, see digits.yaml")
     try:
@@ -73,7 +73,7 @@ def parse_manifest(content: object, source: str) -> Manifest:
 
 
 def field_problem(error: Any) -> str:
-    """What is wrong with a field of a file, and what is there instead. error: one of a ValidationError's."""
+    """Returns the fault of a field in a file, and its value. error: an item of `ValidationError.errors()`."""
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
         return f"unknown field {field!r:.100}"
@@ -84,7 +84,7 @@ def field_problem(error: Any) -> str:
 
 
 def load_model(text: str) -> Model:
-    """A shipped manifest's name, light/<topology>, zoo/<network>, hf:ORG/NAME@REV[:FILE], a .yaml path, or a path to a file."""
+    """Takes a shipped manifest's name, light/<topology>, zoo/<network>, hf:ORG/NAME@REV[:FILE] or a path."""
     if text.startswith(HUB):
         return hub_model(text)
     if (model := _made_model(text)) is not None:
@@ -109,7 +109,7 @@ def load_model(text: str) -> Model:
 
 
 def model_from_json(values: Mapping[str, Any]) -> Model:
-    """The inverse of `Model.to_json`: nothing is looked up and no manifest is read again."""
+    """Inverts `Model.to_json`: nothing is looked up and no manifest is read again."""
     if "made" in values:
         model = _made_model(values["made"])
         assert model is not None
@@ -135,7 +135,7 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Whether a --model is a file or folder, and not the name of a shipped manifest, a generated model or one of a hub."""
+    """Returns whether a --model is a file or folder, and not the name of a shipped, generated or hub model."""
     if text.startswith(HUB) or text in named_models():
         return False  # zoo/resnet50_v1.5 has no suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
@@ -144,17 +144,17 @@ def is_path(text: str) -> bool:
 
 
 def shipped_models() -> list[str]:
-    """The manifests in harness/models/shipped."""
+    """Returns the names of the manifests in harness/models/shipped."""
     return sorted(p.stem for p in MODELS_DIR.glob("*.yaml"))
 
 
 def named_models() -> list[str]:
-    """Everything that --model takes by name."""
+    """Returns every name that --model takes."""
     return [*shipped_models(), *made_models()]
 
 
 def made_models() -> list[str]:
-    """The names whose files are generated, with random weights."""
+    """Returns the names of models that are generated, with random weights."""
     return [maker.PREFIX + short for maker in _MAKERS for short in maker.names()]
 
 

@@ -1,7 +1,7 @@
-"""The model of a run: its manifest, where its files lie, and whether they are the pinned ones.
+"""The model of a run: its manifest, and its files with their pinned digests.
 
-A file whose SHA-256 differs from the manifest's is refused, and no file may lie outside the
-manifest's own folder.
+A file is refused if its SHA-256 differs from the manifest's, or if it lies outside the manifest's
+own folder.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ V = TypeVar("V")
 class Model:
     """The model of a run: a manifest, or a bare file without one.
 
-    A manifest's file lies beside the manifest, or in the model's folder in the cache.
+    A manifest's file lies in the manifest's folder, or in the model's folder in the cache.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Model:
         self._content = content
 
     def to_json(self) -> dict[str, Any]:
-        """This model for another process; `model_from_json` is the inverse."""
+        """Returns this model for another process; `model_from_json` is the inverse."""
         folder, bare = (str(p.absolute()) if p else None for p in (self._folder, self._bare))
         return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
 
     @property
     def resolved_name(self) -> str | None:
-        """The --model that names the same content for ever, where the user's may change; None for others."""
+        """The --model that names the same content for ever, if the user's may change; else None."""
         return None
 
     @property
@@ -61,7 +61,7 @@ class Model:
 
     @property
     def dataset(self) -> str:
-        """The name of its dataset; synthetic data where nothing names one."""
+        """The name of its dataset; synthetic data if the model has no manifest."""
         return self.manifest.dataset if self.manifest else "synthetic"
 
     @property
@@ -71,7 +71,7 @@ class Model:
 
     @property
     def workers(self) -> int | None:
-        """Threads that answer for a set of models; None of a single model."""
+        """Threads that answer for a set of models; None for a single model."""
         return None
 
     @property
@@ -98,9 +98,9 @@ class Model:
         return self.manifest.accuracy if self.manifest else None
 
     def symbols(self, answer_dtype: str) -> tuple[str, ...]:
-        """The piece of text for each integer of an answer; () if answers are not such integers.
+        """Returns the piece of text for each integer of an answer; () if answers are not such integers.
 
-        Answers of a language model are token ids, or from a server texts: uint8.
+        Answers of a language model are token ids, or texts (uint8) if a server sends them.
         """
         if self.accuracy is not None and self.accuracy.symbols:
             return self.accuracy.symbols
@@ -118,22 +118,22 @@ class Model:
 
     @property
     def performance_count(self) -> int | None:
-        """Samples."""
+        """Samples that a performance run holds in memory; None if the manifest does not set it."""
         return self.manifest.performance_count if self.manifest else None
 
     @property
     def has_random_weights(self) -> bool:
-        """Whether the weights are untrained: the speed is meaningful, the answers are not."""
+        """Whether the weights are untrained: the speed is then meaningful, but the answers are not."""
         return self.manifest is not None and self.manifest.weights == "random"
 
     def may_have(self, file_format: str) -> bool:
-        """Whether the model can have a file of that format."""
+        """Returns whether the model can have a file in this format."""
         if self._bare is not None:
             return may_have(self._bare, file_format)
         return self.manifest is not None and file_format in self.manifest.files
 
     def path(self, formats: tuple[str, ...]) -> Path | None:
-        """The file in the first of `formats` that the model has; None for a backend that reads no file."""
+        """Returns the file in the first of `formats` that the model has; None for a backend that reads no file."""
         if not formats:
             return None
         if self._bare is not None:
@@ -151,7 +151,7 @@ class Model:
         return self._checked(path, file)
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
-        """Fetches or makes the file that `path` will return, where it is missing and can be obtained."""
+        """Fetches or makes the file that `path` will return, if it is missing and can be obtained."""
         if not formats or self._bare is not None:
             return
         for address, sha256, place in self._to_fetch(self._declared(formats)):
@@ -171,7 +171,7 @@ class Model:
         return bool(files) and all(self._existing(file) is not None for file in files)
 
     def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
-        """(address, SHA-256, destination) of each missing file that has an address."""
+        """Yields (address, SHA-256, destination) for each missing file that has an address."""
         path = self._existing(file)
         if path is None:
             path = self._home(file)
@@ -183,9 +183,9 @@ class Model:
                 yield part.source, part.sha256, place
 
     def names_in(self, path: Path) -> Mapping[str, str]:
-        """Name of an input or output -> its name in the file, where that is another.
+        """Returns the name of an input or output -> its name in the file, if that differs.
 
-        path: a file of the model, or one in another format or precision that was made of such a file.
+        path: a file of the model, or a file in a different format or precision that was made from one.
         """
         files = self.manifest.files if self.manifest else {}
         for file in files.values():
@@ -198,39 +198,39 @@ class Model:
         return source.names if source is not None else {}
 
     def in_file(self, path: Path, values: Mapping[str, V]) -> dict[str, V]:
-        """Values by names of inputs -> the same by their names in the file."""
+        """Returns the values, given by input name, under the names that the inputs have in the file."""
         names = self.names_in(path)
         return {names.get(name, name): value for name, value in values.items()}
 
     def sha256(self, path: Path) -> str:
-        """The digest of a file that `path` returned, with all files it reads; `path` has checked it."""
+        """Returns the digest of a file that `path` returned and has checked, and of all files that it reads."""
         files = self.manifest.files.values() if self.manifest else ()
         known = {self._existing(file): file.digest for file in files}
         return known.get(path) or sha256_of(path)
 
     @property
     def manifest_sha256(self) -> str | None:
-        """The SHA-256 of the manifest's content without comments and order; None for a bare file."""
+        """The SHA-256 of the manifest's content, without comments and with sorted keys; None for a bare file."""
         if self.manifest is None:
             return None
         content = json.dumps(self.manifest.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     def is_pinned(self, sha256: str | None, /) -> bool:
-        """False where the manifest does not pin its file."""
+        """Returns False if the manifest does not pin the file with this digest."""
         if self.manifest is None or self.has_random_weights or sha256 is None:
             return True
         return sha256 in {file.digest for file in self.manifest.files.values()}
 
     @property
     def unpinned_own(self) -> list[str]:
-        """The user's own files, where the manifest names no checksum for these and leaves no other open."""
+        """The unpinned files, if all of them are the user's own: the manifest omits their checksums."""
         files = self.manifest.files.values() if self.manifest else ()
         unpinned = [file for file in files if file.sha256 is None and not self.has_random_weights]
         return [file.path for file in unpinned] if all(file.is_own for file in unpinned) else []
 
     def unstated(self) -> Iterator[str]:
-        """Yields what a submission needs and the manifest leaves out, one line each."""
+        """Yields one line for each field that a submission needs and the manifest omits."""
         if self.manifest is not None and not self.manifest.licence:
             yield f"model {self.name!r} states no licence: add `licence` to its manifest"
         for path in self.unpinned_own:
@@ -270,7 +270,7 @@ class Model:
         return path
 
     def _home(self, file: ModelFile) -> Path:
-        """Place for a missing file; never the installed package, which users do not write to."""
+        """Returns the place for a missing file; never the installed package, which users do not write to."""
         fetched = file.source is not None or self._folder == MODELS_DIR
         return (self._cached if fetched else self._folder) / file.path
 
@@ -294,7 +294,7 @@ class Model:
             actual = sha256_of(path) if path.is_dir() else sha256_alone(files[name])
             if actual != pinned[name]:
                 raise ConfigError(
-                    f"{files[name]}: SHA-256 is {actual[:12]}…, the manifest of {self.name!r} says "
+                    f"{files[name]}: SHA-256 is {actual[:12]}…, but the manifest of {self.name!r} has "
                     f"{pinned[name][:12]}…: restore the file, or update the manifest if you changed it"
                 )
         return path

@@ -14,7 +14,7 @@ from harness.models.manifest.schema import Requires
 
 
 class Environment(NamedTuple):
-    """The chosen backend's framework, and this machine. None and empty are unknown and never refused."""
+    """The chosen backend's framework, and this machine. None and empty mean unknown; they are never refused."""
 
     framework: str | None
     """The module that the backend needs."""
@@ -35,34 +35,34 @@ def read_environment(framework: str | None) -> Environment:
 
 
 def problems(model: str, requires: Requires, environment: Environment) -> Iterator[str]:
-    """One line for each requirement that is not met. model: its name, for the messages."""
+    """Yields one line for each requirement that is not met. model: its name, for the messages."""
     for framework, versions in requires.frameworks.items():
         installed = environment.version if framework == environment.framework else None
         if installed is not None and not satisfies(installed, versions):
             package = f"{environment.distribution}{versions.replace(' ', '')}"
             yield (
-                f"model {model!r} requires {framework} {versions}, {installed} is installed: "
+                f"model {model!r} requires {framework} {versions}, but {installed} is installed: "
                 f"{how_to_install_packages(package)}"
             )
     if requires.ram_mb is not None and environment.ram_mb < requires.ram_mb:
         yield (
-            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, {environment.ram_mb:,} are "
+            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, but {environment.ram_mb:,} are "
             "free: close other programs, or run it on a larger machine"
         )
     flags = environment.cpu_flags
     missing = [flag for flag in requires.cpu_flags if flags and flag not in flags]
     if missing:
         yield (
-            f"model {model!r} requires a CPU with {', '.join(requires.cpu_flags)}, this one lacks "
-            f"{', '.join(missing)}: run it on another machine"
+            f"model {model!r} requires a CPU with {', '.join(requires.cpu_flags)}, but this one lacks "
+            f"{', '.join(missing)}: run it on a different machine"
         )
 
 
 def satisfies(installed: str, versions: str) -> bool:
-    """Whether a version lies in a range, by the rules of Python packages (PEP 440).
+    """Returns whether a version lies in a range, by the rules of Python packages (PEP 440).
 
-    installed: only its release counts, not a suffix (rc1, a0, +cpu): containers ship builds such as
-    2.6.0a0+ecf3bae of the release that a manifest means. A text that is not a version satisfies any range.
+    installed: only the release counts. A suffix (rc1, a0, +cpu) is ignored, because containers ship builds of a
+    release as e.g. 2.6.0a0+ecf3bae. A text that is not a version satisfies any range.
     versions: e.g. ">=1.20, <2".
     """
     try:
@@ -73,13 +73,13 @@ def satisfies(installed: str, versions: str) -> bool:
 
 
 def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
-    """(distribution, version) of a module: onnxruntime may come from onnxruntime-gpu."""
+    """Returns (distribution, version) of a module: onnxruntime may come from onnxruntime-gpu."""
     if not module:
         return None, None
     try:
         return module, version(module)
-    except PackageNotFoundError:  # which of another name has it takes half a second to find
+    except PackageNotFoundError:  # finding a distribution of a different name takes half a second
         for distribution in packages_distributions().get(module, ()):
-            with suppress(PackageNotFoundError):  # removed meanwhile
+            with suppress(PackageNotFoundError):  # removed since
                 return distribution, version(distribution)
     return None, None

@@ -53,9 +53,9 @@ class ModelFile(_Strict):
     """One file of the model, and the files that it reads."""
 
     path: FilePath
-    """File or folder, e.g. `flowers.onnx`, beside the manifest or in the model's folder in the cache."""
+    """File or folder, e.g. `flowers.onnx`, in the manifest's folder or in the model's folder in the cache."""
     sha256: Sha256 | None = None
-    """The SHA-256 of the file, or of a folder's listing. Without one, or with `null`, the file is not pinned."""
+    """The SHA-256 of the file, or of a folder's listing. If omitted or `null`, the file is not pinned."""
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
     """The further files that the file reads: an ONNX file's external data, an IR's `.bin`."""
     source: Address | None = None
@@ -63,7 +63,7 @@ class ModelFile(_Strict):
     obtain: str | None = None
     """Instructions for a person, shown when the file is missing and has no `source`."""
     names: dict[str, Annotated[str, Field(min_length=1)]] = {}
-    """Inputs and outputs that have another name in this file: `{image: "serving_default_input_2:0"}`."""
+    """Inputs and outputs that have a different name in this file: `{image: "serving_default_input_2:0"}`."""
 
     @property
     def is_own(self) -> bool:
@@ -72,7 +72,7 @@ class ModelFile(_Strict):
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Name relative to the file's folder -> SHA-256; empty where the file is not pinned."""
+        """Name relative to the file's folder -> SHA-256; empty if the file is not pinned."""
         if self.sha256 is None:
             return {}
         further = {normpath(part.path): part.sha256 for part in self.external}
@@ -80,13 +80,13 @@ class ModelFile(_Strict):
 
     @property
     def digest(self) -> str | None:
-        """The digest of the file and all files it reads, as `sha256_of`; None where it is not pinned."""
+        """The digest of the file and all files it reads, as in `sha256_of`; None if it is not pinned."""
         return listed(self.pinned) if self.sha256 and self.external else self.sha256
 
     @model_validator(mode="after")
     def _source_is_pinned(self) -> Self:
         if self.source is not None and self.sha256 is None:
-            raise ValueError("a source needs a sha256: what is fetched must be known beforehand")
+            raise ValueError("a source needs a sha256: the fetched file is checked against it")
         return self
 
 
@@ -131,7 +131,7 @@ class Input(_Strict):
     """One input of the model."""
 
     name: str
-    """The name in the file (`input_tensor:0`), unless `names` of the file has another."""
+    """The name in the file (`input_tensor:0`), unless the file's `names` has a different one."""
     dtype: DataType
     """`float16`, `float32`, `float64`, `int8`, `int16`, `int32`, `int64`, `uint8`, `uint16`, `uint32`, `uint64`,
     `bool` or `string`.
@@ -156,13 +156,13 @@ class Output(_Strict):
     """One output of the model."""
 
     name: str
-    """The name in the file, unless `names` of the file has another."""
+    """The name in the file, unless the file's `names` has a different one."""
     postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
     """Steps from the outputs to the answer, timed; only the first output may have them."""
 
 
 def _check_registered(name: str) -> str:
-    """Refuses files and modules: a manifest is data and names registered plug-ins only."""
+    """Refuses files and modules: a manifest is data, and may name registered plug-ins only."""
     if ":" in name or name.endswith(".py") or "/" in name:
         raise ValueError(
             f"{name!r} is code: name it on the command line; a manifest names plug-ins"
@@ -200,7 +200,7 @@ TokenId = Annotated[int, Field(ge=0)]
 
 
 class Generation(_Strict):
-    """A language model whose file computes one step: new tokens and a cache of earlier ones, as Optimum exports it."""
+    """A language model in the form of Optimum's exports: the file computes one step from new tokens and a cache."""
 
     context: Annotated[int, Field(ge=2)]
     """The most tokens of a prompt together with its answer."""
@@ -209,9 +209,9 @@ class Generation(_Strict):
     end: Annotated[tuple[TokenId, ...], LISTED] = ()
     """The tokens that end an answer (default: none; answers then have `max_tokens` tokens)."""
     max_tokens: Annotated[int, Field(ge=1)] = 128
-    """The most tokens of an answer whose prompt does not say (default 128)."""
+    """The most tokens of an answer if the prompt sets no limit (default 128)."""
     pieces: Annotated[tuple[str, ...], LISTED] = ()
-    """The text of each token, from 0 on, "" for one without: prompts may then be texts, and labels are texts
+    """The text of each token, from 0 on; "" if a token has none. Prompts may then be texts, and labels are texts
     (default: prompts are token ids).
     """
     unknown: TokenId | None = None
@@ -267,7 +267,7 @@ def _check_slo(text: str) -> str:
 
 def _refuse_twice(names: Sequence[str]) -> None:
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise ValueError(f"the name {twice[0]!r} comes twice")
+        raise ValueError(f"the name {twice[0]!r} appears twice")
 
 
 def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
@@ -283,7 +283,9 @@ def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
     _refuse_twice([output.name for output in outputs])
     idle = [output.name for output in outputs[1:] if output.postprocess]
     if idle:
-        raise ValueError(f"{idle[0]!r} has postprocess steps, and only the first output's are run")
+        raise ValueError(
+            f"{idle[0]!r} has postprocess steps, but only the first output may have them"
+        )
     return outputs
 
 
@@ -336,7 +338,7 @@ class Manifest(_Strict):
     input has the dtype string and the shape [batch], and its answers are token ids.
     """
     dataset: Registered
-    """Default of `--dataset`."""
+    """The default of `--dataset`."""
     performance_count: Annotated[int, Field(ge=1)] | None = None
     """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` wins."""
     accuracy: Accuracy | None = None
@@ -344,9 +346,9 @@ class Manifest(_Strict):
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None
     """Percentile and latency bound: `p99=15ms`."""
     max_batch: Annotated[int, Field(ge=1)] | None = None
-    """Default of `--max-batch`, in samples."""
+    """The default of `--max-batch`, in samples."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """The most tokens of an answer, of a language model: the default of `--backend-option max_tokens`."""
+    """The most tokens of a language model's answer: the default of `--backend-option max_tokens`."""
     mlperf_model: str | None = None
     """LoadGen's name of the benchmark under `--mlperf`: `resnet50`; a name that LoadGen does not know gets the
     general rules.
@@ -357,8 +359,8 @@ class Manifest(_Strict):
         taken = [(spec.dtype, len(spec.shape)) for spec in self.inputs]
         if self.generation is not None and taken != [("string", 1)]:
             raise ValueError(
-                "field 'inputs': with `generation` there is one, of dtype string and shape [batch]: the prompt; the "
-                "file's own inputs are not listed"
+                "field 'inputs': a model with `generation` has one input, the prompt, with dtype string and shape "
+                "[batch]; the file's own inputs are not listed"
             )
         return self
 
@@ -382,7 +384,7 @@ class Manifest(_Strict):
 
     @model_validator(mode="after")
     def _boxes_fit_the_image(self) -> Self:
-        """Checks inputs of known size; the others are checked before the run."""
+        """Checks the inputs whose sizes are known; the other inputs are checked before the run."""
         for step in self.outputs[0].postprocess:
             side = step.options.get("side")
             for name, shape in ((i.name, i.shape[1:]) for i in self.inputs):

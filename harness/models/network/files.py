@@ -34,10 +34,10 @@ def of_onnx(path: Path) -> Structure:
 
 
 def onnx_macs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Multiplications of a batch whose inputs have these shapes.
+    """Returns the multiplications of a batch whose inputs have these shapes.
 
-    None where an operation has weights without a rule, a product has an unknown shape, the graph has a
-    subgraph, or the module `onnx` is missing.
+    Returns None if an operation with weights has no rule, if a product has an unknown shape, if the graph has
+    a subgraph, or if the module `onnx` is missing.
     """
     try:
         graph = read(path, shapes=shapes)
@@ -72,7 +72,7 @@ def _strides(node: memoryview) -> Iterator[tuple[int, ...]]:
 _Shapes = Sequence[tuple[int, ...]]
 
 _IR_RULES: Mapping[str, Callable[[_Shapes, tuple[int, ...], int], int]] = {
-    # weights: (out, in, kernel...), after the group where there is one; (in, out, ...) backwards
+    # weights: (out, in, kernel...), or (group, out, in, kernel...); backwards (in, out, ...)
     "Convolution": lambda inputs, output, _: prod(output) * prod(inputs[1][1:]),
     "GroupConvolution": lambda inputs, output, _: prod(output) * prod(inputs[1][2:]),
     "ConvolutionBackpropData": lambda inputs, _output, _: prod(inputs[0]) * prod(inputs[1][1:]),
@@ -88,7 +88,7 @@ _IR_HIDDEN = frozenset(
 
 
 def of_openvino(path: Path) -> Structure:
-    """Reads the .xml of an IR. A ConfigError where it is not one, or declares XML entities."""
+    """Reads the .xml of an IR. Raises a ConfigError if it is not an IR, or if it declares XML entities."""
     reader = _IrReader()
 
     def refuse(*_: object) -> None:
@@ -114,7 +114,7 @@ class _IrReader:
         self.shapes: list[tuple[list[int], str]] = []
         self.strides: list[list[int]] = []
         self.macs: int | None = 0
-        """For a batch of 1 where the batch is open; None once a layer's multiplications are unknown."""
+        """Multiplications of a batch, of 1 if the size is open; None once a layer's multiplications are unknown."""
         self._kind = self._text = ""
         self._about: dict[str, str] = {}
         self._ports: dict[str, list[list[int]]] = {}

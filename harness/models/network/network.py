@@ -1,8 +1,8 @@
 """Decides whether two files hold the same network.
 
-It compares the sizes of weights, the strides of convolutions and the multiplications of a sample, which
-no conversion between frameworks or precisions changes. A name proves little: published files of one name
-differ in layers. Layouts, fused normalisations and number types change between frameworks and are ignored.
+It compares the sizes of weights, the strides of convolutions and the multiplications per sample: no conversion
+between frameworks or precisions changes these. A name proves little: published files with the same name have
+different layers. Layouts, fused normalisations and number types change between frameworks and are ignored.
 """
 
 from collections import Counter
@@ -22,13 +22,13 @@ class Structure(NamedTuple):
     types: tuple[str, ...]
     """Number types of these weights."""
     strides: tuple[tuple[int, ...], ...] | None = None
-    """Strides above 1 of each convolution, sorted; None where the file does not record them."""
+    """Strides above 1 of each convolution, sorted; None if the file does not record them."""
     macs: int | None = None
-    """Multiplications of one sample in convolutions and matrix products; None where unknown."""
+    """Multiplications of one sample in convolutions and matrix products; None if unknown."""
 
     def __str__(self) -> str:
         summary = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
-        return summary if self.macs is None else f"{summary}, {_macs(self.macs)} a sample"
+        return summary if self.macs is None else f"{summary}, {_macs(self.macs)} per sample"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Structure":
@@ -42,10 +42,10 @@ class Structure(NamedTuple):
 
 
 def difference(ours: Structure, theirs: Structure) -> str:
-    """The difference in words; '' where nothing that both files record differs.
+    """Returns the difference in words; '' if no feature that both files record differs.
 
-    The same number of weights in other tensors, with the same number of multiplications, counts as the
-    same network: frameworks split the weights of groups and gates differently.
+    The same numbers of weights and multiplications count as the same network, even if the tensors differ:
+    frameworks split the weights of groups and gates differently.
     """
     known = None not in (ours.macs, theirs.macs)
     same_macs = known and abs((ours.macs or 0) - (theirs.macs or 0)) <= SAME_MACS * (ours.macs or 0)
@@ -57,7 +57,7 @@ def difference(ours: Structure, theirs: Structure) -> str:
         changed = sum((more - less).values()) + sum((less - more).values())
         return f"{theirs}, not {ours} ({changed} tensors differ in size)"
     if known and not same_macs:
-        return f"{_macs(theirs.macs or 0)} a sample, not {_macs(ours.macs or 0)}"
+        return f"{_macs(theirs.macs or 0)} per sample, not {_macs(ours.macs or 0)}"
     return ""
 
 
@@ -66,7 +66,7 @@ def of_shapes(
     strides: Iterable[Sequence[int]] | None = None,
     macs: int | None = None,
 ) -> Structure:
-    """shapes: (shape, type) of all weights. strides: of all convolutions."""
+    """shapes: (shape, type) of all weights. strides: the strides of all convolutions."""
     large = [(shape, kind) for shape, kind in shapes if sum(size != 1 for size in shape) > 1]
     sizes = tuple(sorted(prod(shape) for shape, _ in large))
     moves = None

@@ -30,7 +30,7 @@ _STRIDES = {
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", "StrideH", "StrideW"),
     "CONV_3D": ("Conv3DOptions", "StrideD", "StrideH", "StrideW"),
 }
-"""Operator -> the table of its options, and the fields that hold its strides."""
+"""Operator -> the table of its options, and the fields of its strides."""
 
 _HIDDEN = frozenset((
     "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -53,7 +53,7 @@ _RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
 }
 
 BROKEN: tuple[type[Exception], ...] = (*WRONG_CONTENT, struct.error, MemoryError, OSError)
-"""Exceptions on another format or a cut file: the generated schema checks nothing."""
+"""Exceptions for a different format or a truncated file: the generated schema checks nothing."""
 
 
 class _Tensor(NamedTuple):
@@ -61,7 +61,7 @@ class _Tensor(NamedTuple):
     type: str | None
     is_constant: bool
     is_free: bool
-    """A dimension other than the first is open."""
+    """True if a dimension other than the first is open."""
 
 
 def of_tflite(path: Path) -> Structure:
@@ -76,7 +76,7 @@ def of_tflite(path: Path) -> Structure:
 def opened(path: Path) -> tuple[Any, int]:
     """Returns (the schema's Model, the file's bytes). Raises an exception of BROKEN if it is not a LiteRT file."""
     schema = _schema()
-    with path.open("rb") as file:  # the map outlives it, and goes with its last slice
+    with path.open("rb") as file:  # the map outlives the file, until its last slice is freed
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if not schema.Model.ModelBufferHasIdentifier(content, 0):
         raise ValueError("it does not begin as one")
@@ -95,16 +95,16 @@ def _schema() -> Any:
 
 @cache
 def _names(enumeration: str) -> Mapping[int, str]:
-    """Code -> name, of BuiltinOperator or TensorType."""
+    """Returns code -> name for BuiltinOperator or TensorType."""
     codes = vars(getattr(_schema(), enumeration))
     return {code: name for name, code in codes.items() if isinstance(code, int)}
 
 
 class Reader:
-    """Reads tables of the schema, which checks nothing: counts in a broken file may have any value."""
+    """Reads tables of the schema. The schema checks nothing: counts in a broken file may have any value."""
 
     def __init__(self, size_bytes: int) -> None:
-        """size_bytes: of the file. It cannot hold more elements than bytes: without that bound, vectors
+        """size_bytes: the file's size. A file cannot have more elements than bytes. Without this bound, vectors
         that point at each other take hours to read.
         """
         self._left = size_bytes
@@ -126,7 +126,7 @@ class Reader:
             raise ValueError("it is cut")
 
     def kinds(self, model: Any) -> list[str]:
-        """The operators by their codes."""
+        """Returns the operators in the order of their codes."""
         known = _names("BuiltinOperator")
         # The older field holds codes up to 127. A code of a newer schema counts as CUSTOM.
         codes = [
@@ -169,7 +169,7 @@ class _NetworkReader(Reader):
         )
 
     def _macs(self, kind: str, operator: Any, tensors: Sequence[_Tensor]) -> int | None:
-        """The operator's multiplications for the batch in the file; None where they are unknown."""
+        """Returns the operator's multiplications for the batch in the file; None if they are unknown."""
         if kind in _HIDDEN:
             return None
         if kind not in _RULES:
@@ -192,7 +192,7 @@ def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
 
 
 def options(operator: Any, table: str) -> Any:
-    """The operator's options as that table of the schema; None where the file has none."""
+    """Returns the operator's options as this table of the schema; None if the file has none."""
     place = operator.BuiltinOptions()
     if place is None:
         return None

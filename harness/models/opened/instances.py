@@ -1,4 +1,4 @@
-"""Chooses the instance group: instances x threads x batch on the cores that are really available."""
+"""Chooses the instance group: instances x threads x batch on the cores that are available."""
 
 from harness.core.config.parse import each_device
 from harness.core.config.run_config import RunConfig
@@ -12,31 +12,32 @@ from harness.models.manifest.model import Model
 
 DEFAULT_MAX_BATCH = 8
 GPU_MAX_BATCH = 64
-"""A GPU gains from larger batches: one stream of an H100 computes ResNet-50 in float16 at 11,700 samples/s with
-batches of 32 and at 13,900 with batches of 256.
+"""The default on a GPU, which gains from larger batches: one stream of an H100 computes ResNet-50 in float16 at
+11,700 samples/s with batches of 32 and at 13,900 with batches of 256.
 """
 
 STREAMS = 4
-"""Instances of backend `torch` on each GPU: while some compute, others copy. On an H100, Offline, ResNet-50 in float16: 2 answer 10,400
-samples/s, 3 11,900, 4 12,700.
+"""Instances of backend `torch` per GPU: while some compute, others copy. With ResNet-50 in float16 on an H100 in
+Offline, 2 instances answer 10,400 samples/s, 3 answer 11,900, and 4 answer 12,700.
 """
 
 STAGING_THREADS = 4
-"""Threads that copy an instance's samples to where a GPU reads them; with 16 a query waits 0.09 ms longer."""
+"""Threads that copy an instance's samples into memory that a GPU reads. With 16, a query waits 0.09 ms longer."""
 
 CONNECTIONS = 64
-"""Requests in flight to each server at once; the server queues them."""
+"""Concurrent requests to each server; the server queues them."""
 
 LOADGEN_FROM_CORES = 4
-"""With this many cores or more, Server leaves one core to the thread that issues. With fewer cores the
-model needs that core more, and the thread shares it with the instances."""
+"""With this many cores or more, Server leaves one core to the thread that issues queries. With fewer, the
+model needs the core more, and the thread shares it with the instances."""
 
 
 def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> InstanceGroup:
-    """Stream scenarios get one instance with all cores; the others get one instance per core, which gives
-    the best throughput on most CPUs; on GPUs one each, or STREAMS. `tune` finds the best group for a given model.
+    """Returns the instance group of a run. `tune` finds the best group for a given model.
 
-    A ConfigError where the configuration has more threads than can compute at once.
+    Stream scenarios get one instance with all cores. Other scenarios get one instance per core, which gives the best
+    throughput on most CPUs. On GPUs they get one instance per GPU, or STREAMS.
+    Raises a ConfigError if the configuration has more threads than can compute at once.
     """
     if config.node_urls:
         most = _max_batch(config, scenario, model)
@@ -78,22 +79,24 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
-    if config.url:  # the server forms batches, unless the user says otherwise
+    if config.url:  # the server forms batches, unless the user sets a size
         return min(config.max_batch or 1, MAX_BATCH)
-    if model.workers is not None:  # queries that wait ask for different models
+    if model.workers is not None:  # waiting queries need different models
         return 1
     hint = model.manifest.max_batch if model.manifest else None
     default = DEFAULT_MAX_BATCH if config.device == "cpu" else GPU_MAX_BATCH
     largest = config.max_batch or hint or default
-    if scenario.streams:  # a query is answered in one batch where the user allows it
+    if scenario.streams:  # a query is answered in one batch if the user allows it
         samples = scenario.samples_per_query(config)
         largest = min(samples, config.max_batch or samples)
     return min(largest, MAX_BATCH)
 
 
 def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
-    """A logical processor of the core of each instance; () unless several instances of one thread have all cores of
-    the budget: on others the kernel may move them. () with a quota, too, which threads that spin would use up.
+    """Returns one logical processor per instance, for the wide instance; () if there can be none.
+
+    Several instances of one thread must have all cores of the budget: otherwise the kernel may move them. There must
+    be no quota: threads that spin would use it up.
     """
     count = group.instances
     if count == 1 or count != budget or group.threads > 1 or cores.quota is not None:
@@ -102,17 +105,17 @@ def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
 
 
 def _is_alone(group: InstanceGroup, scenario: Scenario, cores: Cores) -> bool:
-    """Whether nothing else of this process wants a core while the instance computes, pinned or not.
+    """Returns whether no other thread of this process needs a core while the instance computes, pinned or not.
 
-    In stream scenarios LoadGen's thread computes itself. Under a quota the time that idle threads spin is missing later.
+    In stream scenarios LoadGen's thread computes itself. Under a quota, time in which idle threads spin is lost later.
     """
     return scenario.streams and group.threads <= cores.planned and cores.quota is None
 
 
 def _pinned(group: InstanceGroup, scenario: Scenario, cores: Cores) -> InstanceGroup:
-    """Assigns cores: LoadGen's thread gets the remaining cores, or in stream scenarios computes itself.
+    """Assigns cores: LoadGen's thread gets the remaining cores; in stream scenarios it computes itself.
 
-    In Server LoadGen's thread works while the instances do, so it shares their cores if none remain.
+    In Server, LoadGen's thread works at the same time as the instances, and shares their cores if none remain.
     """
     *own, rest = cores.assigned(group.instances, group.threads)
     busy = [*own, rest] if scenario.scheduled else own

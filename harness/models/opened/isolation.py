@@ -1,4 +1,4 @@
-"""Decides which backends run in separate processes, and whether LoadGen's process ran named code."""
+"""Decides which backends run in separate processes, and whether LoadGen's process ran a plug-in's code."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,11 @@ PROCESSES_OPTION = "processes"
 
 
 def is_separate(config: RunConfig) -> bool:
-    """Whether each instance runs in a separate process: as the option says, else plug-ins under --mlperf.
+    """Returns whether each instance runs in a separate process.
 
-    Raises ConfigError if the option is neither on nor off.
+    By default, only plug-ins under --mlperf do. Raises ConfigError if the option is neither on nor off.
     """
-    if config.url:  # it sends requests without a hop between processes
+    if config.url:  # requests to a server need no separate process
         return False
     official = config.mlperf and registry.is_foreign("backend", config.backend)
     text = dict(config.backend_option).get(PROCESSES_OPTION, "on" if official else "off")
@@ -28,14 +28,14 @@ def is_separate(config: RunConfig) -> bool:
 
 
 def is_isolated(run: ResolvedRun) -> bool:
-    """Whether no plug-in's code ran in the harness's processes: the measured one and the supervisor."""
+    """Returns whether no plug-in's code ran in the measured process and the supervisor."""
     return not any(registry.is_foreign(kind, name) for kind, name in _beside_loadgen(run)) and (
         run.config.hook is None
     )
 
 
 def _beside_loadgen(run: ResolvedRun) -> Iterator[tuple[str, str]]:
-    """Kind and name of what runs in the measured process or the supervisor."""
+    """Yields the kind and name of each plug-in in the measured process or the supervisor."""
     config = run.config
     yield "scenario", config.scenario
     yield from (("dataset", name) for name in run.model.datasets or (run.dataset,))

@@ -1,4 +1,4 @@
-"""Opens backends and datasets from a configuration, and reports every fault as the plug-in's own."""
+"""Opens backends and datasets from a configuration, and reports each fault with the plug-in's name."""
 
 import json
 import time
@@ -54,7 +54,7 @@ FORMAT_OPTION = "format"
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
-    """Problems with the names of plug-ins, the model and its hook. Nothing is imported."""
+    """Yields problems with the names of plug-ins, the model and its hook. Nothing is imported."""
     for kind in ("backend", "dataset", "metric"):
         try:
             if values.get(kind) is not None:
@@ -69,18 +69,18 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_server(values: Mapping[str, Any]) -> str:
-    """The end of the problem with a name that --model does not know and the server of --url may know."""
+    """Returns the end of the message for an unknown --model that may be a model of the server of --url."""
     model, urls = values["model"], values.get("url")
     if not urls or model.startswith(HUB) or is_path(model) or model in named_models():
         return ""
-    source = "docs/manifest.md says how to write one"
+    source = "docs/manifest.md explains how to write one"
     if values.get("backend") == "kserve":
         source = f"`{program()} probe {urls[0]}` prints one"
     return f"; a model of the server needs a manifest, --model FILE.yaml: {source}"
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """The problem with a --data-dir that is missing or cannot be read."""
+    """Returns the problem with a --data-dir that is missing or cannot be read; else nothing."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
@@ -93,7 +93,7 @@ def missing_data(path: Path | None) -> list[str]:
 
 
 def declared(config: RunConfig) -> Declared:
-    """Declarations of the backend's class. A plug-in whose instances are separate is not imported here."""
+    """Returns the declarations of the backend's class. A plug-in with separate instances is not imported here."""
     if is_separate(config) and registry.is_foreign("backend", config.backend):
         return separate_instance.declared(config.backend)
     return separate_instance.declared_by(config.backend)
@@ -102,8 +102,8 @@ def declared(config: RunConfig) -> Declared:
 def model_file(config: RunConfig, model: Model) -> Path | None:
     """Returns the model file in the backend's preferred format, or in the format of `--backend-option format=NAME`.
 
-    None if the backend reads no file. A configuration may name another file instead, of the same
-    model in another precision.
+    Returns None if the backend reads no file. A configuration may name a different file instead: the same
+    model in a different precision.
     """
     if config.model_file is not None:
         files_of(config.model_file)  # refused before a framework reads it
@@ -122,7 +122,7 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
 
 @contextmanager
 def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) -> Iterator[None]:
-    """Explains the error of a plug-in that declares no `formats` and therefore gets None as its file."""
+    """Explains the error of a plug-in that declares no `formats` and therefore gets no file."""
     try:
         yield
     except PluginUnavailable as e:
@@ -137,7 +137,7 @@ def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) ->
 
 
 _OF_TOKENS = "openai"
-"""The backend with an option for the most tokens of an answer."""
+"""The backend whose option sets the most tokens of an answer."""
 
 
 def open_backends(
@@ -151,7 +151,7 @@ def open_backends(
 ) -> list[Backend]:
     """Opens one backend per instance; `stack` closes them.
 
-    load_s: receives each one's load time. cpus: of BackendSetup.
+    load_s: receives the load time of each backend. cpus: a field of BackendSetup.
     """
     formats, of_one_process = declared(config)
     options = dict(config.backend_option)
@@ -222,19 +222,20 @@ def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> N
 def _refuse_sharing(
     backend: str, of_one_process: Sequence[str], options: Mapping[str, str]
 ) -> None:
-    """Refuses options that between processes would have no effect, and still be reported as on."""
+    """Refuses options that have no effect between processes, but would be reported as on."""
     for name in of_one_process:
         if options.get(name) == "on":
             raise ConfigError(
-                f"--backend-option {name}=on applies to the instances of one process, and "
-                f"{PROCESSES_OPTION}=on puts each instance of backend {backend!r} into its own: drop one"
+                f"--backend-option {name}=on applies to the instances of one process, but "
+                f"{PROCESSES_OPTION}=on puts each instance of backend {backend!r} into a separate process: drop one"
             )
 
 
 def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[TensorSpec, ...]:
-    """The manifest's inputs, else the file's; the first dimension of each is the batch.
+    """Returns the manifest's inputs, else the file's; the first dimension of each is the batch.
 
-    qdl: the backend gives answers in place of the manifest's outputs. A ConfigError where manifest and file differ.
+    qdl: the backend returns answers in place of the manifest's outputs. Raises a ConfigError if manifest and file
+    differ.
     """
     inputs = model.inputs
     if isinstance(backend, HasSignature):
@@ -254,7 +255,7 @@ def inputs_of(model: Model, backend: Backend, *, qdl: bool = False) -> tuple[Ten
     names = backend.outputs() if isinstance(backend, HasOutputs) else ()
     if qdl and len(names) > 1:
         raise ConfigError(
-            f"--qdl: the server's model has the outputs {', '.join(names)}: it must reply with the answer alone, "
+            f"--qdl: the server's model has the outputs {', '.join(names)}: it must reply with the answer only, "
             "because a QDL may not postprocess: e.g. `serve --postprocess`"
         )
     if names and not qdl and model.output is not None and model.output.name not in names:
@@ -280,7 +281,7 @@ def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
 
 
 def _alike(a: Shape, b: Shape) -> bool:
-    """Whether the shapes agree, apart from the batch, which may be fixed in the file alone."""
+    """Returns whether the shapes agree. Only the batch may differ: the file may fix it."""
     pairs = zip(a[1:], b[1:], strict=False)
     return len(a) == len(b) and not any(
         isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs
@@ -288,7 +289,7 @@ def _alike(a: Shape, b: Shape) -> bool:
 
 
 def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
-    """The fixed batch in samples; None where the model takes any number."""
+    """Returns the fixed batch in samples; None if the model takes any number."""
     return fixed_batch(backend.signature() if isinstance(backend, HasSignature) else inputs)
 
 
@@ -311,7 +312,7 @@ def open_dataset(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     steps: Mapping[str, tuple[Step, ...]] | None = None,
 ) -> Dataset:
-    """inputs: as `inputs_of` returns them. progress: called while the dataset loads.
+    """Opens a dataset. inputs: the value of `inputs_of`. progress: called while the dataset loads.
 
     steps: steps by input that replace the manifest's; their results are not cached.
     """
@@ -347,15 +348,15 @@ def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[
 
 
 def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
-    """The tables that the model's inputs index.
+    """Returns the tables that the model's inputs index.
 
-    Of a model's files, the first whose format is read here, whichever the backend loads: runs of one model
-    on several backends get the same data. --model-file is the same model in another precision.
+    Uses the first of the model's files whose format is read here, whichever file the backend loads: runs of one
+    model on several backends then get the same data. --model-file is the same model in a different precision.
     """
     paths = []
     for name in FORMATS:
         if model.may_have(name):
-            with suppress(HarnessError):  # it is not here, and the backend may not need it
+            with suppress(HarnessError):  # the file is missing, and the backend may not need it
                 paths.append(model.path((name,)))
     for path in (*paths, config.model_file):
         if path is not None and (tables := tables_of(path)):
@@ -365,20 +366,20 @@ def _tables(config: RunConfig, model: Model) -> Mapping[str, Table]:
 
 
 def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
-    """A ConfigError where an integer of the batch selects a row that the model's table does not have."""
+    """Raises a ConfigError if an integer of the batch selects a row that the model's table does not have."""
     for name, table in _tables(config, model).items():
         rows = batch.inputs.get(name)
         if rows is None or rows.dtype.kind not in "iu" or not rows.size:
             continue
         if (most := int(rows.max())) >= table.rows:
             raise ConfigError(
-                f"input {name!r} has the number {most}, and the model's {table.operator} table has "
-                f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so data and model do not go together"
+                f"input {name!r} has the number {most}, but the model's {table.operator} table has "
+                f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so the data do not fit the model"
             )
 
 
 def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:
-    """The number of samples that a performance run holds in memory."""
+    """Returns the number of samples that a performance run holds in memory."""
     count = len(dataset)
     with plugin(f"dataset {name!r}: performance_count"):
         own = int(getattr(dataset, "performance_count", count))
@@ -388,7 +389,7 @@ def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:
 
 
 def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) -> dict[str, Any]:
-    """The descriptions of backend and dataset, as JSON values."""
+    """Returns the descriptions of backend and dataset, as JSON values."""
     with plugin(f"backend {backend_name!r}: describe()"):
         about_backend = plain(backend.describe())
     with plugin(f"dataset {name!r}: describe()"):
@@ -396,7 +397,7 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 
 
 def plain(about: Mapping[str, object]) -> dict[str, Any]:
-    """Returns JSON values; a value that JSON does not know becomes a text."""
+    """Returns JSON values; a value that JSON does not have becomes a text."""
     text = json.dumps(dict(about), default=str)
     values: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
     return values

@@ -1,4 +1,4 @@
-"""Describes a node of --nodes: what runs there, how fast it is, and in what it differs from the others."""
+"""Describes a node of --nodes: what runs there, how fast it is, and how it differs from other nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,34 +16,34 @@ INDICES = "indices"
 """The input of a node's model `NAME@indices`: dataset indices, INT32, in place of the samples themselves."""
 
 BACKEND = "the backend"
-"""The word of `_compared` for it."""
+"""The key of the backend in `_compared`."""
 
 ANSWER = "answer"
-"""Its output: the answers of the manifest's postprocessing."""
+"""The output of a node's model: the answers of the manifest's postprocessing."""
 
 
 def by_indices(model: str) -> str:
-    """The node's name of the model that takes dataset indices."""
+    """Returns a node's name for the model that takes dataset indices."""
     return f"{model}@{INDICES}"
 
 
 RUN_BYTES = 16
-"""Length of the number that a run draws: its requests to load samples begin with it."""
+"""The length of the number that a run draws; the run's requests to load samples begin with it."""
 
 IN_USE = 409
-"""HTTP status of a node that works for another run."""
+"""The HTTP status of a node that works for a different run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """Facts that a node reports about itself, once it is ready."""
+    """Facts that a node reports about itself once it is ready."""
 
     machine: str
     """Name of the machine in its network."""
     boot: str
-    """`boot_id` of its kernel, which all containers of one machine share."""
+    """The kernel's `boot_id`, which all containers of a machine share."""
     process: str
-    """Drawn by the node's process: the same node under two names has it twice."""
+    """A random number of the node's process: it shows that two names are the same node."""
     version: str
     """Version of the harness."""
     code: str
@@ -52,7 +52,7 @@ class NodeFacts:
     backend_description: Mapping[str, Any]
     model: str
     model_sha256: str | None
-    """None of a backend that reads no file."""
+    """None for a backend that reads no file."""
     model_bytes: int
     dataset: str
     dataset_description: Mapping[str, Any]
@@ -62,11 +62,11 @@ class NodeFacts:
     """Name, type and shape of each input of the model."""
     instances: int
     threads: int
-    """Threads of each instance."""
+    """Threads per instance."""
     max_batch: int
     """Samples in the largest batch."""
     rate_per_s: float
-    """Samples/s of all instances, measured there before the node was ready."""
+    """Samples/s of all instances, measured on the node before it was ready."""
     slowest_batch_ns: int
     cpus: Sequence[int]
     """Logical processors that the node may use."""
@@ -81,13 +81,13 @@ class NodeFacts:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "NodeFacts":
-        """Raises a TypeError for another version's."""
+        """Raises a TypeError for the facts of a different version."""
         return cls(**content)
 
 
 @cache
 def code_sha256() -> str:
-    """Digest of the modules of the harness that is running."""
+    """Returns the digest of the running harness's modules."""
     root = Path(harness.__file__).parent
     digest = sha256()
     for path in sorted(root.rglob("*.py")):
@@ -97,7 +97,7 @@ def code_sha256() -> str:
 
 
 def _compared(facts: NodeFacts) -> Mapping[str, object]:
-    """Facts that must be equal, by the word for each."""
+    """Returns the facts that must be equal, by their names in messages."""
     about = facts.backend_description
     return {
         "the harness's version": facts.version,
@@ -116,7 +116,7 @@ def _compared(facts: NodeFacts) -> Mapping[str, object]:
 def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> Iterator[str]:
     """Yields one line for each fact in which a node differs from `wanted`, or from the first node.
 
-    nodes: by address. wanted: values of this machine and the command line, by the keys of `_compared`.
+    nodes: by address. wanted: values from this machine and the command line, by the keys of `_compared`.
     """
     first, *others = nodes
     found = {name: _compared(facts) for name, facts in nodes.items()}
@@ -130,12 +130,12 @@ def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) ->
 
 
 def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> None:
-    """One ConfigError with every difference."""
+    """Raises one ConfigError with every difference."""
     refuse([f"node-differs: {line}" for line in differences(nodes, wanted)])
 
 
 def own_code() -> Mapping[str, object]:
-    """Facts that a node must share with this machine, by the words of `_compared`."""
+    """Returns the facts that a node must share with this machine, by the keys of `_compared`."""
     return {"the harness's version": harness.__version__, "the harness's code": code_sha256()}
 
 
@@ -145,8 +145,8 @@ def _short(value: object) -> str:
 
 
 def check_streams(scenario: str, count: int) -> None:
-    """Raises a ConfigError if a stream has several nodes: it sends one query at a time, so all but one would wait."""
+    """Raises a ConfigError if a stream has several nodes: all but one would wait, as it sends one query at a time."""
     if count > 1:
         raise ConfigError(
-            f"--nodes: {scenario} asks one query at a time, and {count} nodes are named: name one of them"
+            f"--nodes: {scenario} sends one query at a time, but {count} nodes are named: name one of them"
         )

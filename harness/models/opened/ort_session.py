@@ -1,8 +1,8 @@
-"""Makes an ONNX Runtime session as the backend `ort` makes its own.
+"""Makes ONNX Runtime sessions with the settings of the backend `ort`.
 
-Whatever is measured beside a run (layers, bricks, int8 files, peak rates) goes through here, so that
-it runs under the settings that the run has. backends/ort.py is a plug-in and imports none of this;
-tests/models/opened/test_ort_session.py reads the options of both back and compares them.
+Measurements outside a run (layers, bricks, int8 files, peak rates) use this module, and so have the
+settings of a run. backends/ort.py is a plug-in and does not import it. The test
+tests/models/opened/test_ort_session.py compares the options of both.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from typing import Any
 from harness.core.number_types import ORT_ARRAYS
 
 GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
-"""The backend's option `graph` -> onnxruntime.GraphOptimizationLevel. `extended` has every fusion
+"""The backend's option `graph` -> onnxruntime.GraphOptimizationLevel. `extended` applies every fusion
 in the file's own layout, NCHW; `all` adds the blocked layout, NCHWc."""
 
 INTRA_OP_SPINNING = "session.intra_op.allow_spinning"
@@ -25,16 +25,16 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSetup:
-    """The settings of a session that a profile or a measurement depends on; stored with it."""
+    """The settings of a session that a profile or a measurement depends on. They are stored with the result."""
 
     threads: int = 1
-    """Threads that share one kernel; with `parallel`, kernels that run at once, one thread each."""
+    """Threads that share one kernel; with `parallel`, the number of kernels that run at once, one thread each."""
     graph: str = "all"
     """One of GRAPH_LEVELS."""
     parallel: bool = False
-    """Kernels that do not need each other's results run at the same time."""
+    """Whether kernels that do not need each other's results run at the same time."""
     arena: bool = True
-    """Memory is kept between calls."""
+    """Whether memory is kept between calls."""
     provider: str = "CPUExecutionProvider"
     config: Mapping[str, str] = field(default_factory=lambda: {INTRA_OP_SPINNING: "0"})
     """Session configuration entries of ONNX Runtime, by key."""
@@ -47,9 +47,9 @@ def setup_of(
     owns_cores: bool = False,
     provider: str | None = None,
 ) -> SessionSetup:
-    """The setup of the backend's session with its own `options` (--backend-option).
+    """Returns the setup of the backend's session with its `options` (--backend-option).
 
-    owns_cores: the instance has its cores alone; then idle threads spin by default.
+    owns_cores: whether no other thread uses the instance's cores; if so, idle threads spin by default.
     """
     spinning = options.get("spinning", "auto")
     spins = spinning == "on" or (spinning == "auto" and owns_cores)
@@ -66,7 +66,7 @@ def setup_of(
 
 
 def session_options(setup: SessionSetup) -> Any:
-    """onnxruntime.SessionOptions with these settings."""
+    """Returns onnxruntime.SessionOptions with these settings."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -92,10 +92,10 @@ def open_session(
     sizes: Mapping[str, int] = _NOTHING,
     config: Mapping[str, str] = _NOTHING,
 ) -> Any:
-    """Returns an onnxruntime.InferenceSession that never falls back to another provider.
+    """Returns an onnxruntime.InferenceSession that never falls back to a different provider.
 
     model: an ONNX file, or its content. setup: None for the backend's own, with one thread.
-    profile_prefix: ONNX Runtime's profiler is on, and its files' names begin with this path.
+    profile_prefix: turns on ONNX Runtime's profiler; its file names begin with this path.
     optimised: the file to which the optimised graph is written. sizes: symbolic dimension -> elements.
     config: entries in addition to the setup's entries.
     Raises whatever ONNX Runtime raises; its classes share no base but Exception.

@@ -1,4 +1,4 @@
-"""Opens remote plug-ins: the servers that the options name, and backends that ask them."""
+"""Opens remote plug-ins: the servers that the options name, and backends that send requests to them."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -21,27 +21,27 @@ REQUEST_TIMEOUT_S = 10.0
 TIMEOUT_REQUESTS = 20
 
 BLOCKING = 16
-"""Connections that calibrate at the same time, one thread each."""
+"""Connections that calibrate at the same time, with one thread each."""
 
 MOST_QPS_ELSEWHERE = 100.0
-"""Queries/s to a server that is nobody's neighbour, without --yes-load-this-host."""
+"""The most queries/s to a server outside private networks, without --yes-load-this-host."""
 
 
 def server_problems(config: RunConfig) -> Iterator[str]:
-    """Yields problems of asking the servers of --url, without a connection to them."""
+    """Yields problems with the options for the servers of --url, without connecting to them."""
     name = config.backend
     known, remote = name in registry.BACKENDS, name in registry.REMOTE_BACKENDS
     if remote and not config.url:
-        yield f"backend {name!r} asks a server: name it with --url, e.g. http://127.0.0.1:8000"
+        yield f"backend {name!r} sends requests to a server: name it with --url, e.g. http://127.0.0.1:8000"
     if config.url and known and not remote:
         others = ", ".join(n for n in registry.REMOTE_BACKENDS if n in registry.BACKENDS)
-        yield f"--url names a server, and backend {name!r} runs the model here: use {others}"
+        yield f"--url names a server, but backend {name!r} runs the model here: use {others}"
     if len({url.startswith(("grpc:", "grpcs:")) for url in config.url}) > 1:
-        yield "--url: one names gRPC, another HTTP: replicas are asked in one way"
+        yield "--url: some addresses are gRPC, some HTTP: name all replicas with the same protocol"
     if config.url and "processes" in dict(config.backend_option):
-        yield "--backend-option processes is for models on this machine, and --url names a server: drop it"
+        yield "--backend-option processes is for models on this machine, but --url names a server: drop it"
     if config.nodes is not None and not config.node_urls:
-        yield "--nodes is of single runs: drop it, or measure each run with `run`"
+        yield "--nodes applies to single runs only: drop it, or measure each run with `run`"
     if config.qdl and remote and known and not issubclass(registry.load("backend", name), HasName):
         yield nameless(name)
     for header, source in config.header:
@@ -52,27 +52,27 @@ def server_problems(config: RunConfig) -> Iterator[str]:
             yield f"--header {header}={source}: the environment has no {variable}"
         elif not is_sendable(value):
             yield (
-                f"--header {header}={source}: {variable} holds a line break or another character that HTTP forbids: set "
+                f"--header {header}={source}: {variable} has a line break or another character that HTTP forbids: set "
                 "it without"
             )
 
 
 def nameless(backend: str) -> str:
-    """The problem with a backend in a run for MLPerf's Network division."""
+    """Returns the problem with a backend that has no `name`, in a run for MLPerf's Network division."""
     return f"--qdl: backend {backend!r} has no request for a server's own name: use kserve, or a plug-in with name()"
 
 
 def remote_problems(config: RunConfig, verb: str) -> Iterator[str]:
-    """The problem with a remote backend in a verb that changes how the model runs on this machine."""
+    """Yields the problem with a remote backend in a verb that changes how the model runs on this machine."""
     if config.url or config.backend in registry.REMOTE_BACKENDS:
         yield (
-            f"`{verb}` changes how a model runs on this machine, and backend {config.backend!r} asks a "
-            "server: use `peak`, `sweep --rate`, `profile` or `compare`"
+            f"`{verb}` changes how a model runs on this machine, but backend {config.backend!r} sends requests "
+            "to a server: use `peak`, `sweep --rate`, `profile` or `compare`"
         )
 
 
 def servers_of(config: RunConfig) -> list[Server]:
-    """The servers of --url, in its order."""
+    """Returns the servers of --url, in the given order."""
     headers = tuple(
         (name, os.environ[source.removeprefix("env:")]) for name, source in config.header
     )
@@ -85,7 +85,7 @@ def servers_of(config: RunConfig) -> list[Server]:
 
 
 def metrics_pages(config: RunConfig) -> list[Server]:
-    """Addresses of the servers' metrics; empty if nothing names them. --header is for --url alone."""
+    """Returns the addresses of the servers' metrics; empty if none is named. --header applies to --url only."""
     if config.server_metrics:
         addresses = [parse_address(url) for url in config.server_metrics]
         tls = tls_context(config.insecure) if any(a.tls for a in addresses) else None
@@ -98,7 +98,7 @@ def metrics_pages(config: RunConfig) -> list[Server]:
 
 
 def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
-    """slowest_ns: of the warm-up's requests."""
+    """slowest_ns: the slowest request of the warm-up."""
     if config.request_timeout_ns is not None:
         return config.request_timeout_ns / NS_PER_S
     return max(REQUEST_TIMEOUT_S, TIMEOUT_REQUESTS * slowest_ns / NS_PER_S)
@@ -107,39 +107,42 @@ def request_timeout_s(config: RunConfig, slowest_ns: int = 0) -> float:
 def remote_class(
     config: RunConfig, cls: Any, connections: int
 ) -> Callable[[BackendSetup], Backend] | None:
-    """Makes backends of a remote plug-in; None for a plug-in that runs the model here. connections: to each server.
+    """Returns a maker of a remote plug-in's backends; None for a plug-in that runs the model here.
 
-    Raises ConfigError if plug-in and --url do not go together, or the machine lacks ports or descriptors.
+    connections: the number per server. Raises ConfigError if the plug-in does not fit --url, or if the machine has
+    too few ports or descriptors.
     """
     remote = hasattr(cls, "request") and not hasattr(cls, "infer")
     if not remote:
         if config.url:
             raise ConfigError(
-                f"--url names a server, and backend {config.backend!r} runs the model here"
+                f"--url names a server, but backend {config.backend!r} runs the model here"
             )
         return None
     if not config.url:
-        raise ConfigError(f"backend {config.backend!r} asks a server: name it with --url")
+        raise ConfigError(
+            f"backend {config.backend!r} sends requests to a server: name it with --url"
+        )
     check_limits(connections, len(config.url))
     server, timeout_s = servers_of(config)[0], request_timeout_s(config)
     transport = server.address.transport
     if transport not in getattr(cls, "transports", ("http",)):
         raise ConfigError(
-            f"--url {server.address}: backend {config.backend!r} does not ask over gRPC: give an "
+            f"--url {server.address}: backend {config.backend!r} does not support gRPC: pass an "
             "address with http://"
         )
     return lambda setup: remote_backend(cls(replace(setup, transport=transport)), server, timeout_s)
 
 
 def check_hosts(config: RunConfig, peers: Sequence[str]) -> None:
-    """A ConfigError where the run would load a stranger's server. peers: IP addresses, '' of a Unix socket."""
+    """Raises a ConfigError if the run would load a public server. peers: IP addresses, '' for a Unix socket."""
     rate = config.target_qps
     slow = config.concurrency is None and rate is not None and rate <= MOST_QPS_ELSEWHERE
     strangers = [peer for peer in peers if not is_private(peer)]
     if config.yes_load_this_host or slow or not strangers:
         return
     raise ConfigError(
-        f"--url: {strangers[0]} is neither here nor in a private network: where you may load it, "
-        f"add --yes-load-this-host, or ask at most {MOST_QPS_ELSEWHERE:g} queries/s with --scenario server "
+        f"--url: {strangers[0]} is neither here nor in a private network: if you may load it, "
+        f"add --yes-load-this-host; else send at most {MOST_QPS_ELSEWHERE:g} queries/s with --scenario server "
         "--target-qps"
     )

@@ -1,4 +1,4 @@
-"""Holds one run with every name looked up and every default filled in."""
+"""A run with every name looked up and every default filled in."""
 
 from dataclasses import dataclass
 
@@ -12,29 +12,29 @@ from harness.models.manifest.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRun:
-    """Made once, before the run or from the files of a finished one, and handed on."""
+    """A run that is resolved once, before it starts or from the files of a finished run."""
 
     config: RunConfig
-    """The run as the user asked for it."""
+    """The configuration that the user requested."""
     model: Model
     scenario: Scenario
     dataset: str
     """The name that the configuration or the manifest gives."""
     metric: str | None
-    """The name that the configuration or the manifest gives; None where neither gives one."""
+    """The name that the configuration or the manifest gives; None if neither has one."""
     slos: tuple[Slo, ...]
-    """The SLOs that the verdict is judged by; under --mlperf LoadGen's, once the plan is made."""
+    """The SLOs that decide the verdict; under --mlperf LoadGen's, once the plan is made."""
     instances: InstanceGroup
-    """The instance group; its batch is the model file's where that fixes one."""
+    """The instance group. If the model file fixes the batch, the group has that batch."""
     arrivals: Arrivals | None = None
     """The file of --arrivals; None without one, and for a finished run."""
 
     @property
     def slo(self) -> Slo | None:
-        """Query latency SLO that the run is quoted by."""
+        """The query latency SLO that represents the run."""
         return leading(self.slos)
 
     @property
     def generates(self) -> bool:
-        """Whether a language model of this machine answers, token by token."""
+        """Whether a language model on this machine answers, token by token."""
         return not self.config.servers and self.model.generation is not None

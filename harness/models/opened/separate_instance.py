@@ -1,9 +1,8 @@
 """Runs an instance in a separate process.
 
-This serves backends that hold the GIL, and frameworks that have one thread pool per process. To the rest
-of the measured process it is a backend like any other: the instance's thread hands over a batch and
-waits, without the GIL. Arrays lie in shared memory, and each part is written by one side only; JSON lines
-say which array lies where.
+This serves backends that hold the GIL, and frameworks with one thread pool per process. The measured process
+uses it like any other backend: the instance's thread sends a batch and waits without the GIL. Arrays lie in
+shared memory, and only one process writes each part. JSON lines describe the position of each array.
 """
 
 import dataclasses
@@ -31,7 +30,7 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 _PRINTED_LIMIT_S = 1.0
-"""How long a child of the instance's process may hold its output open after that process has ended."""
+"""How long a child of the instance's process may hold its output open after the process has ended."""
 
 _CONFINED = "harness.models.opened.confined_instance"
 
@@ -47,7 +46,7 @@ class Arena:
         self._map: mmap.mmap | None = None
 
     def put(self, arrays: Iterable[tuple[str, Any]]) -> Layout:
-        """Overwrites the arrays of the previous call."""
+        """Stores arrays over the arrays of the previous call. Returns their positions."""
         placed, end = [], 0
         for name, values in arrays:
             array = np.asarray(values)
@@ -65,9 +64,9 @@ class Arena:
         return layout
 
     def get(self, layout: Layout) -> list[tuple[str, Array]]:
-        """Views, valid until the other side calls `put` again.
+        """Returns views that are valid until the other process calls `put` again.
 
-        layout: as the other side sent it; a ValueError where a view would show other memory of this process.
+        layout: from the other process. Raises a ValueError if a view would show other memory of this process.
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
@@ -84,13 +83,13 @@ class Declared(NamedTuple):
     """Attributes of a backend's class."""
 
     formats: tuple[str, ...]
-    """Formats of model files that it reads, best first."""
+    """Formats of model files that the backend reads, best first."""
     of_one_process: tuple[str, ...]
-    """Its options that have no effect between processes."""
+    """The backend's options that have no effect between processes."""
 
 
 class SeparateInstance:
-    """The backend `name` in another process; harness/types.py, Backend, describes the methods."""
+    """The backend `name` in a separate process; harness/types.py, Backend, describes the methods."""
 
     def __init__(self, name: str, setup: BackendSetup) -> None:
         self._name = name
@@ -114,8 +113,8 @@ class SeparateInstance:
         self._inputs, self._outputs = (Arena(fd) for fd in self._fds)
 
     def _start_confined(self, fds: Sequence[int]) -> "tuple[subprocess.Popen[bytes], Channel]":
-        """The other process prints into a pipe: a file's path would show where LoadGen's logs lie, and
-        whether this is the accuracy run.
+        """Starts the process with a pipe for its prints: the path of a file would show where LoadGen's logs lie,
+        and whether this is the accuracy run.
         """
         folder = self._stack.enter_context(
             TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)
@@ -128,7 +127,7 @@ class SeparateInstance:
             return connect(_CONFINED, fds, log=log, env={**os.environ, "TMPDIR": folder})
 
     def declared(self) -> Declared:
-        """Starts the process for this question only; raises what the import of the backend raises."""
+        """Starts the process only to read the declarations. Raises the exceptions of the backend's import."""
         self._start()
         try:
             self._channel.send("declare", name=self._name)
@@ -186,7 +185,7 @@ class SeparateInstance:
         self._answer()
 
     def end_run(self) -> int | None:
-        """Returns the number of objects in cycles that the run left; None where the process has ended."""
+        """Returns the number of objects in cycles that the run left; None if the process has ended."""
         self._channel.send("end_run")
         try:
             return int(self._answer()["objects"])
@@ -218,19 +217,19 @@ class SeparateInstance:
 
 @cache
 def declared(name: str) -> Declared:
-    """Declarations of the backend `name`, read in another process, so that none of its code runs in this one."""
+    """Returns the declarations of the backend `name`, read in a separate process: its code does not run in this one."""
     return SeparateInstance(name, BackendSetup(model=None, model_name="")).declared()
 
 
 def _print(read: int) -> None:
-    """Prints on stderr what comes through the pipe, until nobody holds its other end."""
+    """Copies the pipe to stderr until all writers have closed it."""
     with os.fdopen(read, "rb", buffering=0) as printed:
         while chunk := printed.read(1 << 16):
             os.write(2, chunk)
 
 
 def _error(status: int, text: str) -> BaseException:
-    """Returns the error of the other process; an error that is not a HarnessError keeps the name of its class."""
+    """Returns the error of the other process. An error that is not a HarnessError keeps its class name."""
     known = BY_EXIT_STATUS.get(status)
     if known is not None:
         return known(text)
@@ -240,12 +239,12 @@ def _error(status: int, text: str) -> BaseException:
 
 
 def main(writes: str = "") -> None:
-    """The entry point of the instance's process. writes: where it may; "" where it is not confined."""
+    """Runs the instance's process. writes: where it may write; "" if it is not confined."""
     serve(partial(_answer, writes))
 
 
 def _answer(writes: str, channel: Channel, *fds: int) -> None:
-    """Answers the messages of SeparateInstance until `close`. fds: shared memory of inputs, of outputs."""
+    """Answers the messages of SeparateInstance until `close`. fds: shared memory of the inputs and the outputs."""
     inputs, outputs = (Arena(fd) for fd in fds)
     backend: Backend | None = None
     while (message := channel.receive()) is not None:
@@ -273,7 +272,7 @@ def _answer(writes: str, channel: Channel, *fds: int) -> None:
 
 
 def declared_by(name: str) -> Declared:
-    """Declarations of the backend `name`, which is imported here."""
+    """Imports the backend `name` and returns its declarations."""
     cls = registry.load("backend", name)
     return Declared(tuple(getattr(cls, "formats", ())), tuple(getattr(cls, "of_one_process", ())))
 

@@ -1,4 +1,4 @@
-"""Writes the manifest of a model file that has none: what the file says, and comments for what it does not."""
+"""Writes the manifest of a model file: the facts that the file records, and comments for the other fields."""
 
 import os
 import re
@@ -31,28 +31,28 @@ from harness.types import (
 )
 
 DEFAULT_BATCH = 8
-"""Samples: what a run takes where no manifest says anything."""
+"""Samples per batch, if no manifest sets the number."""
 
 UNRECORDED_TYPES = ("float32", "int64")
 """Types that are tried, in this order, for the inputs of a file that does not record them."""
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Shape of one sample by input name, with its batch dimension of 1, as --input-shape has it."""
+"""Input name -> the shape of one sample, with a batch dimension of 1, as in --input-shape."""
 
 
 def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None = None) -> str:
-    """The manifest's text, for a file `manifest` in the folder of the model file or above it.
+    """Returns the manifest's text, for a file `manifest` in the folder of the model file or above it.
 
-    shapes: sizes of symbolic dimensions. backend: opens the file; None: the usual backend for such files.
+    shapes: sizes of symbolic dimensions. backend: opens the file; None for the usual backend of its format.
     Raises a ConfigError or PluginUnavailable if the file cannot be opened or described.
     """
     place = os.path.relpath(path.absolute(), manifest.absolute().parent)
     if place.startswith(".."):
         raise ConfigError(
-            f"{manifest} does not lie in the folder of {path} or above it, as a manifest must: pass another --out"
+            f"{manifest} must lie in the folder of {path} or above it: pass a different --out"
         )
     if path.exists():
-        check(path, FORMATS)  # needs no framework to name a file of another kind
+        check(path, FORMATS)  # recognises a file of a different kind without a framework
     kind = format_of(path)
     if kind is None:
         raise ConfigError(
@@ -68,7 +68,7 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
 def _opened(
     path: Path, kind: Format, shapes: Shapes, backend: str
 ) -> tuple[tuple[TensorSpec, ...], Sequence[str]]:
-    """(inputs with the sizes of `shapes`, names of the outputs)."""
+    """Returns (inputs with the sizes of `shapes`, output names)."""
     guesses: list[tuple[TensorSpec, ...]] = [()]
     if kind.name == "torchscript" and shapes:
         guesses = [
@@ -103,7 +103,7 @@ def _signature(
 
 
 def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
-    """The input with the sizes that `shapes` sets; a free batch is called so where it has no name."""
+    """Returns the input with the sizes that `shapes` sets; an open batch without a name is named `batch`."""
     batch = "batch" if spec.shape[0] is None else spec.shape[0]
     sizes = shapes.get(spec.name, (1, *spec.shape[1:]))
     pairs = zip(spec.shape[1:], sizes[1:], strict=False)
@@ -117,7 +117,7 @@ def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
 
 
 def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Sequence[str]:
-    """Output names for a file that has none: from an answer to noise, or `output`."""
+    """Returns output names for a file without them: from the answer to noise, or `output`."""
     if any(not isinstance(size, int) for spec in inputs for size in spec.shape[1:]):
         return ("output",)
     setup = DatasetSetup(inputs=tuple(inputs), tables=partial(tables_of, path))
@@ -189,7 +189,7 @@ def _open_sizes(spec: TensorSpec) -> str:
 
 
 def _image_steps(spec: TensorSpec) -> Iterator[str]:
-    """The usual steps of an image dataset, as a comment, for an input that looks like images."""
+    """Yields the usual steps of an image dataset, as a comment, if the input looks like images."""
     sizes = spec.shape[1:]
     if len(sizes) != 3 or not all(isinstance(size, int) for size in sizes):
         return
@@ -206,7 +206,7 @@ def _image_steps(spec: TensorSpec) -> Iterator[str]:
 
 
 def _flow(value: Any) -> str:
-    """A YAML value on one line. A ConfigError for names that are not UTF-8."""
+    """Returns a YAML value on one line. Raises a ConfigError for names that are not UTF-8."""
     text = yaml_of(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
     try:
         text.encode()

@@ -1,1 +1,1 @@
-"""Makes the same model in another precision: fp16 and int8, by file format."""
+"""Converts a model to fp16 or int8, by file format."""

@@ -1,7 +1,7 @@
-"""Makes a model in int8 or fp16 with the framework's own tools, cached by its inputs.
+"""Converts a model to int8 or fp16 with the framework's own tools; the cache key covers everything it depends on.
 
-Runs in a separate process (harness/core/child.py). int8 is post-training quantisation: the ranges of
-activations come from samples that are never scored.
+Runs in a separate process (harness/core/child.py). int8 is post-training quantisation: the activation
+ranges come from samples.
 """
 
 import hashlib
@@ -43,13 +43,13 @@ class Maker(Protocol):
     """Suffix of the written file."""
 
     def require(self, precision: str, /) -> None:
-        """Raises a PluginUnavailable where a tool is missing. Imports none of them."""
+        """Raises a PluginUnavailable if a tool is missing. Imports no tool."""
 
     def check(self, precision: str, source: Path, /) -> None:
-        """Raises a ConfigError where the source cannot be converted."""
+        """Raises a ConfigError if the source cannot be converted."""
 
     def recipe(self, precision: str, source: Path, /) -> dict[str, Any]:
-        """Versions and settings; with the source and the samples they determine the file."""
+        """Returns versions and settings. Together with the source and the samples, they determine the file."""
 
     def write(
         self,
@@ -59,19 +59,24 @@ class Maker(Protocol):
         recipe: Mapping[str, Any],
         /,
     ) -> None:
-        """samples: for int8. A ConfigError where nothing changes; else whatever the tools raise."""
+        """Writes the file. Raises a ConfigError if nothing changes, else whatever the tools raise.
+
+        samples: for int8.
+        """
 
     def describe(self, path: Path, recipe: Mapping[str, Any], /) -> dict[str, Any]:
-        """`kernels`: operator -> count, {} where unknown; `about`: a sentence about the file."""
+        """Returns `kernels`, operator -> count, {} if unknown; and `about`, a sentence about the file."""
 
 
 MAKERS: Mapping[str, Maker] = {"onnx": onnx, "tflite": tflite, "torchscript": torchscript}
 
 
 def make(request: Mapping[str, Any]) -> dict[str, Any]:
-    """request: `config` of a run, `format` (of MAKERS), `precision` (int8 or fp16), `synthetic`
-    (nothing is scored), `calibration_dir` (may be null), and `scored`, the indices of the dataset that
-    are scored (null or absent: all).
+    """Makes the file of a request, or finds it in the cache.
+
+    request: `config` of a run, `format` (a key of MAKERS), `precision` (int8 or fp16), `synthetic`
+    (nothing is scored), `calibration_dir` (may be null), and `scored`, the dataset indices that are scored
+    (null or absent: all).
 
     Returns `file`, its `sha256`, the `source_sha256`, the `recipe`, and the maker's description.
     """
@@ -120,7 +125,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
-    """The model's own file for this backend, where its weights are integers of eight bits."""
+    """Returns the model's own file for this backend, if it has 8-bit integer weights; else None."""
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()
@@ -140,7 +145,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
 
 
 def _weight_types(path: Path) -> Sequence[str]:
-    """() for other formats."""
+    """Returns the number types of the weights; () for other formats."""
     readers = {".onnx": of_onnx, ".tflite": of_tflite, ".xml": of_openvino}
     return readers[path.suffix](path).types if path.suffix in readers else ()
 
@@ -150,7 +155,7 @@ def _source(model: Model, maker: Maker, precision: str) -> Path:
     if files is not None and maker.SOURCE not in files:
         have = ", ".join(files) or "none"
         raise ConfigError(
-            f"{precision} is made from a file of the format {maker.SOURCE}, and model {model.name!r} "
+            f"{precision} is made from a file of the format {maker.SOURCE}, but model {model.name!r} "
             f"has none: it has {have}"
         )
     model.obtain((maker.SOURCE,), say)
@@ -186,7 +191,7 @@ def _write(
     samples: QuantisationSamples | None,
     recipe: Mapping[str, Any],
 ) -> None:
-    """The tools' warnings are dropped: they are for people who call the tools by hand."""
+    """Writes the file without the tools' warnings, which are for people who call the tools by hand."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,8 +1,8 @@
-"""Makes int8 and fp16 of an ONNX model with ONNX Runtime's own tools: one recipe for every verb.
+"""Converts an ONNX model to int8 or fp16 with ONNX Runtime's own tools: one recipe for every verb.
 
-int8: QuantizeLinear and DequantizeLinear around each operator (QDQ), which runtimes replace by integer
-kernels. Activations are unsigned and per tensor, weights signed and per output channel: the operand
-types of the CPU's dot products (VNNI).
+int8 puts QuantizeLinear and DequantizeLinear around each operator (QDQ); runtimes replace them by integer
+kernels. Activations are unsigned and per tensor; weights are signed and per output channel. These are the
+operand types of the CPU's dot products (VNNI).
 """
 
 import contextlib
@@ -28,15 +28,15 @@ TITLE = "ONNX Runtime's tools"
 SUFFIX = ".onnx"
 
 _FAST = ("avx512_vnni", "avx_vnni", "amx_int8")
-"""Without these instructions x86 adds products of bytes in 16 bits, which overflow unless weights have
+"""Instructions without which x86 adds products of bytes in 16 bits: the sums overflow unless weights have
 7 bits.
 """
 
 _PER_CHANNEL_OPSET = 13
-"""From this version of the default domain on, DequantizeLinear has the attribute `axis`."""
+"""The first version of the default domain whose DequantizeLinear has the attribute `axis`."""
 
 _FLOAT_OPERATORS = ("Softmax",)
-"""Operators that stay in float32. In int8 a Softmax has 256 steps from 0 to 1, too few for unlikely
+"""Operators that stay in float32. A Softmax in int8 has 256 steps from 0 to 1, too few for unlikely
 classes.
 """
 
@@ -60,13 +60,13 @@ def require(precision: str) -> None:
 def check(precision: str, source: Path) -> None:
     if precision == "int8" and (kinds := already_quantised(source)):
         raise ConfigError(
-            f"{source} is quantised already ({kinds}), and is not quantised again: name its float32 "
-            "original, or drop int8 from --precision"
+            f"{source} is quantised already ({kinds}): name its float32 original, or drop int8 from "
+            "--precision"
         )
 
 
 def already_quantised(source: Path) -> str:
-    """The integer operators in the file, e.g. `12 QLinearConv, 1 QuantizeLinear`; "" where there are none."""
+    """Returns the integer operators in the file, e.g. `12 QLinearConv, 1 QuantizeLinear`; "" if it has none."""
     import onnx
 
     counts = Counter(
@@ -78,7 +78,7 @@ def already_quantised(source: Path) -> str:
 
 
 def _operators(graph: Any) -> Iterator[str]:
-    """The operators of a graph and of the graphs inside its nodes."""
+    """Yields the operators of a graph and of the graphs inside its nodes."""
     for node in graph.node:
         yield node.op_type
         for attribute in node.attribute:
@@ -112,7 +112,7 @@ def _opset(model: Any) -> int:
 
 
 def _raised(model: Any) -> Any:
-    """The model in the first opset that has scales per channel; None where onnx cannot convert it."""
+    """Returns the model in the first opset with scales per channel; None if onnx cannot convert it."""
     import onnx
 
     try:
@@ -129,7 +129,7 @@ def _reduces_range() -> bool:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
 ) -> None:
-    """fp16 is stored in float16; int8 quantises every operator that has integer kernels."""
+    """Writes the file: fp16 is stored in float16; int8 quantises every operator with integer kernels."""
     if samples is not None:
         quantise(source, path, samples.feeds, recipe)
         if not already_quantised(path):
@@ -153,10 +153,10 @@ class _Reader:
 
 
 def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[str, Any]) -> None:
-    """Writes int8 of the ONNX file `source` to `path`; a graph without such operators stays float32.
+    """Writes the ONNX file `source` in int8 to `path`; operators without integer kernels stay in float32.
 
-    feeds: quantisation samples, in batches. recipe: what `recipe("int8", source)` returned.
-    Raises a PluginUnavailable where a module is missing, else whatever ONNX Runtime's tools raise.
+    feeds: quantisation samples, in batches. recipe: the value of `recipe("int8", source)`.
+    Raises a PluginUnavailable if a module is missing, else whatever ONNX Runtime's tools raise.
     """
     with _without_advice(), tempfile.TemporaryDirectory(prefix="harness-int8-") as folder:
         try:
@@ -197,7 +197,7 @@ def _prepare(source: Path, prepared: Path, recipe: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Drops what the tools log and print: advice for people who quantise by hand."""
+    """Drops the tools' logs and prints, which are advice for people who quantise by hand."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -208,7 +208,7 @@ def _without_advice() -> Iterator[None]:
 
 
 def _executed(path: Path, level: str) -> Sequence[Any]:
-    """The nodes that ONNX Runtime executes for the file at that level of graph optimisation."""
+    """Returns the nodes that ONNX Runtime executes for the file at this level of graph optimisation."""
     import onnx
 
     with tempfile.TemporaryDirectory(prefix="harness-executed-") as folder:
@@ -225,7 +225,7 @@ def describe(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about(path: Path, recipe: Mapping[str, Any]) -> str:
-    """The recipe, and the operators that ONNX Runtime computes in another precision on this CPU."""
+    """Describes the recipe, and the operators that ONNX Runtime computes in float32 on this CPU."""
     if "samples" in recipe:
         return (
             f"QDQ, weights {recipe['weights']}, activations uint8; ranges from {recipe['samples']}"

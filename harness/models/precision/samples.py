@@ -1,4 +1,4 @@
-"""Chooses quantisation samples, from which int8 takes its ranges: real data, never scored samples."""
+"""Chooses quantisation samples, from which int8 takes its ranges."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ Feed = Mapping[str, Array]
 
 
 class QuantisationSamples(NamedTuple):
-    """The inputs from which int8 takes the ranges of activations."""
+    """The inputs from which int8 takes its activation ranges."""
 
     feeds: Sequence[Feed]
     """Batches of inputs."""
@@ -32,7 +32,7 @@ class QuantisationSamples(NamedTuple):
     """Number and origin of the samples, in words."""
     total: int
     are_scored: bool = False
-    """The accuracy is measured on the same samples, because the dataset has no others."""
+    """True if the accuracy is measured on the same samples, because the dataset has no others."""
 
     @property
     def sha256(self) -> str:
@@ -51,9 +51,9 @@ def quantisation_samples(
 ) -> QuantisationSamples:
     """Returns noise if nothing is scored; else the samples in `folder`; else the dataset's calibration samples.
 
-    batch: samples in each feed. folder: a --data-dir for the same dataset. scored: the indices of the
-    dataset that are scored, None for all. If the dataset has no calibration samples, the
-    indices that are not scored are taken; if `scored` is the whole dataset, the scored indices.
+    batch: samples per feed. folder: a --data-dir for the same dataset. scored: the dataset indices that are
+    scored; None for all. If the dataset has no calibration samples, unscored indices are taken. If `scored`
+    lists the whole dataset, scored indices are taken.
     """
     if synthetic or model.has_random_weights:
         # Not the run's seed: quantisation samples are never the run's samples.
@@ -71,7 +71,7 @@ def quantisation_samples(
         return _read(own, range(len(own)), batch, _digests(whole), about)
     if scored is None:
         raise ConfigError(
-            f"int8 takes its ranges from samples that are not scored, and dataset {name!r} has no "
+            f"int8 takes its ranges from samples that are not scored, but dataset {name!r} has no "
             "others: name them with --calibration-dir, a --data-dir of the same kind"
         )
     others = sorted(set(range(len(whole))) - set(scored))
@@ -83,11 +83,11 @@ def quantisation_samples(
 def _read(
     dataset: Dataset, indices: Sequence[int], batch: int, scored: set[str], about: str
 ) -> QuantisationSamples:
-    """scored: digests of samples that are left out."""
+    """scored: digests of samples to omit."""
     feeds = _spread(dataset, indices)
     unscored = [feed for feed in feeds if not scored or digest([feed]) not in scored]
     if not unscored:
-        raise ConfigError(f"{about}: all its samples are scored too: name other samples")
+        raise ConfigError(f"{about}: all its samples are also scored: name different samples")
     text = f"{len(unscored)} samples of {about}, none of them scored"
     if len(unscored) < len(feeds):
         text += f" ({len(feeds) - len(unscored)} scored ones were left out)"
@@ -96,12 +96,12 @@ def _read(
 
 def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSamples:
     feeds = _spread(dataset, range(len(dataset)))
-    text = f"{len(feeds)} samples of {about}, which are scored too: it has no others"
+    text = f"{len(feeds)} samples of {about}, which are also scored: it has no others"
     return QuantisationSamples(_batches(feeds, batch), text, len(feeds), are_scored=True)
 
 
 def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
-    """The samples at `indices`, or SAMPLES of them, evenly spread."""
+    """Returns the samples at `indices`; at most SAMPLES of them, evenly spread."""
     total = len(indices)
     if total > SAMPLES:
         indices = [indices[i * total // SAMPLES] for i in range(SAMPLES)]
@@ -109,7 +109,7 @@ def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
-    """Batches of `size`, the last one filled up by repetition; single samples where shapes differ."""
+    """Returns batches of `size`, the last filled up by repetition; single samples if shapes differ."""
     if len({tuple(rows.shape for rows in feed.values()) for feed in feeds}) > 1:
         return list(feeds)
     full = list(feeds) + [feeds[-1]] * (-len(feeds) % size)
@@ -132,7 +132,7 @@ def _one(dataset: Dataset, index: int) -> Feed:
 
 
 def digest(feeds: Sequence[Feed]) -> str:
-    """SHA-256 of names, types, shapes and values."""
+    """Returns the SHA-256 of names, types, shapes and values."""
     whole = hashlib.sha256()
     for feed in feeds:
         for name, rows in sorted(feed.items()):

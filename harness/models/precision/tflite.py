@@ -1,4 +1,4 @@
-"""Makes a LiteRT file in int8 or fp16 from a SavedModel with TensorFlow's converter."""
+"""Converts a SavedModel to a LiteRT file in int8 or fp16 with TensorFlow's converter."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -28,8 +28,8 @@ def require(precision: str) -> None:
 def check(precision: str, source: Path) -> None:
     if not source.is_dir():
         raise ConfigError(
-            f"{precision} of LiteRT is made from a SavedModel, which is a folder, and {source} is not "
-            "one: name both files in a manifest"
+            f"{precision} of LiteRT is made from a SavedModel, which is a folder, but {source} is not "
+            "a folder: name both files in a manifest"
         )
 
 
@@ -45,8 +45,9 @@ def recipe(precision: str, _source: Path) -> dict[str, Any]:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, _recipe: Mapping[str, Any]
 ) -> None:
-    """int8 is full integer: an operator without an integer kernel is an error, and only inputs and outputs
-    keep their types.
+    """Writes the file. int8 is full integer: an operator without an integer kernel is an error.
+
+    Only inputs and outputs keep their types.
     """
     import tensorflow as tf
 
@@ -62,7 +63,7 @@ def write(
 
 
 def describe(_path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """LiteRT does not report its kernels."""
+    """Returns no kernels: LiteRT does not report them."""
     if "samples" in recipe:
         about = (
             "LiteRT, full integer: weights int8 per channel, activations int8; "

@@ -1,4 +1,4 @@
-"""Makes a TorchScript file in int8 with PyTorch's own graph-mode quantisation."""
+"""Converts a TorchScript file to int8 with PyTorch's own graph-mode quantisation."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ _HEAVY = (
     "aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear",
     "aten::addmm", "aten::matmul", "aten::bmm", "aten::lstm", "aten::gru",
 )  # fmt: skip
-"""Float operators that are named where they stay in float32."""
+"""Float operators that the description lists if they stay in float32."""
 
 
 def require(precision: str) -> None:
-    """PyTorch has announced that it will remove the tool."""
+    """Checks that PyTorch has the tool: PyTorch has announced its removal."""
     if find_spec("torch") is None or not _has_tool():
         raise PluginUnavailable(
             f"{precision} of TorchScript is made with the module {_TOOL!r} of PyTorch 2.13, which is "
@@ -33,7 +33,7 @@ def require(precision: str) -> None:
 
 
 def _has_tool() -> bool:
-    """Looks for the module's file: find_spec would import PyTorch, the packages above the module."""
+    """Looks for the module's file: find_spec would import PyTorch and the packages above the module."""
     spec = find_spec("torch")
     folders = (spec.submodule_search_locations or []) if spec else []
     parts = _TOOL.split(".")[1:]
@@ -43,7 +43,7 @@ def _has_tool() -> bool:
 def check(_precision: str, source: Path) -> None:
     if source.suffix == ".pt2":
         raise ConfigError(
-            f"PyTorch quantises only TorchScript without the model's source, and {source} is a .pt2: "
+            f"PyTorch quantises only TorchScript without the model's source, but {source} is a .pt2: "
             "export the model with torch.jit.trace too"
         )
 
@@ -63,7 +63,7 @@ def recipe(_precision: str, _source: Path) -> dict[str, Any]:
 def write(
     source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
 ) -> None:
-    """Quantises the operators that have integer kernels; the others compute in float32."""
+    """Quantises the operators that have integer kernels; other operators compute in float32."""
     import torch
     from torch.ao.quantization import get_default_qconfig
     from torch.ao.quantization.quantize_jit import quantize_jit

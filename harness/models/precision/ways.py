@@ -1,4 +1,4 @@
-"""Maps each backend to its precisions, and to the way it reaches them: an option, or a file made here."""
+"""Maps each backend to its precisions, and to the way it computes in them: an option or a file made here."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,9 +15,9 @@ class Way(NamedTuple):
     options: tuple[tuple[str, str], ...] = ()
     """Options of the backend."""
     file: str = ""
-    """The format of the file to make, a key of MAKERS; '' where the model's own file is used."""
+    """The format of the file to make, a key of MAKERS; '' if the model's own file is used."""
     absent: str = ""
-    """Why the backend cannot; '' where it can."""
+    """Why the backend does not support the precision; '' if it does."""
 
 
 _AS_IT_IS = Way()
@@ -55,7 +55,7 @@ _WAYS: Mapping[str, Mapping[str, Way]] = {
 
 
 def way(backend: str, precision: str) -> Way:
-    """The way of a backend to a precision; an unknown backend runs its model unchanged."""
+    """Returns a backend's way to a precision; an unknown backend runs its model unchanged."""
     if precision == BASELINE:
         return _WAYS.get(backend, {}).get(precision, _AS_IT_IS)
     known = _WAYS.get(backend, {}).get(precision)

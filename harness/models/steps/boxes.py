@@ -16,15 +16,15 @@ _BLOCK = 64
 def detections(
     head: Array, indices: Sequence[int], *, score: float, iou: float, most: int, side: int
 ) -> list[Array]:
-    """head: (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then scores.
-    indices: (n,) of the samples. Each anchor counts for its best class, if that scores more than
-    `score`. Of two boxes of one class that overlap by more than `iou`, the lower score is dropped.
+    """Returns n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
 
-    Returns n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
+    head: (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then scores.
+    indices: (n,) sample indices. Each anchor counts for its best class if its score is above `score`.
+    If two boxes of one class overlap by more than `iou`, the box with the lower score is dropped.
     """
     if head.ndim != 3 or head.shape[1] < 5:
         raise ValueError(
-            f"a YOLO head is [n, 4 + classes, anchors], this one is {show_shape(head.shape)}"
+            f"a YOLO head is [n, 4 + classes, anchors], but this one is {show_shape(head.shape)}"
         )
     rows = np.asarray(head, np.float32)
     tables = []
@@ -44,17 +44,17 @@ def detections(
 
 
 def _corners(boxes: Array) -> Array:
-    """(4, k) centre x, y, width, height -> (k, 4) ymin, xmin, ymax, xmax."""
+    """Converts (4, k) centre x, y, width, height to (k, 4) ymin, xmin, ymax, xmax."""
     x, y, width, height = boxes
     halves = height / 2, width / 2
     return np.stack((y - halves[0], x - halves[1], y + halves[0], x + halves[1]), axis=1)
 
 
 def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
-    """boxes: (k, 4) ymin, xmin, ymax, xmax, the best first. Returns the positions that stay, at most `most`.
+    """Returns the positions of the boxes that stay, at most `most`. boxes: (k, 4) ymin, xmin, ymax, xmax, best first.
 
-    Each block is compared with the boxes that stay so far, then with itself. Classes are compared, not
-    separated by an offset, which would cost float32 its precision.
+    Each block is compared with the boxes that have stayed so far, then with itself. Classes are compared:
+    separating them by an offset would lose precision in float32.
     """
     kept = np.empty(0, np.intp)
     for start in range(0, len(boxes), _BLOCK):
@@ -72,13 +72,13 @@ def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
 
 
 def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: float) -> Array:
-    """(len(first), len(second)): the pairs of one class that overlap by more than `iou`."""
+    """Returns (len(first), len(second)): whether two boxes have one class and overlap by more than `iou`."""
     a, b = boxes[first].T[:, :, np.newaxis], boxes[second].T[:, np.newaxis, :]
     heights = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
     widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
     shared = np.maximum(heights, 0) * np.maximum(widths, 0)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    # Multiplied instead of divided: a box without area overlaps nothing.
+    # A product instead of a quotient: a box without area overlaps nothing.
     over = shared > iou * (areas[0] + areas[1] - shared)
     pairs: Array = over & (labels[first][:, np.newaxis] == labels[second])
     return pairs

@@ -1,4 +1,4 @@
-"""Turns a backend's outputs into answers: runs the manifest's steps in the timed part."""
+"""Turns a backend's outputs into answers by the manifest's steps, in the timed part."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,23 +19,23 @@ Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
 
 Apply = Callable[[Any, Sequence[int]], Any]
-"""One step. (rows, indices of the samples) -> rows; `stack` and `hook` as first steps take all outputs."""
+"""One step: (rows, sample indices) -> rows. As first steps, `stack` and `hook` take all outputs."""
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
-"""The user's function: (outputs, indices of the samples) -> an array of n rows, or n arrays. As the first
-step it takes the outputs by name, with any backend; later the rows of the step before.
+"""The user's function: (outputs, sample indices) -> an array of n rows, or n arrays. As the first step, it takes
+the outputs by name, with any backend; later, the rows of the previous step.
 """
 
 _SMALL = 8192
-"""Elements. On larger arrays BLAS may use threads for a dot product, which would disturb the run."""
+"""Elements up to which a dot product is used: on larger arrays BLAS may use threads and disturb the run."""
 
 
 def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
-    """The message for a batch with more or fewer answers than samples. output: name of the output that holds them."""
+    """Returns the message for a batch with more or fewer answers than samples. output: the name of their output."""
     source = f" in the output {output!r}" if output is not None else ""
     return (
         f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "
-        "of each input and output must be the batch. Where a model returns several rows per sample "
+        "of each input and output must be the batch. If a model returns several rows per sample "
         "(detection heads, non-maximum suppression inside the model), a manifest "
         "with the postprocessing step `hook` makes one answer of them: --model FILE.yaml, "
         "docs/manifest.md"
@@ -51,13 +51,13 @@ class Postprocess(NamedTuple):
     answers: Callable[[Outputs, Sequence[int]], Answers]
     """(outputs, indices) -> (n, ...)."""
     not_finite: Callable[[Outputs, Answers], bool]
-    """(outputs, their answers) -> whether an output holds NaN or +Inf."""
+    """(outputs, their answers) -> whether an output has NaN or +Inf."""
     output: str | None = None
     """Name of the manifest's output, for messages."""
 
 
 def _topk(rows: Array, k: int) -> Array:
-    """The first of equal values comes first, as in argmax."""
+    """Returns the k best classes; of equal values the first comes first, as in argmax."""
     classes = rows.shape[1]
     if k > classes:
         raise ConfigError(f"topk of {k}, but the output has {classes} classes")
@@ -76,7 +76,7 @@ def _softmax(rows: Array) -> Array:
 
 
 def _shift(rows: Array, by: int) -> Array:
-    """Integers become int64, as argmax returns them: in a model's own uint8, 0 - 1 would be 255."""
+    """Adds `by`. Integers become int64, as in argmax: in a model's own uint8, 0 - 1 would be 255."""
     shifted: Array = np.add(rows, by, dtype=np.int64) if rows.dtype.kind in "iub" else rows + by
     return shifted
 
@@ -88,13 +88,15 @@ _ON_ROWS: Mapping[str, Callable[..., Array]] = {
     "softmax": _softmax,
     "shift": _shift,
 }
-"""Steps on single rows. argmax returns int64, as MLPerf's image classification logs it."""
+"""Steps on single rows. argmax returns int64, the type in the logs of MLPerf's image classification."""
 
 
 def postprocessor(
     steps: Sequence[Step], output: str | None, hook: Hook | None = None
 ) -> Postprocess:
-    """output: the output to use where the backend returns several and the first step picks none.
+    """Returns the postprocessing of a run.
+
+    output: used if the backend returns several outputs and the first step picks none.
     hook: the function of the step `hook`.
     """
     chain = [_function(step, hook) for step in steps]
@@ -125,9 +127,9 @@ def postprocessor_of(output: Output | None, hook: Hook | None = None) -> Postpro
 
 
 def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
-    """The first step's input: all outputs by name for `stack` and `hook`, else the rows of one output.
+    """Returns the first step's input: all outputs by name for `stack` and `hook`, else the rows of one output.
 
-    A backend may return an only output without its name.
+    A backend with a single output may return it without its name.
     """
     first = steps[0].name if steps else ""
     if first == "hook" and output is not None and not isinstance(outputs, Mapping):
@@ -138,7 +140,7 @@ def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) ->
 
 
 def flat(post: Postprocess) -> Postprocess:
-    """Flattens each answer to one row of numbers, for answers whose shape follows the input's."""
+    """Flattens each answer to one row of numbers, for answers whose shape depends on the input's shape."""
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
         lambda outputs, _: not_finite(outputs),
@@ -154,12 +156,12 @@ def check(
     batch: Batch,
     indices: Sequence[int],
 ) -> range | None:
-    """Tries the steps one by one on the outputs of a first batch, of the samples `indices`, untimed.
+    """Tries the steps one by one, untimed, on the outputs of a first batch with the samples `indices`.
 
-    Returns the classes that the answers can be; None where the steps make no classes of them.
+    Returns the possible classes of the answers; None if the steps do not produce classes.
 
-    A ConfigError names the manifest's step that cannot take its input; a hook that raises is a
-    PluginUnavailable, like all code of the user.
+    Raises a ConfigError with the manifest's step that cannot take its input. If a hook raises, it is a
+    PluginUnavailable, as for all code of the user.
     """
     rows, classes = _first_input(steps, output, outputs), None
     for number, step in enumerate(steps):
@@ -181,7 +183,7 @@ def check(
 
 
 def _classes_after(step: Step, classes: range | None, rows: Any) -> range | None:
-    """The classes after a step. rows: before it."""
+    """Returns the classes after a step. rows: the rows before it."""
     if step.name in ("argmax", "topk") and isinstance(rows, np.ndarray):
         return range(rows.shape[1])
     if step.name == "shift" and classes is not None:
@@ -196,11 +198,11 @@ _RANKS: Mapping[str, tuple[int, int, str]] = {
     "softmax": (2, 9, "[n, ..., classes]"),
     "boxes": (3, 3, "[n, 4 + classes, anchors]"),
 }
-"""Step -> the fewest and the most dimensions of its input, the batch included, and the input in words."""
+"""Step -> the fewest and the most dimensions of its input, including the batch, and the input in words."""
 
 
 def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
-    """Why the step cannot take these rows; '' where no reason is known."""
+    """Returns why the step cannot take these rows; '' if no reason is known."""
     if step.name == "hook":
         return ""
     if step.name == "stack":
@@ -225,7 +227,7 @@ def _ranks(rows: Rows) -> set[int]:
 
 
 def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
-    """With channels first or last, two of an image's three dimensions are its sides."""
+    """Yields the inputs whose sides differ: two of an image's three dimensions are its sides."""
     side = step.options["side"]
     for name, rows in inputs.items():
         if rows.ndim == 4 and rows.shape[1:].count(side) < 2:
@@ -234,7 +236,7 @@ def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
 
 
 def _describe(rows: Any) -> str:
-    """Type and shape of the rows, for messages."""
+    """Returns the type and shape of the rows, for messages."""
     if isinstance(rows, Mapping):
         return ", ".join(f"{name} {_describe(value)}" for name, value in rows.items())
     if isinstance(rows, np.ndarray):
@@ -273,7 +275,7 @@ def _gathered(rows: Sequence[Any]) -> Answers:
 
 def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
     if not isinstance(outputs, Mapping):
-        raise ConfigError("stack needs outputs by name, this backend returns a single one")
+        raise ConfigError("stack needs outputs by name, but this backend returns a single one")
     chosen = [_rows(_chosen(outputs, name)) for name in names]
     if all(isinstance(rows, np.ndarray) for rows in chosen):
         return np.stack(chosen, axis=-1)
@@ -281,9 +283,9 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
 
 
 def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
-    """numpy's argmax stops at the first NaN, so the winner of a row is NaN where the row holds one.
+    """Returns whether an output has NaN or +Inf, by the winners: numpy's argmax returns a row's first NaN.
 
-    answers: an array where outputs is one; unused otherwise.
+    answers: an array if `outputs` is an array; else unused.
     """
     if isinstance(outputs, np.ndarray) and answers.size == 1:
         return not outputs.item(answers.item()) < inf
@@ -291,10 +293,10 @@ def _winner_is_not_finite(outputs: Outputs, answers: Any) -> bool:
 
 
 def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
-    """Whether an output holds NaN or +Inf; -Inf is allowed, because models mask scores by it.
+    """Returns whether an output has NaN or +Inf; -Inf is allowed, because models mask scores with it.
 
-    One pass over the outputs: a sum of squares is not finite where a term is not, and a maximum is NaN or
-    +Inf where a term is.
+    One pass over the outputs is enough: a sum of squares is not finite if a term is not finite, and a maximum
+    is NaN or +Inf if a term is.
     """
     if isinstance(outputs, np.ndarray):
         kind = outputs.dtype.kind
@@ -303,14 +305,14 @@ def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
         if outputs.size > _SMALL:
             return not outputs.max() < inf
         flat = outputs.ravel()  # a maximum costs microseconds, a dot product a tenth of it
-        # Masked scores and large numbers make an infinite square, too: look again.
+        # Masked scores and large numbers also have infinite squares: check the maximum.
         return not isfinite(flat.dot(flat)) and not outputs.max() < inf
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
     return any(not_finite(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
 
 
 def _of_arrays(value: object) -> bool:
-    """Whether the value is one output whose rows may differ in length, which no single array can hold."""
+    """Returns whether the value is one output whose rows may differ in length, so no single array can hold it."""
     return isinstance(value, list | tuple) and any(isinstance(row, np.ndarray) for row in value)
 
 

@@ -1,7 +1,7 @@
 """Defines the steps that a manifest may declare, with their options.
 
 In YAML a step is its name, or its name with options: `argmax`, `resize: {size: 256}`. Unknown
-steps and options are errors; defaults are filled in, so that a recorded step has every option.
+steps and options are errors. Defaults are filled in: a recorded step has every option.
 The steps run in datasets/ (untimed) and in harness/models/steps/postprocess.py (timed).
 """
 
@@ -21,11 +21,11 @@ from pydantic import (
 from harness.types import Step
 
 LISTED = Strict(False)
-"""Lets a tuple of a strict model take YAML's lists. Its entries stay strict: `yes` and "5" are not numbers."""
+"""Lets a strict tuple take YAML's lists. The entries stay strict: `yes` and "5" are not numbers."""
 
 
 def _one_or_more(item: Any) -> BeforeValidator:
-    """Lets a tuple take one entry alone, which counts for all."""
+    """Lets a tuple take a single entry, which counts for all."""
     return BeforeValidator(
         lambda value: value if isinstance(value, list | tuple) else (value,),
         json_schema_input_type=item | tuple[item, ...],
@@ -47,7 +47,7 @@ class Decode(_Options):
     decoder: Literal["pillow", "opencv", "simplejpeg", "tensorflow"] = "pillow"
     colour: Literal["rgb", "bgr", "grey"] = "rgb"
     dct: Literal["accurate", "fast"] = "accurate"
-    """`fast` decodes JPEG with less exact arithmetic; simplejpeg and tensorflow have it."""
+    """`fast` decodes JPEG with less exact arithmetic; only simplejpeg and tensorflow have it."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -87,7 +87,7 @@ class Crop(_Options):
 
 
 class Normalise(_Options):
-    """(x * scale - mean) / std in float32, with one mean and std for all channels, or one for each."""
+    """Computes (x * scale - mean) / std in float32, with one mean and std for all channels, or one per channel."""
 
     scale: Finite = 1.0
     mean: Annotated[tuple[Finite, ...], LISTED, _one_or_more(Finite)] = (0.0,)
@@ -104,21 +104,21 @@ class Tokenise(_Options):
     """Wordpiece tokens of a text."""
 
     vocab: str
-    """The vocabulary's file beside the manifest."""
+    """The vocabulary's file, in the manifest's folder or in --data-dir."""
     max_length: Annotated[int, Field(ge=3, le=65_536)]
     gives: Literal["ids", "mask", "types"]
-    """The encoder's array that this input takes."""
+    """The encoder's output that this input takes."""
     lower: bool = True
     stride: Size = 128
-    """Distance of SQuAD's document windows, in tokens."""
+    """The distance between SQuAD's document windows, in tokens."""
     max_query_length: Size = 64
 
 
 class Audio(_Options):
-    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
+    """Mono sound as float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
 
     gives: Literal["samples", "length"] = "samples"
-    """The samples, or their number without the filling."""
+    """The audio samples, or their number without the filling."""
     rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
     max_seconds: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
 
@@ -157,7 +157,7 @@ PREPROCESS: Mapping[str, type[_Options]] = {
 
 
 class Argmax(_Options):
-    """(n, classes, ...) -> (n, ...) int64."""
+    """Reduces (n, classes, ...) to (n, ...) int64."""
 
 
 class Nothing(_Options):
@@ -165,34 +165,34 @@ class Nothing(_Options):
 
 
 class TopK(_Options):
-    """(n, classes) -> (n, k) int64, the best first; the lower of two equal classes first."""
+    """Reduces (n, classes) to (n, k) int64, the best first; of two equal classes the lower first."""
 
     k: Annotated[int, Field(ge=1, le=1000)] = 5
 
 
 class Softmax(_Options):
-    """Over the last axis, in the outputs' own type."""
+    """Computes softmax over the last axis, in the outputs' own type."""
 
 
 class Shift(_Options):
-    """Adds a number to each answer, e.g. -1 where the model counts a background class."""
+    """Adds a number to each answer, e.g. -1 if the model counts a background class."""
 
     by: int
 
 
 class Stack(_Options):
-    """The named outputs as one array, with a last axis for the outputs in this order."""
+    """Combines the named outputs into one array, with the outputs along the last axis in this order."""
 
     outputs: Annotated[tuple[str, ...], LISTED, Field(min_length=1)]
 
 
 class Boxes(_Options):
-    """Turns one YOLO head (n, 4 + classes, anchors) into (boxes, 7) float32 for each sample.
+    """Turns one YOLO head (n, 4 + classes, anchors) into (boxes, 7) float32 per sample.
 
-    The head holds centre x, y, width, height in input pixels, then scores. The columns follow
-    MLPerf's detection log: sample index, ymin, xmin, ymax, xmax (in parts of the input's side), score,
-    class. An anchor counts for its best class if that scores more than `score`. Of boxes of one class
-    that overlap by more than `iou` only the best stays.
+    The head has centre x, y, width, height in input pixels, then scores. The columns follow MLPerf's
+    detection log: sample index, ymin, xmin, ymax, xmax (as fractions of the input's side), score, class.
+    An anchor counts for its best class if its score is above `score`. If boxes of one class overlap by more
+    than `iou`, only the best stays.
     """
 
     score: Annotated[float, Field(ge=0, le=1)] = 0.001
@@ -202,10 +202,10 @@ class Boxes(_Options):
 
 
 class Hook(_Options):
-    """Calls `function` of the user's Python `file`, beside the manifest, in the timed part.
+    """Calls `function` in the user's Python `file` next to the manifest, in the timed part.
 
-    It takes the rows so far (as the first step: the model's outputs) and the samples' indices, and
-    returns an array of n rows, or n arrays. It runs only when the user names the file with --hook.
+    The function takes the rows so far (as the first step: the model's outputs) and the sample indices, and
+    returns an array of n rows, or n arrays. It runs only if the user names the file with --hook.
     """
 
     file: Annotated[str, Field(pattern=r"\.py$")]
@@ -228,7 +228,7 @@ _MOST = 5
 
 
 def problem(error: Any) -> str:
-    """The message of a pydantic error, with the value where that is short."""
+    """Returns the message of a pydantic error, with the value if it is short."""
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     message, value = str(error["msg"]).replace("valid tuple", "list"), error["input"]
@@ -257,17 +257,17 @@ def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
 
 
 def preprocess_step(name: str, **options: object) -> Step:
-    """A step with these options, as in a manifest. Raises a ValueError that names every wrong option."""
+    """Returns a step with these options, as in a manifest. Raises a ValueError that names every wrong option."""
     return _step({name: options}, PREPROCESS)
 
 
 def choices(name: str, option: str) -> tuple[str, ...]:
-    """The values of a preprocessing step's option, the default first."""
+    """Returns the values of a preprocessing step's option, the default first."""
     return get_args(PREPROCESS[name].model_fields[option].annotation)
 
 
 class _StepsSchema:
-    """JSON Schema of steps as a file has them: a step is its name, or its name with options."""
+    """The JSON Schema of steps in a file: a step is its name, or its name with options."""
 
     def __init__(self, known: Mapping[str, type[_Options]]) -> None:
         self._known = known

@@ -8,12 +8,12 @@ from harness.types import Table
 
 
 class Copy(NamedTuple):
-    """The numbers of one tensor arrive in another."""
+    """Numbers of one tensor that arrive in another tensor."""
 
     source: str
     target: str
     is_exact: bool
-    """False where arithmetic changed them."""
+    """False if arithmetic changed them."""
 
 
 class Lookup(NamedTuple):
@@ -23,14 +23,14 @@ class Lookup(NamedTuple):
     """The tensor of the rows' numbers."""
     operator: str
     rows: int | None
-    """None, or less than 1, where the file does not show them."""
+    """The table's rows; None or less than 1 if the file does not show them."""
 
 
 class Operation(NamedTuple):
     kind: str
-    """The operator, '' where nothing is known of it."""
+    """The operator; '' if it is unknown."""
     inputs: Sequence[str]
-    """Tensors by position; '' for an input that is left out, or is not a tensor."""
+    """Tensors by position; '' for an input that is omitted or is not a tensor."""
     outputs: Sequence[str]
 
 
@@ -38,13 +38,13 @@ class Operators(NamedTuple):
     """The operators of a format that pass on the numbers of their inputs."""
 
     first: frozenset[str]
-    """They move or select the numbers of their first input."""
+    """Operators that move or select the numbers of their first input."""
     several: Mapping[str, Sequence[int]]
     """Operator -> the positions of the inputs whose numbers it moves; () stands for all."""
     arithmetic: frozenset[str]
-    """They make larger or smaller numbers of all inputs."""
+    """Operators that compute larger or smaller numbers from all inputs."""
     choice: Sequence[str]
-    """Operators that choose by their first input between the second and the third one."""
+    """Operators whose first input chooses between the second and the third."""
     less: str
     add: str
 
@@ -56,7 +56,7 @@ class Operators(NamedTuple):
                 yield from (Copy(source, target, exact) for target in operation.outputs if target)
 
     def _passed_on(self, operation: Operation, makers: Mapping[str, Operation]) -> Iterator[str]:
-        """The inputs whose numbers arrive in the outputs."""
+        """Yields the inputs whose numbers arrive in the outputs."""
         kind, inputs, _ = operation
         positions: Sequence[int] = ()
         if kind in self.choice:
@@ -68,7 +68,7 @@ class Operators(NamedTuple):
         return (inputs[p] for p in positions if p < len(inputs) and inputs[p])
 
     def _counts_from_end(self, inputs: Sequence[str], makers: Mapping[str, Operation]) -> bool:
-        """Whether it is `x + rows if x < 0 else x`, which exporters put before a table."""
+        """Returns whether the operation is `x + rows if x < 0 else x`, which exporters put before a table."""
         if len(inputs) != 3 or inputs[0] not in makers or inputs[1] not in makers:
             return False
         condition, added, x = makers[inputs[0]], makers[inputs[1]], inputs[2]
@@ -88,8 +88,8 @@ class Flow(NamedTuple):
 def smallest_tables(flow: Flow) -> dict[str, Table]:
     """Returns the smallest table of each input that selects rows.
 
-    An input is left out if one of its tables is unknown, or gets numbers that arithmetic made of it:
-    then no known range is right for all of them.
+    An input is omitted if one of its tables is unknown, or gets numbers that arithmetic changed: no known
+    range would then be right for all of its tables.
     """
     copies: defaultdict[str, list[Copy]] = defaultdict(list)
     for copy in flow.copies:
@@ -111,7 +111,7 @@ def smallest_tables(flow: Flow) -> dict[str, Table]:
 
 
 def _reached(tensor: str, copies: Mapping[str, Sequence[Copy]]) -> set[tuple[str, bool]]:
-    """(tensor, whether the numbers arrive there unchanged), with each way once."""
+    """Returns (tensor, whether the numbers arrive there unchanged), each pair once."""
     reached = {(tensor, True)}
     waiting = [(tensor, True)]
     while waiting:

@@ -25,13 +25,13 @@ _HARMLESS = frozenset((
     "Dense", "GlobalAveragePooling1D", "InputLayer", "LayerNormalization", "Masking", "Normalization",
     "Softmax",
 ))  # fmt: skip
-"""Layers that select no rows. Of others nothing is known here: code of the user's, or models inside the model."""
+"""Layers that select no rows. Other layers are unknown here: the user's code, or models inside the model."""
 
 _TABLE = "Embedding"
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, and what `WRONG_CONTENT` lists if the file is not such an archive."""
+    """Raises OSError, or an exception of `WRONG_CONTENT` if the file is not such an archive."""
     with zipfile.ZipFile(path) as archive:
         model = json.loads(archive.read("config.json"))
     layers = model["config"]["layers"]
@@ -54,19 +54,19 @@ def read(path: Path) -> Flow:
 
 
 def _kind(layer: Mapping[str, Any]) -> str:
-    """The layer's class; "" for a class that is not from Keras."""
+    """Returns the layer's class; "" for a class that is not from Keras."""
     return "" if layer.get("registered_name") else str(layer["class_name"])
 
 
 def _tensor(layer: str, call: int) -> str:
-    """All outputs of one call of a layer are one tensor here."""
+    """Names the tensor of a layer's call: all outputs of one call are one tensor here."""
     return f"{layer}:{call}"
 
 
 def _calls(
     layers: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], list[str], str]]:
-    """Yields the layer, its input tensors and its output of each call."""
+    """Yields (layer, input tensors, output) for each call."""
     for layer in layers:
         for number, call in enumerate(layer["inbound_nodes"]):
             yield layer, [*_sources(call)], _tensor(layer["config"]["name"], number)

@@ -33,15 +33,15 @@ _LOOKUPS: Mapping[str, tuple[int, int]] = {
 """Operator -> the positions of its indices and of its table."""
 
 _OF_UNKNOWN = ("CALL", "CUSTOM", "EMBEDDING_LOOKUP_SPARSE", "IF", "STABLEHLO_GATHER", "WHILE")
-"""Operators of which nothing is known here, and which may select rows."""
+"""Operators that are unknown here and may select rows."""
 
 
 def read(path: Path) -> Flow:
-    """Raises what `BROKEN` lists, and a PluginUnavailable without LiteRT's package."""
+    """Raises an exception of `BROKEN`, or a PluginUnavailable without LiteRT's package."""
     model, size_bytes = opened(path)
     reader = Reader(size_bytes)
     graph = reader.tables(model, "Subgraphs")[0]
-    shapes = [  # the signature has -1 where a size is open; it is empty where none is
+    shapes = [  # the signature has -1 for an open size; it is empty if no size is open
         reader.numbers(tensor, "ShapeSignature") or reader.numbers(tensor, "Shape")
         for tensor in reader.tables(graph, "Tensors")
     ]
@@ -66,7 +66,7 @@ def read(path: Path) -> Flow:
 
 
 def _inputs(reader: Reader, model: Any, graph: Any) -> Iterator[tuple[str, str]]:
-    """Names as the backend has them: the signature's where there is exactly one."""
+    """Yields names as in the backend: the signature's names if there is exactly one signature."""
     signatures = reader.tables(model, "SignatureDefs")
     if len(signatures) == 1:
         for port in reader.tables(signatures[0], "Inputs"):

@@ -1,4 +1,4 @@
-"""Reads the tables that an ONNX file indexes, by the project's own protobuf reader.
+"""Reads the tables that an ONNX file indexes, with the project's own protobuf reader.
 
 No values are read, so tables in other files (external data) make no difference.
 """
@@ -20,11 +20,11 @@ _ATTRIBUTE_NAME, _ATTRIBUTE_INT, _ATTRIBUTE_TENSOR = 1, 3, 5
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _VALUE_NAME = 1
 _VALUE_SIZES = (2, 1, 2, 1)
-"""The way to the dimensions: ValueInfoProto.type.tensor_type.shape.dim."""
+"""The field numbers on the path to the dimensions: ValueInfoProto.type.tensor_type.shape.dim."""
 _DIM_VALUE = 1
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-"""Domains of known operators; other operators, and functions in the file, are unknown."""
+"""Domains of known operators. Other operators, and functions in the file, are unknown."""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -57,7 +57,7 @@ _LOOKUPS: Mapping[str, Sequence[tuple[int, int]]] = {
 """Operator -> the positions of its indices and of their tables."""
 
 _OF_SEVERAL_AXES = ("GatherND", "ScatterND")
-"""An index has a number for each of the first axes, as many as the last size of the indices."""
+"""Operators whose index has several numbers, one per leading axis: the last size of the indices counts them."""
 
 _SAME_SHAPE = ("Cast", "DequantizeLinear", "Identity", "QuantizeLinear")
 """A table may lie behind these operators."""
@@ -82,7 +82,7 @@ def read(path: Path) -> Flow:
 
 
 class _Reader:
-    """Collects the nodes of a graph and of its subgraphs, whose tensors get distinct names."""
+    """Collects the nodes of a graph and of its subgraphs. Tensors of subgraphs get distinct names."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -92,7 +92,7 @@ class _Reader:
         self._shapes: dict[str, Sequence[int]] = {}
         """Shapes of constants."""
         self._about: dict[str, memoryview] = {}
-        """Tensor -> what the file says of its type."""
+        """Tensor -> its ValueInfoProto in the file."""
         self._origins: dict[str, str] = {}
         """Output of an operator of _SAME_SHAPE -> its input."""
         self._subgraphs = 0
@@ -102,7 +102,7 @@ class _Reader:
     ) -> tuple[list[str], list[str]]:
         """Returns the tensors of the graph's inputs and outputs.
 
-        prefix: for the names of the graph's tensors. outer: name in the graphs around it -> tensor.
+        prefix: begins the names of the graph's tensors. outer: name in the surrounding graphs -> tensor.
         """
         parts: dict[int, list[memoryview]] = {}
         for number, value in fields(graph):
@@ -171,7 +171,7 @@ class _Reader:
         return self._shapes.get(table, ())
 
     def _last_size(self, tensor: str) -> int | None:
-        """The last size of the tensor's shape; None where the file does not say it."""
+        """Returns the last size of the tensor's shape; None if the file does not record it."""
         found = [self._about[tensor]] if tensor in self._about else []
         for number in _VALUE_SIZES:
             found = [inner for message in found for inner in messages(message, number)]
@@ -186,7 +186,7 @@ def _crossing(
     inner_inputs: Sequence[str],
     inner_outputs: Sequence[str],
 ) -> Iterator[Copy]:
-    """The ways into a subgraph, out of it, and from one iteration to the next."""
+    """Yields the copies into a subgraph, out of it, and from one iteration to the next."""
     leaves = inner_outputs[1:] if op_type == "Loop" else inner_outputs
     pairs = [*zip(leaves, outputs, strict=False)]
     if op_type == "Loop":  # (count, condition, carried...) -> (condition, carried..., collected...)

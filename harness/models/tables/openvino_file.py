@@ -27,7 +27,7 @@ _LOOKUPS = frozenset((
     "Gather", "GatherElements", "GatherND", "EmbeddingBagOffsetsSum", "EmbeddingBagPackedSum",
     "EmbeddingBagOffsets", "EmbeddingBagPacked", "EmbeddingSegmentsSum",
 ))  # fmt: skip
-"""Layers whose first input is a table and whose second one its indices."""
+"""Layers whose first input is a table, and whose second input is the indices."""
 
 _NUMBERS = {"i32": 4, "i64": 8, "u32": 4, "u64": 8}
 """Type of an axis -> its bytes."""
@@ -66,12 +66,12 @@ def _refuse(*_: object) -> None:
 
 
 class _Reader:
-    """Handles the events of an XML parser; a tensor is named after the layer and port that make it."""
+    """Handles the events of an XML parser. A tensor is named after the layer and port that produce it."""
 
     def __init__(self) -> None:
         self._layers: dict[str, _Layer] = {}
         self._edges: dict[str, str] = {}
-        """Input -> the tensor that it reads, both as layer.port."""
+        """Input -> the tensor that it reads, both written as layer.port."""
         self._layer: _Layer | None = None
         self._side = self._port = self._text = ""
         self._bodies = 0
@@ -142,7 +142,7 @@ class _Reader:
                 yield Lookup(tensors[1], layer.kind, _rows(layer, axis))
 
     def _read(self, key: str, layer: _Layer) -> list[str]:
-        """The tensors that the layer reads."""
+        """Returns the tensors that the layer reads."""
         inputs = [port for port in layer.ports if port not in layer.outputs]
         return [self._edges.get(f"{key}.{port}", "") for port in inputs]
 
@@ -161,9 +161,9 @@ class _Reader:
 
 
 def _rows(layer: _Layer, axis: int | None) -> int | None:
-    """The size of the first input's axis; of the smallest one where an index has a number for several.
+    """Returns the size of the first input's axis; for GatherND, the size of its smallest axis.
 
-    -1 where it is open.
+    -1 stands for an open size.
     """
     shape = next(iter(layer.ports.values()), [])
     if axis is None or not -len(shape) <= axis < len(shape):

@@ -1,4 +1,4 @@
-"""Reads the tables that a SavedModel indexes, by the project's own protobuf reader, without TensorFlow."""
+"""Reads the tables that a SavedModel indexes, with the project's own protobuf reader, without TensorFlow."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,11 +23,11 @@ _TENSOR_SHAPE, _TENSOR_CONTENT, _TENSOR_INTS = 2, 4, (7, 10)
 _SHAPE_DIM, _DIM_SIZE = 2, 1
 
 _SERVING = "serving_default"
-"""The signature that the backend calls where there are several."""
+"""The signature that the backend calls if there are several."""
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _MOST_NODES = 1_000_000
-"""Functions that call each other would be copied without end."""
+"""The limit: functions that call each other would be copied without end."""
 
 _OPERATORS = Operators(
     first=frozenset((
@@ -51,7 +51,7 @@ _LOOKUPS = frozenset((
     "Gather", "GatherNd", "GatherV2", "ResourceGather", "ResourceGatherNd", "SparseSegmentMean",
     "SparseSegmentSqrtN", "SparseSegmentSum",
 ))  # fmt: skip
-"""Operators whose first input is the table, and the second one the indices."""
+"""Operators whose first input is the table, and whose second input is the indices."""
 
 _OF_UNKNOWN = (
     "Case",
@@ -63,7 +63,7 @@ _OF_UNKNOWN = (
     "StatelessWhile",
     "While",
 )
-"""Operators of which nothing is known here, and which may select rows."""
+"""Operators that are unknown here and may select rows."""
 
 _SAME_SHAPE = ("Cast", "Identity", "ReadVariableOp")
 """A table may lie behind these operators."""
@@ -113,9 +113,9 @@ class _Reader:
         self._numbers: dict[str, int] = {}
         """Constants of one integer."""
         self._origins: dict[str, str] = {}
-        """Tensor -> the one of the same content, or of the variable behind it."""
+        """Tensor -> the tensor with the same content, or the variable that it was read from."""
         self._calls: set[str] = set()
-        """Nodes that call functions, whose outputs are separate tensors here; the outputs of any other are one."""
+        """Nodes that call functions. Each of their outputs is a separate tensor here; other nodes have one tensor."""
 
     def inputs(self) -> dict[str, str]:
         signatures = {
@@ -134,7 +134,7 @@ class _Reader:
         self._take([_node(message) for message in messages(self._graph, _GRAPH_NODE)], "")
 
     def _take(self, nodes: Sequence[_Node], prefix: str) -> None:
-        """prefix: of the names of the nodes' tensors."""
+        """prefix: begins the names of the nodes' tensors."""
         self._calls |= {prefix + n.name for n in nodes if self._called(n) is not None}
         for node in nodes:
             inputs = [self._tensor(prefix, text) for text in node.inputs if text[:1] != "^"]
@@ -241,7 +241,7 @@ def _sizes(shape: memoryview) -> list[int]:
 
 
 def _integer(tensor: memoryview) -> int | None:
-    """The number of a constant of one integer; None of any other."""
+    """Returns the number in a constant of one integer; None for any other tensor."""
     values = dict(fields(tensor))
     content = values.get(_TENSOR_CONTENT)
     if isinstance(content, memoryview) and len(content) in (4, 8):

@@ -32,13 +32,13 @@ _READERS: Mapping[str, Callable[[Path], Flow]] = {
 _BROKEN: tuple[type[Exception], ...] = (*BROKEN, xml.parsers.expat.ExpatError, PluginUnavailable)
 
 FORMATS = tuple(_READERS)
-"""Formats whose tables are read; the other files show none."""
+"""Formats whose tables are read."""
 
 
 def tables_of(path: Path) -> Mapping[str, Table]:
-    """Name of an input -> the smallest table whose rows it selects.
+    """Returns the name of an input -> the smallest table whose rows it selects.
 
-    {} where the file shows none, or cannot be read: the backend that opens it says why.
+    Returns {} if the file shows no table or cannot be read: the backend that opens it reports why.
     """
     if path.is_dir():  # the folder of an IR
         files = sorted(path.glob("*.xml"))

@@ -44,11 +44,11 @@ LOOKUPS: Mapping[str, tuple[str, str]] = {
 """Operator -> its arguments with the table and with the indices."""
 
 OF_SEVERAL_AXES = ("index", "index_put")
-"""The first indices are of the first axis, the second ones of the second."""
+"""Operators whose first indices select along the first axis, the second along the second."""
 
 
 def read(path: Path) -> Flow:
-    """Raises OSError, and what `WRONG_CONTENT` lists if the file is not such an archive."""
+    """Raises OSError, or an exception of `WRONG_CONTENT` if the file is not such an archive."""
     with zipfile.ZipFile(path) as archive:
         (name,) = (name for name in archive.namelist() if _GRAPH.fullmatch(name))
         module = json.loads(archive.read(name))["graph_module"]
@@ -68,12 +68,12 @@ def read(path: Path) -> Flow:
 
 
 def _kind(target: str) -> str:
-    """The operator without its overload, '' if it is not from ATen."""
+    """Returns the operator without its overload; '' if it is not from ATen."""
     return target.removeprefix(_ATEN).partition(".")[0] if target.startswith(_ATEN) else ""
 
 
 def _tensors(argument: Mapping[str, Any]) -> list[str]:
-    """The names of the tensors in an argument; '' stands for a tensor that is left out of a list."""
+    """Returns the names of the tensors in an argument; '' stands for a tensor omitted from a list."""
     if "as_tensor" in argument:
         return [argument["as_tensor"]["name"]]
     if "as_tensors" in argument:

@@ -1,6 +1,6 @@
 """Reads the tables that a TorchScript file indexes, with PyTorch in a separate process.
 
-PyTorch inlines the modules and turns the weights into constants of one graph; the model does not run.
+PyTorch inlines the modules and turns the weights into constants of one graph. The model does not run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _OPERATORS = Operators(
 
 
 def read(path: Path) -> Flow:
-    """Raises PluginUnavailable where PyTorch is missing, or opens no such file."""
+    """Returns an empty Flow without PyTorch. Raises PluginUnavailable if PyTorch cannot open the file."""
     if find_spec("torch") is None:
         return Flow({}, (), ())
     found = call(f"{__name__}:flow", {"path": str(path.absolute())}, None)
@@ -29,7 +29,7 @@ def read(path: Path) -> Flow:
 
 
 def flow(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a Flow, from `path`."""
+    """Returns the fields of a Flow. request: `path`, the file."""
     import torch
 
     module = torch.jit.load(request["path"], map_location="cpu").eval()
@@ -46,7 +46,7 @@ def flow(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nodes(block: Any) -> Iterator[Any]:
-    """All nodes, those inside conditions and loops included."""
+    """Yields all nodes, including nodes inside conditions and loops."""
     for node in block.nodes():
         yield node
         for inner in node.blocks():
@@ -54,7 +54,7 @@ def _nodes(block: Any) -> Iterator[Any]:
 
 
 def _kind(node: Any) -> str:
-    """The operator's name, "" where it is neither of TorchScript nor of ATen."""
+    """Returns the operator's name; "" if it is neither from TorchScript nor from ATen."""
     space, _, name = node.kind().partition("::")
     return name if space in ("aten", "prim") else ""
 
@@ -68,7 +68,7 @@ def _operation(node: Any) -> Operation:
 
 
 def _branches(node: Any) -> Iterator[Copy]:
-    """The ways of numbers into and out of the blocks of a condition or a loop."""
+    """Yields the copies into and out of the blocks of a condition or a loop."""
     given, made = _names(node.inputs()), _names(node.outputs())
     for block in node.blocks():
         answers = _names(block.outputs())
@@ -87,7 +87,7 @@ def _branches(node: Any) -> Iterator[Copy]:
 
 def _lookups(node: Any) -> Iterator[Lookup]:
     kind, values = _kind(node).removesuffix("_"), [*node.inputs()]
-    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):  # nothing is known of it
+    if not kind or kind in ("CallFunction", "CallMethod", "PythonOp"):  # unknown
         yield from (Lookup(name, "", None) for name in _names(values))
     if kind not in LOOKUPS:
         return
@@ -98,7 +98,7 @@ def _lookups(node: Any) -> Iterator[Lookup]:
 
 
 def _indices(kind: str, values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """(axis, tensor of indices); the axis is None where it is not known before the model runs."""
+    """Yields (axis, tensor of indices); the axis is None if it is not known before the model runs."""
     if "embedding" in kind:
         yield 0, values[1]
     elif kind not in OF_SEVERAL_AXES:
@@ -110,6 +110,6 @@ def _indices(kind: str, values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _sizes(value: Any) -> list[int]:
-    """Sizes of a constant tensor; [] for any other value."""
+    """Returns the sizes of a constant tensor; [] for any other value."""
     constant = value.toIValue() if _kind(value.node()) == "Constant" else None
     return [] if constant is None else list(getattr(constant, "shape", ()))

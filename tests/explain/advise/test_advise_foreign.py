@@ -141,7 +141,7 @@ def test_a_quantised_file_is_not_quantised_again(qdq: Path, tmp_path: Path) -> N
     with pytest.raises(ConfigError) as caught:
         onnx.check("int8", qdq)
     assert str(caught.value) == (
-        f"{qdq} is quantised already ({kinds}), and is not quantised again: name its float32 original, "
+        f"{qdq} is quantised already ({kinds}): name its float32 original, "
         "or drop int8 from --precision"
     )
     onnx.check("fp16", qdq)

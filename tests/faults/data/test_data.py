@@ -279,8 +279,8 @@ def test_broken_image_files_are_named_and_nothing_is_measured(tmp_path: Path) ->
     lines = [line.removeprefix("harness: ") for line in done.said.splitlines()]
     assert lines == [
         f"{cut_off}: the JPEG is truncated: its end is missing",
-        f"{bomb}: 65500 x 65500 pixels are more than 89,478,485: refused, it could fill the memory; make it smaller",
-        f"{sys.executable} -m harness data check folder names every one",
+        f"{bomb}: 65500 x 65500 pixels are more than 89,478,485 and could fill the memory: make the image smaller",
+        f"{sys.executable} -m harness data check folder lists all of them",
     ]  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def test_bytes_that_are_no_text_are_no_labels(
 ) -> None:
     status, text = checked(tmp_path, [[b"\xff"], [b"a"]], "top1", capsys)
     assert status == 2
-    assert "array 'labels' holds bytes that are not UTF-8: store texts" in text
+    assert "array 'labels' has bytes that are not UTF-8: store texts" in text
 
 
 def test_the_number_of_each_text_is_shown(
@@ -96,7 +96,7 @@ def test_a_label_that_the_model_has_no_class_for_is_refused_before_the_run(
     assert main([*words.split(), "--data-dir", data, "--out", out]) == status
     if status:
         assert (
-            "the label of sample 1 is 10, and the model's classes are 0 to 9: number the classes as the model does"
+            "the label of sample 1 is 10, but the model's classes are 0 to 9: number the classes like the model"
             in capsys.readouterr().err
         )
 

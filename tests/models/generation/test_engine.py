@@ -166,7 +166,7 @@ SPEC = (
         ({"input_ids": None}, "`generation` needs a model with the inputs input_ids and"),
         ({"image": TensorSpec("image", "float32", ("batch", 3))}, "`generation` needs a model"),
         ({"past_key_values.0.key": SPEC[1]._replace(shape=("batch", "heads", "past", 4))}, "input 'past_key_values.0.key' must have the shape"),
-        ({"past_key_values.0.key": SPEC[1]._replace(dtype="int8")}, "input 'past_key_values.0.key' is int8: a cache is one of float32, float16"),
+        ({"past_key_values.0.key": SPEC[1]._replace(dtype="int8")}, "input 'past_key_values.0.key' is int8: a cache must be float32 or float16"),
     ],
 )  # fmt: skip
 def test_a_file_without_a_cache_is_refused(

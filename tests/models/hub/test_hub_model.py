@@ -112,7 +112,7 @@ def test_a_file_of_a_commit_asks_nothing_and_travels_to_another_process(hub: Hub
 def test_without_a_revision_the_refusal_names_the_commit(hub: Hub) -> None:
     commit = hub.push("org/net", {"net.onnx": DIGITS})
     assert refusal(load_model, "hf:org/net:net.onnx") == (
-        "--model hf:org/net:net.onnx names no commit, and may change: "
+        "--model hf:org/net:net.onnx names no commit, so it may change: "
         f"write hf:org/net@{commit}:net.onnx"
     )
 
@@ -158,7 +158,9 @@ def test_a_damaged_download_is_refused(hub: Hub, content: bytes) -> None:
     hub.push("org/net", {"net.onnx": content})
     hub.damaged = True
     model = load_model("hf:org/net@main")
-    with pytest.raises(ConfigError, match=r"its digest is \w{12}…, the hub's is \w{12}…: remove "):
+    with pytest.raises(
+        ConfigError, match=r"its digest is \w{12}…, but the hub's is \w{12}…: remove "
+    ):
         model.obtain(ONNX, quiet)
     with pytest.raises(ConfigError, match="its digest is"):  # it lies in the cache now
         model.path(ONNX)

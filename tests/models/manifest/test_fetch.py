@@ -82,7 +82,9 @@ def test_a_file_that_does_not_fit_is_not_begun(
     """Bug: the disk was filled first."""
     free = SimpleNamespace(free=5000)
     monkeypatch.setattr(f"{fetching.__name__}.shutil.disk_usage", lambda _: free)
-    assert "(it has 7.00 kB, 5.00 kB are free on the disk)" in refused(tmp_path / "m", Answer())
+    assert "(it has 7.00 kB, but only 5.00 kB are free on the disk)" in refused(
+        tmp_path / "m", Answer()
+    )
 
 
 def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_server_that_tells_no_length_is_read_to_its_end(tmp_path: Path) -> Non
 def test_another_content_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     assert refused(path, Answer(), "0" * 64) == (
-        f"{ADDRESS} has the SHA-256 {SHA256[:12]}…, the manifest says 000000000000…: the file "
+        f"{ADDRESS} has the SHA-256 {SHA256[:12]}…, but the manifest has 000000000000…: the file "
         f"at the address has changed; put the file at {path}"
     )
 
@@ -220,7 +222,7 @@ def test_a_file_that_nobody_pinned_is_a_doubt(manifest: Path, tmp_path: Path) ->
     [
         (
             {"path": "m", "sha256": None, "source": "https://models.example/m"},
-            "field 'files.onnx': a source needs a sha256: what is fetched must be known beforehand",
+            "field 'files.onnx': a source needs a sha256: the fetched file is checked against it",
         ),
         ({"sha256": None}, "field 'files.onnx.path' is missing"),
         (

@@ -69,8 +69,8 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, A
     (tmp_path / "m.onnx").write_bytes(b"weight$")
     line = refusal(model.path, ("onnx",))
     pattern = (
-        rf"{re.escape(str(tmp_path))}/m\.onnx: SHA-256 is [0-9a-f]{{12}}…, the manifest of 'mine' "
-        r"says [0-9a-f]{12}…: restore the file, or update the manifest if you changed it"
+        rf"{re.escape(str(tmp_path))}/m\.onnx: SHA-256 is [0-9a-f]{{12}}…, but the manifest of 'mine' "
+        r"has [0-9a-f]{12}…: restore the file, or update the manifest if you changed it"
     )
     assert re.fullmatch(pattern, line)
 
@@ -130,7 +130,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ({"slo": "15ms"}, "field 'slo': '15ms' is not an SLO: write percentile=bound, e.g. p99=15ms"),
         ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', not '../x'"),
         ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
-        ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, and only the first output's are run"),
+        ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, but only the first output may have them"),
         ({"files": {"tflite": {"path": "m.tflite", "names": {"input_2": "image"}}}}, "field 'files.tflite.names': 'input_2' is neither an input nor an output of this manifest, which has image, logits: write NAME: NAME IN THE FILE"),
         ({"files": {"tflite": {"path": "m.tflite", "names": {"logits": "b"}}}, "outputs": [{"name": "logits"}, {"name": "b"}]}, "field 'files.tflite.names': logits and b are b and b in the file: give each a different name"),
         (
@@ -282,7 +282,7 @@ def test_a_manifest_has_inputs(content: dict[str, Any]) -> None:
     ("field", "value", "told"),
     [
         ("outputs", [{"name": "y", "postprocess": {"topk": 0}}], "topk: Input should be"),
-        ("outputs", [{"name": "y"}, {"name": "y"}], "the name 'y' comes twice"),
+        ("outputs", [{"name": "y"}, {"name": "y"}], "the name 'y' appears twice"),
         ("inputs", [{"name": "x", "dtype": "float32", "shape": []}], "at least the batch"),
     ],
 )

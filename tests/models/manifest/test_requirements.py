@@ -53,16 +53,16 @@ def test_every_problem_has_its_line() -> None:
     )
     assert list(problems("m", requires, MACHINE)) == [
         (
-            "model 'm' requires onnxruntime >=1.99, 1.31.1 is installed: "
+            "model 'm' requires onnxruntime >=1.99, but 1.31.1 is installed: "
             + how_to_install_packages("onnxruntime-gpu>=1.99")
         ),
         (
-            "model 'm' requires 10,000 MiB of memory, 4,096 are free: close other programs, or "
+            "model 'm' requires 10,000 MiB of memory, but 4,096 are free: close other programs, or "
             "run it on a larger machine"
         ),
         (
-            "model 'm' requires a CPU with avx2, amx_tile, avx512f, this one lacks amx_tile, "
-            "avx512f: run it on another machine"
+            "model 'm' requires a CPU with avx2, amx_tile, avx512f, but this one lacks amx_tile, "
+            "avx512f: run it on a different machine"
         ),
     ]
 

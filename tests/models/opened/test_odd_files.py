@@ -75,7 +75,7 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
         (odd_files.of_sequence, "input 's' is of the type seq(tensor(float)), for which NumPy has"),
         (odd_files.of_bfloat16, "input 'x' is of the type tensor(bfloat16), for which NumPy has no"),
         (odd_files.without_outputs, "it has no output that is an array"),
-        (odd_files.without_inputs, "it has no inputs to take samples: export it with one"),
+        (odd_files.without_inputs, "it has no inputs: export it with one"),
     ],
 )  # fmt: skip
 def test_a_file_without_arrays_is_one_line(
@@ -193,7 +193,7 @@ def test_one_number_for_a_whole_batch_is_one_line(tmp_path: Path) -> None:
         (
             6,
             odd_files.FLOAT,
-            "the file's opset is 6, and all operators are implemented from opset 7 on",
+            "the file's opset is 6, but all operators are implemented only from opset 7 on",
         ),
         (17, odd_files.BFLOAT16, "CPUExecutionProvider lacks the operator for its types"),
         (13, odd_files.BFLOAT16, "CPUExecutionProvider lacks the operator for its types"),

@@ -151,7 +151,7 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
     assert set(values) == {10.0, 11.0, 12.0, 13.0, 14.0}
     assert found.about.startswith("5 samples of ")
     assert "(5 scored ones were left out)" in found.about
-    with pytest.raises(ConfigError, match="all its samples are scored too"):
+    with pytest.raises(ConfigError, match="all its samples are also scored"):
         quantisation_samples(config, model, model.inputs, 2, same, synthetic=False)
     with pytest.raises(ConfigError, match="name them with --calibration-dir"):
         quantisation_samples(config, model, model.inputs, 2, None, synthetic=False)
@@ -245,7 +245,7 @@ def test_a_dataset_without_other_samples_says_that_they_are_scored(tmp_path: Pat
     assert values == {1.0, 3.0, 5.0, 7.0, 9.0}
     every = quantisation_samples(*given, synthetic=False, scored=range(10))
     assert (every.total, every.are_scored) == (10, True)
-    assert "which are scored too" in every.about
+    assert "which are also scored" in every.about
 
 
 def test_a_users_own_int8_file_is_a_cell_of_int8(tmp_path: Path) -> None:

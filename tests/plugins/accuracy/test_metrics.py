@@ -131,7 +131,7 @@ def test_boxes_in_a_padded_input_are_put_where_the_image_lies() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        ([(1, 0, 0, 1, 1, 0.5, 0)], "the answer to sample 0 holds boxes of other samples"),
+        ([(1, 0, 0, 1, 1, 0.5, 0)], "the answer to sample 0 has boxes of other samples"),
         (
             [(0, 0, 0, 1, 1, 0.5, 1)],
             "the answer to sample 0 has classes from 1 to 1, but there are 1 categories",
@@ -223,7 +223,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
     found = scored(Dice("uint8"), answers, {0: label, 1: label})
     assert found.value == pytest.approx((2 * 2 / 5 + 0) / 2, abs=1e-6)
     assert list(found.details) == ["class1"]
-    with pytest.raises(ValueError, match="hold only background"):
+    with pytest.raises(ValueError, match="have only background"):
         scored(Dice("uint8"), {0: b"\0"}, {0: np.zeros(1)})
     with pytest.raises(ValueError, match="postprocess with argmax"):
         Dice("float32")
@@ -232,7 +232,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
 @pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
 def test_dice_wants_classes_without_gaps(label: list[int], told: str) -> None:
     """A class that is nowhere would count as found, and lift the mean of a blind model to 1."""
-    with pytest.raises(ValueError, match=f"hold the classes {told}: number them 1, 2"):
+    with pytest.raises(ValueError, match=f"have the classes {told}: number them 1, 2"):
         scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
 
 
@@ -264,7 +264,7 @@ def test_texts_are_bytes_or_symbols() -> None:
     with pytest.raises(ValueError, match="position beyond the 2 symbols"):
         scored(WordErrorRate("int32"), {0: np.int32(2)}, {0: {"text": "a", "symbols": ["a", "b"]}})
     told = refusal(scored, WordErrorRate("int32"), {0: np.int32(2)}, {0: "a"}, error=ValueError)
-    assert "answers must be UTF-8 as uint8, or integers with symbols" in told
+    assert "answers must be UTF-8 as uint8, or integers with `symbols`" in told
     with pytest.raises(ValueError, match="is not a text"):
         scored(WordErrorRate("uint8"), {0: b"a"}, {0: 3})
 
@@ -314,7 +314,7 @@ def test_cosine_is_one_for_the_same_direction() -> None:
     found = scored(Cosine("float32"), answers, labels)
     assert found.value == pytest.approx(1 / 3)
     assert found.details == {"least": 0}
-    with pytest.raises(ValueError, match="an answer is a vector of 2, the label is one of 3"):
+    with pytest.raises(ValueError, match="an answer is a vector of 2, but the label is one of 3"):
         scored(Cosine("float32"), answers, {**labels, 0: [1, 2, 3]})
 
 
@@ -354,7 +354,7 @@ def test_what_has_the_same_label_belongs_together() -> None:
     told = refusal(
         scored, Retrieval("float32"), {0: answers[0], 1: answers[1]}, mixed, error=ValueError
     )
-    assert "needs labels that are mappings of `id` and `relevant`, or numbers, or texts" in told
+    assert "needs labels of one kind: mappings of `id` and `relevant`, numbers or texts" in told
 
 
 @pytest.mark.parametrize("name", ["wer", "rouge", "exact_match"])

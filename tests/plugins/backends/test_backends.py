@@ -170,7 +170,7 @@ def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
         + how_to_install("ort-gpu")
     )
     assert refusal(setup(device="cuda", provider="CPUExecutionProvider")) == (
-        "--device cuda and --provider CPUExecutionProvider contradict: keep one"
+        "--device cuda and --provider CPUExecutionProvider contradict each other: keep one"
     )
 
 
@@ -363,7 +363,7 @@ def test_null_answers_one_row_an_index_and_says_that_it_is_none(count: int) -> N
     "asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}, {"device": "cuda"}]
 )
 def test_null_refuses_what_it_cannot_do(asked: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="takes no --device but cpu, no --provider and no"):
+    with pytest.raises(ConfigError, match="takes only --device cpu, no --provider and no"):
         NullBackend(setup(None, **asked))
 
 
@@ -381,7 +381,7 @@ def test_more_samples_than_a_file_fixes_are_one_line(tmp_path: Path) -> None:
     path = odd_files.fixed(tmp_path / "m.onnx", 2)
     with OrtBackend(setup(path)) as backend:
         assert refusal_of(backend.infer, Batch(3, {"x": np.zeros((3, 4), np.float32)})) == (
-            "the file fixes the batch at 2, and 3 samples came at once: use --max-batch 2"
+            "the file fixes the batch at 2, but 3 samples arrived at once: use --max-batch 2"
         )
 
 
@@ -400,8 +400,8 @@ def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
     given = (config, load_model("digits"), MODELS_DIR / "digits.onnx", InstanceGroup(2, 1, 1))
     with ExitStack() as stack:
         assert refusal_of(open_backends, *given, stack) == (
-            "--backend-option share_weights=on applies to the instances of one process, and "
-            "processes=on puts each instance of backend 'ort' into its own: drop one"
+            "--backend-option share_weights=on applies to the instances of one process, but "
+            "processes=on puts each instance of backend 'ort' into a separate process: drop one"
         )
 
 

@@ -332,7 +332,7 @@ def test_threads_that_cannot_be_had_any_more_are_refused(case: Case, digits: Dig
         backend.infer(digits.batch([0]))
         assert _refusal(case, threads=3) == (
             "--threads 3 --instances 2: TensorFlow has started with 1 and 2 in this process: "
-            "use another process"
+            "use a new process"
         )
 
 

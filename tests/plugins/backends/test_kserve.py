@@ -189,11 +189,11 @@ def test_an_input_of_another_type_or_name_is_refused_before_it_is_sent() -> None
     for encoding in ("binary", "json"):
         remote = opened(triton(digits, DIGITS), options={"encoding": encoding})
         with pytest.raises(
-            ValueError, match=r"^input 'image' is float64, the server's model takes float32$"
+            ValueError, match=r"^input 'image' is float64, but the server's model takes float32$"
         ):
             remote.request(Batch(1, {"image": np.zeros((1, 1, 8, 8))}))
         with pytest.raises(
-            ValueError, match=r"^the batch has the input 'x', the server's model has image$"
+            ValueError, match=r"^the batch has the input 'x', but the server's model has image$"
         ):
             remote.request(Batch(1, {"x": np.zeros((1, 1, 8, 8), np.float32)}))
 
@@ -263,7 +263,7 @@ def test_texts_come_back_as_they_were(texts: list[str | bytes], encoding: str) -
     if encoding == "json" and not all(_is_text(t) for t in texts):
         server = triton(echo, _echo_model("BYTES", [-1]), 0)
         remote = opened(server, model_name="echo", inputs=(), options={"encoding": "json"})
-        with pytest.raises(ValueError, match=r"^input 'x' holds bytes that are not UTF-8"):
+        with pytest.raises(ValueError, match=r"^input 'x' has bytes that are not UTF-8"):
             remote.request(Batch(len(rows), {"x": rows}))
         return
     answer = _echoed("BYTES", rows, encoding)
@@ -319,7 +319,7 @@ def test_an_input_in_bf16_is_refused() -> None:
         opened(triton(echo, _echo_model("BF16", [-1, 4])), model_name="echo", inputs=())
     assert str(error.value) == (
         "input 'x' of the server's model has the datatype BF16, which no array of NumPy can hold: serve "
-        "the model with another one, e.g. FP32"
+        "the model with a different one, e.g. FP32"
     )
 
 
@@ -413,36 +413,36 @@ def changed(**about: Any) -> Mapping[str, Any]:
 @pytest.mark.parametrize(
     ("content", "bytes_", "message"),
     [
-        (changed(shape=[1, 10]), 80, "has 80 bytes, and not 40"),
+        (changed(shape=[1, 10]), 80, "has 80 bytes, not 40"),
         (
             changed(shape=[1, 10], parameters={"binary_data_size": 40}),
             40,
             "the outputs have 1 rows for 2 samples",
         ),
-        (changed(shape=[2, 20]), 80, "has the shape [2, 20], and not [?, 10]"),
-        (changed(shape=[2, 10, 1]), 80, "has the shape [2, 10, 1], and not [?, 10]"),
+        (changed(shape=[2, 20]), 80, "has the shape [2, 20], not [?, 10]"),
+        (changed(shape=[2, 10, 1]), 80, "has the shape [2, 10, 1], not [?, 10]"),
         (changed(shape=[2, -10]), 80, "output 'logits' has the shape [2, -10]"),
         (changed(shape=[2, True]), 80, "output 'logits' has the shape [2, True]"),
         (changed(shape=[]), 80, "output 'logits' has the shape []"),
         (changed(shape="2,10"), 80, "output 'logits' has the shape '2,10'"),
-        (changed(datatype="INT32"), 80, "output 'logits' is INT32, and not FP32"),
+        (changed(datatype="INT32"), 80, "output 'logits' is INT32, not FP32"),
         (changed(datatype="FP33"), 80, "output 'logits' has the datatype 'FP33'"),
         (changed(datatype=None), 80, "output 'logits' has the datatype None"),
-        (changed(name="scores"), 80, "the reply has the outputs scores, and not logits"),
+        (changed(name="scores"), 80, "the reply has the outputs scores, not logits"),
         (changed(name=5), 80, "output 5 has the datatype 'FP32'"),
-        (changed(), 81, "has 81 bytes behind its JSON part, and its outputs have 80"),
-        (changed(), 79, "has 79 bytes behind its JSON part, and its outputs have 80"),
-        (changed(), 0, "has 0 bytes behind its JSON part, and its outputs have 80"),
-        (changed(parameters={"binary_data_size": 79}), 79, "has 79 bytes, and not 80"),
+        (changed(), 81, "has 81 bytes after its JSON part, but its outputs have 80"),
+        (changed(), 79, "has 79 bytes after its JSON part, but its outputs have 80"),
+        (changed(), 0, "has 0 bytes after its JSON part, but its outputs have 80"),
+        (changed(parameters={"binary_data_size": 79}), 79, "has 79 bytes, not 80"),
         (changed(parameters={"binary_data_size": -1}), 80, "has the binary_data_size -1"),
         (changed(parameters={"binary_data_size": "80"}), 80, "has the binary_data_size '80'"),
         (changed(data=[0.0] * 20), 80, "has the binary_data_size 80"),
         (changed(parameters={}), 80, "output 'logits': data is not a list, but None"),
-        ({**BINARY, "model_name": "other"}, 80, "is of model 'other', and not 'digits'"),
-        ({**BINARY, "model_name": None}, 80, "is of model None, and not 'digits'"),
-        ({**BINARY, "model_version": "2"}, 80, "is of the model's version '2', and the first"),
+        ({**BINARY, "model_name": "other"}, 80, "is from model 'other', not 'digits'"),
+        ({**BINARY, "model_name": None}, 80, "is from model None, not 'digits'"),
+        ({**BINARY, "model_version": "2"}, 80, "is from the model's version '2', but the first"),
         ({**BINARY, "outputs": []}, 80, "the reply has no outputs"),
-        ({**BINARY, "outputs": BINARY["outputs"] * 2}, 160, "has an output twice"),
+        ({**BINARY, "outputs": BINARY["outputs"] * 2}, 160, "an output appears twice"),
         ({**BINARY, "outputs": "logits"}, 80, "the reply has no outputs"),
         ({**BINARY, "outputs": ["logits"]}, 80, "an output is 'logits'"),
         ([BINARY], 80, "not a JSON object"),
@@ -717,16 +717,16 @@ NOT_READY = (
     "the server is not ready: /v2/health/ready answered {}: wait until it has loaded its models"
 )
 NO_KSERVE = (
-    "the server speaks no KServe v2: /v2 answered 404 (a page, 'Not Found'); give its address with "
-    "--url, and the path under which /v2 lies, or pass --backend openai where it has a language model"
+    "the server does not support KServe v2: /v2 answered 404 (a page, 'Not Found'); pass its address with "
+    "--url, and the path under which /v2 lies, or pass --backend openai if it has a language model"
 )
 NO_MODEL = "the server has no model 'digits': {}; see --backend-option served=NAME"
 NO_INPUT = (
-    "the server's metadata name the input 'image' of datatype None and shape None, which KServe v2 "
+    "the server's metadata have the input 'image' of datatype None and shape None, which KServe v2 "
     "does not allow: correct the model's configuration there"
 )
-NO_ANSWER = "model 'digits' gave no answer to one sample of zeros: {}"
-OTHER = "the reply is of model 'x', and not 'digits'"
+NO_ANSWER = "model 'digits' did not answer one sample of zeros: {}"
+OTHER = "the reply is from model 'x', not 'digits'"
 UNKNOWN = {"/v2/models/digits": as_json({"error": "unknown model"}, 404)}
 NO_INDEX = {**UNKNOWN, "/v2/repository/index": as_json({}, 404)}
 BROKEN = {
@@ -801,7 +801,7 @@ def test_a_server_without_the_optional_endpoints_is_asked_all_the_same() -> None
 
 def test_an_encoding_of_the_user_is_not_replaced() -> None:
     assert refusal(opened, mlserver(digits, DIGITS), options={"encoding": "binary"}) == (
-        "model 'digits' gave no answer to one sample of zeros: binary: the server answered 422: Input "
+        "model 'digits' did not answer one sample of zeros: binary: the server answered 422: Input "
         "should be a valid dictionary or object to extract fields from"
     )
     assert (
@@ -812,7 +812,7 @@ def test_an_encoding_of_the_user_is_not_replaced() -> None:
 
 def test_more_samples_than_the_server_takes_are_refused() -> None:
     assert refusal(opened, triton(digits, DIGITS, max_batch_size=8)) == (
-        "the server's model 'digits' takes at most 8 samples a request: --max-batch 8"
+        "the server's model 'digits' takes at most 8 samples per request: --max-batch 8"
     )
     opened(triton(digits, DIGITS, max_batch_size=8), max_batch=8)
     opened(triton(digits, DIGITS, max_batch_size=0))  # the model's own first dimension is open
@@ -860,7 +860,7 @@ def test_a_model_of_a_fixed_batch_gets_whole_batches() -> None:
         assert whole.shape == (4, 10)
         part = asked(remote, server, Batch(3, {"image": images(4).inputs["image"][:3]}))
         assert np.array_equal(part, whole[:3])
-        with pytest.raises(ValueError, match=r"^a batch of 5: the server's model is fixed at 4$"):
+        with pytest.raises(ValueError, match=r"^a batch of 5: the server's model takes exactly 4$"):
             remote.request(images(5))
     assert set(sizes) == {4}
 

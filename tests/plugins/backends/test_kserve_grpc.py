@@ -84,12 +84,12 @@ def test_answers_are_those_of_the_server_and_its_requests_those_of_protobuf() ->
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (reply([1, 9], bytes(36)), r"has the shape \[1, 9\], and not"),
+        (reply([1, 9], bytes(36)), r"has the shape \[1, 9\], not"),
         (reply([2, 10], bytes(80)), "the outputs have 2 rows for 1 samples"),
-        (reply([1, 10], bytes(36)), r"of shape \[1, 10\] has 36 bytes, and not 40"),
-        (reply([1, 10], bytes(20), "FP16"), "is FP16, and not FP32"),
+        (reply([1, 10], bytes(36)), r"of shape \[1, 10\] has 36 bytes, not 40"),
+        (reply([1, 10], bytes(20), "FP16"), "is FP16, not FP32"),
         (MESSAGES["InferReply"](model_name="digits", model_version="1"), "has no outputs"),
-        (MESSAGES["InferReply"](model_name="other", raw=[b""]), "is of model 'other'"),
+        (MESSAGES["InferReply"](model_name="other", raw=[b""]), "is from model 'other'"),
     ],
 )
 def test_a_reply_of_another_kind_is_a_bad_answer(made: Any, told: str) -> None:
@@ -129,14 +129,14 @@ def test_a_model_that_the_server_lacks_is_a_mistake_of_the_user(
 def test_a_plug_in_that_knows_http_alone_is_not_asked_over_grpc() -> None:
     config = RunConfig(scenario="offline", backend="http-raw", url=("grpc://127.0.0.1:1",))
     with pytest.raises(
-        ConfigError, match=r"'http-raw' does not ask over gRPC: give an address with "
+        ConfigError, match=r"'http-raw' does not support gRPC: pass an address with "
     ):
         remote_class(config, HttpRawRemote, 1)
     assert remote_class(replace(config, backend="kserve"), KserveRemote, 1) is not None
 
 
 def test_json_has_no_place_in_grpc() -> None:
-    with pytest.raises(ConfigError, match="over gRPC tensors are binary: drop it"):
+    with pytest.raises(ConfigError, match="tensors over gRPC are binary: drop it"):
         KserveRemote(setup(encoding="json"))
 
 

@@ -104,7 +104,7 @@ def test_a_server_without_token_ids_answers_with_texts() -> None:
             "/v1/chat/completions": {"extras": [], "answers": "text"}
         }
         assert refusal(remote.request, batch(PROMPT)) == (
-            "the prompts are for /v1/completions, which the server refused: the server answered 404: "
+            "the prompts need /v1/completions, which the server refused: the server answered 404: "
             "Not Found"
         )
 
@@ -181,12 +181,12 @@ def test_a_server_is_described_as_it_tells() -> None:
     ("dialect", "options", "message"),
     [
         (VLLM, {"served": "other"}, "the server has no model 'other': it has tiny: name one with --backend-option served=NAME"),
-        (TRANSFORMERS, {"answer": "ids"}, "the server returns no token ids: drop --backend-option answer=ids, and answers are texts"),
+        (TRANSFORMERS, {"answer": "ids"}, "the server returns no token ids: drop --backend-option answer=ids to get texts"),
         (
             replace(VLLM, apis=()),
             {},
             (
-                "model 'tiny' gave no answer to a prompt of one word: /v1/completions: the server "
+                "model 'tiny' did not answer a prompt of one word: /v1/completions: the server "
                 "answered 404: Not Found; /v1/chat/completions: the server answered 404: Not Found"
             ),
         ),
@@ -220,13 +220,13 @@ def test_wrong_options_are_refused(options: dict[str, str], message: str) -> Non
 
 def test_prompts_are_sent_one_a_request() -> None:
     told = refusal(OpenAiRemote, BackendSetup(model=None, model_name="m", max_batch=2))
-    assert told == "backend 'openai' sends one prompt a request: --max-batch 1"
+    assert told == "backend 'openai' sends one prompt per request: --max-batch 1"
 
 
 @pytest.mark.parametrize("sample", ["a text", b"[1]", b""])
 def test_only_prompts_are_sent(sample: Any) -> None:
     told = refusal(backend().request, batch(sample), error=ValueError)
-    assert told == "backend 'openai' takes prompts, one a request: --dataset prompts"
+    assert told == "backend 'openai' takes prompts, one per request: --dataset prompts"
 
 
 JSON = st.recursive(
@@ -289,7 +289,7 @@ def test_a_reply_of_another_model_than_before_the_run_is_no_answer(stream: str) 
     with asked(stream=stream) as (remote, _, _), pytest.raises(BadAnswer) as error:
         remote.reader().answer(reply_of("smaller", stream == "on"))
     assert str(error.value) == (
-        "the reply is of the model 'smaller'; before the run the server answered as 'tiny'"
+        "the reply is from the model 'smaller'; before the run the server answered as 'tiny'"
     )
 
 
@@ -300,7 +300,7 @@ def test_a_stream_of_two_models_is_no_answer() -> None:
             for model in ("tiny", "smaller")
         ]
         body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
-        with pytest.raises(BadAnswer, match="is of the model 'smaller'"):
+        with pytest.raises(BadAnswer, match="is from the model 'smaller'"):
             remote.reader().answer(Reply(200, b"", memoryview(body.encode())))
 
 

@@ -193,7 +193,7 @@ def test_another_choice_than_the_one_asked_for_is_no_answer(index: Any) -> None:
     with pytest.raises(BadAnswer, match="a choice of index"):
         streamed({"choices": [choice]}).answer(EMPTY)
     body = json.dumps({"choices": [choice]}).encode()
-    with pytest.raises(BadAnswer, match="and one choice was asked for"):
+    with pytest.raises(BadAnswer, match="but one choice was requested"):
         Completion(Reading()).answer(Reply(200, b"", memoryview(body)))
 
 
@@ -201,7 +201,7 @@ def test_another_choice_than_the_one_asked_for_is_no_answer(index: Any) -> None:
     ("events", "told"),
     [
         ([chunk("a", "abort"), chunk("b", "stop")], "'abort' and then 'stop'"),
-        ([chunk("a", "stop"), "[DONE]", chunk("b")], "tokens behind"),
+        ([chunk("a", "stop"), "[DONE]", chunk("b")], "tokens after"),
     ],
 )
 def test_a_stream_that_contradicts_its_own_end_is_no_answer(events: list[Any], told: str) -> None:

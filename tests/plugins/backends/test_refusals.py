@@ -18,12 +18,12 @@ def reply(status: int, body: bytes, *headers: str) -> Reply:
 def test_a_redirect_names_where_it_leads(status: int) -> None:
     moved = reply(status, b"<html><title>Moved</title></html>", "Location: https://other/api/v1")
     assert said(moved) == (
-        "it leads to https://other/api/v1: give the address of the server itself with --url"
+        "it redirects to https://other/api/v1: pass the server's own address with --url"
     )
     assert said(reply(status, b"moved")) == "moved"
     signed = reply(status, b"", "Location: https://other/e?X-Signature=SECRET&token=t?u")
     assert said(signed) == (  # a query may be a signature
-        "it leads to https://other/e?…: give the address of the server itself with --url"
+        "it redirects to https://other/e?…: pass the server's own address with --url"
     )
 
 

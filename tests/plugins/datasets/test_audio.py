@@ -163,11 +163,11 @@ def test_every_fault_is_told_with_its_file(tmp_path: Path) -> None:
     assert refusal(setup(tmp_path)) == [
         f"{text}:2: '26-495-0000' is also in {text}:1",
         f"{text}:3: no transcript after '26-495-0001'",
-        f"{b}/26-495-0003.wav: no transcript names it",
-        (f"{a}/19-198-0000.wav: 8,000 Hz, the audio step says 1,000: convert the file: resampling "
-        "here would change the scores"),
-        f"{a}/19-198-0001.wav: 2 channels: convert it to one",
-        f"{b}/26-495-0000.wav: it holds no sound",
+        f"{b}/26-495-0003.wav: it has no transcript",
+        (f"{a}/19-198-0000.wav: it has 8,000 Hz, but the audio step has 1,000: convert the file, because "
+        "resampling here would change the scores"),
+        f"{a}/19-198-0001.wav: it has 2 channels: convert it to one",
+        f"{b}/26-495-0000.wav: it has no sound",
         f"{text}:3: there is no file 26-495-0001.flac or 26-495-0001.wav",
         f"{text}:4: there is no file 26-495-0002.flac or 26-495-0002.wav",
         f"{b}/26-495-0004.wav cannot be read: not PCM in a WAV file",
@@ -196,16 +196,16 @@ def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
     chapter(tmp_path)
     wav(tmp_path / "26/198/19-198-0000.wav", ramp(5))
     assert refusal(setup(tmp_path)) == [
-        (f"{tmp_path}/26/198/19-198-0000.wav: {tmp_path}/19/198/19-198-0000.wav has the same name: "
-        "names must differ")
+        (f"{tmp_path}/26/198/19-198-0000.wav and {tmp_path}/19/198/19-198-0000.wav have the same name: "
+        "rename one")
     ]  # fmt: skip
 
 
 def test_steps_that_do_not_fit_the_model_are_told(tmp_path: Path) -> None:
     short = TensorSpec("wave", "float32", ("batch", 400))
     assert refusal(setup(tmp_path, short, TensorSpec("length", "int64", ("batch", 2)))) == [
-        "input 'wave' takes [400], its step gives 500 audio samples",
-        "input 'length' takes [2], its step gives one number",
+        "input 'wave' takes [400], but its step gives 500 audio samples",
+        "input 'length' takes [2], but its step gives one number",
     ]
     assert refusal(setup(tmp_path, SAMPLES, TensorSpec("y", "int64", ("batch",)))) == [
         "dataset 'librispeech' needs an `audio` step for input 'y': declare it in the model's manifest"

@@ -154,8 +154,8 @@ def test_a_model_that_takes_no_digits_is_refused(
     inputs: tuple[TensorSpec, ...], shown: str
 ) -> None:
     assert refusal(DigitsDataset, DatasetSetup(inputs=inputs)) == (
-        f"dataset 'digits' has float32 images of [1, 8, 8], the model takes {shown}: "
-        "choose another --dataset, e.g. synthetic"
+        f"dataset 'digits' has float32 images of [1, 8, 8], but the model takes {shown}: "
+        "choose a different --dataset, e.g. synthetic"
     )
 
 
@@ -247,7 +247,7 @@ MIXED = TensorSpec("x", "float32", (None, 3, "h", "w"))
 
 
 NO_TEXTS = (
-    "input 's' is tensor(string): there is no synthetic data of that type: pass --dataset FILE.py:CLASS, "
+    "input 's' is tensor(string), a type without synthetic data: pass --dataset FILE.py:CLASS, "
     "which returns texts as an array of objects"
 )
 
@@ -315,7 +315,7 @@ def test_one_dimension_of_two_sizes_is_refused() -> None:
     """Bug: the framework failed in the warm-up, with its own words and status 3."""
     setup = DatasetSetup(inputs=(SYMBOLIC, MASK), shapes={"ids": (1, 16), "mask": (1, 17)})
     assert refusals(SyntheticDataset, setup) == [
-        "--input-shape: sequence is 16 in ids and 17 in mask: dimensions of one name have one size"
+        "--input-shape: sequence is 16 in ids and 17 in mask: dimensions with one name must have one size"
     ]
 
 

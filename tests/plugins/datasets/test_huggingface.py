@@ -46,7 +46,9 @@ def test_a_saved_data_set_is_a_table(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     cls = dataset_class()
     ragged = saved(tmp_path / "ragged", v=[[1.0, 2.0], [3.0]])
-    assert refusal(cls, setup(ragged)) == [f"{ragged}: column 'v': row 2 has 1 values, row 1 has 2"]
+    assert refusal(cls, setup(ragged)) == [
+        f"{ragged}: column 'v': row 2 has 1 values, but row 1 has 2"
+    ]
     texts = saved(tmp_path / "texts", v=["a", None])
     assert refusal(cls, setup(texts)) == [f"{texts}: row 2: column 'v' is missing"]
     (tmp_path / "no").mkdir()
@@ -59,7 +61,7 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     DatasetDict({"train": split, "test": split}).save_to_disk(str(tmp_path / "both"))
     both = tmp_path / "both"
     assert refusal(cls, setup(both)) == [
-        f"{both} holds several splits: pass one as --data-dir: {both}/train, {both}/test"
+        f"{both} has several splits: pass {both}/train or {both}/test as --data-dir"
     ]
 
 
@@ -89,8 +91,8 @@ def test_a_name_goes_to_the_hub_without_running_its_code(
     ]
     (line,) = refusal(cls, setup(Path("hf:gone@test")))
     assert line == (
-        "data set 'gone' cannot be loaded from the Hub: Couldn't reach 'gone' on the Hub: without "
-        "network, call save_to_disk on it elsewhere, and pass that folder as --data-dir"
+        "data set 'gone' cannot be loaded from the Hub (Couldn't reach 'gone' on the Hub): without a "
+        "network, call save_to_disk on a different machine, and pass the folder as --data-dir"
     )
     (line,) = refusal(cls, setup(Path("hf:gone")))
     assert (

@@ -117,7 +117,7 @@ def test_an_image_without_its_suffix_is_refused(name: str, tmp_path: Path) -> No
     in_classes(tmp_path, 2)
     (tmp_path / "ant/1.jpg").rename(tmp_path / "ant" / name)
     line = refusal(FolderDataset, setup(tmp_path))
-    assert line.startswith(f"{tmp_path}/ant/{name}: it begins as an image")
+    assert line.startswith(f"{tmp_path}/ant/{name}: it is an image, but")
 
 
 def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def made_again(folder: Path) -> FolderDataset:
 @pytest.mark.parametrize(
     ("content", "problems"),
     [
-        ("", ["{f}/labels.csv: its first line must be file,label, then a line an image"]),
-        ("name,class\n0.png,1\n", ["{f}/labels.csv: its first line must be file,label, then a line an image"]),
+        ("", ["{f}/labels.csv: its first line must be file,label, then one line per image"]),
+        ("name,class\n0.png,1\n", ["{f}/labels.csv: its first line must be file,label, then one line per image"]),
         ("file,label\n0.png,1\n", ["{f}/1.png is not in labels.csv: add it, or move it away"]),
         ("file,label\n0.png,1\n1.png,1\n2.png,1\n", ["{f}/2.png cannot be read: No such file or directory"]),
         ("file,label\n0.png,1\n1.png,1\n0.png,2\n", ["{f}/labels.csv names 0.png twice: keep one"]),
@@ -240,10 +240,10 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     path.write_text(whole + "./" + whole.splitlines()[0])
     assert refusals(ImagenetDataset, setup(tmp_path)) == [line]
     path.write_text(whole + "a.JPEG\nb.JPEG cat\n")
-    assert refusals(ImagenetDataset, setup(tmp_path)) == [f"{path}, line {n}: {x!r} is not a file's name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
+    assert refusals(ImagenetDataset, setup(tmp_path)) == [f"{path}, line {n}: {x!r} is not a file name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
     path.unlink()
     assert refusal(ImagenetDataset, setup(tmp_path)).startswith(
-        f"{path}: there is no such file; expected are val_map.txt (for each image a line"
+        f"{path}: there is no such file; expected are val_map.txt (one line per image"
     )
 
 
@@ -299,7 +299,10 @@ def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: 
     path.write_text(text.replace('"height": 60, "width": 80}]', '"height": 80, "width": 60}]'))
     line = refusal(CocoDataset(asked).load, [0, 1, 2])
     image = folder / "val2017/000000000632.jpg"
-    assert line == f"{image} is 80 x 60 pixels, 60 x 80 in {path}: boxes of another image"
+    assert (
+        line
+        == f"{image} is 80 x 60 pixels, but 60 x 80 in {path}: the boxes belong to a different image"
+    )
     assert list(CocoDataset(asked).faults()) == [line]
 
 
@@ -417,14 +420,14 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 def test_a_model_without_steps_is_refused(tmp_path: Path) -> None:
     bare = DatasetSetup(inputs=(SPEC,), data_dir=in_classes(tmp_path))
     line = refusal(FolderDataset, bare)
-    assert line.startswith("dataset 'folder' has images, and no steps say how they become the i")
+    assert line.startswith("dataset 'folder' has images, but no steps convert them to the i")
 
 
 def test_rows_of_another_shape_than_the_models_are_refused(tmp_path: Path) -> None:
     made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
     line = refusals(made.load, [0])[0]
     assert line == (
-        f"{tmp_path}/ant/1.jpg: after its steps the image is [8, 8, 3], the input 'image' takes [3, 16, 16]: "
+        f"{tmp_path}/ant/1.jpg: after its steps the image is [8, 8, 3], but the input 'image' takes [3, 16, 16]: "
         "see resize, crop and layout"
     )
 
@@ -464,7 +467,7 @@ def test_every_file_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     assert [line.split(": ")[0] for line in lines] == [str(p) for p in bad]
     assert re.search("truncated|no image data", lines[0])
     loading = refusals(made.load, range(6))
-    assert loading == [*say_once(lines), "python -m harness data check folder names every one"]
+    assert loading == [*say_once(lines), "python -m harness data check folder lists all of them"]
 
 
 def overwritten(path: Path) -> None:
@@ -539,7 +542,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
     made = FolderDataset(setup(in_classes(tmp_path)))
     write(tmp_path / "ant/3.jpg", 17)
     os.utime(tmp_path / "ant/3.jpg", ns=(1, 1))
-    told = "has changed since the run began: run again, and leave it alone"
+    told = "has changed since the run began: run again, and do not change it"
     assert refusal(made.load, range(6)) == f"{tmp_path}/ant/3.jpg {told}"
 
 
@@ -702,8 +705,8 @@ def test_a_full_disk_is_one_line(
     monkeypatch.setattr(os, "pwritev", full)
     made = cached(tmp_path)
     assert refusal(made.load, range(6)) == (
-        f"the cache {made.describe()['cache']} cannot take more samples: No space left on device: "
-        "make room there, or set XDG_CACHE_HOME to a folder on another disk"
+        f"the cache {made.describe()['cache']} cannot take more samples (No space left on device): "
+        "make room there, or set XDG_CACHE_HOME to a folder on a different disk"
     )
 
 
@@ -716,7 +719,10 @@ def test_a_disk_that_will_be_full_is_known_before(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     made = cached(tmp_path)
     line = refusal(made.load, range(6))
-    assert "cannot take more samples: 18.4 kB are needed, 12.3 kB free: make room" in line
+    assert (
+        "cannot take more samples (18.4 kB are needed, but only 12.3 kB are free): make room"
+        in line
+    )
     made.load([0, 1, 2])
     made.load([0, 1, 2, 3, 4, 5])  # three more rows: these fit
 
@@ -762,7 +768,7 @@ def test_what_is_wrong_with_many_images_alike_is_said_once(tmp_path: Path) -> No
     assert first.startswith(
         f"{tmp_path}/ant/1.jpg and {count - 1} more: after its steps the image is"
     )
-    assert others == ["python -m harness data check folder names every one"]
+    assert others == ["python -m harness data check folder lists all of them"]
 
 
 def test_different_faults_keep_a_line_each() -> None:

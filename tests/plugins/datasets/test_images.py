@@ -229,7 +229,7 @@ def jpeg_bomb() -> bytes:
 def test_an_image_bomb_is_refused_before_it_is_decoded(decoder: str, kind: str) -> None:
     sizes = {"png": (10_000, 10_000), "png, very large": (60_000, 60_000)}
     data = png_header(*sizes[kind]) if kind in sizes else jpeg_bomb()
-    with pytest.raises(ValueError, match=r"refused, it could fill the memory"):
+    with pytest.raises(ValueError, match=r"could fill the memory"):
         decode(data, decoder)
 
 

@@ -62,7 +62,7 @@ def test_the_whole_range_of_a_type_is_taken_and_no_more(dtype: str) -> None:
     assert int(drawn.min()) < low + (high - low) / 20
     assert int(drawn.max()) >= high - 1 - (high - low) // 20
     for wrong in (Interval(low - 1, high), Interval(low, high + 1)):
-        line = f"--input-range x={wrong}: the input is {dtype}, whose whole range is {low}:{high}"
+        line = f"--input-range x={wrong}: the input is {dtype}, with a range of {low}:{high}"
         assert refusals(synthetic, dtype, ranges={"x": wrong}) == [line]
 
 
@@ -87,7 +87,7 @@ def test_floats_without_a_range_are_normal_as_before() -> None:
     ("dtype", "interval", "told"),
     [
         ("int64", Interval(0.5, 2), "the input is int64: write whole numbers"),
-        ("float16", Interval(0, 70000), "the input is float16, which holds -65504 to 65504"),
+        ("float16", Interval(0, 70000), "the input is float16, with a range of -65504 to 65504"),
         ("complex64", Interval(0, 1), "the input is complex64, which has no ranges: drop it"),
     ],
 )
@@ -107,7 +107,7 @@ def test_every_problem_is_said_at_once_with_the_nearest_name() -> None:
         "--input-range idz: the model's inputs are ids, tags: did you mean 'ids'?",
         "--input-range words: the model's inputs are ids, tags",
         "input 'ids' has the symbolic shape [batch, n]: set its sizes, e.g. --input-shape ids=1x64",
-        "--input-range tags=0:200: the input is int8, whose whole range is -128:128",
+        "--input-range tags=0:200: the input is int8, with a range of -128:128",
     ]
 
 
@@ -235,8 +235,8 @@ def test_a_number_beyond_the_table_names_the_input(tmp_path: Path, most: int, fi
     except ConfigError as e:
         told = str(e)
     line = (
-        f"input 'ids' has the number {most}, and the model's Gather table has 1,000 rows: 0 to 999 fit, so "
-        "data and model do not go together"
+        f"input 'ids' has the number {most}, but the model's Gather table has 1,000 rows: 0 to 999 fit, so "
+        "the data do not fit the model"
     )
     assert told == ("" if fits else line)
 
@@ -248,7 +248,7 @@ def test_a_run_of_numbers_beyond_the_table_ends_in_one_line(tmp_path: Path) -> N
     data = ("--dataset", "npz", "--data-dir", f"{tmp_path}/data.npz")
     done = run(*words, *data, "--mode", "performance", "--out", f"{tmp_path}/a")
     assert done.status == 2
-    assert "input 'ids' has the number 1000, and the model's Gather table has 1,000" in done.said
+    assert "input 'ids' has the number 1000, but the model's Gather table has 1,000" in done.said
 
 
 @pytest.mark.slow

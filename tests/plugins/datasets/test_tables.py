@@ -84,7 +84,7 @@ def test_large_integers_keep_all_their_digits(other: str, tmp_path: Path) -> Non
 def test_an_integer_that_no_type_holds_is_refused_and_for_floats_it_is_one(tmp_path: Path) -> None:
     path = csv(tmp_path, "a,label\n9223372036854775808,0\n1,1\n")
     (line,) = refusal(CsvDataset, setup(path, TensorSpec("x", "int64", (None, 1))))
-    assert "is not int64, as input 'x' is" in line
+    assert "does not fit input 'x', which is int64" in line
     table = CsvDataset(setup(path, TensorSpec("x", "float32", (None, 1))))
     table.load([0, 1])
     assert table.batch([0, 1]).inputs["x"].tolist() == [[2.0**63], [1.0]]
@@ -162,9 +162,9 @@ INT = TensorSpec("x", "int8", ("batch", 2))
                 ":6: column 'a' is '1_0', not a number",
             ],
         ),
-        ("a,b,c\n1,2,3\n", FEATURES, ["input 'x' takes [2] a sample, its columns have [3]"]),
-        ("a,b\n1,2\n\n1,128\n", INT, ["line 4: [1.0, 128.0] is not int8, as input 'x' is"]),
-        ("a,b\n1,2.5\n", INT, ["line 2: [1.0, 2.5] is not int8, as input 'x' is"]),
+        ("a,b,c\n1,2,3\n", FEATURES, ["input 'x' takes [2] per sample, but its columns have [3]"]),
+        ("a,b\n1,2\n\n1,128\n", INT, ["line 4: [1.0, 128.0] does not fit input 'x', which is int8"]),
+        ("a,b\n1,2.5\n", INT, ["line 2: [1.0, 2.5] does not fit input 'x', which is int8"]),
         ('a,b\n"1,2\n', FEATURES, [":2: unexpected end of data"]),
     ],
 )  # fmt: skip
@@ -206,7 +206,7 @@ def test_a_column_of_texts_is_tokenised(tmp_path: Path) -> None:
     ]
     unnamed = {**steps, "mask": steps["mask"][1:]}
     assert refusal(CsvDataset, setup(path, *specs, **unnamed)) == [
-        f"{path}: input 'mask' is tokenised: name its one text column with a `column` step"
+        f"{path}: input 'mask' is tokenised: name its only text column with a `column` step"
     ]
 
 
@@ -228,21 +228,21 @@ def test_columns_that_are_not_there_are_all_told(tmp_path: Path) -> None:
     (line,) = refusal(CsvDataset, setup(path, x=wants))
     assert line == (
         "input 'x': dataset 'csv' has no step 'decode', only column, tokenise, normalise, clip: "
-        "choose another --dataset or change the manifest"
+        "choose a different --dataset or change the manifest"
     )
     assert refusal(CsvDataset, setup(path, x=wants[:1])) == [
         f"{path}: there is no label column 'y', only a, b",
-        f"{path}: input 'x' needs column 'z', the file has a, b",
+        f"{path}: input 'x' needs column 'z', but the file has a, b",
     ]
 
 
 def test_a_folder_must_hold_one_such_file(tmp_path: Path) -> None:
     (line,) = refusal(CsvDataset, setup(tmp_path))
-    assert line == f"{tmp_path} must hold exactly one .csv file, it has none: name one"
+    assert line == f"{tmp_path} must have exactly one .csv file, but it has none: name one"
     for name in ("b.csv", "a.csv"):
         (tmp_path / name).touch()
     (line,) = refusal(CsvDataset, setup(tmp_path))
-    assert line == f"{tmp_path} must hold exactly one .csv file, it has a.csv, b.csv: name one"
+    assert line == f"{tmp_path} must have exactly one .csv file, but it has a.csv, b.csv: name one"
     (line,) = refusal(CsvDataset, DatasetSetup(inputs=(FEATURES,)))
     assert line == "dataset 'csv' needs --data-dir: a .csv file, or a folder with one"
     (line,) = refusal(CsvDataset, setup(tmp_path / "none"))
@@ -292,7 +292,7 @@ def test_an_input_of_an_npz_that_is_not_finite_is_refused(value: float, tmp_path
     path = npz(tmp_path, x=np.array([[0, 1], [value, 1]]))
     data = NpzDataset(setup(tmp_path))
     assert refusals(data.load, [0, 1]) == [
-        f"{path}: array 'x', row 1: it holds NaN or infinity: replace them, or leave the row out"
+        f"{path}: array 'x', row 1 has NaN or infinity: replace them, or remove the row"
     ]
 
 
@@ -307,9 +307,9 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arrays", "spec", "told"),
     [
-        ({"y": np.zeros(3)}, FEATURES, ["there is no array 'x', only y"]),
-        ({"x": np.zeros((3, 5))}, FEATURES, ["array 'x' is [3, 5], the input takes [2] a sample"]),
-        ({"x": np.float32(1)}, FEATURES, ["array 'x' is one number, the input takes [2] a sample"]),
+        ({"y": np.zeros(3)}, FEATURES, ["it has no array 'x', only y"]),
+        ({"x": np.zeros((3, 5))}, FEATURES, ["array 'x' is [3, 5], but the input takes [2] per sample"]),
+        ({"x": np.float32(1)}, FEATURES, ["array 'x' is one number, but the input takes [2] per sample"]),
         ({"x": np.zeros((0, 2))}, FEATURES, ["it has no samples: nothing can be measured"]),
         ({"x": np.zeros((3, 2)), "labels": np.zeros(2)}, FEATURES, ["the arrays have different lengths (x 3, labels 2)"]),
         (
@@ -321,7 +321,7 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
             ],
         ),
         ({"x": np.array([[print, print]], object)}, FEATURES, ["array 'x' is object: only numbers can be an input"]),  # no pickle is run
-        ({"x": np.array([[1, 2], [3, 300]])}, INT, ["array 'x', row 1: a value is not int8, as the input is"]),
+        ({"x": np.array([[1, 2], [3, 300]])}, INT, ["array 'x', row 1: a value does not fit the input's type, int8"]),
     ],
 )  # fmt: skip
 def test_an_npz_that_cannot_be_used_is_told_array_by_array(
@@ -473,7 +473,7 @@ def test_an_npz_that_is_too_large_is_held_in_part(monkeypatch: pytest.MonkeyPatc
 def test_an_npz_without_arrays_is_told(tmp_path: Path) -> None:
     npz(tmp_path)
     assert refusal(NpzDataset, setup(tmp_path)) == [
-        f"{tmp_path}/data.npz: there is no array 'x', nor any other"
+        f"{tmp_path}/data.npz: it has no array 'x', nor any other"
     ]
 
 
@@ -570,7 +570,7 @@ def test_parquet_is_the_same_table(tmp_path: Path) -> None:
         ({"a": [1, None], "b": [1.0, float("nan")]}, [
             "row 2: column 'a' is missing", "row 2: column 'b' is missing"]),
         ({"a": ["1"], "b": [1]}, ["column 'a': string is not a number"]),
-        ({"a": [[1, 2], [3]]}, ["column 'a': row 2 has 1 values, row 1 has 2"]),
+        ({"a": [[1, 2], [3]]}, ["column 'a': row 2 has 1 values, but row 1 has 2"]),
         ({"a": [[1, 2], [3, None]]}, ["column 'a': a value is missing or not finite"]),
     ):  # fmt: skip
         pq.write_table(pa.table(columns), path)

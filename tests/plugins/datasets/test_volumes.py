@@ -52,7 +52,7 @@ def test_cases_without_segmentations_have_no_labels(tmp_path: Path) -> None:
     assert KitsDataset(setup(tmp_path)).label(0) is None
     case(tmp_path, 1, 2, 3, 4)
     assert refusals(KitsDataset, setup(tmp_path)) == [
-        f"{tmp_path}/case_00000 has no segmentation.npy, others have"
+        f"{tmp_path}/case_00000 has no segmentation.npy, but others do"
     ]
 
 
@@ -73,9 +73,9 @@ def test_what_is_no_preprocessed_volume_is_told(tmp_path: Path) -> None:
         "its two arrays with numpy.save to case_00000/imaging.npy and "
         "case_00000/segmentation.npy, then remove it"),
         (f"{at}/case_00001/imaging.nii.gz is a raw scan: preprocess it, and write the result to "
-        "imaging.npy beside it"),
-        f"{at}/case_00002/imaging.npy: float32 of shape [4, 4], input 'image' takes numbers of [1, d, h, w]",
-        (f"{at}/case_00003/segmentation.npy is [2, 2, 3], imaging.npy is [2, 2, 2]: they must be of the "
+        "imaging.npy in its folder"),
+        f"{at}/case_00002/imaging.npy: float32 of shape [4, 4], but input 'image' takes numbers of [1, d, h, w]",
+        (f"{at}/case_00003/segmentation.npy is [2, 2, 3], but imaging.npy is [2, 2, 2]: they must belong to the "
         "same case"),
         (f"{at}/case_00004/imaging.npy cannot be read: Array can't be memory-mapped: Python objects "
         "in dtype."),

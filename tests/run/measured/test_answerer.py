@@ -62,7 +62,7 @@ def test_a_dataset_that_raises_is_named() -> None:
             np.zeros((5, 3)),
             (
                 "the model returned 5 rows in the output 'y' for 2 samples: the first dimension of each input and "
-                "output must be the batch. Where a model returns several rows per sample (detection heads, non-maximum "
+                "output must be the batch. If a model returns several rows per sample (detection heads, non-maximum "
                 "suppression inside the model), a manifest with the postprocessing step `hook` makes one "
                 "answer of them: --model FILE.yaml, docs/manifest.md"
             ),

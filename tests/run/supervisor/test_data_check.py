@@ -107,7 +107,7 @@ def test_the_models_steps_are_tried(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert status == 4
     assert "steps       x: resize(size=8, keep=none, method=bilinear, library=pillow, fill=0) layout(order=nchw)" in lines  # fmt: skip
     assert lines[-1] == (
-        f"bad         {tmp_path}/data/a/0.jpg: after its steps the image is [3, 8, 8], the input 'x' "
+        f"bad         {tmp_path}/data/a/0.jpg: after its steps the image is [3, 8, 8], but the input 'x' "
         "takes [3, 16, 16]: see resize, crop and layout"
     )
 
@@ -192,7 +192,7 @@ def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("fodler",), "no dataset named 'fodler': did you mean 'folder'?"),
         (("folder", "--data-dir", "/nowhere"), "--data-dir /nowhere: there is no such file or folder"),
-        (("folder",), "dataset 'folder' needs --data-dir: a folder with one sub-folder of images for"),
+        (("folder",), "dataset 'folder' needs --data-dir: a folder with one sub-folder of images per"),
         (("folder", "--model", "nosuch"), "no model named 'nosuch': see "),
         ((f"{FAULTY}:Empty",), f"dataset '{FAULTY}:Empty' is empty: nothing can be measured"),
     ],

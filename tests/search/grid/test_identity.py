@@ -81,7 +81,7 @@ def test_other_weights_strides_or_sizes_are_another_network() -> None:
     strided = net._replace(strides=())
     assert difference(net, strided) == "strides of convolutions (), not ((2, 2),)"
     padded = net._replace(macs=1002)
-    assert difference(net, padded) == "1,002 multiplications a sample, not 1,000 multiplications"
+    assert difference(net, padded) == "1,002 multiplications per sample, not 1,000 multiplications"
     assert difference(net, net._replace(macs=1001)) == ""  # a thousandth: folded at the edges
     for unknown in (net._replace(strides=None), net._replace(macs=None)):
         assert difference(net, unknown) == difference(unknown, net) == ""
@@ -115,7 +115,7 @@ def test_multiplications_are_compared_at_one_size_of_the_input() -> None:
     }
     (found,) = strangers(given)
     assert found[0] == variant("litert", "x=1x16")
-    assert "100 multiplications a sample, not 400" in found[1]
+    assert "100 multiplications per sample, not 400" in found[1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_files_that_are_no_models_are_a_line(content: bytes, tmp_path: Path) -> 
         path.write_bytes(content)
         if name == "a.onnx" and content.startswith(b"<"):
             continue  # fields of other numbers: an empty model to a parser of protobuf
-        with pytest.raises(ConfigError, match=r"is no (OpenVINO IR|ONNX file|LiteRT file)"):
+        with pytest.raises(ConfigError, match=r"is not an? (OpenVINO IR|ONNX file|LiteRT file)"):
             read(path)
 
 

@@ -245,7 +245,7 @@ def test_without_a_floor_there_is_no_number(measured: Measured) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("digits",), "backend 'kserve' asks a server: name it with --url"),
+        (("digits",), "backend 'kserve' sends requests to a server: name it with --url"),
         (("digits", "--url", URL, "--backend", "ort"), "backend 'ort' runs the model here: use kserve"),
         (("digits", "--url", URL, "--local-backend", "kserve"), "--local-backend kserve asks a server"),
         (("digits", "--url", URL, "--local-backend", "otr"), "no backend named 'otr': did you mean"),

@@ -81,7 +81,7 @@ def test_messages_one_conversation_a_line(tmp_path: Path) -> None:
         ("a.json", "[", "it is not JSON, at character 2"),
         ("a.jsonl", '{"messages": []}\n{', "a.jsonl:2: it is not JSON"),
         ("a.json", '[{"messages": [{"role": "assistant", "content": "x"}]}, 7]', "no conversation"),
-        ("a.txt", "", "must hold exactly a .json or .jsonl file of conversations, it has none"),
+        ("a.txt", "", "must have exactly a .json or .jsonl file of conversations, but it has none"),
     ],
 )
 def test_a_file_without_conversations(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -91,7 +91,7 @@ def test_lognormal_lengths_and_what_is_told_of_them() -> None:
         ({"output": "lognormal:x"}, "is not a distribution: write DIM=lognormal"),
         ({"prefix": "2"}, "prefix=2 is not a share from 0 to 1"),
         ({"prefixes": "0"}, "prefixes=0 is not a whole number from 1 to 1,000,000"),
-        ({"tokens": "9"}, "tokens=9 is not a range of token ids without its end"),
+        ({"tokens": "9"}, "tokens=9 is not a range of token ids, excluding its end"),
     ],
 )
 def test_an_option_that_cannot_be_read(options: dict[str, str], message: str) -> None:

@@ -110,19 +110,19 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ("{", "it is not JSON, at character 2"),
         ('{"prompt": "a", "prompt": "b"}', "it is not JSON: the key 'prompt' appears twice"),
         ("[1]", "it is not a JSON object"),
-        ({}, "it needs one of input_ids, prompt, messages, and has none"),
-        ({"prompt": "a", "input_ids": [1]}, "it needs one of input_ids, prompt, messages, and has input_ids and prompt"),
-        ({"prompt": ""}, "prompt must be a text that is not empty"),
-        ({"prompt": 7}, "prompt must be a text that is not empty"),
+        ({}, "it needs one of input_ids, prompt, messages, but has none"),
+        ({"prompt": "a", "input_ids": [1]}, "it needs one of input_ids, prompt, messages, but has input_ids and prompt"),
+        ({"prompt": ""}, "prompt must be a text, and not empty"),
+        ({"prompt": 7}, "prompt must be a text, and not empty"),
         ({"input_ids": []}, "input_ids must be a list of token ids, at least one"),
-        ({"input_ids": [1, True]}, "input_ids holds True, which is not a token id"),
-        ({"input_ids": [-1]}, "input_ids holds -1, which is not a token id"),
+        ({"input_ids": [1, True]}, "input_ids has True, which is not a token id"),
+        ({"input_ids": [-1]}, "input_ids has -1, which is not a token id"),
         ({"messages": []}, "messages must be a list, at least one"),
-        ({"messages": [{"content": "a"}]}, "messages holds one without a role"),
+        ({"messages": [{"content": "a"}]}, "messages has a message without a role"),
         ({"messages": [{"role": "user"}]}, "the message of role 'user' has no content"),
         ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0, and must be a whole number of at least 1"),
         ({"prompt": "a", "reference": 1}, "reference is 1, and must be a text"),
-        ('{"prompt": "\\ud800"}', "it holds half a character (a surrogate), which UTF-8 has not"),
+        ('{"prompt": "\\ud800"}', "it has half a character (a surrogate), which UTF-8 lacks"),
         ('{"messages": [{"role": "user", "content": "a", "x": NaN}]}', "it is not JSON: NaN is not a finite number"),
     ],
 )  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_line_that_cannot_be_used_is_told_with_its_number(
 def test_all_lines_have_the_same_kind_of_prompt(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"prompt": "a"}, {"input_ids": [1]})
     assert refusal(path) == [
-        f"{path}:2: it has 'input_ids', and {path}:1 has 'prompt': use one of them"
+        f"{path}:2: it has 'input_ids', but {path}:1 has 'prompt': use one of them"
     ]
 
 
@@ -157,7 +157,7 @@ def test_files_without_prompts_and_too_long_lines_are_refused(
 
 def test_the_folder_must_hold_one_file(tmp_path: Path) -> None:
     assert refusal(tmp_path) == [
-        f"{tmp_path} must hold exactly one .jsonl or .parquet file, it has none: name one"
+        f"{tmp_path} must have exactly one .jsonl or .parquet file, but it has none: name one"
     ]
 
 

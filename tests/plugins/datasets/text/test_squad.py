@@ -236,13 +236,13 @@ def test_steps_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
     write(tmp_path, {"context": "a", "qas": [question("1")]})
     mixed = {**steps(), "mask": steps(stride=9, max_length=32)["mask"], "types": ()}
     assert refusals(SquadDataset, setup(tmp_path, steps=mixed)) == [
-        "input 'mask' is [batch, 24], its tokenise.max_length is 32",
+        "input 'mask' is [batch, 24], but its tokenise.max_length is 32",
         "dataset 'squad' needs a `tokenise` step for input 'types': declare it in the model's manifest",
         "input 'mask': its tokenise step differs from 'ids''s in max_length",
         "input 'mask': its tokenise step differs from 'ids''s in stride",
     ]
     assert refusal(SquadDataset, setup(tmp_path, steps=steps(max_query_length=21))) == (
-        "tokenise.max_length 24 leaves no room for a context beside max_query_length 21 and three "
+        "tokenise.max_length 24 leaves no room for a context in addition to max_query_length 21 and three "
         "special pieces"
     )
 

@@ -195,7 +195,7 @@ def test_a_server_elsewhere_cannot_read_this_machines_memory() -> None:
 
 
 def test_shared_memory_is_for_single_samples() -> None:
-    told = "encoding=shm: a request is of one sample: drop --max-batch 8"
+    told = "encoding=shm: a request has one sample: drop --max-batch 8"
     setup = BackendSetup(model=None, model_name="m", options={"encoding": "shm"}, max_batch=8)
     with pytest.raises(ConfigError, match=f"{told}$"):
         KserveRemote(setup)

@@ -175,7 +175,9 @@ def test_what_is_always_resident_must_fit_by_the_sizes_of_its_files(
     tmp_path: Path, stack: ExitStack
 ) -> None:
     models = [{"model": "digits", "always": True, "copies": 3}]
-    with pytest.raises(ConfigError, match=r"^--models: always resident: [\d,]+ B do not fit into"):
+    with pytest.raises(
+        ConfigError, match=r"^--models: the always resident [\d,]+ B do not fit into"
+    ):
         opened_set(tmp_path, stack, models=models)
 
 
