@@ -20,9 +20,9 @@ class Evidence:
     """LoadGen's name of the scenario."""
     log: DetailLog
     done: Completions | None
-    """Rows of the journal; None where there is no journal."""
+    """Rows of the journal; None if there is no journal."""
     ended: Mapping[str, Any] | None
-    """Last message of the measured process; None where it died."""
+    """Last message of the measured process; None if it died."""
     failure: Reason | None
     """Why the run failed."""
     clock: ClockWatch

@@ -34,8 +34,8 @@ def latency_intervals(
     """Intervals in ns of the latencies of queries; None without a whole query.
 
     logged: the percentiles, `min` and `max` of LoadGen's log; None: the journal's are quoted.
-    An end of an order statistic is None where no sample lies far enough out. Both ends of a block interval
-    are None where the run has too few independent parts, which `block_interval_reason` says.
+    An end of an order statistic is None if no sample lies far enough out. Both ends of a block interval
+    are None if the run has too few independent parts, which `block_interval_reason` says.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):

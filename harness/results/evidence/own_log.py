@@ -19,7 +19,7 @@ HARNESS = "harness scheduler"
 
 
 def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) -> DetailLog:
-    """The log of a Server run that ended by itself; empty where no query was answered."""
+    """The log of a Server run that ended by itself; empty if no query was answered."""
     log = DetailLog(source=HARNESS)
     if done is None or not len(done):
         return log

@@ -27,7 +27,7 @@ _LOG_UNUSABLE = "log unusable, from the journal"
 
 
 class Performance:
-    """Numbers of one performance run; a number is None where the run ended before it.
+    """Numbers of one performance run; a number is None if the run ended before it.
 
     done: the rows of the journal, None without any. wait_ns: see reference.report.
     """
@@ -77,7 +77,7 @@ class Performance:
 
     @cached_property
     def _reference(self) -> schema.Reference | schema.NoReference | None:
-        """None where the run did not end by itself, or lost samples."""
+        """None if the run did not end by itself, or lost samples."""
         run, done, spec = self.run, self.done, self._spec
         bare = run.ended.get("bare") if run.ended is not None else None
         if bare is None or spec is None or done is None or not done.answered_once:
@@ -86,7 +86,7 @@ class Performance:
 
     @cached_property
     def input_probe(self) -> schema.InputProbe | schema.NotProbed | None:
-        """None where the run did not end by itself."""
+        """None if the run did not end by itself."""
         ended = self.run.ended
         return section(ended.get("probed")) if ended is not None else None
 
@@ -126,7 +126,7 @@ class Performance:
 
     @cached_property
     def _took_ns(self) -> int:
-        """From the first callback to the last completion; 0 where nothing was completed."""
+        """From the first callback to the last completion; 0 if nothing was completed."""
         if self.done is None:
             return 0
         columns = self.done.columns

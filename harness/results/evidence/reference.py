@@ -126,7 +126,7 @@ def _compared(
     what: str, unit: str, ours: float, reference: float, at_run_speed: float
 ) -> dict[str, Any]:
     """at_run_speed: the reference with a model as slow as it was in the run."""
-    as_slow = max(at_run_speed, 1e-9)  # 0 where a journal that was tampered with says so
+    as_slow = max(at_run_speed, 1e-9)  # 0 if a journal that was tampered with says so
     return {
         "what": what,
         "unit": unit,

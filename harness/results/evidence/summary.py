@@ -42,7 +42,7 @@ class Difference(NamedTuple):
     line: str
     """Words before the colon."""
     summary: str | None
-    """None where the summary lacks the line."""
+    """None if the summary lacks the line."""
     detail: object
 
 

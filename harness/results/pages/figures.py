@@ -31,7 +31,7 @@ Runs = Mapping[str, Evidence]
 
 
 def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]:
-    """Plots of a performance run; none where it completed no query."""
+    """Plots of a performance run; none if it completed no query."""
     if not _has_queries(run):
         return
     yield from distributions({"queries": run})

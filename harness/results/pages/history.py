@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def load_text(row: Row) -> str:
-    """The load that was set, without which the numbers of two runs cannot be ranked; '' where none was.
+    """The load that was set, without which the numbers of two runs cannot be ranked; '' if none was.
 
     A rate in two digits: calibrated ones differ a little from run to run.
     """

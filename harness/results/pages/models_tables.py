@@ -17,7 +17,7 @@ _HEADS = columns(
 
 
 def models_table(result: Mapping[str, Any]) -> Table | None:
-    """None where the result is of one model."""
+    """None if the result is of one model."""
     found = result.get("models")
     if not found:
         return None

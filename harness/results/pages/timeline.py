@@ -180,7 +180,7 @@ def _power(log: PowerLog, begun_ns: int) -> Iterator[_Panel]:
 def _watts(
     source: PowerSource, readings: Sequence[tuple[int, float]]
 ) -> tuple[Array, Array] | None:
-    """(wall clock in ns, watts). None where the counter went back and cannot be followed."""
+    """(wall clock in ns, watts). None if the counter went back and cannot be followed."""
     at = np.array([t for t, _ in readings], np.float64)
     value = np.array([v for _, v in readings])
     if source.unit == "W":
@@ -242,7 +242,7 @@ def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 def _growth(
     rows: Sequence[Row], at_s: Array, counter: Callable[[Row], float]
 ) -> dict[str, Any] | None:
-    """A line of the growth of a cumulative counter per second; None where the rows do not have it."""
+    """A line of the growth of a cumulative counter per second; None if the rows do not have it."""
     points = []
     for at, row in zip(at_s.tolist(), rows, strict=True):
         try:

@@ -85,7 +85,7 @@ def test_the_details_blame_what_the_first_screen_blames() -> None:
                          "the model itself: 5.00 us more in infer")  # fmt: skip
     result = golden("server", reference=section, doubts=[BUSY])
     (busy,) = _overhead(screen(result, details=True))
-    assert "the machine was disturbed, which the load generator may have waited for, 190 us" in busy
+    assert "the machine was disturbed, and may have delayed the load generator, 190 us" in busy
     assert any(line.startswith("limited by  the machine: ") for line in screen(result))
 
 

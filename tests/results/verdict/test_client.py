@@ -133,7 +133,7 @@ def test_failed_requests_are_counted_by_kind() -> None:
     )
     assert (gone.code, gone.text) == (
         "server-gone",
-        "performance run: the server was given up: Connection refused",
+        "performance run: the client gave up on the server: Connection refused",
     )
 
 
