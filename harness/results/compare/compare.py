@@ -301,7 +301,7 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
-    """Returns the distances from the mean over the runs to the ends of its interval, in logarithms; None without one."""
+    """Returns the distances from the mean over the runs to its interval's ends, in logarithms; None without one."""
     below, above = [], []
     for number in side:
         if number.low is None or number.high is None or _is_open(number):

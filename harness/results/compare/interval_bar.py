@@ -31,7 +31,7 @@ class Scale:
         return f"{low} to {high}"
 
     def image(self, change: Change) -> str:
-        """Returns an SVG in the colour of its surroundings; '' for a change without a ratio. The row has the numbers."""
+        """Returns an SVG in the colour of the text around it; '' without a ratio. The row has the numbers as text."""
         if not change.has_ratio:
             return ""
         low, high = (self._x(s) if s is not None else None for s in (change.low, change.high))

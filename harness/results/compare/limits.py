@@ -45,7 +45,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
-    """Judges the limits. Raises a ConfigError with every limit on a number that was not measured, or with a wrong sign."""
+    """Judges the limits. Raises a ConfigError with all limits that have an unmeasured number or a wrong sign."""
     changes = {change.name: change for change in comparison.changes}
     problems = []
     of_numbers = [limit for limit in limits if limit.name != _OF_DECISION]
@@ -96,8 +96,8 @@ def _judged(limit: Limit, change: Change) -> Judged:
 
 
 def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
-    """Returns exit status 4 if sides must not be ranked, as no limit can be judged; 6 for a broken limit, or if only the
-    first side meets its SLO; else 0.
+    """Returns exit status 4 if sides must not be ranked, as no limit can be judged; 6 for a broken limit, or if only
+    the first side meets its SLO; else 0.
     """
     if any(comparison.refusals for comparison, _ in comparisons):
         return RunInvalid.exit_status

@@ -22,8 +22,8 @@ from harness.results.seal.digests import PAGE
 
 
 def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
-    """Writes the page, and returns its path. sides: at least two, in the form of `compare`; each further side is compared
-    with the first. standalone: embeds plotly's script instead of writing it next to the page.
+    """Writes the page, and returns its path. sides: at least two, in the form of `compare`; each further side is
+    compared with the first. standalone: embeds plotly's script instead of writing it next to the page.
     """
     first, *others = sides_of(sides)
     if not others:

@@ -228,8 +228,8 @@ def _named(comparison: Comparison, other: str) -> str:
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
-    """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 is 5 % more than on the first side.
-    A noise of null means that no change of this number is judged.
+    """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 is 5 % more than on the first
+    side. A noise of null means that no change of this number is judged.
     """
     headline = comparison.headline
     return {

@@ -60,7 +60,7 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def missing(folder: Path, name: str, otherwise: str) -> str:
-    """Returns the message for a run's folder without its file `name`. otherwise: why the run may not have written it."""
+    """Returns the message for a run's folder without the file `name`. otherwise: why the run may lack it."""
     seal = folder / SEAL
     text = seal.read_text(encoding="utf-8", errors="replace") if seal.is_file() else ""
     if any(line.endswith(f"  {name}") for line in text.splitlines()):
@@ -78,7 +78,7 @@ def _is_made_again(path: Path) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Returns path in the folder -> SHA-256, sorted. A link may lead elsewhere, so the digest is of its target's text."""
+    """Returns path in the folder -> SHA-256, sorted. The digest of a link, which may lead elsewhere, is of its text."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
