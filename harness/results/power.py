@@ -26,7 +26,7 @@ _WHOLE = ("command", ptdaemon_log.SOURCE.name)
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
 ON_ANOTHER_MACHINE = (
-    "it is another machine: the meters read this one, unless they stand at the mains of both"
+    "it is a different machine: the meters read this one, unless they are at the mains of both"
 )
 OFFICIAL = (
     "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "

@@ -12,7 +12,7 @@ _LEAST, _MOST = math.log(1.05), math.log(4)
 
 
 class Scale:
-    """Logarithmic scale. Its middle is no change."""
+    """Logarithmic scale with `no change` in its middle."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         ends = [

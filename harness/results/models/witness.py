@@ -21,7 +21,7 @@ _HOW = {
 
 
 def reasons(run: Evidence, loaded: Loaded | None) -> Iterator[Reason]:
-    """Yields differences. Skips a run with failed samples, which is INVALID, or one that did not end by itself."""
+    """Yields differences. Skips runs with failed samples, which are INVALID, and runs that did not end by themselves."""
     told = (run.ended or {}).get("models")
     if told is None or run.done is None or not len(run.done) or run.done.failed:
         return

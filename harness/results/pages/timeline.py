@@ -87,7 +87,7 @@ def _completed_s(run: Evidence, queries: int) -> Array:
 
 
 def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array], Array]:
-    """Returns the middles of equal intervals in s, the sorted latencies of the queries completed in each, and queries/s."""
+    """Returns middles of equal intervals in s, sorted latencies of the queries completed in each, and queries/s."""
     edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
     counts = np.bincount(which, minlength=_BINS)

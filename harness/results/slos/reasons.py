@@ -77,7 +77,7 @@ def missed(one: Judged, plan: LoadPlan) -> Reason:
 
 
 def too_late(one: Judged, plan: LoadPlan, rate_per_s: float | None) -> Reason:
-    """Returns the reason for a late percentile, or for one that needs more queries, with their number and seconds."""
+    """Returns the reason for a late percentile, or for too few queries, with the number and seconds needed."""
     late, count, percentile = one.late, one.of, one.slo.percentile
     what, name = _LATE[one.slo.of][0], one.slo.name
     needed = queries_to_settle(late, count, percentile) if late else queries_needed(0, percentile)

@@ -41,7 +41,8 @@ OUTAGE_S = 0.25
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
-"""Shortest possible time to read and answer a request, and how much longer than the whole its parts may seem."""
+"""Shortest time in which a server can read and answer a request, and the factor by which its parts may exceed the whole.
+"""
 
 RESENT_FEW = 3
 """Requests that may be sent twice in a run so short that one request exceeds the share."""
@@ -253,7 +254,7 @@ def _odd_times(told: ServerTimes, p50_ns: int) -> Iterator[str]:
     total_ns, parts_ns = told["total_ns"], told["queue_ns"] + told["compute_ns"]
     said = f"the server reports that a request takes {show_ns(total_ns)}"
     if total_ns < LEAST_TOTAL_NS:
-        yield f"{said}, too little to read and answer it; the median latency here is {show_ns(p50_ns)}"
+        yield f"{said}, too little time to read and answer it; the median latency here is {show_ns(p50_ns)}"
     if parts_ns > TIMES_TOLERANCE * total_ns + LEAST_TOTAL_NS:
         yield f"{said}, but its queue and model alone take {show_ns(parts_ns)}"
     if total_ns > TIMES_TOLERANCE * p50_ns and told["source"] == "Server-Timing":
