@@ -134,9 +134,7 @@ def _signed(folder: Path, allowed: Path | None) -> Signed | str:
             f"--allowed-signers {allowed}: line {wrong[1]} has {wrong[2].replace('missing', 'no')}: write e.g. "
             f"`{_LINE}` in each line"
         )
-    return (
-        f"{path} was made with the key {key}, which {allowed} does not allow to sign {NAMESPACE}"
-    )
+    return f"{path} was made with the key {key}, which {allowed} does not allow to sign {NAMESPACE}"
 
 
 def _run(
