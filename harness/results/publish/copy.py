@@ -141,7 +141,9 @@ class _Copy:
         if of_original:
             say(f"{run} is published with the differences that `check` reports: {of_original[0]}")
             return
-        raise ConfigError(f"{run} cannot be published, as `check` refuses its copy: {differences[0]}")
+        raise ConfigError(
+            f"{run} cannot be published, as `check` refuses its copy: {differences[0]}"
+        )
 
     def _lines(self) -> Iterator[str]:
         total: Counter[Replaced] = Counter()

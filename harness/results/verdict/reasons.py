@@ -92,7 +92,8 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     log, plan = run.log, run.plan
     if not log.values:
         yield Reason(
-            "log-missing", f"{name} run: LoadGen wrote no detail log: make the run's folder writable"
+            "log-missing",
+            f"{name} run: LoadGen wrote no detail log: make the run's folder writable",
         )
         return
     if not log.complete:
