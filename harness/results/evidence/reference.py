@@ -140,7 +140,7 @@ def _compared(
 def _lost_ns(
     done: Completions, ours_ns: Array, ideal: Simulated, ideal_ns: Array, percentile: float
 ) -> dict[str, float]:
-    """Returns stage -> mean ns by which the run's stage is longer, over the slowest queries of each side.
+    """Returns stage -> mean extra ns of the run's stage, over the slowest queries of each side.
 
     The stages of one query sum to its latency, so the values sum to the difference of the tails' means.
     """

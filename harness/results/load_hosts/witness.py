@@ -24,7 +24,7 @@ COORDINATOR = "coordinator"
 
 WITNESS_FACTOR = 1.25
 PEER_FACTOR = 2.0
-"""Factors by which a host's percentile may be below the coordinator's, and below a different host's: no two paths to a
+"""Largest factors between a host's percentile and a higher one of the coordinator, or of a different host: no two paths to a
 server are equal. The round trips of the pings between the machines are allowed in addition.
 """
 

@@ -42,14 +42,14 @@ class Node(TypedDict):
     network_p50_ns: int | None
     """Median time of batches on the network, both ways together, in ns; null without the node's journal."""
     clock_offset_ns: int | None
-    """Time in ns by which the node's clock is ahead, by pings after the run, else before; null if the node did not
+    """Lead of the node's clock in ns, by pings after the run, else before; null if the node did not
     answer them."""
     clock_error_ns: int | None
     """Largest error of the offset, plus or minus, in ns: half of the shortest round trip."""
     drift_ppm: float | None
     """How much faster the node's clock runs, in parts per million, by the pings before and after the run."""
     clock_step_ns: int | None
-    """Time in ns by which the node's clock was set in the run. Each batch counts as a ping: the step is the largest
+    """Size of a step of the node's clock in the run, in ns. Each batch counts as a ping: the step is the largest
     change that neither errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked."""
     stage_error_ns: int | None
     """Largest error of the node's stages of a batch in ns: the drift of its clock during the longest batch, or the

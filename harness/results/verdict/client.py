@@ -41,7 +41,7 @@ OUTAGE_S = 0.25
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
-"""Shortest time in which a server can read and answer a request, and the factor by which its parts may exceed the whole.
+"""Shortest time in which a server can read and answer a request, and the largest ratio of its parts to the whole.
 """
 
 RESENT_FEW = 3
