@@ -19,13 +19,13 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """(n,) elements of a logged answer; single bytes if the answer is not a whole number of elements."""
+    """Returns the (n,) elements of a logged answer, or its single bytes if it is not a whole number of elements."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
 
 def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
-    """Whether the first elements are equal, which is all that MLPerf's TEST01 looks at."""
+    """Returns whether the first elements are equal. MLPerf's TEST01 compares nothing else."""
     size = np.dtype(dtype).itemsize
     if min(len(payload), len(expected)) < size:
         return len(payload) == len(expected)
@@ -33,7 +33,7 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
-    """The label: the position of the largest of several scores, else the answer itself."""
+    """Compares labels: the position of the largest of several scores, else the answer itself."""
     if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())
     return bool(np.array_equal(ours, theirs))
@@ -43,11 +43,11 @@ class Distance(NamedTuple):
     mean: float
     """Mean Euclidean distance between two answers."""
     relative: float | None
-    """`mean` divided by the mean length of the first side's answers; None where all are zero."""
+    """`mean` divided by the mean length of the first side's answers; None if all are zero."""
 
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
-    """None without pairs, or where a pair is not of floats in one shape."""
+    """Returns None without pairs, or if a pair is not floats of the same shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
         if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
@@ -62,49 +62,49 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
 
 
 class Limits(NamedTuple):
-    """Largest difference of two backends that compute the same model."""
+    """Largest permitted difference between two backends that compute the same model."""
 
     share: float
-    """Least share of the samples whose answers are alike."""
+    """Smallest share of samples with alike answers."""
     far: float
     """Largest relative distance between two alike answers of floats."""
 
 
 _EXACT = Limits(share=0.99, far=0.01)
-"""Another order of summation changes the sixth digit of a float32, and now and then a label where
+"""A different order of summation changes the sixth digit of a float32, and sometimes the label if
 two scores are nearly equal. Measured on the digits' logits, ONNX Runtime and OpenVINO: 1.5e-7 apart.
 """
 
 _ROUNDED = Limits(share=0.95, far=0.1)
-"""bfloat16 has three digits, int8 has two, and each framework rounds at different places. Measured on the
+"""bfloat16 has three digits, int8 has two, and frameworks round at different places. Measured on the
 digits' logits, PyTorch in bfloat16 and ONNX Runtime in float32: 0.002 apart.
 """
 
 
 def limits(precision: str) -> Limits:
-    """precision: a name of harness/core/number_types.py; any other counts as exact."""
+    """Returns the limits for a precision. Names that harness/core/number_types.py does not list count as exact."""
     return _ROUNDED if BITS.get(precision, 64) < BITS["float32"] else _EXACT
 
 
 class Agreement(NamedTuple):
-    """Comparison of two runs' answers to the same samples."""
+    """Comparison of the answers of two runs to the same samples."""
 
     samples: int
     """Samples answered by both runs."""
     identical: int
-    """Answers equal byte for byte."""
+    """Answers that are equal byte by byte."""
     top1: float
     """Share with the same label, in [0, 1]."""
     l2: float | None
-    """`Distance.mean`; None where answers are labels."""
+    """`Distance.mean`; None if answers are labels."""
     relative_l2: float | None
-    """`Distance.relative`; None where answers are labels."""
+    """`Distance.relative`; None if answers are labels."""
     alike: float
-    """Share that is equal or within `Limits.far`, in [0, 1]."""
+    """Share of answers that are equal or within `Limits.far`, in [0, 1]."""
 
 
 def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement | None:
-    """before, after: run folders. None where one has no answers, or they share no sample."""
+    """Compares two run folders. Returns None if one has no answers, or they have no sample in common."""
     ours, theirs = _answers(before / "accuracy"), _answers(after / "accuracy")
     if ours is None or theirs is None:
         return None
@@ -132,7 +132,7 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Payload by sample, and the element type; None without an accuracy run."""
+    """Returns the payload by sample, and the element type; None without an accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

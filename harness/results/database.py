@@ -1,4 +1,4 @@
-"""Keeps results/runs.sqlite, one row a run: runs are listed without opening folders."""
+"""Keeps results/runs.sqlite with one row per run, which lists runs without opening their folders."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 from harness.core.shown import cells
 
 SCHEMA = 2
-"""Version of the table, in the file's user_version. `add` adds the columns that an older file lacks; an older harness
-leaves columns alone that it does not know.
+"""Version of the table, in the file's user_version. `add` adds columns that an older file lacks. An older harness
+ignores columns that it does not have.
 """
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -46,9 +46,9 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "peak": ("REAL",),
     "framework": ("TEXT", "backend_description", "framework"),
 }
-"""Column -> its type in SQL, and the keys that lead to its value in result.json; `_row` sets the others.
+"""Column -> its type in SQL, and the keys that lead to its value in result.json. `columns_of` sets the others.
 
-peak: the load that `peak` found, where the run confirmed it.
+peak: the load that `peak` found, if the run confirmed it.
 """
 
 COLUMNS = tuple(_COLUMNS)
@@ -69,15 +69,15 @@ def path_in(results: Path) -> Path:
 
 
 def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | None = None) -> None:
-    """Add a run. Raises sqlite3.Error; the run's folder does not depend on the database.
+    """Adds a run. Raises sqlite3.Error; the run's folder does not depend on the database.
 
-    peak: the load that a search found, where the run confirmed it.
+    peak: the load that a search found, if the run confirmed it.
     """
     path = path_in(results)
     if path.is_symlink() and path.lstat().st_uid != os.geteuid():
         raise sqlite3.OperationalError("it is a link of another user")
     with closing(sqlite3.connect(path, timeout=_LOCKED_S)) as db, db:
-        db.execute("BEGIN IMMEDIATE")  # of two first runs at once, one creates the table
+        db.execute("BEGIN IMMEDIATE")  # if two first runs end at once, only one creates the table
         version = _version(db)
         if version == 0:
             columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in _COLUMNS.items())
@@ -92,7 +92,7 @@ def add(results: Path, folder: str, result: Mapping[str, Any], peak: float | Non
 
 
 def columns_of(folder: str, result: Mapping[str, Any], peak: float | None = None) -> dict[str, Any]:
-    """Column -> its value for a run. result: the content of result.json. peak: as `add` has it."""
+    """Returns column -> value for a run. result: the content of result.json. peak: as in `add`."""
     energy = energy_of(result.get("power") or {})
     values = {name: _value(result, keys) for name, (_, *keys) in _COLUMNS.items() if keys}
     values |= {
@@ -106,7 +106,7 @@ def columns_of(folder: str, result: Mapping[str, Any], peak: float | None = None
 
 
 def content_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of result.json that a row holds."""
+    """Returns the part of result.json that a row holds."""
     content: dict[str, Any] = {}
     for name, (_, *keys) in _COLUMNS.items():
         inner = content
@@ -119,27 +119,27 @@ def content_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(content: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    """The value at the end of the keys; None where a key is missing or null."""
+    """Returns the value that the keys lead to; None if a key is missing or null."""
     for key in keys[:-1]:
         content = content.get(key) or {}
     return content.get(keys[-1])
 
 
 def energy_of(power: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first measured source, else the first estimated one; {} without readings."""
+    """Returns the first measured source, else the first estimated one; {} without readings."""
     readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
     measured = [one for one in readings if one["provenance"] == "measured"]
     return next(iter([*measured, *readings]), {})
 
 
 def _lacking(db: sqlite3.Connection) -> Sequence[str]:
-    """The columns that the table lacks."""
+    """Returns the columns that the table lacks."""
     has = {name for _, name, *_ in db.execute("PRAGMA table_info(runs)")}
     return [name for name in COLUMNS if name not in has]
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """Version of the table, 0 where there is none."""
+    """Returns the version of the table, 0 without a table."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
     if version not in (1, SCHEMA) and (exists or version):
@@ -148,7 +148,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
-    """Highest rate of a VALID null run on that host; None without one or without a readable database."""
+    """Returns the highest rate of a VALID null run on the host; None without such a run or a readable database."""
     try:
         rows = newest_first(results, scenario=scenario, backend="null", host=host, verdict="VALID")
     except sqlite3.Error:
@@ -159,10 +159,10 @@ def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
 def newest_first(
     results: Path, limit: int | None = None, **conditions: str
 ) -> list[dict[str, Any]]:
-    """Rows that meet the conditions; [] without a database. The file is not changed.
+    """Returns the rows that meet the conditions; [] without a database. Does not change the file.
 
     conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC).
-    `removed` of each row: whether its folder is gone. Raises sqlite3.Error.
+    A row's `removed` is whether its folder is gone. Raises sqlite3.Error.
     """
     if not path_in(results).is_file():
         return []
@@ -186,7 +186,7 @@ def newest_first(
 
 
 def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
-    """kind: csv, with a header and '' for missing values; or json, with null."""
+    """kind: `csv`, with a header and '' for missing values, or `json`, with null."""
     if kind == "json":
         return json.dumps(rows, indent=2)
     columns = (*COLUMNS, "removed")

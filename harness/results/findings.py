@@ -29,13 +29,13 @@ NOT_STORED = "the run ended before what its meters read was stored"
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """The facts of a run so far; None or empty: not measured yet."""
+    """Everything known about a run so far. A field is None or empty until it is measured."""
 
     resolved: ResolvedRun
     started: str
     """ISO 8601, UTC."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """The machine, as in environment.json."""
+    """Description of the machine, as in environment.json."""
     noise: Mapping[str, Any] | None = None
     """The machine's noise floor before the run."""
     load: Mapping[str, float | None] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Findings:
     power: PowerLog | None = None
     ptdaemon: PtdaemonLog | None = None
     ceiling_per_s: float | None = None
-    """The samples/s of this machine's null backend in this scenario; None if it never ran."""
+    """Samples/s of the null backend on this machine in this scenario; None if it never ran."""
     host: HostLog | None = None
     server_metrics: HostLog | None = None
     """Metrics that the servers of --url reported."""
@@ -56,10 +56,10 @@ class Findings:
     accuracy: Evidence | None = None
     """The accuracy run."""
     answers: Evidence | None = None
-    """Under the official rules: a short performance run whose answers are compared with the accuracy run's."""
+    """Short performance run under the official rules. Its answers are compared with the accuracy run's."""
     scoring: Scoring = field(default_factory=Scoring)
     stopped: Reason | None = None
-    """Why the run ended before its end."""
+    """Why the run ended early."""
     unsaved: Reason | None = None
     """Why the result folder is not complete."""
     _contradictions: tuple[Evidence, Sequence[Reason]] | None = field(
@@ -81,7 +81,7 @@ class Findings:
 
     @property
     def code(self) -> Mapping[str, Any] | None:
-        """The harness's files and the code that runs before them; None of a run that did not look."""
+        """The harness's files and the code that runs before them; None if the run did not look at them."""
         return self.environment.get("code")
 
     @property
@@ -90,12 +90,12 @@ class Findings:
 
     @property
     def own_data(self) -> bool:
-        """Whether the dataset is the manifest's, of which alone its accuracy is stated."""
+        """Whether the dataset is the manifest's. The manifest states the accuracy for no other dataset."""
         return self.dataset == default_dataset(self.model)
 
     @property
     def accuracy_target(self) -> Accuracy | None:
-        """Target of the score; None for a dataset that is not the manifest's, except under the official rules."""
+        """Target of the score. Except under the official rules, None for a dataset that is not the manifest's."""
         return self.model.accuracy if self.own_data or self.config.mlperf else None
 
     @property
@@ -112,7 +112,7 @@ class Findings:
 
     @property
     def runs(self) -> Mapping[str, Evidence]:
-        """The LoadGen runs that were made, by their role, in the order in which they are made."""
+        """The LoadGen runs that took place, by role, in the order of execution."""
         roles = {
             "performance": self.performance,
             "accuracy": self.accuracy,
@@ -122,12 +122,12 @@ class Findings:
 
     @property
     def compared_run(self) -> Evidence | None:
-        """The run whose logged answers are compared: official performance runs may log none."""
+        """The run whose logged answers are compared. Official performance runs may log no answers."""
         return self.answers or self.performance
 
     @property
     def performed(self) -> Performance | None:
-        """The performance run's numbers. Each is computed once, for all results that are saved."""
+        """The performance run's numbers. Each number is computed once, even if several results are saved."""
         run = self.performance
         if run is not None and (self._performed is None or self._performed.run is not run):
             self._performed = Performance(run, self.spec, self._wait_ns)
@@ -135,14 +135,14 @@ class Findings:
 
     @property
     def models(self) -> Models | None:
-        """The set of models; None for a single model. Computed once, for all results that are saved."""
+        """The set of models; None for a single model. Computed once, even if several results are saved."""
         run = self.performance
         if run is not None and (self._models is None or self._models[0] is not run):
             self._models = run, section(run, self.loaded)
         return self._models[1] if run is not None and self._models is not None else None
 
     def contradictions(self, run: Evidence) -> Sequence[Reason]:
-        """Reasons of witnesses.py. The reasons of the performance run, which is large, are computed once."""
+        """Returns contradictions in the evidence. The performance run is large: its reasons are computed once."""
         known = self._contradictions
         if known is not None and known[0] is run:
             return known[1]
@@ -160,7 +160,7 @@ class Findings:
 
     @property
     def _wait_ns(self) -> int:
-        """Longest wait of a sample for others; with --dispatch deadline only while the SLO permits it."""
+        """Longest time that a sample waits for others. With --dispatch deadline, the SLO limits it."""
         wait_ns = self.config.batch_wait_ns
         if self.config.dispatch == "deadline" and self.slo and self.calibration:
             wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)

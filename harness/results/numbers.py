@@ -1,6 +1,6 @@
 """Lists the numbers of a run: their names, units, kinds of noise, and places in result.json.
 
-`compare`, repeats, exports and histories take them from here, so that a number has one name everywhere.
+`compare`, repeats, exports and histories use this list, so that a number has one name everywhere.
 """
 
 import math
@@ -20,7 +20,7 @@ SPEEDS: Mapping[str, str] = {
 TOKEN_TIMES = ("ttft", "tpot", "itl")
 
 OPEN = (0.0, math.inf)
-"""The ends of a number whose run has too few independent parts for an interval."""
+"""Interval of a number if its run has too few independent parts for an interval."""
 
 _Named = Iterator[tuple[str, "Number"]]
 
@@ -28,26 +28,26 @@ _Named = Iterator[tuple[str, "Number"]]
 class Number(NamedTuple):
     value: float
     unit: str
-    """ns, samples/s, J, or the unit of the score."""
+    """`ns`, `samples/s`, `J`, or the unit of the score."""
     kind: str = "body"
     """Kind of noise: `rate`, `body`, `tail` or `exact`."""
     low: float | None = None
-    """Lower end of the interval within the run; None where only the number itself is known."""
+    """Lower end of the interval within the run; None if only the number is known."""
     high: float | None = None
     """Upper end, as `low`."""
     higher_is_better: bool = False
 
 
 def numbers(result: Mapping[str, Any]) -> dict[str, Number]:
-    """Name -> number, of those that the run has. result: the content of result.json.
+    """Returns name -> number for the numbers that the run has. result: the content of result.json.
 
-    Offline has no latencies: they only reflect the samples issued at once.
+    Offline has no latencies: they would only reflect the number of samples issued at once.
     """
     return dict(_numbers(result))
 
 
 def speeds(result: Mapping[str, Any]) -> dict[str, Number]:
-    """The rate and the latencies of the whole run, as in `numbers`, whatever else the run has."""
+    """Returns the rate and the latencies of the whole run, as in `numbers`."""
     return dict(_speeds(result))
 
 
@@ -80,7 +80,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
 
 
 def _latencies(result: Mapping[str, Any]) -> _Named:
-    """LoadGen's latencies of queries, with the intervals of percentiles by blocks of the journal."""
+    """Yields LoadGen's query latencies. The intervals of percentiles come from blocks of the journal."""
     latency, intervals = (result.get(name) or {} for name in ("latency_ns", "latency_intervals_ns"))
     for name in (*PERCENTILES, "mean"):
         if latency.get(name) is not None:
@@ -90,12 +90,12 @@ def _latencies(result: Mapping[str, Any]) -> _Named:
 
 
 def kind_of(percentile: str) -> str:
-    """The kind of noise of a percentile."""
+    """Returns the kind of noise of a percentile."""
     return "tail" if percentile in ("p95", "p97", "p99", "p99.9") else "body"
 
 
 def _of_tokens(result: Mapping[str, Any]) -> _Named:
-    """Goodput under the same SLOs, and the times of tokens."""
+    """Yields goodput under the run's SLOs, and the rate and times of tokens."""
     goodput = (result.get("goodput") or {}).get("per_s")
     slos = parse_slos(result.get("slo") or "") if goodput else ()
     if goodput and list(slos) != [leading(slos)]:

@@ -1,4 +1,4 @@
-"""Finds the smallest batch whose doubling is not worth it, from noisy throughputs."""
+"""Finds, from noisy throughputs, the smallest batch that is not worth doubling."""
 
 from collections.abc import Mapping
 from math import hypot
@@ -6,25 +6,25 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 GAIN = 0.05
-"""Least gain in throughput that makes a doubled batch worth it.
+"""Smallest gain in throughput for which doubling a batch is worth it.
 
 Source: XSP (Li et al., IPDPS 2020), section III-D."""
 
 UNCERTAINTIES = 2
-"""Standard errors within which a ratio decides nothing."""
+"""Number of standard errors that a difference must exceed to count."""
 
 
 class Optimum(NamedTuple):
     batch: int | None
-    """None where every doubling gained more than GAIN."""
+    """None if every doubling gained more than GAIN."""
     is_unsure: bool = False
-    """Noise hides whether the doubled batch is faster, and no larger batch decides it."""
+    """Whether noise hides a gain of the doubled batch, and no larger batch decides."""
 
 
 def optimum(
     throughput: Mapping[int, float], uncertainty: Mapping[int, float] = MappingProxyType({})
 ) -> Optimum:
-    """The smallest batch whose doubling gains no more than GAIN; a smaller step is not a doubling.
+    """Returns the smallest batch whose doubling gains no more than GAIN. A smaller step does not count as doubling.
 
     throughput: batch -> samples/s. uncertainty: batch -> standard error of the throughput, as a share.
     One slow run does not end the search: if noise leaves a doubling open, a larger batch that

@@ -21,7 +21,7 @@ class Finished(NamedTuple):
     """The content of result.json (harness/results/schema/result.py)."""
 
     def in_short(self, *names: str) -> str:
-        """The verdict with the codes of its reasons, and the named numbers as far as the run has them."""
+        """Returns the verdict with the codes of its reasons, and those named numbers that the run has."""
         words = [
             " ".join([self.result["verdict"], *(one["code"] for one in self.result["reasons"])])
         ]
@@ -32,7 +32,7 @@ class Finished(NamedTuple):
         return ", ".join(words)
 
     def show(self, *, as_json: bool, details: bool = False) -> None:
-        """details: every number and not the answer alone."""
+        """Prints the result. details: prints every number, not only the answer."""
         if as_json:
             show(json.dumps(self.result, indent=2, default=str))
         else:
@@ -46,4 +46,4 @@ def show_screen(result: Mapping[str, Any], folder: Path, *, details: bool) -> No
 
 
 Measure = Callable[..., Finished]
-"""harness.run.supervisor.job.measure, handed to the jobs that make several runs."""
+"""Type of harness.run.supervisor.job.measure, which is passed to jobs with several runs."""

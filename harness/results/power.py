@@ -11,22 +11,22 @@ from harness.results.schema.machine import MissingReading, Power, PowerReading, 
 from harness.types import PowerSource
 
 MOST_WATTS = 200e3
-"""Mean power above which a source is doubted: a rack of accelerators draws some 130 kW, the supply of the largest
-server 15 kW.
+"""Mean power above which a source is doubted: a rack of accelerators draws about 130 kW, the largest server's
+supply 15 kW.
 """
 
 LEAST_WATTS = 0.3
 """Mean power of a whole computer below which its source is doubted: the smallest boards that run Linux draw 0.4 W
-when they are idle.
+when idle.
 """
 
 _WHOLE = ("command", ptdaemon_log.SOURCE.name)
-"""Meters that stand for the whole computer; the sensors of the others may cover a part that draws milliwatts."""
+"""Meters that cover the whole computer. The sensors of other meters may cover a part that draws milliwatts."""
 
 NO_METER = "no meter was requested: --meter NAME reads one, `list` shows which work here"
 NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
 ON_ANOTHER_MACHINE = (
-    "it is another machine: the meters read this one, unless they stand at the mains of both"
+    "it is a different machine: the meters read this one, unless they are at the mains of both"
 )
 OFFICIAL = (
     "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "
@@ -45,9 +45,9 @@ def report(
     under_rules: bool = False,
     scheduler: str = "LoadGen",
 ) -> PowerSection:
-    """loadgen: values of the performance run's log, {} where they cannot be used. queries, samples:
-    answered in the run. elsewhere: servers and nodes on other machines. under_rules: an official run. scheduler:
-    the writer of the log.
+    """loadgen: values of the performance run's log, {} if they cannot be used. queries, samples: numbers that
+    the run answered. elsewhere: servers and nodes on other machines. under_rules: whether the run is official.
+    scheduler: the writer of the log.
     """
     if log is None and ptdaemon is None:
         return {"power": None, "power_reason": NO_METER}
@@ -77,7 +77,7 @@ def report(
 
 
 def doubts(section: PowerSection) -> Iterator[Reason]:
-    """Mean powers that no computer draws. A unit or a factor is mistaken, or another device is read."""
+    """Yields mean powers that no computer draws. A unit or factor is wrong, or a different device is read."""
     power = section["power"]
     for reading in power["readings"] if power is not None else ():
         watts = reading["mean_watts"]
@@ -97,7 +97,7 @@ def doubts(section: PowerSection) -> Iterator[Reason]:
 def _energies(
     log: PowerLog | None, ptdaemon: PtdaemonLog | None, window: tuple[int, int]
 ) -> Iterator[tuple[PowerSource, Energy | NoReading, Energy | NoReading | None]]:
-    """Each source with its energy in the window and in the idle baseline."""
+    """Yields each source with its energy in the window and in the idle baseline."""
     if ptdaemon is not None:
         yield ptdaemon_log.SOURCE, ptdaemon.energy(window), None
     if log is None:
@@ -125,7 +125,9 @@ def _reading(
 
 
 def _note(readings: Sequence[PowerReading], ptdaemon: PtdaemonLog | None, under_rules: bool) -> str:
-    """PTDaemon's readings in an official run that its checker accepts are the only official ones."""
+    """Returns the note on the readings. Only PTDaemon's readings in an official run that its checker accepts are
+    official.
+    """
     if ptdaemon is None or readings[0]["source"] != ptdaemon_log.SOURCE.name:
         return NOT_OFFICIAL
     if ptdaemon.refused:

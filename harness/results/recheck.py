@@ -1,9 +1,9 @@
 """Derives the verdict of a finished run again from its files: `python -m harness check RUN`.
 
-The results of LoadGen's logs, the journal and the accuracy log are recomputed and compared with
-result.json and config.yaml, which reveals a number edited by hand; all files are held against each other
-(harness/results/check) and against their digests (harness/results/seal). Readings of the moment (noise,
-other processes, why the run was stopped) are taken from findings.json as they are.
+Recomputes the results from LoadGen's logs, the journal and the accuracy log, and compares them with
+result.json and config.yaml. That reveals a number edited by hand. Also compares all files with each other
+(harness/results/check) and with their digests (harness/results/seal). Takes readings that cannot be repeated
+(noise, other processes, why the run was stopped) from findings.json unchanged.
 """
 
 import json
@@ -38,16 +38,16 @@ from harness.results.verdict import score
 from harness.types import Score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
-"""Folders in texts; they change when the run's folder is renamed, so they are not compared."""
+"""Matches folders in texts. They change when the run's folder is renamed, so they are not compared."""
 
 MODEL = "model"
-"""Folder with the model's manifest in a published copy."""
+"""Name of the folder that holds the model's manifest in a published copy."""
 
 _OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
-"""Files that a score is made from."""
+"""Fields that name the files needed to compute the score."""
 
 _UNSEALED = ("did-not-finish", "not-saved")
-"""Reasons of a run that may have ended without a seal."""
+"""Codes of the reasons of runs that may have ended without a seal."""
 
 _CHANGED = "changed since the run, or written by another version of the harness"
 
@@ -57,9 +57,9 @@ class CheckedFolder(NamedTuple):
 
     folder: Path
     differences: Sequence[str]
-    """One line each; [] where result.json agrees with the files."""
+    """One line per difference; [] if result.json agrees with the files."""
     signer: str
-    """The line that says who signed the seal; "" where nobody did."""
+    """Line with the signer of the seal; "" if the seal is not signed."""
 
     def lines(self) -> list[str]:
         lines = self.differences or [agreed(self.folder)]
@@ -83,9 +83,9 @@ class CheckedFolder(NamedTuple):
 
 
 def checked(folder: Path, trusted: Collection[str], signers: Path | None) -> list[CheckedFolder]:
-    """The folder and, of a study, each run in it.
+    """Checks the folder and each run of a study.
 
-    trusted: as of `check`. signers: OpenSSH's file of the keys that may sign.
+    trusted: as in `check`. signers: OpenSSH's file of allowed signers.
     """
     folders = []
     for part, differences in _parts(folder, trusted):
@@ -103,9 +103,9 @@ def _read_result(folder: Path) -> Mapping[str, Any]:
 
 
 def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Differences between result.json and the files, one line each; [] when they agree.
+    """Returns the differences between result.json and the files, one line each; [] if they agree.
 
-    trusted: datasets and metrics whose code the folder names and which may run. Without it they do not
+    trusted: datasets and metrics that the folder names and whose code may run. Any others do not
     run, and the stored score counts.
     """
     stored = _read_result(folder)
@@ -124,9 +124,9 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
 
 
 def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
-    """Yields (folder, differences) of a run; of a study, its own and each run's.
+    """Yields (folder, differences) of a run, or of a study and each of its runs.
 
-    A run of a study that cannot be read differs; a run that ended before its first query is left out.
+    A run of a study that cannot be read differs. A run that ended before its first query is skipped.
     """
     is_study = run_folder.is_study(folder)
     if is_study and not (folder / run_folder.RESULT).is_file():
@@ -142,7 +142,7 @@ def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, 
 
 
 def agreed(folder: Path) -> str:
-    """The line for a folder without differences, with the verdict: agreement does not imply VALID."""
+    """Returns the line for a folder without differences. It has the verdict, as agreement does not imply VALID."""
     if not (folder / run_folder.RESULT).is_file():
         return f"{folder}: its files are as {digests.SEAL} has them"
     stored = files.read_json(folder / run_folder.RESULT)
@@ -156,7 +156,7 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Datasets and metrics of others whose code `check` does not run to make the score again."""
+    """Returns the foreign datasets and metrics whose code `check` does not run to compute the score again."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))
@@ -173,7 +173,7 @@ def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> li
 
 
 def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
-    """Lines that say why the score of a run is the stored one; none where it was made again."""
+    """Yields the reasons why the stored score of a run counts; nothing if the score was computed again."""
     result_file = folder / run_folder.RESULT
     accuracy = files.read_json(result_file).get("accuracy") if result_file.is_file() else None
     if not isinstance(accuracy, dict) or accuracy.get("value") is None:
@@ -187,7 +187,7 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
 
 
 def _model(folder: Path, config: RunConfig) -> Model:
-    """The model of the run. A published copy has the manifest in its folder, or only the name of a file."""
+    """Loads the run's model. A published copy has the manifest in its folder, or only the name of a model file."""
     if config.models is not None:
         if config.models.is_absolute():
             return load_model_set(config.models)
@@ -201,12 +201,12 @@ def _model(folder: Path, config: RunConfig) -> Model:
 
 
 def is_published(config: RunConfig) -> bool:
-    """Whether files are left as bare names, as `publish` does; a run stores absolute paths."""
+    """Returns whether config.yaml has bare file names, as `publish` writes; a run stores absolute paths."""
     return bool(resolved.without_folder(config))
 
 
 def lacks_data(config: RunConfig) -> bool:
-    """Whether a published copy cannot be scored again: a file that the score is made from is not there."""
+    """Returns whether a published copy lacks a file that is needed to compute its score again."""
     return not set(_OF_SCORE).isdisjoint(resolved.without_folder(config))
 
 
@@ -249,9 +249,7 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
 
 
 def _stored_scoring(folder: Path, derived: Findings) -> score.Scoring:
-    """The score in result.json, where scoring again would run code that the folder names; the answers are
-    compared again.
-    """
+    """Returns the stored score, for a run that must not or cannot be scored again. Compares the answers again."""
     stored = files.read_json(folder / run_folder.RESULT)
     for entry in stored["reasons"]:
         if entry["code"] in ("accuracy-failed", "accuracy-incomplete"):
@@ -309,9 +307,9 @@ def _without_folders(value: Any) -> Any:
 def _seal_differences(
     folder: Path, stored: Mapping[str, Any] = MappingProxyType({})
 ) -> Iterator[str]:
-    """Files that are not as they were when the run or study ended. stored: result.json; {} of a study.
+    """Yields files that changed after the run or study ended. stored: content of result.json; {} for a study.
 
-    A run that was killed, or could not be saved, may have no seal, and its reasons say so.
+    A run that was killed or could not be saved may have no seal, but has a reason for it.
     """
     if (folder / digests.SEAL).is_file():
         yield from digests.differences(folder)

@@ -1,16 +1,16 @@
 """Writes and reads the files from which a run's result can be derived again.
 
-Beside LoadGen's logs, for each LoadGen run:
+For each LoadGen run, in addition to LoadGen's logs:
 
 run.json          start of the job, load plan, last message of the measured process, clock
-completions.npz   one row a sample
+completions.npz   one row per sample
 
 For the whole job:
 
-findings.json     the request, and readings of the moment: noise, why the run was stopped
+findings.json     the request, and what cannot be measured again: noise, why the run was stopped
 power.csv         readings of the meters of --meter
-host.csv          the machine once a second in the performance run
-server.csv        metrics of the servers once a second in the performance run
+host.csv          the machine, once per second of the performance run
+server.csv        metrics of the servers, once per second of the performance run
 """
 
 import dataclasses
@@ -48,14 +48,14 @@ COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
 SERVER_CSV = "server.csv"
 _EVENTS = ("scheduled_ns", "completed_ns")
-"""Columns of every journal that `measured` takes."""
+"""Columns that every journal has; `measured` reads them."""
 
 _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
-"""Fields of Findings that findings.json holds as they are."""
+"""Fields of Findings that are written to findings.json unchanged."""
 
 
 def write(outdir: Path, run: Evidence, started: str) -> None:
-    """started: start of the job, which shows that its files belong together."""
+    """Writes the files of one LoadGen run. started: start of the job; shows which files belong together."""
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
@@ -76,7 +76,7 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
 
 
 def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
-    """None without such a run. A ConfigError names a file that no run wrote."""
+    """Returns None if the folder has no run. Raises a ConfigError with the name of a file that no run wrote."""
     path = outdir / run_folder.RUN
     if not path.is_file():
         return None
@@ -101,7 +101,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
 
 
 def changed_files(ended: Mapping[str, Any] | None, outdir: Path) -> list[str]:
-    """LoadGen's files that differ from their digests in the last message of the measured process."""
+    """Returns LoadGen's files that do not match their digests in the last message of the measured process."""
     if ended is None:
         return []
     written, now = ended["files"], digests(outdir)
@@ -115,7 +115,7 @@ def log_of(
     loadgen_scenario: str,
     outdir: Path,
 ) -> DetailLog:
-    """LoadGen's detail log, or the one derived for the harness's own scheduler; empty after a failure."""
+    """Returns LoadGen's detail log, or a derived one for the harness scheduler; empty after a failure."""
     if failure is not None:
         return DetailLog()
     if plan.harness_scheduled:
@@ -128,7 +128,7 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
-        path.open("rb") as opened,  # numpy leaves a file open that is no archive
+        path.open("rb") as opened,  # numpy does not close a file that is not an archive
     ):
         columns = _columns(path, opened)
         order = columns["order"]
@@ -137,17 +137,17 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
 
 
 def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[str, Array]:
-    """names: of the columns that are read; all where there are none."""
+    """Reads the named columns, or all columns without names."""
     _check_sizes(path)
     with np.load(opened, allow_pickle=False) as file:
         return {name: file[name] for name in names or file.files}
 
 
 def measured(folder: Path, result: Mapping[str, Any]) -> str:
-    """Digest of the times between all events of a run, in ns, which no two runs share.
+    """Returns a digest of the times between all events of a run, in ns. No two runs have the same one.
 
-    A copy keeps it, whatever its folder, its dates and its private names are. result: the content of
-    result.json, which replaces the journal of a run without a journal.
+    A copy has the same digest, even with a different folder, dates or private names. result: the content of
+    result.json, used if the run has no journal.
     """
     for part in run_folder.FOLDERS.values():
         path = folder / part / COMPLETIONS
@@ -161,7 +161,7 @@ def measured(folder: Path, result: Mapping[str, Any]) -> str:
 
 
 def _check_sizes(path: Path) -> None:
-    """A ValueError where the columns would take more memory than the file has bytes."""
+    """Raises a ValueError if the columns would take more memory than the file has bytes."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
@@ -181,7 +181,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
         {
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
-            **({"no_server_metrics": absent} if absent else {}),  # only where servers are asked
+            **({"no_server_metrics": absent} if absent else {}),  # only with servers
             "code": findings.code,
             "spec": findings.spec._asdict(),
             "power": hidden(findings.power.to_json()) if findings.power else None,
@@ -197,7 +197,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
 
 
 def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
-    """Values by the names of their fields in Findings, `dataset` and `spec`; whether the run was scored."""
+    """Returns values by the names of their fields in Findings, `dataset` and `spec`, and whether the run was scored."""
     path = folder / FINDINGS
     if not path.is_file():
         raise ConfigError(missing(folder, FINDINGS, "another version of the harness wrote the run"))
@@ -225,7 +225,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
 
 
 class Samples(NamedTuple):
-    """Readings beside the performance run; None if nothing was read."""
+    """Readings during the performance run; None if nothing was read."""
 
     host: HostLog | None = None
     power: PowerLog | None = None
@@ -247,7 +247,7 @@ def write_samples(folder: Path, samples: Samples) -> None:
 
 
 def read_samples(folder: Path) -> Samples:
-    """Read the files of `write_samples`. A ConfigError names a file that no run wrote."""
+    """Reads the files of `write_samples`. Raises a ConfigError with the name of a file that no run wrote."""
     path = folder / FINDINGS
     with _reading(path):
         content = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -264,7 +264,7 @@ def _read_log(path: Path) -> HostLog | None:
 
 
 def _read_power(content: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
-    """content: from findings.json, whose faults the caller reports."""
+    """content: a part of findings.json; the caller reports its faults."""
     if not content:
         return None
     log, path = PowerLog.from_json(content), folder / POWER_CSV

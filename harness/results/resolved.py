@@ -18,7 +18,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 
 
 def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
-    """The configuration that repeats this run, with every value that the run decided."""
+    """Returns the configuration that repeats this run, with every value that the run decided."""
     requested, spec = run.config, run.instances
     values: dict[str, Any] = {
         "arrivals_sha256": plan.arrivals_sha256,
@@ -30,7 +30,7 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     }
     if requested.url:
         values["connections"] = spec.connections
-    elif requested.nodes is None:  # each node has a plan of its own
+    elif requested.nodes is None:  # each node has its own plan
         values |= {"instances": spec.instances, "threads": spec.threads}
     if not requested.mlperf:
         values |= {
@@ -48,14 +48,14 @@ _FILES = ("models", "data_dir", "user_conf", "hook", "model_file", "arrivals", "
 
 
 def absolute(requested: RunConfig) -> dict[str, Any]:
-    """Absolute paths by field name, so that the configuration runs from any folder; digests of plug-ins' files."""
+    """Returns absolute paths by field name, for a configuration that runs from any folder, and plug-in file digests."""
     values = _absolute_paths(requested)
     values["meter"] = tuple((_absolute(m[0]), absolute_argument(*m)) for m in requested.meter)
     return {**values, "plugin_sha256": code.digests(values)}
 
 
 def without_folder(config: RunOptions) -> list[str]:
-    """Fields of a stored configuration that name files without a folder, as `publish` leaves them."""
+    """Returns the fields of a stored configuration with file names without a folder, as `publish` writes them."""
     fields = [
         name for name, value in _absolute_paths(config).items() if value != getattr(config, name)
     ]
@@ -82,13 +82,13 @@ def _absolute_paths(requested: RunOptions) -> dict[str, Any]:
 
 
 def _absolute(name: str) -> str:
-    """Make the path of a plug-in's file absolute; names of plug-ins stay as they are."""
+    """Makes the path of a plug-in's file absolute. Returns the name of a plug-in unchanged."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
 
 
 def absolute_argument(meter: str, argument: str) -> str:
-    """A meter's argument with absolute paths: a folder of rapl and hwmon, words of a command."""
+    """Returns a meter's argument with absolute paths: the folder of rapl and hwmon, the words of a command."""
     if meter in ("rapl", "hwmon"):
         return str(Path(argument).absolute()) if argument else ""
     if meter != "command":
@@ -99,8 +99,8 @@ def absolute_argument(meter: str, argument: str) -> str:
 
 
 def _absolute_word(word: str, *, first: bool) -> str:
-    """Make a word that names a file absolute. A first word without a slash is found on PATH. A plain
-    word without slash and dot stays (`ipmitool power`), even where a file has that name.
+    """Makes the path of a file absolute. A first word without a slash is found on PATH. A word without
+    a slash or dot stays unchanged (`ipmitool power`), even if a file has that name.
     """
     is_named = "/" in word or ("." in word and not first)
     return str(Path(word).absolute()) if is_named and Path(word).is_file() else word
@@ -109,7 +109,7 @@ def _absolute_word(word: str, *, first: bool) -> str:
 def environment(
     machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded, model: Model
 ) -> Mapping[str, Any]:
-    """The content of environment.json: the machine, LoadGen, the backend, the dataset and the model."""
+    """Returns the content of environment.json: the machine, LoadGen, the backend, the dataset and the model."""
     official = ROUNDS.get(installed_version())
     return {
         **machine,

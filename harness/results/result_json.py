@@ -59,7 +59,7 @@ from harness.results.verdict.score import no_score as pointless
 
 
 def result(findings: Findings) -> Result:
-    """The content of result.json (harness/results/schema/result.py)."""
+    """Returns the content of result.json (harness/results/schema/result.py)."""
     invalid = list(_reasons(findings)) or _unfinished(findings)
     run, numbers, calibration = findings.performance, findings.performed, findings.calibration
     power = _power(findings, numbers)
@@ -111,7 +111,7 @@ def result(findings: Findings) -> Result:
 
 
 def _described(findings: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
-    """The backend's own report: when it was loaded, and of the run."""
+    """Returns the backend's reports after loading and after the run."""
     if findings.loaded is None:
         return None
     used = run.ended.get("backend") if run is not None and run.ended is not None else None
@@ -135,7 +135,7 @@ def _headline(findings: Findings, run: Evidence) -> Headline | None:
 
 
 def _unfinished(findings: Findings) -> list[Reason]:
-    """The reason where a run of --mode has not ended, and no other reason says why."""
+    """Returns the reason for a run of --mode that has not ended, for use without other reasons."""
     config = findings.config
     performance = findings.performance is not None or not config.runs_performance
     if performance and (any(findings.scoring) or not config.runs_accuracy):
@@ -206,7 +206,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         sha256 = findings.loaded.model_sha256
         # --model-file is reported in not_for_submission, and its digest is in config.yaml
         pinned = findings.config.model_file is not None or findings.model.is_pinned(sha256)
-        if not findings.model.unpinned_own:  # of these a note says so
+        if not findings.model.unpinned_own:  # not_for_submission lists them
             yield from model_doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
@@ -241,7 +241,7 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
 
 
 def _refused(findings: Findings, target: Accuracy) -> Iterable[Reason]:
-    """A performance run alone scores nothing, but its answers must be of the shape that the target's metric takes."""
+    """Yields a doubt if a performance run's answers do not have the shape that the target's metric takes."""
     run, loaded, metric = findings.performance, findings.loaded, target.metric
     if findings.config.runs_accuracy or run is None or run.ended is None or loaded is None:
         return
@@ -250,7 +250,7 @@ def _refused(findings: Findings, target: Accuracy) -> Iterable[Reason]:
 
 
 def _computes_here(findings: Findings) -> bool:
-    """Whether the backend computes in the measured process, as far as it reports."""
+    """Returns whether the backend reports that it computes in the measured process on the CPU."""
     if findings.config.node_urls:
         return False
     backend = findings.loaded.backend if findings.loaded else {}
@@ -364,8 +364,8 @@ def _models(findings: Findings) -> ModelsSection:
 
 
 def _plan(findings: Findings, run: Evidence | None) -> Plan:
-    """The instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: reported
-    by a run at its end; the planned one where no run ended.
+    """Returns the instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: reported
+    by a run at its end; as planned if no run ended.
     """
     pinned = findings.spec.pinned
     placed = findings.calibration.placed if findings.calibration else ()

@@ -24,7 +24,7 @@ _NEEDED: Mapping[str, tuple[type, ...]] = {
 
 
 class RunFiles(NamedTuple):
-    """The content of a run's folder. performance: None without a performance run."""
+    """Content of a run's folder. performance: None without a performance run."""
 
     name: str
     folder: Path
@@ -34,17 +34,17 @@ class RunFiles(NamedTuple):
     performance: Evidence | None
 
     def codes(self, kind: str) -> str:
-        """Codes of its `reasons` or `doubts`, separated by spaces."""
+        """Returns the codes of the `reasons` or `doubts`, separated by spaces."""
         return " ".join(entry["code"] for entry in self.result[kind])
 
 
 def read_files(
     folder: Path, known: Evidence | None = None, *, with_evidence: bool = True
 ) -> RunFiles:
-    """A ConfigError names a file that is missing, or that no run wrote.
+    """Reads a run's folder. Raises a ConfigError with the name of a file that is missing, or that no run wrote.
 
-    known: the performance run, where it has just ended and is still in memory. with_evidence: False
-    leaves the performance run unread, which may have millions of rows.
+    known: the performance run, if it is still in memory. with_evidence: False skips the performance run,
+    which may have millions of rows.
     """
     result = files.read_json(folder / run_folder.RESULT)
     config = read_config(folder)
@@ -60,7 +60,7 @@ def read_files(
 
 
 def shown_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The content of config.yaml without private names and the arguments of meters."""
+    """Returns the content of config.yaml without private names and arguments of meters."""
     meters = [private.meter(str(text)) for text in config.get("meter") or ()]
     shown: Mapping[str, Any] = private.hidden({**config, "meter": meters})
     return shown
@@ -71,7 +71,7 @@ def _evidence(folder: Path) -> Evidence | None:
 
 
 def read_config(folder: Path) -> dict[Any, Any]:
-    """The content of config.yaml, which a run writes before its first query."""
+    """Reads config.yaml, which a run writes before its first query."""
     path = folder / run_folder.CONFIG
     if not path.is_file():
         raise ConfigError(missing(folder, path.name, "its run ended before its first query"))
@@ -79,12 +79,12 @@ def read_config(folder: Path) -> dict[Any, Any]:
 
 
 def reading_run(folder: Path | str) -> AbstractContextManager[None]:
-    """Turn an exception about missing content into a ConfigError. folder: or the names of several."""
+    """Turns an exception about missing content into a ConfigError. folder: a folder, or the names of several."""
     return files.reading(f"{folder}: its files do not fit together", "`check` says more")
 
 
 def check_shape(result: Mapping[str, Any], path: Path, hint: str = "`check` says more") -> None:
-    """A ConfigError names the keys of result.json without which no reader can use it. path: of the file."""
+    """Raises a ConfigError with the required keys of result.json that are not usable. path: the file's path."""
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:
         entries = [one if isinstance(one, dict) else {} for one in result[name]]

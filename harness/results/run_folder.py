@@ -1,4 +1,4 @@
-"""Creates result folders: one appears under its name complete, or stays `<name>.partial`."""
+"""Creates result folders. A folder is called `<name>.partial` until it is complete."""
 
 import re
 from contextlib import suppress
@@ -15,7 +15,7 @@ ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
 LATEST = "latest"
-"""Link to the newest run of a folder of results."""
+"""Link to the newest run in a folder of results."""
 REPEATS = "repeats.json"
 OVERHEAD = "overhead.json"
 WORKERS = "workers.json"
@@ -23,10 +23,10 @@ STUDIES = (
     *(PEAK, REPEATS, OVERHEAD, WORKERS),
     *("sweep.json", "grid.json", "tune.json", "profile.json"),
 )
-"""Summary of a study, in the folder that has its runs."""
+"""Names of summaries of studies, in the folder of the study's runs."""
 METRICS = "metrics.prom"
 ENDPOINT = "metrics.address"
-"""While a run goes on: IP address and port of its Prometheus endpoint, e.g. 127.0.0.1:9464."""
+"""Holds the IP address and port of the Prometheus endpoint during a run, e.g. 127.0.0.1:9464."""
 RUN = "run.json"
 """Written for each LoadGen run in the folder."""
 FOLDERS = {"performance": "performance/run_1", "accuracy": "accuracy", "answers": "answers"}
@@ -38,7 +38,7 @@ class ResultFolder:
     """A folder that is called `path` while it is written and `final` once it is complete."""
 
     def __init__(self, final: Path, option: str = "--out") -> None:
-        """option: the user's name for `final`, in errors."""
+        """option: the option that sets `final`, for errors."""
         try:
             taken = final.exists() or final.is_symlink()
         except OSError as e:  # a name that is too long
@@ -74,18 +74,18 @@ class ResultFolder:
         return path
 
     def adopt(self, folder: Path) -> None:
-        """Move the files of another run's folder, below this one or beside it, into this one."""
+        """Moves the files of a different run's folder, in this folder or next to it, into this folder."""
         for path in sorted(folder.iterdir()):
             path.rename(self.path / path.name)
         folder.rmdir()
 
     def finish(self, *, newest: bool = True) -> Path:
-        """Seal a run's files and rename to the final name. newest: point the link `latest` at the folder."""
+        """Seals a run's files and renames the folder to its final name. newest: points the link `latest` at it."""
         if (self.path / RESULT).is_file():
             digests.write(self.path)
         self.path.rename(self.final)
         link = self.final.parent / LATEST
-        with suppress(OSError):  # the run is whole without the link
+        with suppress(OSError):  # the run is complete without the link
             ours = link.is_symlink() and link.readlink().parent == Path()  # a link to a sibling
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
@@ -97,7 +97,7 @@ def is_study(folder: Path) -> bool:
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:
-    """`out`, or results/<time>-<scenario>-<backend>-<model>, numbered when two start at once."""
+    """Creates `out`, or results/<time>-<scenario>-<backend>-<model>, numbered if two runs start at once."""
     if out is not None:
         return ResultFolder(out)
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
@@ -107,11 +107,11 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
         try:
             return ResultFolder(final)
         except ConfigError:
-            if free_name(final) == final:  # no other run took the name meanwhile
+            if free_name(final) == final:  # no other run has just taken the name
                 raise
 
 
 def _plain(name: str) -> str:
-    """A plug-in's path as part of a folder name, of which file systems take 255 bytes."""
+    """Returns a plug-in's path as part of a folder name. File systems limit a name to 255 bytes."""
     name = Path(name).name if "/" in name else name
     return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("_")[:80]

@@ -265,7 +265,7 @@ JSON: list[tuple[str, str, str, object, str]] = [
     ("server", "environment.json", "dataset.split", "train", "dataset is"),
     ("server", "environment.json", "backend.version", "9", "backend is"),
     ("server", "environment.json", "model_sha256", "a", "model_sha256 is a"),
-    ("server", "environment.json", "manifest_sha256", "a", "report.html shows something else"),
+    ("server", "environment.json", "manifest_sha256", "a", "report.html differs"),
     ("server", f"{PERFORMANCE}run.json", "plan.total_count", 9, "total_count is 9"),
     ("server", f"{PERFORMANCE}run.json", "plan.performance_count", 9, "performance_count is 9"),
     ("server", f"{PERFORMANCE}run.json", "plan.journal_samples", 9, "journal_samples is 9"),

@@ -37,7 +37,7 @@ def test_two_nodes_answer_offline(tmp_path: Path, capsys: pytest.CaptureFixture[
         ]
         assert float(line.split()[-1]) == node["samples"]
     main(["check", str(out), "--details"])
-    assert "What each node did." in capsys.readouterr().out
+    assert "The work of each node." in capsys.readouterr().out
     assert main(["check", str(out)]) == 0
 
 

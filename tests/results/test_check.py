@@ -229,7 +229,7 @@ def test_an_environment_of_another_run_is_found(
     lines = prints("check", run, status=4).splitlines()
     names = ("seeds is {", "dataset digest is b,", "model_sha256 is a,")
     starts = [f"environment.json: {name}" for name in names]
-    starts += [f"{run}/report.html shows", f"{path} was changed after the run: "]
+    starts += [f"{run}/report.html differs", f"{path} was changed after the run: "]
     for line, start in zip(lines, starts, strict=True):
         assert line.startswith(start)
     edit(path, lambda said: said.update(loadgen=-1))

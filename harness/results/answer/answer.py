@@ -12,30 +12,30 @@ from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
 _KEPT_UP = 0.9
-"""Share of the scheduled rate below which the model did not keep up with it."""
+"""Share of the scheduled rate below which the model did not keep up."""
 
 
 class Answer(NamedTuple):
-    """Each field is a short plain text without markup, for a screen, a page, a notebook or a check in CI."""
+    """Short plain texts without markup, for a screen, a page, a notebook or a check in CI."""
 
     verdict: str
     """VALID or INVALID."""
     question: str
     """The question that the run was made to answer."""
     headline: str
-    """The answer with its unit, its interval, and the bound and the load that it holds for."""
+    """The answer with its unit and interval, and its bound and load."""
     accuracy: str | None
-    """The score beside its target, or why there is none; None after a run of --mode performance."""
+    """The score and its target, or why it is missing; None after a run of --mode performance."""
     limited_by: str | None
-    """model, queue, load generator or machine, and by how much; None where the files do not show it."""
+    """The part of the system that limited the run, and how much; None if the files do not show it."""
     doubts: str | None
-    """Codes of the doubts, grouped by the part of the run that they are about; None without doubts."""
+    """Codes of the doubts, grouped by part of the run; None without doubts."""
     advice: str | None
-    """One next step: of the first reason, else of the gravest doubt; None where there is nothing to do."""
+    """One next step, for the first reason or else the gravest doubt; None if there is nothing to do."""
 
 
 def answer_of(result: Mapping[str, Any]) -> Answer:
-    """result: the content of result.json (harness/results/schema/result.py)."""
+    """Derives the answer. result: the content of result.json (harness/results/schema/result.py)."""
     scenario = scenario_named(result["scenario"])
     slo = leading(parse_slos(result.get("slo") or ""))
     accuracy = None if result["mode"] == "performance" else show_accuracy(result["accuracy"])
@@ -76,12 +76,12 @@ def number_of(result: Mapping[str, Any]) -> Quantity | None:
 
 
 def show_accuracy(accuracy: Mapping[str, Any]) -> str:
-    """accuracy: the section of result.json."""
+    """Returns the score and its target in one line. accuracy: the section of result.json."""
     if accuracy["value"] is None:
         return f"not measured: {accuracy['reason']}"
     target = accuracy["target"]
     digits = 2 if accuracy["unit"] == "%" else 5
-    unit = f" {accuracy['unit']}".rstrip()  # of some metrics it is empty
+    unit = f" {accuracy['unit']}".rstrip()  # empty for some metrics
     against = f" (target {target:g}{unit})" if target is not None else ""
     return (
         f"{accuracy['metric']} {accuracy['value']:.{digits}f}{unit}{against}, "
@@ -90,7 +90,7 @@ def show_accuracy(accuracy: Mapping[str, Any]) -> str:
 
 
 def show_span(low_ns: float | None, high_ns: float | None) -> str:
-    """An interval of times: '1.80 to 1.92 ms', '1.80 ms or more'; empty where both ends are unknown."""
+    """Returns an interval of times: '1.80 to 1.92 ms', '1.80 ms or more'; empty if both ends are unknown."""
     low, high = (None if end is None else show_ns(end) for end in (low_ns, high_ns))
     if low is None or high is None:
         return f"{low} or more" if low else f"{high} or less" if high else ""
@@ -99,7 +99,7 @@ def show_span(low_ns: float | None, high_ns: float | None) -> str:
 
 
 def percentile_name(scenario: Scenario, slo: Slo | None) -> str:
-    """The percentile that the run is quoted by, e.g. `p99`."""
+    """Returns the name of the run's headline percentile, e.g. `p99`."""
     return f"p{(slo.percentile if slo else scenario.percentile) * 100:.10g}"
 
 
@@ -137,14 +137,14 @@ def _headline(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
 
 
 def _token_bounds(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """LoadGen's bounds for tokens in an official run of a language task; None for other runs."""
+    """Returns LoadGen's bounds for tokens in an official run of a language task; None for other runs."""
     loadgen = (result.get("tokens") or {}).get("loadgen") or {}
     bounds: Mapping[str, Any] | None = loadgen.get("bounds")
     return bounds
 
 
 def _of_tokens(loadgen: Mapping[str, Any], bounds: Mapping[str, Any]) -> str:
-    """LoadGen's tokens/s, which are published, and its two times, each beside its bound."""
+    """Returns LoadGen's tokens/s, which are published, and its TTFT and TPOT with their bounds."""
     rate, name = loadgen["tokens_per_s"], bounds["percentile"]
     parts = [] if rate is None else [f"{show_rate(rate)} tokens/s"]
     for key, time in (("ttft_ns", "TTFT"), ("tpot_ns", "TPOT")):
@@ -177,7 +177,7 @@ def _duration(ns: int) -> str:
 
 
 def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
-    """In brackets, or why there is none."""
+    """Returns the interval in brackets, or why it is missing."""
     intervals = result.get("latency_intervals_ns") or {}
     one = intervals.get(name, {})
     if reason := one.get("block_interval_reason"):
@@ -189,7 +189,7 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
 
 
 def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
-    """For a percentile that LoadGen's log does not have: the late queries, else the estimate of a stream."""
+    """Replaces a percentile that LoadGen's log lacks: the late queries, else the estimate of a stream."""
     queries, headline = result.get("queries") or {}, result.get("headline") or {}
     late, samples = queries.get("late"), queries.get("samples_answered")
     if slo is not None and late is not None and samples:
@@ -204,7 +204,7 @@ def _without_percentile(result: Mapping[str, Any], slo: Slo | None) -> str:
 
 
 def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
-    """The load that the latency holds for, as the end of a sentence: ` at 20,000 queries/s`."""
+    """Returns the load of the latency, as the end of a sentence: ` at 20,000 queries/s`."""
     rates, arrivals = result.get("throughput_per_s") or {}, result.get("arrivals") or {}
     if not scenario.scheduled:
         samples = (result.get("queries") or {}).get("samples_per_query", 1)
@@ -223,14 +223,14 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
 
 
 def _failed(result: Mapping[str, Any]) -> str:
-    """The failed samples that LoadGen's rate counts as completed; empty without failed samples."""
+    """Returns the failed samples that LoadGen's rate counts as completed; empty without failed samples."""
     queries = result.get("queries") or {}
     failed, answered = queries.get("samples_failed"), queries.get("samples_answered")
     return f", failed ones included ({failed:,} of {answered:,} samples)" if failed else ""
 
 
 def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:
-    """A Server run calibrates the machine only where the user set no rate."""
+    """Returns whether a Server run calibrated the machine, which it does only without a rate from the user."""
     rates, calibration = result.get("throughput_per_s") or {}, result.get("calibration") or {}
     return scenario.scheduled and bool(rates.get("asked") and calibration.get("rate_per_s"))
 

@@ -1,4 +1,4 @@
-"""Groups doubts by the part of the run that they are about, and picks one piece of advice. Pure."""
+"""Groups doubts by part of the run, and picks one piece of advice. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ _GRAVEST_FIRST = (
     *(About.MACHINE, About.SETTINGS, About.CLOCK, About.LOAD_GENERATOR, About.LOAD),
     *(About.MODEL, About.ACCURACY),
 )
-"""A disturbed machine explains most of the others, so its advice comes before theirs."""
+"""Parts in the order of their advice. A disturbed machine explains most other doubts, so it comes first."""
 
 _CAUSES = ("busy-machine", "steal", "throttled")
-"""Doubts about the machine that explain the others about it."""
+"""Doubts about the machine that explain other doubts about it."""
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
@@ -30,15 +30,15 @@ def grouped(doubts: Entries) -> str | None:
 
 
 def disturbance(doubts: Entries) -> Mapping[str, str] | None:
-    """The doubt about the machine that explains the others; None without one."""
+    """Returns the doubt about the machine that explains the others; None without such a doubt."""
     found = {d["code"]: d for d in doubts if _about(d) == About.MACHINE}
     return next((found[code] for code in (*_CAUSES, *found) if code in found), None)
 
 
 def advice(reasons: Entries, doubts: Entries) -> str | None:
-    """The next step: of the first reason, else of the gravest doubt.
+    """Returns the next step for the first reason, or else for the gravest doubt.
 
-    A load that was too high on a disturbed machine says nothing about the load: the machine comes first.
+    On a disturbed machine, a load that was too high proves nothing, so the machine comes first.
     """
     unsaved = [reason for reason in reasons if reason["code"] == "not-saved"]
     if unsaved:  # the others may follow from it
@@ -53,12 +53,12 @@ def advice(reasons: Entries, doubts: Entries) -> str | None:
 
 
 def _about(entry: Mapping[str, str]) -> About | None:
-    """None for a code of another version."""
+    """Returns None for a code that this version does not have."""
     known = CODES.get(entry["code"])
     return known.about if known else None
 
 
 def _advice(entry: Mapping[str, str]) -> str | None:
-    """The code's advice without Markdown."""
+    """Returns the code's advice without Markdown."""
     known = CODES.get(entry["code"])
     return _LINK.sub(r"\1", known.advice).replace("`", "") if known else None

@@ -17,10 +17,10 @@ _PARTS = {
     "load generator": ("issue_delay", "complete"),
     "queue": ("queue",),
 }
-"""Part of the system -> the stages of a sample that it takes."""
+"""Part of the system -> the stages of a sample in which it works."""
 
 _MOSTLY = 0.5
-"""Share of a query's time from which on one part of the system explains the result."""
+"""Smallest share of a query's time at which one part of the system explains the result."""
 
 _WHERE = {
     "issue_delay": "until a query is issued",
@@ -40,7 +40,7 @@ _WHERE = {
 
 
 def limited_by(result: Mapping[str, Any]) -> str | None:
-    """`the model: 96 % of a query's time`; None where the files do not show it."""
+    """Returns e.g. `the model: 96 % of a query's time`; None if the files do not show it."""
     if not result.get("stages_ns"):
         return None
     if result["backend"] == "null":
@@ -53,7 +53,7 @@ def limited_by(result: Mapping[str, Any]) -> str | None:
 
 
 def of_the_machine(result: Mapping[str, Any]) -> str:
-    """The disturbance of the machine that limited the run; '' where it did not matter."""
+    """Returns the disturbance of the machine that limited the run; '' if it did not matter."""
     disturbed = disturbance(result["doubts"])
     if disturbed is None or _is_plain(result, judged(result.get("reference") or {})):
         return ""
@@ -78,7 +78,7 @@ def _undisturbed(
 
 
 def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
-    """Compares the plan with instances on all cores, if it leaves half of them idle; else ''."""
+    """Compares the plan with instances on all cores; '' if the plan leaves fewer than half of the cores idle."""
     more = section.get("on_all_cores")
     if more is None:
         return ""
@@ -90,7 +90,7 @@ def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
 
 
 def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
-    """Whether model or queue took most of the time, so that a disturbed machine does not matter."""
+    """Returns whether the model or the queue took most of the time. A disturbed machine then does not matter."""
     if judgement is not Judgement.AS_FAST:
         return False
     offline = scenario_named(result["scenario"]).all_at_once
@@ -98,14 +98,14 @@ def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:
 
 
 def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
-    """Shares of its stages say nothing: every sample waits for the others of its query."""
+    """Returns the model's rate. Shares of stages mean nothing in Offline, as all samples wait in one query."""
     if judgement is Judgement.UNKNOWN:
         return None
     return f"the model: alone it answers {show_rate(section['reference'])} samples/s"
 
 
 def _cost(section: Mapping[str, Any]) -> str:
-    """Cost of the load generator: the number without that cost, and the stage that lost most."""
+    """Returns the number without the load generator's cost, and the stage that lost most."""
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
     most = [
@@ -116,7 +116,7 @@ def _cost(section: Mapping[str, Any]) -> str:
 
 
 def _longest(stages: Mapping[str, Any], judgement: Judgement) -> tuple[str, float]:
-    """The part in which a query spent most of its time, and its share."""
+    """Returns the part of the system in which a query spent most of its time, and its share."""
     shares = {
         part: sum(stages[stage]["share"] for stage in own if stage in stages)
         for part, own in _PARTS.items()

@@ -1,4 +1,4 @@
-"""Judges whether the load generator held a run back, from the run beside the reference dispatcher. Pure."""
+"""Compares a run with the reference dispatcher to judge whether the load generator held it back. Pure."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -7,14 +7,14 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate
 
 TIGHT = 1.15
-"""A run within this of the reference was not held back by its load generator."""
+"""Largest ratio to the reference of a run that its load generator did not hold back."""
 
 _MODELS_STAGE = "infer"
-_DISTURBED = "the machine was disturbed, which the load generator may have waited for"
+_DISTURBED = "the machine was disturbed, and may have delayed the load generator"
 
 
 class Judgement(Enum):
-    """The run beside a load generator without cost (harness/results/evidence/reference.py)."""
+    """Comparison of the run with a load generator without cost (harness/results/evidence/reference.py)."""
 
     AS_FAST = "the load generator was not the bottleneck"
     HELD_BACK = "the load generator was the bottleneck"
@@ -23,7 +23,7 @@ class Judgement(Enum):
 
 
 def judged(section: Mapping[str, Any]) -> Judgement:
-    """section: `reference` of result.json; empty without one."""
+    """Judges `reference` of result.json; UNKNOWN if the section is empty."""
     if "ratio" not in section:
         return Judgement.UNKNOWN
     worse = _times_worse(section["ratio"], section["unit"])
@@ -37,7 +37,7 @@ def judged(section: Mapping[str, Any]) -> Judgement:
 
 
 def most_lost(section: Mapping[str, Any]) -> list[str]:
-    """The two stages that took longest beside the reference's, the longest first; none in Offline."""
+    """Returns the two stages that exceed the reference most, the largest first; [] in Offline."""
     lost_ns = section.get("lost_ns", {})
     most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
     return [stage for stage in most if lost_ns[stage] > 0]
@@ -46,9 +46,9 @@ def most_lost(section: Mapping[str, Any]) -> list[str]:
 def line(
     section: Mapping[str, Any], rate_per_s: float | None, *, was_disturbed: bool = False
 ) -> str:
-    """The comparison with all its numbers. section: `reference` of result.json. rate_per_s: completed.
+    """Returns the comparison with all its numbers. section: `reference` of result.json. rate_per_s: completed rate.
 
-    was_disturbed: something on the machine is what limited the run, and may explain the delays.
+    was_disturbed: the machine limited the run, which may explain the delays.
     """
     if "reason" in section:
         return f"no reference: {section['reason']}"
@@ -89,23 +89,23 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
 
 
 def _is_drift(section: Mapping[str, Any]) -> bool:
-    """Whether the slower ones of the bare loops before and after the run explain the ratio."""
+    """Returns whether the slower of the bare loops before and after the run explain the ratio."""
     slower = section.get("at_slower_loops")
     return slower is not None and _times_worse(slower["ratio"], section["unit"]) <= TIGHT
 
 
 def _is_models_speed(section: Mapping[str, Any]) -> bool:
-    """Whether a model as slow as it was in the run explains the ratio."""
+    """Returns whether the model's speed in the run explains the ratio."""
     return _times_worse(section["at_run_speed"]["ratio"], section["unit"]) <= TIGHT
 
 
 def _times_worse(ratio: float, unit: str) -> float:
-    """ratio: the run's number divided by the reference's."""
+    """Returns how many times worse the run is. ratio: the run's number divided by the reference's."""
     return ratio if unit == "ns" else 1 / ratio
 
 
 def _bottleneck(section: Mapping[str, Any], verdict: str) -> str:
-    """Names the two stages that lost the most. The time in `infer` is the model's own."""
+    """Returns the verdict with the two stages that lost the most. The time in `infer` is the model's."""
     lost_ns = section.get("lost_ns", {})
     lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most_lost(section)}
     if next(iter(lost), "") == _MODELS_STAGE:

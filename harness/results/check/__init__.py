@@ -1,1 +1,1 @@
-"""Holds the files of a finished run against each other."""
+"""Compares the files of a finished run with each other."""

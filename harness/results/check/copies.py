@@ -1,4 +1,4 @@
-"""Holds files of a finished run that repeat others against them: summaries, environment.json, pages, metrics."""
+"""Compares files of a finished run that repeat numbers with their sources: summaries, environment.json, metrics."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
-    """stored: the content of result.json."""
+    """Yields the differences. stored: the content of result.json."""
     if derived.runs and derived.loaded is not None:
         yield from _environment(folder / run_folder.ENVIRONMENT, derived, stored)
     if derived.scoring.score is not None:
@@ -37,7 +37,7 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
 
 
 def _summary(folder: Path, run: Evidence) -> Iterator[str]:
-    """LoadGen's summary must repeat its detail log."""
+    """Yields differences between LoadGen's summary and its detail log."""
     if not run.logged:
         return
     expected = [_counted("warning", len(run.log.warnings)), _counted("ERROR", len(run.log.errors))]
@@ -51,14 +51,14 @@ def _summary(folder: Path, run: Evidence) -> Iterator[str]:
 
 
 def _counted(kind: str, count: int) -> str:
-    """A last line of a summary. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
+    """Returns one of a summary's last lines. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
     if not count:
         return f"No {kind.lower()}s encountered during test."
     return f"{count} {kind}{'' if count == 1 else 'S' if kind.isupper() else 's'} encountered. See detailed log."
 
 
 def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
-    """environment.json repeats the machine, the seeds, the dataset and the model; `compare` reads them there."""
+    """Compares the machine, the seeds, the dataset and the model in environment.json, which `compare` reads."""
     machine = files.read_json(path)
     ours = stored.get("environment") or {}
     if not ours:
@@ -93,9 +93,9 @@ def _without_digest(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
-    """metrics.prom repeats the verdict, the score, and the counts of samples.
+    """Compares the verdict, the score and the sample counts in metrics.prom.
 
-    Under MLPerf Power it is the testing run's own, which had no power in its result.
+    Under MLPerf Power, the file comes from the testing run, whose result had no power yet.
     """
     if not path.is_file():
         return
@@ -130,7 +130,7 @@ def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterat
 
 
 def _peak(path: Path, run: Evidence) -> Iterator[str]:
-    """The peak of a search is the load of the run that lies beside it."""
+    """Compares the peak of a search with the load of the run in the same folder."""
     if not path.is_file():
         return
     plan = run.plan
@@ -141,7 +141,7 @@ def _peak(path: Path, run: Evidence) -> Iterator[str]:
 
 
 def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
-    """The places at which two values differ, with both."""
+    """Yields the places at which two values differ, with both values."""
     if isinstance(stored, dict) and isinstance(derived, dict):
         for name in sorted({*stored, *derived}):
             yield from compared(f"{path}.{name}", stored.get(name), derived.get(name))

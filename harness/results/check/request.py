@@ -1,4 +1,4 @@
-"""Holds the request and the load plans of a finished run against each other and against what was loaded."""
+"""Compares the request and the load plans of a finished run with each other and with the loaded model and data."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 
 _DECIDED = ("loadgen_version", "max_batch")
-"""Keys that the run may decide otherwise than its request: a model file may fix the batch."""
+"""Keys that may differ from the request, e.g. because a model file fixes the batch."""
 
 
 def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[str]:
@@ -29,7 +29,7 @@ def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[
 
 
 def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> Iterator[str]:
-    """config.yaml is the request with every value resolved; resolve the request again and compare."""
+    """Resolves the request again and compares it with config.yaml, which is the request with every value resolved."""
     assert facts.loaded is not None
     path = folder / records.FINDINGS
     request = from_plain(files.read_json(path)["asked"], str(path))
@@ -56,7 +56,7 @@ def _text(value: object) -> object:
 
 
 def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tuple[str, Any, Any]]:
-    """(name, value in run.json, value by the other files) of each field that other files repeat."""
+    """Yields (name, value in run.json, value in the other files) of each field that other files repeat."""
     plan, loaded, config = run.plan, facts.loaded, facts.config
     assert loaded is not None
     content = files.read_json(path)

@@ -1,4 +1,4 @@
-"""Holds the rows of a finished run, of samples, answers and the machine, against LoadGen's logs and the plan."""
+"""Compares the rows of a finished run (samples, answers, machine) with LoadGen's logs and the plan."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,12 +20,12 @@ from harness.results.verdict.reasons import clock_step_ns
 from harness.types import Array
 
 SLACK_NS = 2 * NS_PER_S
-"""Distance up to which two times are the same moment: LoadGen writes its start in whole seconds, and its window
+"""Largest difference between two times of the same moment: LoadGen writes its start in whole seconds, and its window
 in milliseconds. A stepped clock is a separate reason.
 """
 
 _COUNTERS = ("cpu_user_s", "cpu_system_s", "measured_", "thermal_throttles", "cgroup_throttled_s")
-"""Prefixes of the columns of host.csv that never fall; the kernel's idle times may."""
+"""Prefixes of the columns of host.csv that never decrease. The kernel's idle times may decrease."""
 
 
 def differences(folder: Path, derived: Findings) -> Iterator[str]:
@@ -42,7 +42,7 @@ def differences(folder: Path, derived: Findings) -> Iterator[str]:
 
 
 def _workers(derived: Findings, run: Evidence) -> int:
-    """Instances that may have answered, the wide one too if the run had it."""
+    """Returns the number of instances that may have answered, including the wide one if the run had it."""
     elastic = (run.ended or {}).get("elastic") or {}
     return derived.spec.instances + bool(elastic.get("cpus"))
 
@@ -66,7 +66,7 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
-    log = run.log if run.logged else DetailLog()  # that of another run is a reason of its own
+    log = run.log if run.logged else DetailLog()  # a log of a different run is a separate reason
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
     in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
     if plan.model_key is None and in_one_set and None not in counted:
@@ -78,7 +78,7 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
 
 
 def _answers(path: Path, run: Evidence) -> Iterator[str]:
-    """Each logged answer is of another sample that was issued. A log that lacks answers is a reason."""
+    """Yields logged answers to repeated samples, or to samples that were not issued. Missing answers are a reason."""
     assert run.done is not None
     columns = run.done.columns
     indices = dict(zip(columns["order"].tolist(), columns["index"].tolist(), strict=True))
@@ -98,7 +98,7 @@ def _answers(path: Path, run: Evidence) -> Iterator[str]:
 
 
 def _order(folder: Path, derived: Findings) -> Iterator[str]:
-    """The job starts, then its runs, one after the other, each within its own window."""
+    """Yields times in the wrong order: the job must start first, then its runs, one after the other."""
     if any(abs(clock_step_ns(run)) > JUMP_NS for run in derived.runs.values()):
         return
     pairs: dict[tuple[str, str], int] = {}
@@ -115,10 +115,10 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 
 
 def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
-    """(name, wall clock in ns) in the order in which they happened.
+    """Yields (name, wall clock in ns) in the order in which they happened.
 
-    of_looks: with the supervisor's first look at an answer in place of the last completion. Either may be the
-    earlier one: a process that is stopped may hold an answer that it has completed and not noted.
+    of_looks: whether the supervisor's first look at an answer replaces the last completion. Either may come
+    first: a stopped process may have completed an answer without recording it.
     """
     log = run.log.values if run.logged and not run.plan.harness_scheduled else {}
     if "test_datetime" in log:
@@ -140,13 +140,13 @@ def _first_look_ns(run: Evidence) -> int:
 
 
 def _ns(text: str) -> int:
-    """text: ISO 8601; LoadGen's and ours are UTC."""
+    """Returns ns since 1970. text: ISO 8601; LoadGen and the harness write UTC."""
     at = datetime.fromisoformat(text)
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * NS_PER_S)
 
 
 def _machine(path: Path, log: HostLog) -> Iterator[str]:
-    """Times rise, and counters do not fall."""
+    """Yields times that do not increase, and counters that decrease."""
     for before, after in pairwise(log.rows):
         if after["wall_ns"] <= before["wall_ns"]:
             yield f"{path}: its rows are not in the order of time"

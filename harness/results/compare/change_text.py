@@ -1,4 +1,4 @@
-"""Writes one change of a comparison: its row in the table, its share, and how many times as good it is."""
+"""Formats a change of a comparison: its row in the table, its share, and its factor."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from harness.results.pages.tables import Column
 
 
 def columns(other: str = "B") -> list[Column]:
-    """The columns of `row`. other: letter of the second side."""
+    """Returns the columns of `row`. other: letter of the second side."""
     names = ("number", "A", other, "change", "interval", "verdict")
     return [Column(name, "count" if name in ("A", other, "change") else "") for name in names]
 
@@ -26,7 +26,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # per core or watt, which the name says
+    if unit.startswith("samples"):  # per core or watt, as in the name
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
@@ -42,23 +42,23 @@ def size(change: Change) -> str:
 
 
 def _share(share: float, change: Change) -> str:
-    """All shares of a row are factors where one is."""
+    """Formats a share as a factor if any share of the row is one."""
     most = max(change.change, change.high or 0.0)
     return _percent(share, as_factor=most >= 1)
 
 
 def _percent(share: float, *, as_factor: bool = False) -> str:
-    """A doubling and more is a factor, because +400 % is easily misread."""
+    """Formats a doubling and more as a factor, because +400 % is easily misread."""
     return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
 
 
 def against(change: Change) -> str:
-    """A factor for a latency or rate, and the change in percent for any other number."""
+    """Returns a factor for a latency or rate, and the change in percent for any other number."""
     return times(change) if change.is_speed and change.has_ratio else size(change)
 
 
 def times(change: Change) -> str:
-    """How many times as good, with the interval: above 1 is better."""
+    """Returns the factor with its interval. Above 1 is better."""
     shares = [change.change, change.low, change.high]
     factors = [None if share is None else 1 + share for share in shares]
     if not change.higher_is_better:

@@ -1,4 +1,4 @@
-"""Decides whether runs may be ranked against each other, and lists their differences."""
+"""Decides whether runs may be ranked, and lists their differences."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ class Difference(NamedTuple):
 _MISSED = "slo-missed"
 
 _OPTIMISED = frozenset(("model", "precision", "largest batch"))
-"""Settings in which an optimised side may differ."""
+"""Settings that may be different on an optimised side."""
 
 
 def refusals(
@@ -34,10 +34,10 @@ def refusals(
     *,
     optimised: bool = False,
 ) -> Iterator[str]:
-    """One line for each reason why the sides must not be ranked.
+    """Yields the reasons why the sides must not be ranked, one line each.
 
-    answers: comparison of the sides' first runs, None where they have none to compare. optimised: the second side is
-    the first one made faster, so that its model file and settings may differ, and its accuracy must be known.
+    answers: comparison of the sides' first runs; None without answers. optimised: whether the second side is the
+    first one made faster. Its model file and settings may then differ, but its accuracy must be known.
     """
     misses = one_misses(before, after)
     for run in (*before, *after):
@@ -59,9 +59,10 @@ def refusals(
 def one_misses(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Sequence[FinishedRun] | None:
-    """The side that misses its SLO in every run, which is all that makes its runs INVALID, where the other side's
-    are VALID under the same SLO: which of them is better is known then. Otherwise None, also where the machine
-    disturbed a run that missed.
+    """Returns the side that misses its SLO in every run, while every run of the other side is VALID under the same SLO.
+    The other side is then better.
+
+    Returns None otherwise, also if the missed SLO is not a run's only reason or the machine disturbed the run.
     """
     if len({run.result.get("slo") for run in (*before, *after)}) > 1:
         return None
@@ -73,7 +74,7 @@ def one_misses(
 
 
 def _codes(run: FinishedRun) -> list[str]:
-    """Why it is INVALID; [] where it is VALID."""
+    """Returns the codes of an INVALID run's reasons; [] for a VALID run."""
     if run.result["verdict"] == "VALID":
         return []
     return list(dict.fromkeys(reason["code"] for reason in run.result["reasons"]))
@@ -83,8 +84,8 @@ def _unscored(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> It
     for run in (*before, *after):
         if "accuracy" not in run.numbers:
             yield (
-                f"accuracy: {run.name} has none, so nobody knows what was paid for the speed: run it with --mode both "
-                "on a dataset with labels"
+                f"accuracy: {run.name} has none, so the cost of the speed is unknown: run it with --mode both on a "
+                "dataset with labels"
             )
 
 
@@ -149,7 +150,7 @@ _ONE_MANIFEST = (
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Whether both files are from one manifest, in formats that two backends prefer. False for a changed
+    """Returns whether both files are from one manifest, in formats that two backends prefer. False for a changed
     file of one format, and for a file of --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
@@ -165,7 +166,7 @@ def _reader(run: FinishedRun) -> tuple[str, str]:
 
 
 def precision_of(run: FinishedRun) -> str:
-    """The precision that the backend reports, in the names of number_types.py where it is one."""
+    """Returns the precision that the backend reports, under its name in number_types.py if it has one there."""
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -187,7 +188,7 @@ _HINTS = {
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Settings that must be equal before two runs can be ranked, where both runs have them."""
+    """Returns the settings that must be equal if both runs have them, so that the runs can be ranked."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
@@ -222,17 +223,17 @@ def _seeds(run: FinishedRun) -> Mapping[str, Any]:
 
 
 _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
-"""Settings that differ between runs of one configuration: --repeats advances the seed."""
+"""Settings that differ between runs of one configuration, e.g. because --repeats advances the seed."""
 
 
 def settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings that are equal in all runs of one configuration. config: content of config.yaml."""
+    """Returns the settings that are equal in all runs of one configuration. config: content of config.yaml."""
     left_out = _PER_RUN.union(_without_effect(config))
     return {name: value for name, value in config.items() if name not in left_out}
 
 
 def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
-    """--dispatch in the other scenarios than Server, whose default it has."""
+    """Returns the settings that the scenario ignores: --dispatch in other scenarios than Server."""
     name = config.get("scenario")
     known = name in SCENARIOS and "dispatch" in registry.load("scenario", name).options
     return () if known else ("dispatch",)
@@ -241,7 +242,7 @@ def _without_effect(config: Mapping[str, Any]) -> Collection[str]:
 def differences(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Iterator[Difference]:
-    """Differences in config.yaml and environment.json, and doubts that only one side has."""
+    """Yields differences in config.yaml and environment.json, and doubts that only one side has."""
     doubts = [{d["code"] for run in one for d in run.result["doubts"]} for one in (before, after)]
     if doubts[0] != doubts[1]:
         gone, new = doubts[0] - doubts[1], doubts[1] - doubts[0]

@@ -1,6 +1,6 @@
 """Compares two sides of finished runs and judges whether changes exceed noise.
 
-A side is one run, or several of one configuration, which show the noise between runs.
+A side is one run or several of one configuration. Several runs show the noise between runs.
 """
 
 import math
@@ -26,10 +26,10 @@ BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and wor
 UNDECIDED = "not decided"
 
 ALIKE = 0.05
-"""Share within which the whole interval of a change must lie, so that there is no difference."""
+"""Share within which the whole interval of a change counts as no difference."""
 
 _MOST_RUNS = 100
-"""Most runs a side that are worth recommending."""
+"""Largest number of runs per side that is recommended."""
 
 _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
 
@@ -44,22 +44,22 @@ class Change(NamedTuple):
     after: float
     """Geometric mean over the runs of the second side."""
     change: float
-    """Share."""
+    """Change as a share."""
     low: float | None
-    """Lower end of the interval of `change`, as a share; None where it is unknown or open."""
+    """Lower end of the interval of `change`, as a share; None if it is unknown or open."""
     high: float | None
     """Upper end."""
     noise: float
-    """Share that a change must exceed to be judged: with runs in turns the change itself, else its whole
-    interval.
+    """Share that must be exceeded for a judgement: by the change itself if the runs were made in turns, else by its
+    whole interval.
     """
     higher_is_better: bool
     verdict: str | None
-    """None where the sides must not be ranked."""
+    """None if the sides must not be ranked."""
 
     @property
     def has_ratio(self) -> bool:
-        """Whether `change` and its interval mean something: neither side is 0."""
+        """Whether `change` and its interval are meaningful: neither side is 0."""
         return self.before != 0 and self.after != 0
 
     @property
@@ -69,7 +69,7 @@ class Change(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the number is the whole run's: not a stage's, not divided by cores, watts or price."""
+        """Whether the number covers the whole run, not a stage, and is not divided by cores, watts or price."""
         return self.name.partition(".")[0] not in _APART
 
 
@@ -78,33 +78,33 @@ class Comparison(NamedTuple):
     after: Sequence[FinishedRun]
     changes: Sequence[Change]
     refusals: Sequence[str]
-    """Why the sides must not be ranked; [] where they may be."""
+    """Why the sides must not be ranked; [] if they may be."""
     differences: Sequence[Difference]
     answers: Agreement | None
-    """None where a side has no accuracy run."""
+    """Comparison of the answers; None if a side has no accuracy run."""
     noise: Noise
     headline: Change | None
-    """The scenario's own number; None where a side did not measure it."""
+    """The scenario's own number; None if a side did not measure it."""
     with_own_level: Sequence[str]
-    """Numbers whose interval holds with 95 % by itself: the headline, and those that were chosen."""
+    """Numbers whose interval has a confidence of 95 % by itself: the headline and the chosen numbers."""
     runs_needed: int | None
-    """Runs a side, in turns, that would decide the headline if the noise stays the same; None if it is decided
-    or no reasonable number would.
+    """Runs per side, in turns, that would decide the headline with the same noise; None if it is decided, or if no
+    reasonable number would decide it.
     """
     optimised: bool = False
-    """The second side is the first one made faster: its accuracy is what was paid for that."""
+    """Whether the second side is the first one made faster. Its accuracy is then the cost of the speed."""
     missing: Sequence[FinishedRun] | None = None
-    """The side that misses its SLO, where the other one meets it."""
+    """The side that misses its SLO if the other side meets it."""
 
     @property
     def accuracy(self) -> Change | None:
-        """None where a side did not measure it."""
+        """Change of the accuracy; None if a side did not measure it."""
         return next((change for change in self.changes if change.name == "accuracy"), None)
 
     @property
     def verdict(self) -> str | None:
-        """The headline's verdict, unless one side misses its SLO, the accuracy changed, or another latency or the
-        rate says otherwise.
+        """The headline's verdict, unless one side misses its SLO, the accuracy changed, or a different latency or the
+        rate contradicts it.
         """
         if self.refusals or self.headline is None:
             return None
@@ -128,11 +128,11 @@ def compare(
     *,
     optimised: bool = False,
 ) -> Comparison:
-    """Each change with its interval and verdict.
+    """Compares the sides, with the interval and the verdict of each change.
 
-    noise: share in place of the noise that the runs show. chosen: numbers that were chosen before they were
-    looked at. These and the scenario's own number are judged at 95 % each, all others at 95 % together.
-    optimised: the second side is the first one made faster.
+    noise: share that replaces the noise of the runs. chosen: numbers chosen in advance. These and the
+    scenario's own number are judged at 95 % each, all others at 95 % together. optimised: whether the second
+    side is the first one made faster.
     """
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
@@ -169,7 +169,7 @@ def compare(
 
 
 def _headline(run: FinishedRun) -> str:
-    """Name of the number that decides the verdict; Server's is the percentile of its SLO."""
+    """Returns the name of the number that decides the verdict. Server's number is the percentile of its SLO."""
     scenario = scenario_named(run.result["scenario"])
     if scenario.scheduled and run.result.get("slo"):
         slo = leading(parse_slos(str(run.result["slo"])))
@@ -183,7 +183,7 @@ def _headline(run: FinishedRun) -> str:
 def _change(
     name: str, before: Sequence[Number], after: Sequence[Number], noise: Noise, level: float
 ) -> Change:
-    """Computed in logarithms: noise multiplies, and a change is symmetric there."""
+    """Computes a change in logarithms, because noise multiplies and changes are symmetric there."""
     first = before[0]
     log_before, log_after = (_logs([n.value for n in side], first.unit) for side in (before, after))
     change = float(log_after.mean() - log_before.mean())
@@ -225,7 +225,7 @@ def _change(
 
 
 def _is_alike(low: float | None, high: float | None, between: float | None) -> bool:
-    """Whether noise between runs was seen, and the whole interval lies within ALIKE."""
+    """Returns whether noise between runs was seen, and the whole interval lies within ALIKE."""
     if low is None or high is None or between is None:
         return False
     return max(-low, high) <= math.log1p(ALIKE)
@@ -237,7 +237,7 @@ def _end(log_change: float | None) -> float | None:
 
 
 def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Change:
-    """The change of a score, which may be 0 or negative. Its only noise is between the runs of a side."""
+    """Computes the change of a score, which may be 0 or negative. Its only noise is between the runs of a side."""
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0
     change = float(np.mean(theirs) - np.mean(ours)) / size
@@ -261,7 +261,7 @@ def _exact(name: str, before: Sequence[Number], after: Sequence[Number]) -> Chan
 def _runs_needed(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], change: Change
 ) -> int | None:
-    """Runs a side that would judge a change of this size, or show that there is none, with this noise."""
+    """Returns the runs per side that, with this noise, would show a change of this size, or show that there is none."""
     freedom = len(before) + len(after) - 2
     if change.verdict != UNDECIDED or freedom < LEAST_FREEDOM:
         return None
@@ -277,7 +277,7 @@ def _runs_needed(
 
 
 def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) -> str:
-    """A difference where the whole interval lies beyond the margin."""
+    """Returns a difference if the whole interval lies beyond the margin."""
     if low > margin:
         return BETTER if higher_is_better else WORSE
     if high < -margin:
@@ -286,7 +286,7 @@ def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) 
 
 
 def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, float] | None:
-    """Ends of the interval around the change, in logarithms, from the intervals within the runs.
+    """Returns the ends of the interval around the change, in logarithms, from the intervals within the runs.
 
     Source: Zou and Donner, Construction of confidence limits about effect measures, Statistics in
     Medicine 27 (2008): the distances of the ends add up as standard errors do.
@@ -300,7 +300,7 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
-    """From the mean over the runs down and up to the ends of its interval, in logarithms; None without one."""
+    """Returns the distances from the mean over the runs to its interval's ends, in logarithms; None without one."""
     below, above = [], []
     for number in side:
         if number.low is None or number.high is None or _is_open(number):
@@ -312,7 +312,7 @@ def _distances(side: Sequence[Number]) -> tuple[float, float] | None:
 
 
 def _is_open(number: Number) -> bool:
-    """Whether its run was too short for an interval."""
+    """Returns whether the number's run was too short for an interval."""
     return number.high is not None and math.isinf(number.high)
 
 

@@ -36,29 +36,29 @@ from harness.types import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """A run's files and numbers; `result`, `environment` and `config` are the content of the files."""
+    """Files and numbers of a run. `result`, `environment` and `config` are the content of the files."""
 
     name: str
     """The folder's name, with as much of its path as distinguishes it in a comparison."""
     folder: Path
     measured: str
-    """Equal for copies of one run alone, as harness.results.records.measured has it."""
+    """Digest that only copies of the run share (harness.results.records.measured)."""
     result: Mapping[str, Any]
     environment: Mapping[str, Any]
     config: Mapping[str, Any]
     numbers: Mapping[str, Number]
     peaks: Mapping[str, float] = field(default_factory=dict)
-    """Rates that `machine` has stored for the run's machine: fields of harness.machine.characterise.here.Rates."""
+    """Rates that `machine` stored for the run's machine: fields of harness.machine.characterise.here.Rates."""
 
     @property
     def disturbances(self) -> frozenset[str]:
-        """Codes of its doubts about the machine."""
+        """Codes of the run's doubts about the machine."""
         return MACHINE_DOUBTS & {doubt["code"] for doubt in self.result["doubts"]}
 
 
 def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:
-    """The runs that `text` names: folders or patterns (`a-*`), separated by commas. A folder of --repeats
-    stands for its runs. Copies of one run count once.
+    """Reads the runs of a side. text: folders or patterns (`a-*`), separated by commas. A folder of --repeats
+    counts as all its runs. Copies of one run count once.
 
     price_per_h: price of one hour of the machine.
     """
@@ -72,10 +72,10 @@ def _all(text: str, price_per_h: float | None) -> list[FinishedRun]:
 def sides_of(
     texts: Sequence[str], prices_per_h: Sequence[float | None] = ()
 ) -> list[list[FinishedRun]]:
-    """The runs of each side, named apart. A line on stderr names runs that appear more than once, and each run
-    whose files differ from its SHA256SUMS.
+    """Reads the runs of each side, with distinct names. Prints lines on stderr for runs that appear more than
+    once, and for runs with files that differ from their SHA256SUMS.
 
-    prices_per_h: of one hour of each side's machine; none where it is empty.
+    prices_per_h: price of one hour of each side's machine; empty without prices.
     """
     prices = prices_per_h or [None] * len(texts)
     sides = [_all(text, price) for text, price in zip(texts, prices, strict=True)]
@@ -87,7 +87,7 @@ def sides_of(
 
 
 def _once(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
-    """The runs without further copies of one."""
+    """Returns the runs without further copies."""
     first: dict[str, FinishedRun] = {}
     for run in runs:
         first.setdefault(run.measured, run)
@@ -95,7 +95,7 @@ def _once(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
-    """Copies of one run differ by nothing, and so show no noise."""
+    """Prints a line for each set of copies, because copies of one run show no noise."""
     by_content: dict[str, list[Path]] = {}
     for run in runs:
         by_content.setdefault(run.measured, []).append(run.folder.resolve())
@@ -103,7 +103,7 @@ def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
         first, *others = dict.fromkeys(folders)
         if others:
             copies = ", ".join(map(str, others))
-            say(f"{copies}: a copy of {first}: one run, which shows no noise; name each run once")
+            say(f"{copies}: a copy of {first}, so it shows no noise: name each run once")
         elif len(folders) > 1:
             say(f"{first} is compared with itself: it appears more than once")
 
@@ -134,7 +134,7 @@ def _short(path: Path, paths: Collection[Path]) -> str:
 
 
 def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
-    """Read a run. A ConfigError names a file that is missing, or that no run wrote."""
+    """Reads a run. Raises a ConfigError with the name of a file that is missing, or that no run wrote."""
     files = read_files(folder)
     with reading_run(folder):
         found = _numbers(files)
@@ -168,14 +168,14 @@ def _folders(text: str) -> Iterator[Path]:
 
 
 def _repeats(folder: Path) -> list[Path]:
-    """The finished runs of --repeats in this folder, in their order; [] in any other folder."""
+    """Returns the finished runs of --repeats in this folder, in order; [] for any other folder."""
     if not (folder / run_folder.REPEATS).is_file():
         return []
     return sorted(filter(_is_run, folder.glob("run-*")), key=lambda run: (len(run.name), run.name))
 
 
 def _is_finished(folder: Path) -> bool:
-    """Whether a pattern may match the folder: links such as `latest` repeat a run."""
+    """Returns whether a pattern may match the folder. Links such as `latest` repeat a run."""
     named = folder.is_symlink() or folder.name.endswith(".partial")
     return not named and (_is_run(folder) or bool(_repeats(folder)))
 
@@ -185,7 +185,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _numbers(files: RunFiles) -> dict[str, Number]:
-    """The numbers of result.json and of its stages, with the intervals that the journal shows. A run without a
+    """Returns the numbers of result.json and of its stages, with intervals from the journal. A run without a
     journal has no rate and no latencies here.
     """
     stored = {n: one._replace(value=float(one.value)) for n, one in numbers(files.result).items()}
@@ -212,7 +212,7 @@ def _throughput(rate: Number, done: Completions) -> Number:
 
 
 def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str, Number]]:
-    """Offline's first two stages are left out: they only reflect the samples issued at once."""
+    """Yields the numbers of stages. Skips Offline's first two stages: they only reflect the samples issued at once."""
     block = blocks(done.columns["completed_ns"])
     waits = 2 if scenario_named(result["scenario"]).all_at_once else 0
     for stage in [*done.edges][waits:]:
@@ -225,7 +225,7 @@ def _stages(result: Mapping[str, Any], done: Completions) -> Iterator[tuple[str,
 def _percentiles(
     found: Mapping[str, Number], values_ns: Array, block: Array
 ) -> Iterator[tuple[str, Number]]:
-    """The percentiles among the numbers, with their intervals."""
+    """Yields the percentiles among the numbers, with their intervals."""
     fractions = {name: share for name, share in PERCENTILES.items() if name in found}
     ordered_ns = np.sort(values_ns)
     for name, (low, high, *_) in percentile_intervals(values_ns, block, fractions).items():
@@ -234,7 +234,7 @@ def _percentiles(
 
 
 def _with_interval(number: Number, estimate: float, ends: tuple[float, float] | None) -> Number:
-    """The interval of the journal's estimate, moved to LoadGen's number, which lies some us beside it."""
+    """Scales the interval of the journal's estimate to LoadGen's number, which differs by a few us."""
     scale = number.value / estimate if estimate else 1.0
     low, high = ends or OPEN
     return number._replace(low=low * scale, high=high * scale)
@@ -243,13 +243,13 @@ def _with_interval(number: Number, estimate: float, ends: tuple[float, float] | 
 def _efficiency(
     throughput: Number, files: RunFiles, price_per_h: float | None
 ) -> Iterator[tuple[str, Number]]:
-    """Throughput per core, watt and price. A run on a GPU has no throughput per core."""
+    """Yields throughput per core, watt and price. A run on a GPU has no throughput per core."""
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device", "cpu") == "cpu":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
     for reading in (files.result.get("power") or {}).get("readings", ()):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
-        # The error of the power is unknown, so no interval is.
+        # The error of the power is unknown, so there is no interval.
         yield (
             f"throughput_per_watt.{reading['source']}",
             per_watt._replace(low=None, high=None, kind="body"),

@@ -1,4 +1,4 @@
-"""Draws each change of a comparison as an interval, all on one scale: small images beside the numbers of a table."""
+"""Draws each change of a comparison as an interval on a common scale, as small images in a table."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from harness.results.compare.compare import Change
 
 _WIDTH, _HEIGHT = 180, 16
 _LEAST, _MOST = math.log(1.05), math.log(4)
-"""Ends of the scale, as logarithms of a factor: an interval beyond them is cut, and a change is an arrow."""
+"""Ends of the scale, as logarithms of a factor. An interval beyond them is cut; a change beyond them is an arrow."""
 
 
 class Scale:
-    """A logarithmic scale with no change in its middle."""
+    """Logarithmic scale with `no change` in its middle."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         ends = [
@@ -31,7 +31,7 @@ class Scale:
         return f"{low} to {high}"
 
     def image(self, change: Change) -> str:
-        """SVG in the colour of its surroundings; '' for a change without a ratio. Its row has the numbers as text."""
+        """Returns an SVG in the colour of the text around it; '' without a ratio. The row has the numbers as text."""
         if not change.has_ratio:
             return ""
         low, high = (self._x(s) if s is not None else None for s in (change.low, change.high))
@@ -51,6 +51,6 @@ class Scale:
         )
 
     def _x(self, share: float) -> float:
-        """Place from 0 to _WIDTH."""
+        """Returns the position from 0 to _WIDTH."""
         log = math.log1p(share) if share > -1 else -math.inf
         return _WIDTH / 2 * (1 + max(-1.0, min(1.0, log / self._end)))

@@ -10,7 +10,7 @@ from harness.results.compare.change_text import interval, size
 from harness.results.compare.compare import UNDECIDED, WORSE, Change, Comparison
 
 _OF_DECISION = "undecided"
-"""Breaks where the comparison as a whole is not decided."""
+"""Limit that breaks if the comparison as a whole is not decided."""
 
 
 class Limit(NamedTuple):
@@ -23,7 +23,7 @@ class Limit(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Judgement of a limit. broken: the change is more than noise and beyond the limit."""
+    """Judgement of a limit. broken: whether the change exceeds both the noise and the limit."""
 
     limit: Limit
     broken: bool
@@ -31,7 +31,7 @@ class Judged(NamedTuple):
 
 
 def parse_limit(text: str) -> Limit:
-    """Parse 'p99:+5%', at most 5 % more, or 'undecided'. Raises ValueError."""
+    """Parses 'p99:+5%' (at most 5 % more) or 'undecided'. Raises ValueError."""
     if text.strip() == _OF_DECISION:
         return Limit(text, _OF_DECISION, 0.0)
     match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
@@ -45,7 +45,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
-    """A ConfigError names every limit on a number that was not measured, or set the wrong way."""
+    """Judges the limits. Raises a ConfigError with all limits that have an unmeasured number or a wrong sign."""
     changes = {change.name: change for change in comparison.changes}
     problems = []
     of_numbers = [limit for limit in limits if limit.name != _OF_DECISION]
@@ -54,7 +54,9 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
         if change is None:
             near = get_close_matches(limit.name, changes, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(changes)}"
-            problems.append(f"--fail-on {limit.text}: both sides have no {limit.name}: {hint}")
+            problems.append(
+                f"--fail-on {limit.text}: {limit.name} was not measured on both sides: {hint}"
+            )
         elif (limit.change > 0) == change.higher_is_better and limit.change:
             turned = f"{limit.name}:{-limit.change * 100:+g}%"
             problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
@@ -94,8 +96,8 @@ def _judged(limit: Limit, change: Change) -> Judged:
 
 
 def exit_status(comparisons: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
-    """Exit status 4 where sides must not be ranked: no limit could be judged. 6 also where the first side alone
-    meets its SLO.
+    """Returns exit status 4 if sides must not be ranked, as no limit can be judged; 6 for a broken limit, or if only
+    the first side meets its SLO; else 0.
     """
     if any(comparison.refusals for comparison, _ in comparisons):
         return RunInvalid.exit_status

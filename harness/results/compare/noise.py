@@ -1,9 +1,9 @@
 """Finds the noise between runs of one configuration, as far as runs on this machine have shown it.
 
-Two equal runs differ by more than the noise within each of them. Several runs a side show how much. If the
-sides took turns, a machine that drifts changes both alike; if not, a change must also exceed the largest
-difference between two equal runs, and nothing is judged if the machine disturbed one side more. With one run a side,
-only earlier runs of the same configuration show the noise.
+Two equal runs differ by more than the noise within each of them. Several runs per side show how much. If the
+sides took turns, a drift of the machine changes both alike. Otherwise a change must also exceed the largest
+difference between two equal runs, and nothing is judged if the machine disturbed one side more. With one run per
+side, only earlier runs of the same configuration show the noise.
 """
 
 import math
@@ -24,32 +24,32 @@ from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
 SMALLEST_CHANGE = 0.02
-"""Smaller changes are never judged: where a process lies in memory changes as much."""
+"""Smaller changes are never judged: the place of a process in memory has the same effect."""
 
 LEAST_EQUAL_RUNS = 10
-"""Earlier equal runs whose largest difference stands for what equal runs show."""
+"""Fewest earlier equal runs whose largest difference is taken as their noise."""
 
 _MOST_UNLIKE = 0.5
-"""Difference of the shares of disturbed runs from which on two sides did not have one machine."""
+"""Difference between the sides' shares of disturbed runs from which one side was disturbed more."""
 
 _MOST_READ = 100
-"""Earlier runs that are read, from the newest on."""
+"""Largest number of earlier runs that are read, newest first."""
 
 EXTREME: Mapping[str, float] = {"rate": 1.0, "body": 3.0, "tail": 9.0}
 """Changes by kind of number that no pair of equal runs has shown on any machine, as shares: a factor of 2, 4
-and 10. One run a side is judged beyond them. Source: benchmarks/equal_runs.py.
+and 10. With one run per side, only larger changes are judged. Source: benchmarks/equal_runs.py.
 """
 
 
 class Noise(NamedTuple):
-    """The noise between the runs of two sides. Differences are of logarithms."""
+    """Noise between the runs of two sides. Differences are of logarithms."""
 
     source: str
     """Source of the noise, as words for a sentence."""
     smallest: Mapping[str, float]
-    """Share by kind of number: smaller changes are not judged."""
+    """Smallest share by kind of number that is judged."""
     counts_within: bool = False
-    """Whether the noise within the runs counts beside that between them."""
+    """Whether the noise within the runs counts in addition to the noise between them."""
     between: bool = False
     """Whether the spread of each side shows the noise."""
     in_turns: bool = False
@@ -57,12 +57,12 @@ class Noise(NamedTuple):
     apart: Mapping[str, float] | None = None
     """Name of a number -> difference that equal runs may have; None if it does not count."""
     is_given: bool = False
-    """Whether the user gave it. A change below it is then not a difference."""
+    """Whether the user set the noise. A smaller change is then not a difference."""
 
     def half_width(
         self, name: str, before: Sequence[float], after: Sequence[float], level: float
     ) -> float | None:
-        """Half the width of the interval of mean(after) - mean(before); None if no runs show it.
+        """Returns half the width of the interval of mean(after) - mean(before); None if no runs show it.
 
         before, after: logarithms of the number, one per run. level: confidence.
         """
@@ -74,7 +74,7 @@ class Noise(NamedTuple):
 def noise_of(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], option: float | None
 ) -> Noise:
-    """option: the share of --noise, which replaces what the runs show."""
+    """Finds the noise. option: the share of --noise, which replaces the noise of the runs."""
     smallest = dict.fromkeys(EXTREME, SMALLEST_CHANGE)
     if option is not None:
         return Noise(
@@ -95,7 +95,7 @@ def noise_of(
         return Noise(source, nothing, counts_within=not between, between=between)
     if between:
         groups = [list(map(_plain_numbers, side)) for side in (before, after)]
-        # A steady drift moves two sides of n runs n / (n - 1) times as far apart as runs of one side.
+        # A steady drift separates two sides of n runs n / (n - 1) times as much as runs of one side.
         drift = runs / (runs - 2)
         apart = {name: drift * most for name, most in _largest_differences(groups).items()}
         source = (
@@ -111,13 +111,13 @@ def noise_of(
             f"measured by {equal} earlier equal runs of {database.path_in(before[0].folder.parent)}"
         )
         return Noise(source, smallest, counts_within=True, apart=_largest_differences(groups))
-    few = "one run a side does" if runs <= 2 else "two runs and one do"
-    source = f"unknown: {few} not show how far equal runs lie apart"
+    few = "one run per side does" if runs <= 2 else "two runs and one do"
+    source = f"unknown: {few} not show how much equal runs differ"
     return Noise(source, EXTREME, counts_within=True)
 
 
 def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> str:
-    """How the machine disturbed one side more than the other; '' if it did not."""
+    """Returns how the machine disturbed one side more than the other; '' if it did not."""
     shares, seen = [], set()
     for side in (before, after):
         doubts = [run.disturbances for run in side]
@@ -131,7 +131,7 @@ def _disturbed(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> s
 
 
 def in_turns(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> bool:
-    """Whether each run of one side has one of the other side directly before or after it, as in ABBAAB."""
+    """Returns whether each run of one side has a run of the other side directly before or after it, as in ABBAAB."""
     started = sorted(
         [(str(run.result.get("started")), 0) for run in before]
         + [(str(run.result.get("started")), 1) for run in after]
@@ -149,9 +149,9 @@ def _plain_numbers(run: FinishedRun) -> Mapping[str, float]:
 def _largest_differences(
     groups: Sequence[Sequence[Mapping[str, float]]],
 ) -> Mapping[str, float]:
-    """Name of a number -> the largest difference of its logarithms between two runs of one group.
+    """Returns name of a number -> largest difference of its logarithms between two runs of one group.
 
-    groups: each the numbers of equal runs. Numbers that are not above 0 are skipped.
+    groups: the numbers of equal runs, per group. Skips numbers that are not above 0.
     """
     largest: dict[str, float] = {}
     for group in groups:
@@ -163,9 +163,10 @@ def _largest_differences(
 
 
 def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[str, float]]:
-    """Latencies and rate of other VALID runs of its configuration on its machine, from the database beside it.
+    """Yields latencies and rates of other VALID runs of the configuration on the same machine, from the database in the
+    run's parent folder.
 
-    compared: what the compared runs measured; neither these count, nor further copies of a run.
+    compared: `measured` of the compared runs, which do not count. Further copies of a run do not count either.
     """
     results = first.folder.resolve().parent
     alike = {key: str(first.result[key]) for key in ("scenario", "backend", "model", "verdict")}
@@ -196,7 +197,7 @@ def _earlier(first: FinishedRun, compared: Collection[str]) -> Iterator[Mapping[
 
 
 def _literal(conditions: Mapping[str, str]) -> Mapping[str, str]:
-    """The conditions as patterns of SQLite that match nothing else."""
+    """Returns the conditions as SQLite patterns that match only these texts."""
     escaped = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
     return {name: text.translate(escaped) for name, text in conditions.items()}
 

@@ -22,8 +22,8 @@ from harness.results.seal.digests import PAGE
 
 
 def write(sides: Sequence[str], out: Path, *, standalone: bool) -> Path:
-    """The page's path. sides: at least two, as `compare` takes them; each further one is compared with the
-    first. plotly's script lies beside the page, or inside with `standalone`.
+    """Writes the page, and returns its path. sides: at least two, in the form of `compare`; each further side is
+    compared with the first. standalone: embeds plotly's script instead of writing it next to the page.
     """
     first, *others = sides_of(sides)
     if not others:
@@ -60,7 +60,7 @@ def _head(
 
 
 def _card(letter: str, run: FinishedRun, out: Path) -> str:
-    """The answer of one run, with a link to its own page."""
+    """Returns the answer of one run, with a link to the run's page."""
     answer = answer_of(run.result)
     kind = "valid" if answer.verdict == "VALID" else "invalid"
     name = page.link(run.name, run.folder / PAGE, out)
@@ -72,7 +72,7 @@ def _card(letter: str, run: FinishedRun, out: Path) -> str:
 
 
 def _changes(comparison: Comparison, other: str) -> Iterator[str]:
-    """Table of the whole run's numbers, then a folded table of numbers by stage, core and price."""
+    """Yields a table of the whole run's numbers, then a folded table of numbers by stage, core and price."""
     whole = [change for change in comparison.changes if change.is_whole]
     parts = [change for change in comparison.changes if not change.is_whole]
     yield "<h2>Changes</h2>"
@@ -98,7 +98,7 @@ def _table(changes: Sequence[Change], other: str) -> str:
 
 
 def _figures(named: dict[str, FinishedRun]) -> Iterator[Figure]:
-    """Figures of each side's first run; none if a side completed no query."""
+    """Yields figures of each side's first run; nothing if a side completed no query."""
     runs = {}
     for name, one in named.items():
         run = read_files(one.folder).performance

@@ -24,20 +24,20 @@ _KINDS: Mapping[str, str] = {
 """Kinds of numbers in the line on noise."""
 
 _RUNS = 5
-"""Runs per side in the next command if the number that would be enough is unknown."""
+"""Runs per side in the next command if the number needed is unknown."""
 
 _OF_BACKEND = "backend."
 _RATIOS = ("change", "low", "high")
 
 
 def parse_prices(text: str, sides: int) -> list[float]:
-    """Parse '1.20/h,0.85/h', the price an hour of each side's machine. Raises ValueError."""
+    """Parses '1.20/h,0.85/h', the price per hour of each side's machine. Raises ValueError."""
     matches = [
         re.fullmatch(r"(\d+(?:\.\d+)?)/h", part.strip(), re.ASCII) for part in text.split(",")
     ]
     prices = [float(match[1]) for match in matches if match is not None]
     if len(prices) < len(matches) or not all(prices):
-        raise ValueError(f"{text!r}: write a price an hour for each side, e.g. 1.20/h,0.85/h")
+        raise ValueError(f"{text!r}: write a price per hour for each side, e.g. 1.20/h,0.85/h")
     if len(prices) != sides:
         raise ValueError(
             f"{text!r} has {counted(len(prices), 'price')} for {counted(sides, 'side')}: one for each"
@@ -46,12 +46,12 @@ def parse_prices(text: str, sides: int) -> list[float]:
 
 
 def letter(side: int) -> str:
-    """side: number of the side, from 0."""
+    """Returns the letter of a side. side: number of the side, from 0."""
     return ascii_uppercase[side] if side < len(ascii_uppercase) else str(side + 1)
 
 
 def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
-    """other: letter of the second side; the first may be compared with several."""
+    """Yields the lines of the comparison. other: letter of the second side, as A may be compared with several."""
     for name, runs in (("A", comparison.before), (other, comparison.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
@@ -65,7 +65,7 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
 def notes(
     comparison: Comparison, judged: Sequence[Judged], other: str = "B"
 ) -> Iterator[tuple[str, str]]:
-    """(label, text): answers, differing settings, noise, limits, and why nothing may be ranked."""
+    """Yields (label, text): answers, differing settings, noise, limits, and why nothing may be ranked."""
     if comparison.answers is not None:
         yield "answers", _answers(comparison)
     elif comparison.before[0].result["backend"] != comparison.after[0].result["backend"]:
@@ -87,7 +87,7 @@ def _levels(comparison: Comparison) -> str:
 
 
 def _next(comparison: Comparison) -> str:
-    """The command whose runs would decide."""
+    """Returns the command for the runs that would decide."""
     runs = max(comparison.runs_needed or _RUNS, len(comparison.before))
     sides = (comparison.before, comparison.after)
     folders = " ".join(shlex.quote(str(side[0].folder)) for side in sides)
@@ -106,7 +106,7 @@ _PEAKS = {
 
 
 def _promised(comparison: Comparison, other: str) -> str:
-    """Peaks of both sides' machines, if `machine` has measured both; '' for one machine."""
+    """Returns the peaks of both sides' machines if `machine` has measured both; '' for a single machine."""
     one, two = comparison.before[0], comparison.after[0]
     if machine_of(one.environment) == machine_of(two.environment):
         return ""
@@ -127,7 +127,7 @@ def _promised(comparison: Comparison, other: str) -> str:
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[tuple[str, str]]:
-    """One entry each; settings that only one of two backends reports share an entry per side."""
+    """Yields one entry per difference. Settings that only one of two backends reports share an entry per side."""
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in differences:
         if one.name == "doubts":
@@ -151,8 +151,10 @@ def _shortened(text: str) -> str:
 
 
 def verdict(comparison: Comparison, other: str = "B") -> str:
-    """One sentence: how many times as fast the second side is by the scenario's own number, and how sure that is; then
-    the numbers that say otherwise, or say more where the own number decides nothing; and what an optimised side paid.
+    """Returns one sentence: how many times as fast the second side is by the scenario's own number, with the certainty.
+
+    The numbers follow that contradict it, or that decide more if the own number decides nothing, and then the accuracy
+    that an optimised side lost.
     """
     headline = comparison.headline
     if comparison.refusals:
@@ -192,12 +194,12 @@ def _paid(accuracy: Change) -> str:
 
 
 def _judgement(comparison: Comparison, headline: Change) -> str:
-    """The end of the sentence: the second side's speed by the scenario's own number."""
+    """Returns the end of the sentence: the second side's speed by the scenario's own number."""
     name = headline.name
     if name == "accuracy":
         return f"has an accuracy of {size(headline)} against A"
     if not headline.has_ratio:
-        return f"cannot be set against A at {name}, which is 0 on one side"
+        return f"cannot be compared with A at {name}, which is 0 on one side"
     if headline.verdict in (BETTER, WORSE):
         return f"is {times(headline)} as fast as A at {name}"
     if headline.verdict == comparison.verdict == UNDECIDED:
@@ -209,22 +211,22 @@ def _judgement(comparison: Comparison, headline: Change) -> str:
 
 def _would_do(comparison: Comparison) -> str:
     if comparison.runs_needed is not None:
-        return f"{comparison.runs_needed} runs a side, in turns, would do"
+        return f"{comparison.runs_needed} runs per side, in turns, would decide"
     if comparison.noise.between:
         return "the noise hides a change of this size"
-    return f"{_RUNS} runs a side, in turns, may decide"
+    return f"{_RUNS} runs per side, in turns, may decide"
 
 
 def _named(comparison: Comparison, other: str) -> str:
-    """The second side by its letter, with the backend or model that it alone has."""
+    """Returns the letter of the second side, with its backend or model if different."""
     ours, theirs = (side[0].result for side in (comparison.before, comparison.after))
     own = [theirs[key] for key in ("backend", "model") if theirs[key] != ours[key]]
     return f"{other} ({', '.join(own)})" if own else other
 
 
 def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
-    """Changes, intervals and noise are shares: 0.05 is 5 % more than on the first side. A noise of null: no change
-    of this number is judged.
+    """Returns the comparison for JSON. Changes, intervals and noise are shares: 0.05 is 5 % more than on the first
+    side. A noise of null means that no change of this number is judged.
     """
     headline = comparison.headline
     return {
@@ -281,7 +283,7 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
-    """The smallest change that is judged, by kind of number."""
+    """Returns the smallest change that is judged, by kind of number."""
     noise = comparison.noise
     if math.isinf(noise.smallest["rate"]):
         return "nothing is judged"

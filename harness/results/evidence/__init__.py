@@ -1,1 +1,1 @@
-"""Facts that a run leaves: stages, percentiles, intervals, the reference."""
+"""Facts about a run: stages, percentiles, intervals, the reference."""

@@ -10,7 +10,7 @@ from harness.types import Array
 
 LEAST_FREEDOM = 2
 """Fewest degrees of freedom of a reported spread. With one, the interval of two runs' mean would
-reach nine times their distance to either side.
+extend nine times their distance to either side.
 """
 
 LEAST_RUNS = LEAST_FREEDOM + 1
@@ -20,9 +20,10 @@ LEAST_RUNS = LEAST_FREEDOM + 1
 def between_runs(
     before: Sequence[float], after: Sequence[float], level: float = LEVEL
 ) -> float | None:
-    """Half the width of the interval of mean(after) - mean(before), from the spread within each side.
+    """Returns half the width of the interval of mean(after) - mean(before), from the spread within each side.
 
-    The spread is pooled: both sides ran on this machine. None below LEAST_FREEDOM. level: confidence.
+    The spread is pooled, because both sides ran on the same machine. Returns None below LEAST_FREEDOM. level:
+    confidence.
     """
     freedom = len(before) + len(after) - 2
     if freedom < LEAST_FREEDOM:
@@ -38,7 +39,7 @@ def pooled_variance(before: Sequence[float] | Array, after: Sequence[float] | Ar
 
 
 def mean_over(values: Array) -> tuple[float, float] | None:
-    """Student's interval of the mean of independent values; None with one value. values: (n,)."""
+    """Returns Student's interval of the mean of independent values; None with one value. values: (n,)."""
     if len(values) < 2:
         return None
     mean = float(values.mean())
@@ -47,8 +48,8 @@ def mean_over(values: Array) -> tuple[float, float] | None:
 
 
 def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:
-    """Geometric mean over runs of one configuration, and its interval (Student's t of the logarithms:
-    noise multiplies). The interval is None with fewer than LEAST_RUNS values.
+    """Returns the geometric mean over runs of one configuration, and its interval by Student's t of the logarithms,
+    because noise multiplies. The interval is None with fewer than LEAST_RUNS values.
 
     Returns None without values, or with a value that is not above 0.
     """

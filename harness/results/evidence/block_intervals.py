@@ -1,8 +1,8 @@
-"""Computes intervals of one run's numbers that allow for neighbouring samples being alike.
+"""Computes intervals of one run's numbers that allow for correlated neighbouring samples.
 
 One stall delays a hundred neighbours, and a queue a thousand, so the samples of a run are not independent.
-The spread between blocks of neighbouring samples shows how many independent samples the run is worth. A
-run of too few has no interval. docs/intervals.md shows how often these intervals hold the truth.
+The spread between blocks of neighbouring samples shows how many independent samples the run is equivalent to. A
+run with too few has no interval. docs/intervals.md shows how often these intervals contain the true value.
 """
 
 import math
@@ -17,37 +17,37 @@ from harness.results.evidence.parts import BLOCKS, Spread, spread_of
 from harness.types import Array
 
 _NORMAL = 1.959964
-"""The normal distribution's two-sided 95 % bound; Student's, which replaces it, is wider."""
+"""Two-sided 95 % bound of the normal distribution. Student's bound replaces it and is wider."""
 
 _MOST_EFFECTIVE = 2
-"""A run is never worth more than this many times its samples. By chance the blocks of independent
-samples may be more alike than independent ones are expected to be.
+"""Largest ratio of effective samples to samples of a run. By chance, blocks of independent samples may vary
+less than expected.
 """
 
 _LEAST_PARTS = 60
-"""Independent parts on either side of the number that an interval needs. With fewer, runs whose parts
-happen to look independent are frequent among the runs that would get an interval.
+"""Fewest independent parts on either side of a number for an interval. With fewer, many of the runs with an interval
+would be runs with parts that look independent only by chance.
 """
 
 _LEAST_EVENTS = 10
-"""Events that an interval needs: with fewer slow phases, a run does not show how often they come."""
+"""Fewest events for an interval. With fewer slow phases, a run does not show how often they occur."""
 
 
 class PercentileInterval(NamedTuple):
-    """The interval of one percentile."""
+    """Interval of one percentile."""
 
     low: int | None
     """In the unit of the values; None without an interval."""
     high: int | None
     """In the unit of the values; None without an interval."""
     effective_samples: int
-    """Number of independent samples that would give an interval as wide."""
+    """Number of independent samples that would give the same width."""
     reason: str | None
-    """Why there is no interval; None with one."""
+    """Why the interval is missing; None with an interval."""
 
 
 def blocks(completed_ns: Array) -> Array:
-    """(n,) block of each sample, 0 to BLOCKS - 1, in the order of completion."""
+    """Returns (n,) the block of each sample, 0 to BLOCKS - 1, in the order of completion."""
     n = len(completed_ns)
     rank = np.empty(n, np.int64)
     rank[np.argsort(completed_ns, kind="stable")] = np.arange(n)
@@ -58,13 +58,14 @@ def blocks(completed_ns: Array) -> Array:
 def percentile_intervals(
     values: Array, block: Array, fractions: Mapping[str, float]
 ) -> Mapping[str, PercentileInterval]:
-    """name -> interval of that percentile.
+    """Returns name -> interval of the percentile.
 
     values: (n,) integers, n >= 1. block: (n,) from `blocks`.
 
-    The number of samples above the percentile varies. Where samples are independent, its variance is the
-    binomial one; the ratio of both is the design effect, which divides the number of samples. Student's t
-    allows for an estimated variance, and the ranks of that number of independent samples are exact.
+    The number of samples above the percentile varies. If samples are independent, its variance is binomial.
+    The ratio of the actual variance to the binomial one is the design effect, which divides the number of
+    samples. Student's t allows for an estimated variance, and the ranks for the resulting number of
+    independent samples are exact.
 
     Source: Korn and Graubard, Confidence intervals for proportions with small expected number of
     positive counts estimated from survey data, Survey Methodology 24 (1998), with the inversion of
@@ -79,7 +80,7 @@ def percentile_intervals(
 
 
 def mean_interval(values: Array, block: Array) -> tuple[float, float] | None:
-    """Student's interval of the mean; None when the run is worth too few independent samples.
+    """Returns Student's interval of the mean; None if the run has too few independent parts or events.
 
     values: (n,). block: (n,) from `blocks`.
     """
@@ -97,7 +98,7 @@ def mean_interval(values: Array, block: Array) -> tuple[float, float] | None:
 
 
 def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | None:
-    """Interval of the completions a second, from the gaps between them; None as `mean_interval`.
+    """Returns the interval of completions per second, from the gaps between them; None like `mean_interval`.
 
     completed_ns: (n,). begun_ns: start of the first gap.
     """
@@ -110,7 +111,7 @@ def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | N
 
 
 def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> PercentileInterval:
-    """ordered: (n,) ascending. block: (n,) block of each. sizes: samples of each block."""
+    """ordered: (n,) values, ascending. block: (n,) block of each value. sizes: samples in each block."""
     n = len(ordered)
     rank = int(n * fraction)  # as percentile_ns
     above = int(np.searchsorted(ordered, ordered[rank], side="right"))
@@ -133,7 +134,7 @@ def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> 
 
 
 def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
-    """Number of independent samples with as much information about the `share` of samples above a percentile."""
+    """Returns the number of independent samples that show the `share` of samples above a percentile as precisely."""
     independent = n * share * (1 - share)
     if spread is None or independent == 0:
         return n
@@ -142,12 +143,12 @@ def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
 
 
 def _longer(parts: float, events: float) -> float:
-    """How many times as long a run needs to be for an interval; 1 or less when it is long enough."""
+    """Returns how many times as long a run must be for an interval; 1 or less if it is long enough."""
     return max(_LEAST_PARTS / parts, _LEAST_EVENTS / events)
 
 
 def _run_longer(parts: float, longer: float) -> str:
-    """The sentence in place of an interval. parts, longer: see `_longer`."""
+    """Returns the sentence that replaces an interval. parts, longer: see `_longer`."""
     count = round(min(parts, _LEAST_PARTS / longer))
     factor = math.ceil(longer) if longer < 10 else math.ceil(longer / 10) * 10
     return f"the run has about {counted(max(1, count), 'independent part')}: run {factor:,} times as long"

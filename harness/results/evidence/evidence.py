@@ -1,4 +1,4 @@
-"""Bundles what one measured process left: the input of verdict, doubts and result.json."""
+"""Bundles the evidence of one measured process, the input of verdict, doubts and result.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,34 +13,34 @@ from harness.results.evidence.stages import Completions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One LoadGen run."""
+    """Evidence of one LoadGen run."""
 
     plan: LoadPlan
     loadgen_scenario: str
     """LoadGen's name of the scenario."""
     log: DetailLog
     done: Completions | None
-    """Rows of the journal; None where there is no journal."""
+    """Rows of the journal; None without a journal."""
     ended: Mapping[str, Any] | None
-    """Last message of the measured process; None where it died."""
+    """Last message of the measured process; None if the process died."""
     failure: Reason | None
     """Why the run failed."""
     clock: ClockWatch
     """Steps and slew of the wall clock in the run."""
     looks: Sequence[tuple[int, int]] = ()
-    """(wall clock in ns, samples answered) as the supervisor saw them in the run."""
+    """(wall clock in ns, answered samples) at each look of the supervisor during the run."""
     changed_files: Sequence[str] = ()
-    """LoadGen's files that are not as they were when LoadGen returned."""
+    """LoadGen's files that changed after LoadGen returned."""
     load_hosts: Sequence[Mapping[str, Any]] = ()
-    """Hosts of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns and
-    clock_drift_ns, lost (why the host ended the run) and client (of its last message)."""
+    """Hosts of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns,
+    clock_drift_ns, lost (why the host ended the run) and client (from its last message)."""
 
     witness: Mapping[str, Any] | None = None
-    """The coordinator's own queries with --load-hosts on other machines: `seen` of results/load_hosts/witness.py."""
+    """The coordinator's own queries if --load-hosts has other machines: `seen` of results/load_hosts/witness.py."""
 
     @property
     def logged(self) -> bool:
-        """Whether LoadGen's log is whole and belongs to this run, so that its numbers can be used."""
+        """Whether the numbers of LoadGen's log can be used: it is complete and belongs to this run."""
         logged = (self.log.get("effective_scenario"), self.log.get("effective_test_mode"))
         expected = (self.loadgen_scenario, self.expected_mode)
         whole = self.log.complete and self.log.repeated == 1

@@ -1,4 +1,4 @@
-"""Computes ratios and counts from the probe after the run (harness/run/measured/input_probe.py). Pure."""
+"""Computes the ratios and counts of the probe after the run (harness/run/measured/input_probe.py). Pure."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -14,7 +14,7 @@ LEVEL = 0.99
 
 
 def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
-    """probed: from the last message of the measured process."""
+    """probed: `probed` of the last message of the measured process."""
     if probed is None or "reason" in probed:
         return cast("NotProbed | None", probed)
     changed_ns, again_ns, seen_ns = (
@@ -33,8 +33,8 @@ def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
 
 
 def _ratio(changed_ns: Array, repeated_ns: Array) -> list[float] | None:
-    """[low, median, high] of the rounds' ratios, an interval of the median; None with too few rounds."""
-    count = min(len(changed_ns), len(repeated_ns))  # a round ends where a batch raised
+    """Returns [low, median, high] of the rounds' ratios, with an interval of the median; None with too few rounds."""
+    count = min(len(changed_ns), len(repeated_ns))  # a round ends when a batch raises
     ratios = changed_ns[:count] / np.maximum(repeated_ns[:count], 1)
     low, high = median_interval(ratios, LEVEL)
     return None if low is None or high is None else [low, float(np.median(ratios)), high]

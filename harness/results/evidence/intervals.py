@@ -1,14 +1,14 @@
 """Computes confidence intervals of each latency percentile of one run, in three ways.
 
-estimate          the percentile to quote: LoadGen's where its log has it
+estimate          the percentile to quote: LoadGen's if its log has it
 order_statistic   the samples between which the true percentile lies, for any distribution; valid for
-                  independent samples, too narrow where neighbours are correlated
-block_interval    the same for as many samples as the spread between blocks of neighbouring samples shows
-                  to be independent: valid for correlated samples, too; absent where these are too few
-early_stopping    LoadGen's bound: with 99 % confidence the true percentile is not above it
+                  independent samples, too narrow for correlated neighbours
+block_interval    the same for the number of independent samples shown by the spread between blocks of
+                  neighbouring samples; also valid for correlated samples; absent if these are too few
+early_stopping    LoadGen's bound: with 99 % confidence, the true percentile is not above it
 
-The ranks of all of them come from the journal, which has every sample. Their times are on LoadGen's clock
-(`_LoadGensClock`), so that each interval holds the percentile that is quoted.
+All ranks come from the journal, which has every sample. The times are on LoadGen's clock (`_LoadGensClock`), so
+that each interval contains the quoted percentile.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ from harness.types import Array
 def latency_intervals(
     done: Completions, samples_per_query: int, logged: Mapping[str, Any] | None = None
 ) -> Intervals | None:
-    """Intervals in ns of the latencies of queries; None without a whole query.
+    """Returns the intervals of query latencies in ns; None without a whole query.
 
-    logged: the percentiles, `min` and `max` of LoadGen's log; None: the journal's are quoted.
-    An end of an order statistic is None where no sample lies far enough out. Both ends of a block interval
-    are None where the run has too few independent parts, which `block_interval_reason` says.
+    logged: the percentiles, `min` and `max` of LoadGen's log; with None, the journal's are quoted.
+    An end of an order statistic is None if no sample lies far enough out. Both ends of a block interval
+    are None if the run has too few independent parts; `block_interval_reason` then has the reason.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
@@ -66,13 +66,13 @@ class _LoadGensClock:
     """Moves the journal's latencies to LoadGen's clock.
 
     LoadGen reads its clock before it calls the harness and after the harness has answered, so its latencies
-    are some us longer than the journal's. How much longer is known at the ranks that its log has: the
-    percentiles, the shortest and the longest. In between the difference is interpolated by rank, and the
-    result stays between LoadGen's latencies at the next known ranks, where it must lie.
+    are a few us longer than the journal's. The difference is known at the ranks in LoadGen's log: the
+    percentiles, the shortest and the longest. Between them it is interpolated by rank. The result is kept
+    between LoadGen's latencies at the nearest known ranks, where it must lie.
     """
 
     def __init__(self, ordered_ns: Array, logged: Mapping[str, Any]) -> None:
-        """ordered_ns: (n,) the journal's latencies, ascending, n >= 1. logged: see latency_intervals."""
+        """ordered_ns: (n,) latencies of the journal, ascending, n >= 1. logged: see latency_intervals."""
         n = len(ordered_ns)
         ranks = {"min": 0, "max": n - 1} | {name: int(n * p) for name, p in PERCENTILES.items()}
         known = {
@@ -84,7 +84,7 @@ class _LoadGensClock:
         self._later_ns = [known[rank] - int(ordered_ns[rank]) for rank in self._ranks]
 
     def at(self, rank: int) -> int:
-        """The latency at this rank, from 0."""
+        """Returns the latency at a rank, from 0."""
         ns = int(self._ordered_ns[rank])
         if not self._ranks:
             return ns
@@ -96,11 +96,11 @@ class _LoadGensClock:
         return max(ns, self._known_ns[below]) if below >= 0 else ns
 
     def low(self, ns: int | None) -> int | None:
-        """A latency of the journal as the lower end of an interval."""
+        """Returns a latency of the journal as the lower end of an interval."""
         return None if ns is None else self.at(int(np.searchsorted(self._ordered_ns, ns)))
 
     def high(self, ns: int | None) -> int | None:
-        """A latency of the journal as the upper end of an interval."""
+        """Returns a latency of the journal as the upper end of an interval."""
         if ns is None:
             return None
         return self.at(int(np.searchsorted(self._ordered_ns, ns, side="right")) - 1)

@@ -1,6 +1,6 @@
-"""Derives LoadGen's detail log of a run of the harness's own scheduler from its journal.
+"""Derives a detail log in LoadGen's form from the journal of a run with the harness scheduler.
 
-The keys are LoadGen's, so that the readers of its detail log read this one; `source` names the scheduler.
+The keys are LoadGen's, so that the same code reads both logs. `source` is the name of the scheduler.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ HARNESS = "harness scheduler"
 
 
 def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) -> DetailLog:
-    """The log of a Server run that ended by itself; empty where no query was answered."""
+    """Returns the log of a Server run that ended by itself; empty if no query was answered."""
     log = DetailLog(source=HARNESS)
     if not done:
         return log
@@ -40,10 +40,11 @@ def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) 
 
 
 def _rates(plan: LoadPlan, done: Completions) -> dict[str, Any]:
-    """n - 1 queries divided by the time until the last one was due, or answered: results.cc, LogDetail.
+    """Returns the rates: n - 1 queries divided by the time until the last one was due, or answered (results.cc,
+    LogDetail).
 
-    The offered rate comes from the schedule. With a fixed number in flight no schedule exists: the
-    completed rate takes its place.
+    The offered rate comes from the schedule. With a fixed number in flight there is no schedule, so the
+    completed rate replaces it.
     """
     scheduled_ns, completed_ns = done.columns["scheduled_ns"], done.columns["completed_ns"]
     start_ns = int(scheduled_ns.min())
@@ -73,10 +74,10 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
 
 
 def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
-    """Server's constraints. No least duration applies, as in quick runs under LoadGen."""
+    """Judges Server's constraints. There is no minimum duration, as in quick runs under LoadGen."""
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
-    late = 0  # without a bound on the latency: those of tokens' times are judged elsewhere
+    late = 0  # without a bound on the latency; bounds on tokens' times are judged elsewhere
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))
     constraints = {
@@ -99,7 +100,7 @@ def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
 
 
 def early_stopping_text(late: int, queries: int, percentile: float) -> str:
-    """LoadGen's text for a Server run in its detail log (results.cc, EarlyStopping)."""
+    """Returns LoadGen's text for a Server run in its detail log (results.cc, EarlyStopping)."""
     needed = queries_needed(late, percentile)
     if queries >= needed:
         return " * Run successful."

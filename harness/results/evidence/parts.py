@@ -1,9 +1,9 @@
-"""Estimates how far the sum of a run's values may vary when neighbouring values are alike. Pure.
+"""Estimates how much the sum of a run's values varies if neighbouring values are correlated. Pure.
 
-Slow changes, such as a queue that fills and empties, vary the sum most. They show as power at the lowest
-frequencies of the values in time. A constant is fitted to the power spectrum, with a peak at frequency 0
-of each width and height; the likelihood weighs the fits. The power at frequency 0 is the variance of the
-sum, and the spread between the fits says how well it is known.
+Slow changes, e.g. of a queue that fills and empties, have the largest effect on the sum. They appear as power at
+the lowest frequencies of the values in time. The power spectrum is fitted with a constant plus a peak at
+frequency 0, for each width and height of the peak. The fits are weighted by their likelihood. The power at
+frequency 0 is the variance of the sum, and the spread between the fits shows its uncertainty.
 """
 
 import math
@@ -15,44 +15,44 @@ import numpy as np
 from harness.types import Array
 
 BLOCKS = 1024
-"""Blocks of neighbouring values, whose sums are the input; fewer values have a block each."""
+"""Number of blocks of neighbouring values; their sums are the input. With fewer values, each is a block."""
 
 LEAST_BLOCKS = 32
-"""Blocks that a spectrum needs."""
+"""Fewest blocks for a spectrum."""
 
 _FREQUENCIES = 256
-"""Lowest frequencies that are fitted: multiples of half a period per run."""
+"""Number of the lowest frequencies that are fitted, in multiples of half a period per run."""
 
 _WIDTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Half widths of a peak, in frequencies. A narrower peak has too few frequencies to differ from the rest."""
+"""Half widths of a peak, in frequencies. A narrower peak has too few frequencies to be distinguished."""
 
 _HEIGHTS = tuple(2.0**power for power in range(-2, 11))
 """Heights of a peak as multiples of the constant."""
 
 _FLAT = 0.9
-"""Prior probability of values that are independent between blocks."""
+"""Prior probability that values are independent between blocks."""
 
 _FEWEST_GROUPS, _MOST_GROUPS = 16, 512
-"""Limits of the groups of blocks whose sums show rare events."""
+"""Limits of the number of groups of blocks. The groups' sums show rare events."""
 
 
 class Spread(NamedTuple):
-    """How far the sum of a run's values may vary."""
+    """Variation of the sum of a run's values."""
 
     variance: float
     """Variance of the sum."""
     freedom: float
     """Degrees of freedom of the estimated variance."""
     events: float
-    """Number of equal events at random times that would vary as much from stretch to stretch; infinite
-    when no stretch sticks out.
+    """Number of equal events at random times that would cause the same variation between stretches; infinite
+    if no stretch stands out.
     """
 
 
 def spread_of(sums: Array) -> Spread | None:
-    """sums: (m,) block sums of the deviations from the mean, in the order of time. None below LEAST_BLOCKS.
+    """Estimates the spread; None below LEAST_BLOCKS. sums: (m,) block sums of the deviations from the mean, by time.
 
-    A trend that is linear in time is removed first: every run of a machine that drifts so has it.
+    A linear trend in time is removed first, because every run on a machine with that drift has it.
     """
     if len(sums) < LEAST_BLOCKS:
         return None
@@ -76,13 +76,13 @@ def spread_of(sums: Array) -> Spread | None:
 def _without_trend(sums: Array) -> Array:
     time = np.arange(len(sums)) - (len(sums) - 1) / 2
     rest: Array = sums - (sums @ time) / (time @ time) * time
-    # Rounding alone is no spread.
+    # Rounding errors do not count as spread.
     return rest if np.abs(rest).max() > 1e-9 * np.abs(sums).max() else np.zeros_like(rest)
 
 
 def _power(sums: Array) -> Array:
-    """(k,) squared cosine coefficients of frequencies 1 to k, each the variance of the sum in expectation
-    where the spectrum is flat.
+    """Returns (k,) squared cosine coefficients of frequencies 1 to k. If the spectrum is flat, the expected value of
+    each is the variance of the sum.
     """
     blocks = len(sums)
     frequency = np.arange(1, min(_FREQUENCIES, blocks // 2) + 1)
@@ -93,14 +93,14 @@ def _power(sums: Array) -> Array:
 
 
 class _Shapes(NamedTuple):
-    """Spectra up to a factor."""
+    """Shapes of spectra, without a common factor."""
 
     inverse: Array
     """(shapes, frequencies) 1 / power."""
     at_zero: Array
     """(shapes,) power at frequency 0."""
     log_weights: Array
-    """(shapes,) log of prior and of the part of the likelihood that does not depend on the data."""
+    """(shapes,) log of the prior and of the likelihood's part that does not depend on the data."""
     log_widths: Array
     """(shapes,) log of the half width of the peak."""
 

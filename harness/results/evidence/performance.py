@@ -1,7 +1,7 @@
 """Computes the sections of result.json from the rows and the log of a performance run. Pure.
 
-A result is saved several times in a run, so each number that sorts or simulates a million rows is
-computed once.
+A result is saved several times in a run. Numbers that sort or simulate a million rows are computed
+only once.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ _LOG_UNUSABLE = "log unusable, from the journal"
 
 
 class Performance:
-    """Numbers of one performance run; a number is None where the run ended before it.
+    """Numbers of one performance run. A number is None if the run ended too early for it.
 
-    done: the rows of the journal, None without any. wait_ns: see reference.report.
+    done: rows of the journal; None without rows. wait_ns: see reference.report.
     """
 
     def __init__(self, run: Evidence, spec: InstanceGroup | None, wait_ns: int = 0) -> None:
@@ -57,7 +57,7 @@ class Performance:
 
     @cached_property
     def intervals_ns(self) -> schema.Intervals | None:
-        """None in Offline, whose latencies only reflect the number of samples issued at once."""
+        """Intervals; None in Offline, because its latencies only reflect the number of samples issued at once."""
         if self.done is None or self._scenario.all_at_once:
             return None
         logged = self.latency_ns() if self.run.logged else None
@@ -77,7 +77,7 @@ class Performance:
 
     @cached_property
     def _reference(self) -> schema.Reference | schema.NoReference | None:
-        """None where the run did not end by itself, or lost samples."""
+        """Comparison with the reference; None if the run did not end by itself, or lost samples."""
         run, done, spec = self.run, self.done, self._spec
         bare = run.ended.get("bare") if run.ended is not None else None
         if bare is None or spec is None or done is None or not done.answered_once:
@@ -86,12 +86,12 @@ class Performance:
 
     @cached_property
     def input_probe(self) -> schema.InputProbe | schema.NotProbed | None:
-        """None where the run did not end by itself."""
+        """The probe; None if the run did not end by itself."""
         ended = self.run.ended
         return section(ended.get("probed")) if ended is not None else None
 
     def latency_ns(self) -> schema.Latency | None:
-        """LoadGen's latencies; the journal's where LoadGen did not end, which `source` says."""
+        """Returns LoadGen's latencies, or the journal's if LoadGen did not end; `source` shows which."""
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario
@@ -107,7 +107,7 @@ class Performance:
         return cast("schema.Latency", {**self.journal_latency_ns, "source": self._journal_source})
 
     def throughput_per_s(self) -> schema.Throughput:
-        """asked: --target-qps. scheduled: the rate that the schedule drew from the seed. Both Server only."""
+        """asked: --target-qps. scheduled: rate of the schedule drawn from the seed. Both are for Server only."""
         log, plan = self.run.log, self.run.plan
         if not self.run.logged:
             return {
@@ -126,7 +126,7 @@ class Performance:
 
     @cached_property
     def _took_ns(self) -> int:
-        """From the first callback to the last completion; 0 where nothing was completed."""
+        """Time from the first scheduled sample to the last completion; 0 if nothing was completed."""
         if self.done is None:
             return 0
         columns = self.done.columns
@@ -134,7 +134,7 @@ class Performance:
 
     @cached_property
     def infer_s(self) -> float:
-        """Time that the batches took in the backend, over all instances, or on the server and the way."""
+        """Time of the batches in the backend, over all instances, or on the server and the network."""
         if self.done is None:
             return 0.0
         columns = self.done.columns
@@ -161,7 +161,7 @@ class Performance:
             "counted_by_loadgen": (
                 None if plan.harness_scheduled else log.get("result_query_count")
             ),
-            # Where the latency has no bound of ours, LoadGen counts by one of its own.
+            # Without our bound on the latency, LoadGen counts by its default bound.
             "late": log.get("result_overlatency_query_count") if plan.latency_bound_ns else None,
             "samples_issued": done.issued if done else 0,
             "samples_answered": len(done) if done else 0,
@@ -180,8 +180,8 @@ class Performance:
         }
 
     def process(self) -> MeasuredProcess | None:
-        """CPU time and context switches from the first load of samples until LoadGen unloads them, and
-        the largest growth of memory from LoadGen's start on.
+        """Returns CPU time and context switches from the first load of samples until LoadGen unloads them, and
+        the largest growth of memory since LoadGen's start.
         """
         if self.run.ended is None or self.done is None:
             return None

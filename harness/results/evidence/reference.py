@@ -1,8 +1,8 @@
-"""Compares a run with the reference dispatcher, which has no cost but the model's.
+"""Compares a run with the reference dispatcher, which has no cost except the model's. Pure.
 
 The reference answers the same queries with the service times of bare loops
-(harness/run/measured/service_times.py). The difference is what the load generator cost; queueing
-that no dispatcher avoids is on both sides. Pure: a run's files in, numbers out.
+(harness/run/measured/service_times.py). The difference is the cost of the load generator. Both sides include
+queueing that no dispatcher can avoid.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000
-"""Queries simulated, the first of the run: a tenth of a second or two of Python."""
+"""Largest number of queries simulated, from the start of the run. They take 0.1 to 0.2 s of Python."""
 
 DRIFT = 0.10
-"""Bare loops before and after the run that differ by more show that the machine changed: the run is then
-judged against the slower ones, too.
+"""Largest difference of the bare loops before and after the run on an unchanged machine. With a larger one, the run
+is also compared with the slower loops.
 """
 
 IDLE = 2
-"""If the cores have room for this many times the plan's instances, the plan leaves cores idle. A single core that is
-left to LoadGen's thread does not count.
+"""The plan leaves cores idle if the cores have room for this many times its instances. A single core for LoadGen's
+thread does not count.
 """
 
 
@@ -41,7 +41,7 @@ def report(
     spec: InstanceGroup,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
-    """bare: bare loops of the measured process, `before` and `after`, or the `reason` why there are none.
+    """bare: bare loops of the measured process, `before` and `after`, or the `reason` why they are missing.
 
     wait_ns: longest time that a sample of Server may wait for others.
     """
@@ -89,7 +89,7 @@ def report(
 
 
 def _wide_of(bare: Mapping[str, Any], *sides: str) -> ServiceTimes | None:
-    """Service times of the wide instance; None without one. sides: before, after, or both without any."""
+    """Returns the service times of the wide instance; None without one. sides: `before`, `after`; none means both."""
     if "wide" not in bare:
         return None
     names = sides or ("before", "after")
@@ -123,8 +123,8 @@ def _server(
 def _compared(
     what: str, unit: str, ours: float, reference: float, at_run_speed: float
 ) -> dict[str, Any]:
-    """at_run_speed: the reference with a model as slow as it was in the run."""
-    as_slow = max(at_run_speed, 1e-9)  # 0 where a journal that was tampered with says so
+    """at_run_speed: the reference with the model's speed in the run."""
+    as_slow = max(at_run_speed, 1e-9)  # a forged journal may give 0
     return {
         "what": what,
         "unit": unit,
@@ -138,9 +138,9 @@ def _compared(
 def _lost_ns(
     done: Completions, ours_ns: Array, ideal: Simulated, ideal_ns: Array, percentile: float
 ) -> dict[str, float]:
-    """stage -> mean ns that the run's stage is longer, over the slowest queries of each side.
+    """Returns stage -> mean extra ns of the run's stage, over the slowest queries of each side.
 
-    The stages of one query sum to its latency, so these sum to the difference of the tails' means.
+    The stages of one query sum to its latency, so the values sum to the difference of the tails' means.
     """
     count = max(1, round(len(ours_ns) * (1 - percentile)))
     ours_slowest = np.argpartition(ours_ns, -count)[-count:]
@@ -163,7 +163,7 @@ def _offline(
 
 
 def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
-    """Time of bare batches dealt out as the run's: the largest first, the remainder as one more."""
+    """Returns the time of bare batches, divided like the run's: the largest first, then one for the remainder."""
     largest, rest = divmod(samples, spec.max_batch)
     rounds, more = divmod(largest, spec.instances)
     largest_ns = float(service.of(spec.max_batch).mean())
@@ -174,7 +174,7 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
 def _streams(
     plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: BatchesInRun
 ) -> dict[str, Any]:
-    """The bare loop over the batches of one query; medians, which single stalls do not move."""
+    """Compares with the bare loop over the batches of one query, by medians, which single stalls do not affect."""
     samples = plan.samples_per_query
     sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]
     bare_ns = sum(service.median_ns(size) for size in sizes)

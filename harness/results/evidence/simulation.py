@@ -1,4 +1,4 @@
-"""Simulates the reference dispatcher with a model that is as slow as it was in the run. Pure."""
+"""Simulates the reference dispatcher with the model's speed in the run. Pure."""
 
 from bisect import bisect_left
 from functools import cache
@@ -25,7 +25,7 @@ class BatchesInRun(NamedTuple):
     def of(
         cls, done: Completions, service: ServiceTimes, instances: int, wide: ServiceTimes | None
     ) -> Self:
-        """instances: without the wide one, which is the next worker. wide: its service times, None without one."""
+        """instances: without the wide instance, which is the next worker. wide: its service times; None without one."""
         batch = done.columns["batch"]
         first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))
         first = first[np.argsort(done.columns["gathered_ns"][first], kind="stable")]
@@ -49,10 +49,10 @@ def at_run_speed(
     wait_ns: int,
     wide: ServiceTimes | None = None,
 ) -> Array:
-    """(queries,) ns: latencies of the same dispatcher with a model as fast as it was in the run.
+    """Returns (queries,) latencies in ns of the same dispatcher with the model's speed in the run.
 
-    Bare loops before and after a run miss a machine that is slower for a second in between, and near
-    capacity that second makes the tail of any dispatcher. So a batch takes the bare loops' time for
+    Bare loops before and after a run do not show a machine that is slower for a second in between. Near
+    capacity, that second determines the tail of any dispatcher. So a batch takes the bare loops' time for
     its size, multiplied by the slowdown of the run's next batch.
     """
     begins_ns: list[int] = run.begins_ns.tolist()

@@ -1,27 +1,27 @@
-"""Computes stages and percentiles from the journal's rows, one row a sample.
+"""Computes stages and percentiles from the journal's rows, one row per sample.
 
     scheduled -issue_delay-> entry -queue-> taken -gather-> gathered -infer-> inferred
               -postprocess-> postprocessed -complete-> completed
 
-and where a server answers
+If a server answers:
 
     scheduled -issue_delay-> entry -queue-> taken -send-> sent -remote-> arrived -notice-> read
               -decode-> decoded -complete-> completed
 
-and where a cache of models answers
+If a cache of models answers:
 
     ... -gather-> gathered -acquire-> acquired -infer-> inferred -postprocess-> ...
 
-and where nodes answered, the time of `remote` is
+If nodes answer, the time of `remote` is:
 
     sent -network-> received -node_queue-> node_taken -gather-> gathered -infer-> inferred
          -postprocess-> postprocessed -reply-> arrived
 
-Only differences of a node's own clock are used, so that no offset between clocks enters: `network` is what remains
-of the time between sending and arrival, on both ways.
+Only differences on a node's own clock are used, so offsets between clocks have no effect. `network` is the rest of
+the time between sending and arrival, both ways together.
 
-arrived is the kernel's stamp; where it gives none, and over gRPC, the stage `notice` is absent and part of `remote`.
-Per sample the stages sum to the end-to-end latency.
+`arrived` is the kernel's stamp. Without it, and over gRPC, the stage `notice` is absent and part of `remote`.
+The stages of a sample sum to its end-to-end latency.
 """
 
 from collections.abc import Container, Mapping
@@ -61,7 +61,7 @@ REMOTE_STAGES = ("issue_delay", "queue", "send", "remote", "notice", "decode", "
 CACHED_STAGES = (*LOCAL_STAGES[:3], "acquire", *LOCAL_STAGES[3:])
 NODE_STAGES = ("network", "node_queue", "gather", "infer", "postprocess", "reply")
 NODE_STAMPS = ("received_ns", "node_taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns")
-"""Columns of runs on nodes, moved onto the driver's clock; the stage `reply` ends with the arrival."""
+"""Columns of runs on nodes, converted to the driver's clock. The stage `reply` ends with the arrival."""
 
 STAGES = tuple(dict.fromkeys([*CACHED_STAGES[:-1], *REMOTE_STAGES, *NODE_STAGES]))
 """Every stage that a run may have."""
@@ -79,7 +79,7 @@ _UNSTAMPED: Edges = {
 
 
 def edges_of(columns: Container[str]) -> Edges:
-    """The stages of a run, in order, by the names of its columns."""
+    """Returns the stages of a run, in order, from the names of its columns."""
     if "sent_ns" not in columns:
         return _CACHED if "acquired_ns" in columns else _LOCAL
     edges = _REMOTE if "arrived_ns" in columns else _UNSTAMPED
@@ -103,7 +103,7 @@ class Completions:
     """Completed samples of a run."""
 
     columns: Mapping[str, Array]
-    """name -> (n,) one entry a completed sample, in issue order."""
+    """Name -> (n,) one entry per completed sample, in issue order."""
     issued: int
     """Samples that LoadGen issued."""
     answered_once: bool
@@ -118,7 +118,7 @@ class Completions:
 
     @property
     def batch_size(self) -> Array:
-        """(n,) samples in the batch of each sample. A journal that no run leaves may say 0: counted as 1."""
+        """(n,) samples in the batch of each sample. A forged journal may have 0, which counts as 1."""
         return np.maximum(self.columns["batch_size"], 1)
 
     @property
@@ -138,14 +138,14 @@ class Completions:
 
     @property
     def answer_edge(self) -> tuple[str, str]:
-        """Columns of the begin and end of what answers: the model, or a server with the way to it."""
+        """Columns of the start and end of answering, by the model, or by a server including the network."""
         if not self.is_remote:
             return self.edges["infer"]
         return "sent_ns", "arrived_ns" if "arrived_ns" in self.columns else "read_ns"
 
     @property
     def generates(self) -> bool:
-        """Whether a language model of this machine answered: a worker then has many samples in work at once."""
+        """Whether a language model on this machine answered. A worker then processes many samples at once."""
         return "tokens" in self.columns and not self.is_remote
 
     @property
@@ -154,7 +154,7 @@ class Completions:
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
-    """(queries,) latency of the last sample in each whole query."""
+    """Returns (queries,) the latency of the last sample in each whole query."""
     latency = done.latency_ns
     if samples_per_query == 1:
         return latency
@@ -165,7 +165,7 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
-    """(queries,) time at which each query of `query_latency_ns` was answered, with its last sample."""
+    """Returns (queries,) the time at which the last sample of each query of `query_latency_ns` was answered."""
     completed_ns: Array = done.columns["completed_ns"]
     whole = len(completed_ns) // samples_per_query * samples_per_query
     last: Array = completed_ns[:whole].reshape(-1, samples_per_query).max(axis=1)
@@ -173,7 +173,7 @@ def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def summarise(done: Completions) -> Mapping[str, Stage]:
-    """stage -> p50 and p99 in ns, and its share of the time of all samples."""
+    """Returns stage -> p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
     summary: dict[str, Stage] = {}
     for stage in done.edges:
@@ -199,7 +199,7 @@ def percentiles(latency_ns: Array) -> Mapping[str, int]:
 
 
 def covered_ns(begin_ns: Array, end_ns: Array, worker: Array) -> int:
-    """Time in which each worker had a sample in work, over all workers. All: (n,)."""
+    """Returns the time in ns in which each worker processed at least one sample, over all workers. All: (n,)."""
     covered_ns = 0
     for each in np.unique(worker):
         order = np.argsort(begin_ns[worker == each])

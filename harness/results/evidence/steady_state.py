@@ -1,4 +1,4 @@
-"""Judges whether a run was in a steady state: as fast at its end as at its beginning."""
+"""Judges whether a run was in a steady state, i.e. as fast at its end as at its start."""
 
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ from harness.types import Array
 
 DRIFT_SHARE = 0.10
 DRIFT_SPREADS = 3.0
-"""A run is not steady where its last third differs from its first by more than a tenth and by more
-than three times the noise within a third."""
+"""A run is not steady if its last third differs from its first by more than 10 % and by more than three times the
+noise within a third."""
 
 _BLOCKS = 8
-"""Blocks of each third; the spread of their medians is the noise."""
+"""Number of blocks in each third. The spread of their medians is the noise."""
 
 
 class SteadyState(NamedTuple):
@@ -45,7 +45,7 @@ class SteadyState(NamedTuple):
 
 
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
-    """None with too few samples, and where replayed arrivals changed their rate."""
+    """Returns None with too few samples, or if replayed arrivals changed their rate."""
     spent, what = done.latency_ns, "latency"
     if scenario_named(plan.scenario).all_at_once:  # latency grows with the queue: use the batches
         in_batch_ns = done.columns["completed_ns"] - done.columns["taken_ns"]
@@ -60,14 +60,14 @@ def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
 
 
 def _load_changed(done: Completions, third: int) -> bool:
-    """Whether a replayed schedule changed its rate, which latency may follow."""
+    """Returns whether a replayed schedule changed its rate, which may change the latency."""
     due_ns = done.columns["scheduled_ns"]
     first_ns, last_ns = int(due_ns[third] - due_ns[0]), int(due_ns[-1] - due_ns[-1 - third])
     return abs(last_ns - first_ns) > DRIFT_SHARE * max(first_ns, last_ns)
 
 
 def _median_and_spread(values: Array) -> tuple[float, float]:
-    """The median, and the median distance of the blocks' medians from it."""
+    """Returns the median, and the median distance of the blocks' medians from it."""
     median = float(np.median(values))
     blocks = [float(np.median(b)) for b in np.array_split(values, _BLOCKS)]
     return median, float(np.median([abs(b - median) for b in blocks]))

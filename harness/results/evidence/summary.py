@@ -1,4 +1,4 @@
-"""Reads LoadGen's summary and holds each of its lines against the detail log, which it repeats."""
+"""Reads LoadGen's summary, and compares its lines with the detail log, which has the same numbers."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -33,21 +33,21 @@ _STREAMS = {"SingleStream": "90", "MultiStream": "99"}
 _ESTIMATES = {percent: EARLY_STOPPING[scenario] for scenario, percent in _STREAMS.items()}
 
 ERRORS = "errors encountered"
-"""Words of the last line; the number stands before them."""
+"""Words of the last line after the number."""
 
 
 class Difference(NamedTuple):
-    """A line of the summary that does not repeat the detail log."""
+    """Line of the summary that differs from the detail log."""
 
     line: str
     """Words before the colon."""
     summary: str | None
-    """None where the summary lacks the line."""
+    """Value in the summary; None if the summary lacks the line."""
     detail: object
 
 
 def read_summary(text: str) -> Mapping[str, str]:
-    """Words before the colon -> words after it, of the first line with these words."""
+    """Returns words before the colon -> words after it, from the first line with these words."""
     lines: dict[str, str] = {}
     for line in text.splitlines():
         if match := _LINE.match(line):
@@ -58,7 +58,7 @@ def read_summary(text: str) -> Mapping[str, str]:
 
 
 def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Difference]:
-    """Lines that differ from the detail log, and lines of a performance run's result that are missing."""
+    """Yields lines that differ from the detail log, and missing lines of a performance run's result."""
     accuracy = log.get("effective_test_mode") == "AccuracyOnly"
     errors = summary.get(ERRORS)
     if errors is not None and errors != str(len(log.errors)):
@@ -71,7 +71,7 @@ def differences(summary: Mapping[str, str], log: DetailLog) -> Iterator[Differen
 
 
 def _keys(log: DetailLog) -> Mapping[str, str]:
-    """Line of the summary -> key of the detail log with the same value."""
+    """Returns line of the summary -> key of the detail log with the same value."""
     by_query = log.get("effective_scenario") == "MultiStream"
     latency = "per_query_latency" if by_query else "latency"
     keys = dict(_RESULTS)
@@ -101,6 +101,6 @@ def _equal(text: str, logged: object) -> bool:
         try:
             unit = 10.0 ** -len(text.partition(".")[2])  # Server's rates have two decimals
             return isclose(float(text), logged, rel_tol=RATE_DIGITS, abs_tol=0.5001 * unit)
-        except (ValueError, OverflowError):  # no number, or beyond all floats
+        except (ValueError, OverflowError):  # not a number, or too large for a float
             return False
     return text == str(logged)

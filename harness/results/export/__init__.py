@@ -1,1 +1,1 @@
-"""Finished runs in the formats of other tools, one module a format (docs/export.md)."""
+"""Exports of finished runs in the formats of other tools, one module per format (docs/export.md)."""

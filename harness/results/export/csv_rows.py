@@ -1,4 +1,4 @@
-"""Exports samples as CSV: a header, and a row a sample."""
+"""Exports samples as CSV: a header, and one row per sample."""
 
 from typing import TextIO
 

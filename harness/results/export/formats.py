@@ -1,4 +1,4 @@
-"""Names the formats of `export` and writes a run in one of them."""
+"""Lists the formats of `export`, and writes a run in one of them."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,15 +12,15 @@ from harness.errors import ConfigError
 
 class Format(NamedTuple):
     module: str
-    """In this folder; its `write(run, out)` takes a text stream, or the path of a format that has no text."""
+    """Module in this folder. Its `write(run, out)` takes a text stream, or a path if the format is not text."""
     about: str
     is_text: bool = True
 
 
 FORMATS: Mapping[str, Format] = {
-    "parquet": Format("parquet", "a row a sample (extra parquet)", is_text=False),
-    "csv": Format("csv_rows", "a row a sample"),
-    "jsonl": Format("jsonl", "an object a sample"),
+    "parquet": Format("parquet", "one row per sample (extra parquet)", is_text=False),
+    "csv": Format("csv_rows", "one row per sample"),
+    "jsonl": Format("jsonl", "one object per sample"),
     "github": Format("github", "customSmallerIsBetter of github-action-benchmark"),
     "junit": Format("junit", "test results, with reasons as failures"),
     "mlflow": Format(
@@ -33,10 +33,10 @@ FORMATS: Mapping[str, Format] = {
 
 
 def export(folder: Path, name: str, out: Path | None, server: str | None = None) -> str:
-    """Writes a finished run to `out`, in text formats to stdout where it is None. Returns the verdict.
+    """Writes a finished run to `out`; text formats to stdout if `out` is None. Returns the verdict.
 
-    server: address of a tracking server of MLflow that gets the run. A ConfigError where `out` exists (the
-    store of mlflow may), is missing, or cannot be written, and where the server does not take the run.
+    server: address of the MLflow tracking server that gets the run. Raises a ConfigError if `out` exists (a
+    store of mlflow may exist), is missing, or cannot be written, or if the server does not accept the run.
     """
     from harness.results.run_files import read_files, reading_run  # numpy: not for `--help`
 

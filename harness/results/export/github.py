@@ -49,7 +49,7 @@ def entries(run: RunFiles) -> Iterator[dict[str, Any]]:
 
 
 def _range(number: Number) -> dict[str, str]:
-    """The farther end of the interval: the action reads a text of the form `± NUMBER`."""
+    """Returns the farther end of the interval in the form that the action reads: `± NUMBER`."""
     if number.low is None or number.high is None or math.isinf(number.high):
         return {}
     return {"range": f"± {max(number.value - number.low, number.high - number.value):.6g}"}

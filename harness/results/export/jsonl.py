@@ -1,4 +1,4 @@
-"""Exports samples as JSON Lines: an object a sample."""
+"""Exports samples as JSON Lines: one object per sample."""
 
 import json
 from typing import TextIO

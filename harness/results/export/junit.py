@@ -1,4 +1,4 @@
-"""Exports the verdict as JUnit XML: a failed test case for each reason, or one passed test case.
+"""Exports the verdict as JUnit XML: one failed test case per reason, or one passed test case.
 
 Source: the XML Schemas of Jenkins' xUnit plug-in (junit-10.xsd) and of Apache Ant (windyroad/JUnit-Schema);
 a file satisfies both.

@@ -1,4 +1,4 @@
-"""Exports a run to MLflow, through its client: into a folder of its file store, or to a tracking server."""
+"""Exports a run through MLflow's client to a folder of its file store, or to a tracking server."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ EXPERIMENT = "mlperf-harness"
 """Name of the experiment that gets the runs."""
 
 DIGEST_TAG = "harness.digest"
-"""Tag with the digest of result.json: a run is exported once."""
+"""Tag with the digest of result.json, used to refuse a second export."""
 
 USER, PASSWORD, TOKEN = (f"MLFLOW_TRACKING_{name}" for name in ("USERNAME", "PASSWORD", "TOKEN"))
 
@@ -39,30 +39,30 @@ _SETTINGS = {
     "NETRC": os.devnull,
     "no_proxy": "*",
 }
-"""Variables for MLflow's client: it asks the named server alone, once, and prints nothing."""
+"""Variables for MLflow's client: it contacts only the named server, never retries, and prints nothing."""
 
 _LONGEST_VALUE = 6_000
 _NOT_IN_A_NAME = re.compile(r"[^\w.\- ]", re.ASCII)
-"""MLflow's limits; `/` is allowed there and would be a folder."""
+"""Limits of MLflow. It allows `/`, but would make folders of it."""
 
 
 def write(run: RunFiles, out: Path) -> None:
-    """out: the store's folder, made where it is missing. A ConfigError where the run is there already."""
+    """Writes a run to the store's folder, created if it is missing. Raises a ConfigError if the store has the run."""
     _export(run, out.absolute().as_uri(), f"--out {out}")
 
 
 def send(run: RunFiles, url: str) -> str:
-    """Returns the address of the run's page. Raises a ConfigError if the server does not take the run."""
+    """Returns the address of the run's page. Raises a ConfigError if the server does not accept the run."""
     experiment, run_id = _export(run, url, f"--to {url}")
     return f"{url.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
 
 def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
-    """Returns the ids of the experiment and of the run. Deletes a run that the store took in part.
+    """Returns the ids of the experiment and of the run. Deletes a run that the store accepted only in part.
 
-    store: its address. target: the option that names it.
+    store: address of the store. target: the option with the address.
     """
-    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first: they may be unusable
+    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first, as they may fail
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     with _client(store, target) as client:
         from mlflow import entities
@@ -94,7 +94,7 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
 @contextmanager
 def _client(store: str, target: str) -> Iterator[Any]:
-    """MLflow's client of a store, whose errors become a ConfigError. A PluginUnavailable without MLflow."""
+    """Yields MLflow's client of a store. Its errors become a ConfigError; PluginUnavailable without MLflow."""
     before = dict(os.environ)
     os.environ.update(_SETTINGS)  # before the import, which starts the telemetry
     try:
@@ -116,7 +116,7 @@ def _client(store: str, target: str) -> Iterator[Any]:
 
 
 def _fault(error: Exception, store: str) -> str:
-    """The end of a message. Not the text of an error about a header, which holds a secret."""
+    """Returns the end of a message. Hides the text of an error about a header, which has a secret."""
     from mlflow.exceptions import MlflowException, RestException
     from requests.exceptions import InvalidHeader
 
@@ -127,17 +127,17 @@ def _fault(error: Exception, store: str) -> str:
     cause: BaseException = error
     if isinstance(error, MlflowException):
         if error.get_http_status_code() in (401, 403) and not {USER, TOKEN} & os.environ.keys():
-            return f": it asks who you are: set {USER} and {PASSWORD}, or {TOKEN}"
+            return f" requires a login: set {USER} and {PASSWORD}, or {TOKEN}"
         while further := cause.__cause__ or cause.__context__:
             cause = further
     if isinstance(cause, InvalidHeader):
-        return f": {TOKEN} is not a text for a header"
+        return f": {TOKEN} is not valid in a header"
     why = one_line(cause) or type(cause).__name__
     return f" does not answer as a tracking server of MLflow ({why}): is one there?"
 
 
 def _keep(file: Path, place: str, store: str) -> None:
-    """Adds an artifact, unless artifacts lie elsewhere: that needs another server, and its credentials."""
+    """Adds an artifact, unless the store keeps artifacts elsewhere: that needs a different server with credentials."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     parts = urlsplit(place)
@@ -150,7 +150,7 @@ def _is_folder(store: str) -> bool:
 
 
 def _metrics(run: RunFiles) -> Mapping[str, float]:
-    """Each name ends with the unit."""
+    """Returns the metrics by name. Each name ends with the unit."""
     units = str.maketrans({"/": "_per_", "%": "percent"})
     return {
         _NOT_IN_A_NAME.sub("_", f"{name}_{number.unit.translate(units)}"): float(number.value)

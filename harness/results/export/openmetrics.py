@@ -1,6 +1,6 @@
 """Exports the end of a run as OpenMetrics text, e.g. for the text-file collector of node_exporter.
 
-The names come from docs/metrics.md, percentiles and rates from result.json.
+docs/metrics.md defines the names. Percentiles and rates come from result.json.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from harness.results.run_files import RunFiles
 RUN_LABELS = ("run", "scenario", "backend", "model")
 
 Samples = Iterable[tuple[Iterable[str], float]]
-"""(values of the labels beside RUN_LABELS, the sample)."""
+"""(values of the labels other than RUN_LABELS, the sample)."""
 
 
 def write(run: RunFiles, out: TextIO) -> None:
@@ -77,13 +77,13 @@ def _numbers(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _quantiles(times_ns: Mapping[str, float]) -> list[tuple[str, float]]:
-    """The percentiles among the times, as (value of the label `quantile`, seconds)."""
+    """Returns the percentiles of the times as (value of the label `quantile`, seconds)."""
     known = [(share, times_ns.get(name)) for name, share in PERCENTILES.items()]
     return [(f"{share:g}", ns / NS_PER_S) for share, ns in known if ns is not None]
 
 
 def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
-    """The bounds of the SLOs: of the latency, and of the times of tokens where there are any."""
+    """Yields the bounds of the SLOs: of the latency and, if there are any, of the times of tokens."""
     bounds = [(slo.of, f"{slo.percentile:g}", slo.bound_ns / NS_PER_S) for slo in slos]
     yield family(
         run,
@@ -99,7 +99,7 @@ def slo_families(run: Iterable[str], slos: Iterable[Slo]) -> Iterator[Metric]:
 
 
 def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[Metric]:
-    """Verdict, reasons, doubts and score. run: values of RUN_LABELS. result: the content of result.json."""
+    """Yields verdict, reasons, doubts and score. run: values of RUN_LABELS. result: the content of result.json."""
     valid = float(result["verdict"] == "VALID")
     yield family(run, "run_valid", "1 VALID, 0 INVALID", (), [([], valid)])
     tokens = result.get("tokens") or {}
@@ -132,7 +132,7 @@ def verdict_families(run: Iterable[str], result: Mapping[str, Any]) -> Iterator[
 def family(
     run: Iterable[str], name: str, text: str, labels: Iterable[str], samples: Samples
 ) -> Metric:
-    """run: values of RUN_LABELS. labels: those beside RUN_LABELS."""
+    """run: values of RUN_LABELS. labels: names of the other labels."""
     made = GaugeMetricFamily(f"harness_{name}", text, labels=[*RUN_LABELS, *labels])
     for values, sample in samples:
         made.add_metric([*run, *values], sample)

@@ -1,4 +1,4 @@
-"""Exports samples as a Parquet file, with facts of the run in its metadata."""
+"""Exports samples as a Parquet file, with facts about the run in its metadata."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ from harness.results.export.samples import VERDICT, sample_columns
 from harness.results.run_files import RunFiles
 
 METADATA = b"mlperf-harness"
-"""Key of the file's metadata: a JSON object with the run, its verdict, reasons and doubts."""
+"""Key of the file's metadata. Its value is a JSON object with the run, its verdict, reasons and doubts."""
 
 _FACTS = ("started", "scenario", "backend", "model", "dataset", "verdict", "reasons", "doubts")
 
 
 def write(run: RunFiles, out: Path) -> None:
-    """Columns keep the integer types of completions.npz. A PluginUnavailable without pyarrow."""
+    """Writes columns with the integer types of completions.npz. Raises PluginUnavailable without pyarrow."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Reads the rows of completions.npz, which the formats with one row a sample hold."""
+"""Reads the rows of completions.npz for the formats with one row per sample."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,16 +13,16 @@ from harness.results.run_folder import FOLDERS
 from harness.types import Array
 
 VERDICT = "verdict"
-"""Column that the formats add: the verdict of the run, in every row."""
+"""Column that the formats add. Every row has the verdict of the run."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AT_ONCE = 10_000
-"""Rows that are in memory as Python objects at a time."""
+"""Rows that are in memory as Python objects at the same time."""
 
 
 def sample_columns(run: RunFiles) -> Mapping[str, Array]:
-    """Name -> (n,) integers, one entry a completed sample: of the performance run, or of the accuracy run
-    where there is no other. A ConfigError where no sample was completed.
+    """Returns name -> (n,) integers, one per completed sample of the performance run, or of the accuracy run
+    if there is no performance run. Raises a ConfigError if no sample was completed.
     """
     measured = run.performance or records.read(run.folder / FOLDERS["accuracy"], "")
     if measured is None or not measured.done:
@@ -35,21 +35,22 @@ def sample_columns(run: RunFiles) -> Mapping[str, Array]:
             column = columns[name]
             if column.shape != (len(measured.done),) or column.dtype.kind not in "iu":
                 raise ValueError(
-                    f"column {name} of {records.COMPLETIONS} is not an integer a sample"
+                    f"column {name} of {records.COMPLETIONS} is not one integer per sample"
                 )
         return {name: columns[name] for name in names}
 
 
 def sample_rows(columns: Mapping[str, Array]) -> Iterator[Sequence[int]]:
-    """The rows as Python's integers, a part of them at a time."""
+    """Yields the rows as Python integers, converted in parts."""
     arrays = [np.asarray(column) for column in columns.values()]
     for start in range(0, len(arrays[0]), _AT_ONCE):
         yield from zip(*(a[start : start + _AT_ONCE].tolist() for a in arrays), strict=True)
 
 
 def span_ns(run: RunFiles) -> tuple[int, int]:
-    """Start of the command and last completion of the performance run, in ns since 1970; the same where
-    none was completed.
+    """Returns the start of the command and the last completion of the performance run, in ns since 1970.
+
+    Without a completed sample, the second value is also the start.
     """
     began = datetime.fromisoformat(run.result["started"])
     began_ns = (began - _EPOCH) // timedelta(microseconds=1) * 1_000

@@ -1,4 +1,4 @@
-"""Divides a run among its load hosts again, and sums each of them up. Pure."""
+"""Splits a run by load host, and summarises each host. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +13,11 @@ from harness.results.evidence.stages import Completions
 from harness.results.schema.client import LoadHost
 
 HOST = "host"
-"""Column of completions.npz: which of the hosts issued the sample, by its place in --load-hosts."""
+"""Column of completions.npz: position in --load-hosts of the host that issued the sample."""
 
 
 def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
-    """(name, the run as this host alone saw it); nothing without --load-hosts."""
+    """Yields (name, the run as this host alone saw it); nothing without --load-hosts."""
     for place, told in enumerate(run.load_hosts):
         done = part_of(run.done, place) if run.done is not None else None
         ended = {"client": told["client"]} if told["client"] is not None else None
@@ -27,14 +27,14 @@ def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
 
 
 def part_of(done: Completions, place: int) -> Completions:
-    """The samples of one host of a run that load hosts made."""
+    """Returns the samples of one load host."""
     of_host = done.columns[HOST] == place
     columns = {name: column[of_host] for name, column in done.columns.items()}
     return Completions(columns, int(of_host.sum()), done.answered_once)
 
 
 def section(run: Evidence) -> Sequence[LoadHost] | None:
-    """The section of result.json; None without --load-hosts."""
+    """Returns the section of result.json; None without --load-hosts."""
     if not run.load_hosts:
         return None
     start_ns = int(run.done.columns["scheduled_ns"].min()) if run.done else 0
@@ -43,7 +43,7 @@ def section(run: Evidence) -> Sequence[LoadHost] | None:
 
 
 def _section(told: Mapping[str, Any], run: Evidence, start_ns: int) -> LoadHost:
-    """start_ns: of the whole run."""
+    """start_ns: start of the whole run."""
     client = told["client"] or {}
     shares = client.get("busy_shares")
     host: LoadHost = {

@@ -1,7 +1,7 @@
-"""Holds what load hosts report against the coordinator's own queries of the same server, and against each other. Pure.
+"""Compares the times of load hosts with the coordinator's own queries to the same server, and with each other. Pure.
 
-A host on another machine measures alone, so nothing here can prove its times. What can be seen is that they are shorter
-than the server was at the same time, by its replies to the coordinator and to the other hosts.
+A host on a different machine measures alone, so nothing can prove its times. But a check can show that they are shorter
+than the server's times for the coordinator and for the other hosts.
 """
 
 import math
@@ -20,29 +20,29 @@ from harness.results.schema.client import Witness
 from harness.types import Array
 
 COORDINATOR = "coordinator"
-"""Name of the process of this machine that makes the coordinator's own queries."""
+"""Name of the process on this machine that sends the coordinator's own queries."""
 
 WITNESS_FACTOR = 1.25
 PEER_FACTOR = 2.0
-"""A host's percentile may lie below the coordinator's, and below another host's, by these factors: no two ways to a
-server are alike. The round trips of the pings between the machines come on top.
+"""Largest factors between a host's percentile and a higher one of the coordinator, or of a different host: no two paths to a
+server are equal. The round trips of the pings between the machines are allowed in addition.
 """
 
 FRACTIONS = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 CHANCE = 1e-4
-"""Probability below which a difference is not put down to the draw of the queries."""
+"""Probability below which a difference is not attributed to the draw of the queries."""
 
 
 class _Times(NamedTuple):
-    """Times of a server, by one machine's clients: from the sending of a request on. All: (n,) ns, ascending."""
+    """Times of a server since a request was sent, by one machine's clients. All: (n,) ns, ascending."""
 
     answer_ns: Array
     first_token_ns: Array
 
 
 def seen(done: Completions) -> dict[str, Any]:
-    """The coordinator's queries for the run's files: the server's time for each, by the stages `sent` to `arrived`."""
+    """Returns the coordinator's queries for the run's files, with the server's times from `sent` to `arrived`."""
     times = _server_times(done)
     return {
         "queries": done.issued,
@@ -53,7 +53,7 @@ def seen(done: Completions) -> dict[str, Any]:
 
 
 def section(run: Evidence) -> Witness | None:
-    """The section of result.json; None without load hosts on other machines."""
+    """Returns the section of result.json; None without load hosts on other machines."""
     told = run.witness
     if told is None:
         return None
@@ -68,7 +68,7 @@ def section(run: Evidence) -> Witness | None:
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
-    """Hosts whose times are shorter than the coordinator's, or than every other host's; a lost coordinator."""
+    """Yields hosts with shorter times than the coordinator or every other host, and a lost coordinator."""
     done, hosts = run.done, run.load_hosts
     if done is None or run.witness is None:
         return
@@ -76,7 +76,8 @@ def doubts(run: Evidence) -> Iterator[Reason]:
         asked = counted(run.witness["answered"], "answer")
         yield Reason(
             "load-host-unwitnessed",
-            f"the coordinator's own queries ended before the run: {lost}: {asked} until then can contradict the load hosts",
+            f"the coordinator's own queries ended before the run ({lost}): only {asked} can be compared with the load "
+            "hosts",
         )
     trips_ns = [2 * host["clock_error_ns"] for host in hosts]
     times = [_server_times(part_of(done, place)) for place in range(len(hosts))]
@@ -98,7 +99,7 @@ def doubts(run: Evidence) -> Iterator[Reason]:
 
 
 def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: str) -> str:
-    """How a host's times contradict another machine's; "" where they do not."""
+    """Returns how a host's times contradict a different machine's; "" if they do not."""
     for what, ours, theirs in zip(("answer", "first token"), own, others, strict=True):
         for fraction in FRACTIONS if len(ours) and len(theirs) else ():
             reported_ns = percentile_ns(ours, fraction)
@@ -114,7 +115,7 @@ def _shorter(own: _Times, others: _Times, factor: float, allowed_ns: int, name: 
 
 
 def _is_unlikely(count: int, of: int, share: float) -> bool:
-    """Whether fewer than CHANCE of all binomial draws have `count` or more, by Chernoff's bound."""
+    """Returns whether fewer than CHANCE of all binomial draws have at least `count`, by Chernoff's bound."""
     found = count / of
     if found <= share:
         return False
@@ -123,7 +124,7 @@ def _is_unlikely(count: int, of: int, share: float) -> bool:
 
 
 def _server_times(done: Completions) -> _Times:
-    """Without what the client needed: replies count by the kernel's stamp. Failed ones are left out."""
+    """Returns times without the client's share: replies count by the kernel's stamp. Excludes failed samples."""
     columns, (begin, end) = done.columns, done.answer_edge
     good = columns["failed"] == 0
     first_ns = np.zeros(0, np.int64)

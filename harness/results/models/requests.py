@@ -1,4 +1,4 @@
-"""Which model each sample of a run was of, and where that came from, by the journal. Pure."""
+"""Finds the model of each sample of a run and the model's origin, by the journal. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,20 +16,20 @@ class Requests(NamedTuple):
     """The samples of a run in issue order."""
 
     model: Array
-    """(n,) number in the set."""
+    """(n,) number of the model in the set."""
     origin: Array
-    """(n,) place in ORIGINS."""
+    """(n,) index in ORIGINS."""
     evicted: Array
-    """(n,) models evicted for it."""
+    """(n,) models evicted for the sample."""
 
     def by_origin(self, models: int) -> Array:
-        """(models, origins) int64: samples of each model by origin."""
+        """Returns (models, origins) int64: samples of each model by origin."""
         flat = np.bincount(self.model * len(ORIGINS) + self.origin, minlength=models * len(ORIGINS))
         return flat.reshape(models, len(ORIGINS))
 
 
 def requests_of(done: Completions, loaded: Loaded | None) -> Requests | None:
-    """None where the run is not of a set of models, or its rows do not fit to it."""
+    """Returns None if the run is not of a set of models, or its rows do not fit the set."""
     about: Mapping[str, Any] = loaded.dataset if loaded is not None else {}
     columns = done.columns
     if "origin" not in columns or "models" not in about:

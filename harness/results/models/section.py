@@ -1,4 +1,4 @@
-"""Summarises what a run of several models did with its cache. Pure."""
+"""Summarises a run of several models and the use of its cache. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,16 +24,16 @@ from harness.results.schema.models import (
 from harness.types import Array
 
 POINTS = 12
-"""Capacities of the curve, evenly up to the bytes of all models; the run's own is added."""
+"""Number of evenly spaced capacities of the curve, up to the bytes of all models. The run's capacity is added."""
 
 MOST_REQUESTS = 20_000
-"""Requests that are simulated for it."""
+"""Largest number of requests that are simulated for the curve."""
 
 _HIT, _JOINED, _LOCAL, _SOURCE, _ALONE_LOCAL, _ALONE_SOURCE, _FAILED = range(len(ORIGINS))
 
 
 def section(run: Evidence, loaded: Loaded | None) -> Models | None:
-    """The section of result.json; None where the run is not of a set of models, or completed nothing."""
+    """Returns the section of result.json; None if the run is not of a set of models, or completed nothing."""
     done = run.done
     requests = requests_of(done, loaded) if done else None
     if requests is None or loaded is None or done is None:
@@ -69,7 +69,7 @@ def section(run: Evidence, loaded: Loaded | None) -> Models | None:
 
 
 def candidates(about: Mapping[str, Any]) -> list[Candidate]:
-    """about: the description of the dataset of a set of models."""
+    """about: description of the dataset of a set of models."""
     return [
         Candidate(each["share"], each["load_ns"], each["bytes"], each["always"])
         for each in about["models"]

@@ -7,7 +7,7 @@ from harness.core.units import counted, show_bytes, show_ns, show_percent
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Cache, hits, loads and evictions; None where the result is of one model."""
+    """Returns cache, hits, loads and evictions; None for a result of one model."""
     found = result.get("models")
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Holds the journal of a run of several models against the cache's own counts, and against a simulation. Pure."""
+"""Compares the journal of a run of several models with the cache's counts and with a simulation. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,17 +17,17 @@ _HOW = {
     **dict.fromkeys(("local", "source"), LOADED),
     **dict.fromkeys(("alone-local", "alone-source"), ALONE),
 }
-"""Origin -> how `play` says that a request was served."""
+"""Origin -> how a request was served, in the words of `play`."""
 
 
 def reasons(run: Evidence, loaded: Loaded | None) -> Iterator[Reason]:
-    """Yields nothing for a run with failed samples, which make it INVALID, or a run that did not end by itself."""
+    """Yields differences. Skips runs with failed samples, which are INVALID, and runs that did not end by themselves."""
     told = (run.ended or {}).get("models")
     if told is None or not run.done or run.done.failed:
         return
     requests = requests_of(run.done, loaded)
     if requests is None or loaded is None:
-        yield Reason("cache-differs", "the journal's rows do not fit to the set of models")
+        yield Reason("cache-differs", "the journal's rows do not fit the set of models")
         return
     about = loaded.dataset
     for text in (*_counts(requests, told, about), *_played(requests, run, about)):
@@ -63,7 +63,7 @@ def _summed(row: Array) -> dict[str, int]:
 
 
 def _played(requests: Requests, run: Evidence, about: Mapping[str, Any]) -> Iterator[str]:
-    """One worker serves the requests in the order of their issue, as `play` does."""
+    """Compares the journal with `play`, which serves requests in issue order. Skips runs with several workers."""
     assert run.done is not None
     if len(set(run.done.columns["worker"].tolist())) > 1 or not run.done.answered_once:
         return

@@ -1,1 +1,1 @@
-"""Runs on nodes: their journals beside the driver's, their numbers, and what is said of each."""
+"""Runs on nodes: journals of the nodes and the driver, numbers, reasons and doubts."""

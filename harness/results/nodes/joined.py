@@ -1,4 +1,4 @@
-"""Brings the journals of the nodes and the driver's together: where the time of each sample went on its node."""
+"""Joins the journals of the nodes and the driver, which shows the stages of each sample on its node."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +13,9 @@ _OWN = ("received_ns", "taken_ns", "gathered_ns", "inferred_ns", "postprocessed_
 
 
 def with_journals(done: Completions, path: Path) -> Completions:
-    """The run with the columns NODE_STAMPS; unchanged without the file, or where an answered sample has no row.
+    """Returns the run with the columns NODE_STAMPS; unchanged without the file, or if an answered sample has no row.
 
-    path: written by the measured process, a row a batch.
+    path: file of the measured process with one row per batch.
     """
     if not path.is_file():
         return done
@@ -30,11 +30,12 @@ def with_journals(done: Completions, path: Path) -> Completions:
 
 
 def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[str, Array] | None:
-    """The nodes' stamps of each sample on the driver's clock, and `sent_ns`; None if an answered sample has no stamps.
+    """Returns the nodes' stamps of each sample on the driver's clock, and `sent_ns`; None if an answered sample has no
+    stamps.
 
     columns: (samples,) of a run, in issue order. rows: (batches,) `first` and the stamps of a node's clock.
     A node's time ends when its reply arrives. If it is longer than the time between sending and arrival, the sending
-    thread was late with its stamp, e.g. because it lost its core: `sent_ns` is put back to the begin of the node's
+    thread stamped too late, e.g. because it lost its core. `sent_ns` is then moved back to the start of the node's
     time, but not before `taken_ns`.
     """
     sent_ns = columns["sent_ns"]
@@ -64,7 +65,7 @@ def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[s
 
 
 def _place_in_batch(batch: Array) -> Array:
-    """(samples,) how many samples of the same batch come before each. batch: runs of equal numbers."""
+    """Returns (samples,) the number of earlier samples in the same batch. batch: runs of equal numbers."""
     if not len(batch):
         return batch
     begins = np.flatnonzero(np.r_[True, batch[1:] != batch[:-1]])

@@ -1,4 +1,4 @@
-"""Summarises what each node did in a run, and yields the doubts about it. Pure."""
+"""Summarises each node's part in a run, and yields reasons and doubts about the nodes. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
@@ -15,21 +15,21 @@ from harness.results.schema.nodes import Node
 from harness.types import Array
 
 SLOWER = 1.2
-"""Times the median of the nodes, in the model."""
+"""Largest time of a node in the model, as a multiple of the median of the nodes."""
 
 DRIFT_PPM = 100.0
-"""Limit of the drift, the same as for the driver's clock."""
+"""Largest drift, the same as for the driver's clock."""
 
 
 def told(run: Evidence) -> Sequence[Mapping[str, Any]]:
-    """`nodes` of the last message; empty where no node answered."""
+    """Returns `nodes` of the last message; empty if no node answered."""
     client = (run.ended or {}).get("client") or {}
     nodes: Sequence[Mapping[str, Any]] = client.get("nodes") or ()
     return nodes
 
 
 def section(run: Evidence) -> Sequence[Node]:
-    """The section of result.json, in the order of --nodes; empty where no node answered."""
+    """Returns the section of result.json, in the order of --nodes; empty if no node answered."""
     return [_node(run, number, about) for number, about in enumerate(told(run))]
 
 
@@ -71,19 +71,19 @@ def _node(run: Evidence, number: int, about: Mapping[str, Any]) -> Node:
 
 
 def _of_node(run: Evidence, number: int) -> Mapping[str, Array]:
-    """The columns of the samples that a node got; empty where there are none."""
+    """Returns the columns of a node's samples; empty if the node had no samples."""
     if not run.done:
         return {}
     columns = run.done.columns
     server = columns.get("server")
-    if server is None:  # all were the first one's
+    if server is None:  # all samples went to the first node
         return columns if number == 0 else {}
     mine = server == number
     return {name: values[mine] for name, values in columns.items()} if mine.any() else {}
 
 
 def _spent_ns(columns: Mapping[str, Array], begin: str, end: str) -> Array:
-    """(batches,) ascending; of batches that did not fail."""
+    """Returns (batches,) times in ns of batches that did not fail, ascending."""
     if NODE_STAMPS[0] not in columns:
         return np.zeros(0, np.int64)
     _, first = np.unique(columns["batch"], return_index=True)
@@ -102,20 +102,20 @@ def _completed_per_s(run: Evidence, columns: Mapping[str, Array], answered: int)
 
 
 def no_score(performance: Evidence | None) -> str:
-    """Why no accuracy run follows: a node was lost, which it would wait for; empty where all are there."""
+    """Returns why no accuracy run follows: it would wait for a lost node; empty if no node was lost."""
     lost = [about["node"] for about in told(performance) if about["lost"]] if performance else ()
     return f"the performance run has lost {', '.join(lost)}" if lost else ""
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
-    """The nodes that were lost."""
+    """Yields a reason per lost node."""
     samples = len(run.done) if run.done is not None else 0
     for about in told(run):
         if about["lost"]:
             yield Reason(
                 "node-lost",
-                f"{about['lost_samples']:,} of {samples:,} samples, {about['node']}, {about['lost']}; nothing was sent to "
-                "another node again",
+                f"{about['lost_samples']:,} of {samples:,} samples, {about['node']}, {about['lost']}; nothing was sent "
+                "again to a different node",
             )
 
 

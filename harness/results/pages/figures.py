@@ -1,7 +1,7 @@
-"""Draws the report's plots of one run as data for plotly.js, small for a run of any length.
+"""Makes the report's plots of one run as data for plotly.js. The data is small for runs of any length.
 
-A million queries become some hundred points. Each is a value of the run: an order statistic or a
-percentile of its interval, the extremes included.
+A million queries become a few hundred points. Each point is a value of the run: an order statistic or a
+percentile of its interval, including the extremes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,18 +20,18 @@ from harness.results.records import NOTHING_BESIDE, Samples
 from harness.types import Array
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
-"""Ticks of the tail: shares of the queries that are slower."""
+"""Ticks of the tail: shares of slower queries."""
 
 
 _FAR = 100
-"""A bound this many times the slowest query would leave no room for the queries."""
+"""A bound is not drawn above this multiple of the slowest query, because it would leave no room for the queries."""
 
 Runs = Mapping[str, Evidence]
 """Name -> performance run with completions, in the order of the legend."""
 
 
 def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]:
-    """Plots of a performance run; none where it completed no query."""
+    """Yields the plots of a performance run; nothing if it completed no query."""
     if not _has_queries(run):
         return
     yield from distributions({"queries": run})
@@ -41,7 +41,7 @@ def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]
 
 
 def distributions(runs: Runs) -> Iterator[Figure]:
-    """The latencies of one run, or of several in one plot; nothing of runs without a query."""
+    """Yields plots of the latencies of one or several runs. Skips runs without a query."""
     ordered_ms = {
         name: np.sort(_latency_ns(run)) / NS_PER_MS
         for name, run in runs.items()
@@ -61,7 +61,7 @@ def distributions(runs: Runs) -> Iterator[Figure]:
 
 
 def _latency_ns(run: Evidence) -> Array:
-    """(queries,)."""
+    """Returns (queries,) latencies in ns."""
     assert run.done is not None
     return query_latency_ns(run.done, run.plan.samples_per_query)
 
@@ -91,7 +91,7 @@ def _cdf(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
 
 
 def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure:
-    """Latency against 1 - percentile on a logarithmic scale, with the slowest queries to the right.
+    """Plots latency against 1 - percentile on a logarithmic scale, with the slowest queries on the right.
 
     runs: name -> (queries,) latencies in ms, ascending.
     """
@@ -121,7 +121,7 @@ def _tail(runs: Mapping[str, Array], bound_ms: float | None, far: str) -> Figure
 
 
 def stage_means(runs: Runs) -> Figure:
-    """Mean time of a sample in each stage, the runs side by side."""
+    """Plots the mean time of a sample in each stage, with the runs side by side."""
     means: dict[str, dict[str, float]] = {}
     for name, run in runs.items():
         assert run.done is not None
@@ -140,12 +140,12 @@ def stage_means(runs: Runs) -> Figure:
 
 
 def _stages(run: Evidence) -> Figure:
-    """Mean time in each stage of the samples around each percentile of latency."""
+    """Plots the mean time in each stage for the samples between percentiles of latency."""
     assert run.done is not None
     latency_ns = run.done.latency_ns
     marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
     ranks = (marks / 100 * len(latency_ns)).astype(int)
-    shown = np.flatnonzero(np.diff(ranks, prepend=-1))  # a short run has several marks at a sample
+    shown = np.flatnonzero(np.diff(ranks, prepend=-1))  # in a short run, marks share a sample
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
@@ -155,7 +155,7 @@ def _stages(run: Evidence) -> Figure:
         means[stage] = [float(spent[first:last].mean()) for first, last in ranges]
     return bars(
         "Where the time goes",
-        "Mean time in each stage, of the samples between two percentiles of latency.",
+        "Mean time in each stage for the samples between two percentiles of latency.",
         ("percentiles of latency", "time, ms"),
         names,
         means,
@@ -179,14 +179,14 @@ def _batches(run: Evidence) -> Figure:
 
 
 def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
-    """Draws the SLO's latency as a dashed line with its label; page.js gives it the page's colour."""
+    """Draws the SLO's bound as a dashed line with its label. page.js sets its colour."""
     if bound_ms is None:
         return []
     return [bound_at(bound_ms, axis, show_ns(bound_ms * NS_PER_MS))]
 
 
 def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
-    """value: in the unit of the axis. shown: the value as text, with its unit."""
+    """Draws a bound. value: in the unit of the axis. shown: the value as text, with its unit."""
     across = {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
     if axis == "y":
         across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}

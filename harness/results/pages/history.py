@@ -15,7 +15,7 @@ from harness.results.numbers import numbers as numbers_of
 from harness.results.pages.page import Article, Figure, link, table
 
 MOST = 12
-"""Workloads on one page: each has several plots."""
+"""Largest number of workloads on one page. Each has several plots."""
 
 LEAST_POINTS = 2
 """Fewest points of a plot."""
@@ -23,15 +23,15 @@ LEAST_POINTS = 2
 _LISTED = 50
 _MOST_MARKS = 8
 _VERSION_LENGTH = 24
-"""Characters of a version in the label of a mark."""
+"""Largest number of a version's characters in the label of a mark."""
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
 
 def load_text(row: Row) -> str:
-    """The load that was set, without which the numbers of two runs cannot be ranked; '' where none was.
+    """Returns the load that was set; '' if none was set. Runs with different loads cannot be ranked.
 
-    A rate in two digits: calibrated ones differ a little from run to run.
+    A rate has two digits, because calibrated rates differ a little from run to run.
     """
     scenario = scenario_named(row["scenario"])
     if row["peak"] is not None:
@@ -44,14 +44,14 @@ def load_text(row: Row) -> str:
         rate = row["asked_per_s"]
         known = isinstance(rate, int | float) and math.isfinite(rate)
         return f"{show_rate(float(f'{rate:.2g}'))} queries/s" if known else "unknown rate"
-    return f"{row['samples_per_query']} samples a query" if scenario.by_query else ""
+    return f"{row['samples_per_query']} samples per query" if scenario.by_query else ""
 
 
 def numbers(row: Row) -> dict[str, Number]:
-    """Numbers that the run measured, and none that was set.
+    """Returns the numbers that the run measured, without numbers that were set.
 
-    No rate where queries came on a schedule, and no latency in Offline, where it only reflects the samples
-    issued. Of a search's result the load that it found; its latency lies just below the bound.
+    There is no rate if queries came on a schedule, and no latency in Offline, where it only reflects the samples
+    issued. For the result of a search there is the load that it found, as its latency is just below the bound.
     """
     scenario, is_peak = scenario_named(row["scenario"]), row["peak"] is not None
     axis = scenario.search_axis if row["concurrency"] is None else None
@@ -74,16 +74,16 @@ def _in_ms(number: Number) -> Number:
 
 
 Linked = Callable[[str], str]
-"""The folder of a run, as the database has it -> its name with a link to the run's page, or without one."""
+"""Folder of a run in the database -> its name, with a link to the run's page if there is one."""
 
 
 def reports_in(results: Path, page: Path) -> Linked:
-    """Links from the page to the report.html of each run that has one."""
+    """Returns a function that links from the page to a run's report.html, if the run has one."""
     return lambda folder: link(folder, results / folder / "report.html", page)
 
 
 def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
-    """One article for each workload and load, the most recently run first. rows: newest first."""
+    """Returns one article per workload and load, the most recent first. rows: newest first."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         key = (*(row[name] for name in ("model", "scenario", "backend")), load_text(row))
@@ -94,7 +94,7 @@ def history(rows: Sequence[Row], linked: Linked) -> list[Article]:
         rows = _table(members, linked)
         return Article(list(_head(key, members)), list(_figures(members[::-1])), [rows])
 
-    hint = "are left out: choose by --model, --backend, --scenario, --host or --since"
+    hint = "are not shown: choose with --model, --backend, --scenario, --host or --since"
     return first_articles(groups, article, hint)
 
 
@@ -103,7 +103,7 @@ def first_articles(
     article: Callable[[tuple[str, ...], list[T]], Article],
     hint: str,
 ) -> list[Article]:
-    """An article for each of the first MOST groups. hint: follows the number of the other groups."""
+    """Returns an article for each of the first MOST groups. hint: text after the number of skipped groups."""
     articles = [article(key, members) for key, members in list(groups.items())[:MOST]]
     titles = [one.head[0] for one in articles]
     if len(articles) > 1:
@@ -143,12 +143,12 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
 
 
 def _figures(members: Sequence[Row]) -> Iterator[Figure]:
-    """members: oldest first. INVALID runs are crosses, and no line leads to them."""
+    """Yields a plot per number. INVALID runs are crosses without a line. members: oldest first."""
     measured = [(row, numbers(row)) for row in members]
     marks = _versions(members)
     for name in dict.fromkeys(name for _, values in measured for name in values):
         points = [(row, values[name]) for row, values in measured if name in values]
-        if len(points) < LEAST_POINTS:  # the table has it
+        if len(points) < LEAST_POINTS:  # the table has the number
             continue
         valid = [point for point in points if point[0]["verdict"] == "VALID"]
         invalid = [point for point in points if point[0]["verdict"] != "VALID"]
@@ -163,7 +163,7 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
         yaxis |= limits(name, [number.value for _, number in points])
         yield Figure(
             name,
-            f"Each point is a run.{' A dotted line marks the first run with another version.' if marks else ''}",
+            f"Each point is a run.{' A dotted line marks the first run with a different version.' if marks else ''}",
             data,
             {
                 "xaxis": {"type": "date", "title": "start, UTC"},
@@ -176,9 +176,9 @@ def _figures(members: Sequence[Row]) -> Iterator[Figure]:
 
 
 def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
-    """A line at each run whose framework or harness has another version than in the run before. members: oldest first.
+    """Marks each run with a different version of framework or harness than the run before. members: oldest first.
 
-    Of many changes only the last _MOST_MARKS are marked, so that their names can be read.
+    Marks at most the last _MOST_MARKS changes, so that their labels are readable.
     """
     marks = []
     for before, row in pairwise(members):
@@ -196,12 +196,12 @@ def _versions(members: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _start(row: Row) -> str:
-    """The start of a run in UTC and milliseconds, as plotly takes it."""
+    """Returns the start of a run in plotly's form: UTC, in milliseconds."""
     return str(row["started"])[:23]
 
 
 def limits(name: str, values: Sequence[float]) -> dict[str, Any]:
-    """Limits of a number's axis: an accuracy in per cent ends at 100."""
+    """Returns the limits of a number's axis. An accuracy in per cent ends at 100."""
     if not name.startswith("accuracy"):
         return {"rangemode": "tozero"}
     return {"maxallowed": 100} if max(values) <= 100 else {}
@@ -216,7 +216,7 @@ def _trace(points: Sequence[tuple[Row, Number]]) -> dict[str, Any]:
 
 
 def hover(row: Row) -> str:
-    """Text that plotly shows at a point, escaped because plotly interprets some HTML."""
+    """Returns the text that plotly shows at a point, escaped because plotly interprets some HTML."""
     commit = f", harness {row['harness_commit'][:10]}" if row["harness_commit"] else ""
     return escape(f"{row['folder']}{commit} {row['reasons']}")
 

@@ -19,7 +19,7 @@ _COLUMNS = (
 
 
 def host_table(result: Mapping[str, Any]) -> Table | None:
-    """None without --load-hosts."""
+    """Returns the table; None without --load-hosts."""
     hosts = result.get("load_hosts")
     if not hosts:
         return None
@@ -36,7 +36,7 @@ def host_table(result: Mapping[str, Any]) -> Table | None:
         )
         for host in hosts
     ]
-    about = "What each load host issued. The percentiles of the run are of all latencies together, not of these."
+    about = "The load of each host. The percentiles of the run come from all latencies together, not from these rows."
     return Table("load_hosts", "Load hosts", about, _COLUMNS, rows, tuple(_notes(result)))
 
 
@@ -46,4 +46,4 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
     if not worst_ns:
         return lost
     known = f"The hosts' clocks are known within {show_ns(worst_ns)}"
-    return [f"{known}: by that much a host's stream may be shifted, and no latency is.", *lost]
+    return [f"{known}: a host's stream may be shifted by that much, but no latency is.", *lost]

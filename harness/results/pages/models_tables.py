@@ -1,4 +1,4 @@
-"""Tables and a plot of a run of several models: each model, and the hit rate by capacity."""
+"""Shows a run of several models: a table of the models, and the hit rate by capacity as table and plot."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _HEADS = columns(
 
 
 def models_table(result: Mapping[str, Any]) -> Table | None:
-    """None where the result is of one model."""
+    """Returns the table; None for a result of one model."""
     found = result.get("models")
     if not found:
         return None
@@ -41,18 +41,18 @@ def models_table(result: Mapping[str, Any]) -> Table | None:
     return Table(
         "models",
         "Models",
-        "Latencies count from the schedule: a load makes those who wait for it late.",
+        "Latencies count from the schedule, so they include the wait for a load.",
         _HEADS,
         rows,
         (
             f"Popularity {found['law']}: the top 20 % of the models get {top} of the queries.",
-            "keep: worth its place by share x load time / bytes, judged before the run.",
+            "keep: whether the model is worth its place by share x load time / bytes, judged before the run.",
         ),
     )
 
 
 def curve_table(result: Mapping[str, Any]) -> Table | None:
-    """The hit rate by capacity."""
+    """Returns a table of the hit rate by capacity; None for a result of one model."""
     found = result.get("models")
     if not found:
         return None
@@ -71,7 +71,7 @@ def curve_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def curve_figure(result: Mapping[str, Any]) -> Iterator[Figure]:
-    """The hit rate by capacity, a line for each policy, and the run's own capacity."""
+    """Plots the hit rate by capacity, with a line per policy, and a mark for the run."""
     found = result.get("models")
     if not found:
         return
@@ -95,7 +95,7 @@ def curve_figure(result: Mapping[str, Any]) -> Iterator[Figure]:
     )
     yield Figure(
         "Hit rate by capacity",
-        f"Simulated on the first {found['curve'][0]['requests']:,} requests; the cross is what the run measured.",
+        f"Simulated on the first {found['curve'][0]['requests']:,} requests. The cross is the run's measurement.",
         data,
         {
             "xaxis": {"title": "capacity, MB", "rangemode": "tozero"},

@@ -1,4 +1,4 @@
-"""Shows the nodes of a run as a table, and says which of them was slow."""
+"""Shows the nodes of a run as a table, with notes on lost and slow nodes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _COLUMNS = (
 
 
 def node_table(result: Mapping[str, Any]) -> Table | None:
-    """None without --nodes."""
+    """Returns the table; None without --nodes."""
     nodes = result.get("nodes")
     if not nodes:
         return None
@@ -49,7 +49,7 @@ def node_table(result: Mapping[str, Any]) -> Table | None:
         for node in nodes
     ]
     about = (
-        "What each node did. Its stages are by its own clock, of which only differences are used."
+        "The work of each node. The times of its stages are differences on the node's own clock."
     )
     return Table("nodes_of_run", "Nodes", about, _COLUMNS, rows, tuple(_notes(result)))
 
@@ -59,7 +59,7 @@ def _rate(per_s: float | None) -> str | None:
 
 
 def _busy(host: Mapping[str, Any] | None) -> float | None:
-    """Share of the time of all cores of the machine."""
+    """Returns the busy share of all cores of the machine."""
     shares = (host or {}).get("cpu_shares")
     return 1 - shares.get("idle", 0.0) - shares.get("iowait", 0.0) if shares else None
 
@@ -69,7 +69,7 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
         if node["lost"]:
             yield f"{node['node']} was lost with {node['lost_samples']:,} samples: {node['lost']}."
         elif node["no_journal"]:
-            yield f"{node['node']} gave no journal: {node['no_journal']}."
+            yield f"{node['node']} sent no journal: {node['no_journal']}."
         if node.get("no_host"):
             yield f"{node['node']} reported nothing about its machine: {node['no_host']}."
         if node.get("clock_step_ns"):

@@ -3,17 +3,17 @@ const figures = JSON.parse(document.getElementById("figures").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const narrow = window.matchMedia("(max-width: 40rem)");
 
-// Colours that differ for every eye, and none that means VALID, INVALID or a doubt.
+// Colours that everyone can tell apart, different from those of VALID, INVALID and doubts.
 const LIGHT = { text: "#1d2329", grid: "#d9dfe4", bound: "#c0392b",
   lines: ["#0b62a4", "#b5651d", "#00796b", "#7b4fa3", "#8a6d00", "#b03a6b", "#4a5560"] };
 const DARK = { text: "#e6eaee", grid: "#343c44", bound: "#ff7b6b",
   lines: ["#6cb4ee", "#f2a65a", "#5cc9b7", "#c39bdf", "#d9c04a", "#f08ab5", "#a9b4bf"] };
-const SCALE = "Viridis"; // one for all heat maps and coloured marks of a page
+const SCALE = "Viridis"; // for all heat maps and coloured marks of a page
 
 const TIMES = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]];
 const IN_TIME = /, ms$/;
 
-/* The axes' titles and layout in the page's colours. */
+/* Returns the layout with the axes' titles, in the page's colours. */
 function themed(layout, printing) {
   const theme = dark.matches && !printing ? DARK : LIGHT;
   const made = {
@@ -38,12 +38,12 @@ function themed(layout, printing) {
   return made;
 }
 
-/* Whether the marks of an axis in ms are written as times with their units. */
+/* Returns whether the marks of an axis in ms are written as times with units. */
 function inTime(axis) {
   return IN_TIME.test(axis.title || "") && !axis.tickvals;
 }
 
-/* Values from low to high in steps of 1, 2 and 5: at most `most` of them. */
+/* Returns at most `most` values from low to high in steps of 1, 2 and 5. */
 function readable(low, high, most, isLog) {
   if (isLog && high / low > 12) {
     const all = [];
@@ -75,7 +75,7 @@ function shownNumber(value) {
     ? Number(value.toPrecision(4)).toLocaleString("en") : value.toExponential();
 }
 
-/* Replaces plotly's marks on logarithmic axes ("2 5 1 2 5") and on axes of time by readable ones. */
+/* Replaces plotly's marks on logarithmic axes ("2 5 1 2 5") and on time axes with readable ones. */
 function mark(place, layout) {
   const update = {};
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
@@ -93,7 +93,7 @@ function mark(place, layout) {
   if (Object.keys(update).length) Plotly.relayout(place, update);
 }
 
-/* One colour for each name, in all panels of a plot. */
+/* Gives each name one colour in all panels of a plot. */
 function coloured(data, colours) {
   const names = [...new Set(data.map((trace) => trace.name))];
   return data.map((trace) => {
@@ -117,7 +117,7 @@ function draw(printing) {
   });
 }
 
-/* The numbers of a plot as a table, made when it is first opened. */
+/* Makes a table of a plot's numbers when it is first opened. */
 function tabulate(fold, figure) {
   const cells = (row, kind) => row.map((value) => {
     const cell = document.createElement(kind);
@@ -139,7 +139,7 @@ function tabulate(fold, figure) {
   reachable();
 }
 
-/* What scrolls sideways can be reached and scrolled with the keyboard. */
+/* Makes scrollable boxes reachable with the keyboard. */
 function reachable() {
   for (const box of document.querySelectorAll(".scroll")) {
     if (box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight) continue;
@@ -154,7 +154,7 @@ for (const fold of document.querySelectorAll("details.numbers")) {
 }
 reachable();
 if (window.Plotly) {
-  // In the script: a page whose policy forbids style attributes has its heights, too.
+  // Heights are set here because a page's policy may forbid style attributes.
   for (const place of document.getElementsByClassName("plot")) place.style.height = `${place.dataset.rem}rem`;
   draw(false);
   dark.addEventListener("change", () => draw(false));
@@ -163,7 +163,7 @@ if (window.Plotly) {
   window.addEventListener("afterprint", () => draw(false));
 } else {
   for (const place of document.getElementsByClassName("plot")) {
-    place.textContent = "Not drawn: plotly's script is not where it was beside this page. "
-      + "`python -m harness report RUN --standalone` makes one file that needs no other.";
+    place.textContent = "Not drawn: plotly's script is no longer in its place next to this page. "
+      + "`python -m harness report RUN --standalone` writes a single file with everything in it.";
   }
 }

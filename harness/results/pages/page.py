@@ -1,7 +1,7 @@
-"""Writes pages with plots: one HTML file that needs no network.
+"""Writes pages with plots. A page is one HTML file and needs no network.
 
-Every text of a run (names of plug-ins, messages of frameworks) is foreign and is escaped. Home folders,
-user and host are not on a page.
+All texts of a run (names of plug-ins, messages of frameworks) are foreign and are escaped. Home folders and the
+names of user and host are removed.
 """
 
 import filecmp
@@ -27,7 +27,7 @@ from harness.results.pages.tables import Table, shown_rows
 from harness.types import Array
 
 POINTS = 600
-"""Most points of one line: about as many as a screen can show."""
+"""Largest number of points in one line: about as many as a screen can show."""
 
 
 _BEGIN = """\
@@ -39,9 +39,9 @@ _BEGIN = """\
 
 
 class Figure(NamedTuple):
-    """data, layout: as plotly.js takes them. about: one sentence below the title.
+    """Plot of a page. data, layout: input of plotly.js. about: one sentence below the title.
 
-    height_rem: of the plot, in the page's own unit of length.
+    height_rem: height of the plot in rem.
     """
 
     title: str
@@ -52,13 +52,13 @@ class Figure(NamedTuple):
 
 
 class Html(str):
-    """HTML that is put into a page unchanged: its author has escaped all foreign text."""
+    """HTML that is put into a page unchanged. Its author has escaped all foreign text."""
 
     __slots__ = ()
 
 
 class Article(NamedTuple):
-    """head, tail: HTML before and after the figures."""
+    """Part of a page. head, tail: HTML before and after the figures."""
 
     head: Sequence[str]
     figures: Sequence[Figure]
@@ -66,11 +66,10 @@ class Article(NamedTuple):
 
 
 def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path | None) -> Path:
-    """Write the page in one step; returns `out`.
+    """Writes the page atomically, and returns `out`. Replaces an earlier page.
 
-    script_in: folder of plotly's script (4 MB), which is copied there once; None: put it into the page.
-    A page of ours is replaced. Raises PluginUnavailable without plotly, and ConfigError where `out` is
-    another file or cannot be written.
+    script_in: folder for plotly's script (4 MB), which is copied there once; None embeds it in the page.
+    Raises PluginUnavailable without plotly, and ConfigError if `out` is not a page or cannot be written.
     """
     source, name = plotly_script()
     try:
@@ -79,7 +78,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
             copy = script_in / name
-            # In a folder that others may write to, it may be another script, or a link.
+            # If others can write to the folder, the file may be a different script or a link.
             if (
                 copy.is_symlink()
                 or not copy.exists()
@@ -104,7 +103,7 @@ _UNIT = re.compile(
 
 
 def typeset(html: str) -> str:
-    """The text with a number and its unit on one line, and the micro sign that terminals may lack."""
+    """Keeps each number on one line with its unit, and inserts the micro sign, which terminals may lack."""
     return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
 
 
@@ -118,9 +117,9 @@ def _refuse_other_file(out: Path) -> None:
 
 
 def plotly_script() -> tuple[Path, str]:
-    """The script and the name of its copies, with the version: a page keeps the one it was written for.
+    """Returns the script and the name of its copies. The name has the version, so a page keeps its version.
 
-    plotly itself is not imported: that takes longer than writing the page.
+    Does not import plotly, because that takes longer than writing the page.
     """
     spec = find_spec("plotly")
     script = (
@@ -153,15 +152,15 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
 
 
 def figures_html(figures: Sequence[Figure]) -> str:
-    """The data of all plots of a page, which page.js draws into the places that `article_html` left."""
+    """Returns the data of all plots of a page. page.js draws them into the places made by `article_html`."""
     plots = [{"data": f.data, "layout": f.layout} for f in figures]
-    # "<" ends a script element, whatever kind of text it stands in
+    # "<" may end a script element in any kind of text
     data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="figures">{data}</script>'
 
 
 def article_html(article: Article, first_plot: int) -> Iterator[str]:
-    """first_plot: number of plots on the page before this article."""
+    """Yields the article's HTML. first_plot: number of plots on the page before this article."""
     yield "<article>"
     yield from article.head
     yield '<div class="plots">'
@@ -180,7 +179,7 @@ def article_html(article: Article, first_plot: int) -> Iterator[str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """An HTML table of texts, which are escaped here. numbers: how many last columns align to the right."""
+    """Returns an HTML table of texts, and escapes them. numbers: number of last columns that are aligned right."""
     words = len(heads) - numbers
     return aligned_table(heads, rows, [i >= words for i in range(len(heads))])
 
@@ -188,7 +187,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int =
 def aligned_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]
 ) -> str:
-    """An HTML table like `table`. is_number: whether each column aligns to the right."""
+    """Returns an HTML table like `table`. is_number: whether each column is aligned right."""
     kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(
         f'<th scope="col"{kind}>{escape(head)}</th>'
@@ -200,12 +199,12 @@ def aligned_table(
         cells = (f"<td{kind}>{text}</td>" for kind, text in zip(kinds, texts, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
-    many = ' class="many"' if len(heads) > 2 else ""  # one of two columns fits on any screen
+    many = ' class="many"' if len(heads) > 2 else ""  # two columns fit on any screen
     return f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
 
 
 def facts(rows: Mapping[str, str]) -> str:
-    """Label -> text, as a list of definitions. Texts are escaped here."""
+    """Returns a list of definitions, and escapes its texts. rows: label -> text."""
     items = (
         f"<dt>{escape(label[:1].upper() + label[1:])}</dt><dd{_DOUBTS if label == 'doubts' else ''}>{escape(text)}</dd>"
         for label, text in rows.items()
@@ -214,11 +213,11 @@ def facts(rows: Mapping[str, str]) -> str:
 
 
 _DOUBTS = ' class="doubts"'
-"""Attribute of the text beside the label `doubts`, which has their colour."""
+"""Attribute that gives the text of the label `doubts` its colour."""
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:
-    """A table with its title and notes. most_rows: rows shown; more: where the others are."""
+    """Yields a table with its title and notes. most_rows: largest number of rows; more: where the other rows are."""
     yield f'<h2 id="{escape(shown.key)}">{escape(shown.title)}</h2>'
     if shown.about:
         yield f'<p class="quiet">{escape(shown.about)}</p>'
@@ -232,24 +231,24 @@ def section(shown: Table, most_rows: int | None = None, more: str = "") -> Itera
 
 
 def link(text: str, target: Path, page: Path) -> str:
-    """A link from the page to one of our files; plain text where there is no such file."""
+    """Returns a link from the page to a file, or plain text if the file does not exist."""
     if not target.is_file():
         return text
     return anchor(text, quote(os.path.relpath(target.resolve(), page.parent.resolve())))
 
 
 def anchor(text: str, address: str) -> str:
-    """address: quoted."""
+    """Returns a link. address: quoted."""
     return Html(f'<a href="{escape(address)}">{escape(text)}</a>')
 
 
 def digits(values: Array) -> list[float]:
-    """The values with six digits: more than a screen shows, and a third of the file."""
+    """Rounds values to six digits: more than a screen shows, with a third of the file's size."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def thinned(x: Array, y: Array, most: int = POINTS) -> tuple[Array, Array]:
-    """At most `most` of the points, in order: the lowest and the highest of each stretch. x, y: (n,)."""
+    """Returns at most `most` points, in order: the lowest and the highest of each stretch. x, y: (n,)."""
     if len(x) <= most:
         return x, y
     stretches = np.array_split(np.arange(len(x)), most // 2)

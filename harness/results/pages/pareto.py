@@ -1,4 +1,4 @@
-"""Draws `runs --pareto`: the runs that no other run of the same task beats in every number."""
+"""Draws `runs --pareto`: the runs that no other run of the same task beats."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -20,7 +20,7 @@ from harness.results.pages.history import (
 from harness.results.pages.page import Article, Figure, table
 
 NAMED_MODELS = 3
-"""Most models that a title names."""
+"""Largest number of models named in a title."""
 
 _WIDE = 20
 """Ratio of the largest number to the smallest above which an axis is logarithmic."""
@@ -31,7 +31,7 @@ Member = tuple[Row, Numbers]
 
 
 def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
-    """One article for each task (scenario, load, data and machine); only VALID runs. rows: newest first.
+    """Returns one article per task (scenario, load, data and machine), with VALID runs only. rows: newest first.
 
     On synthetic data each model is a separate task.
     """
@@ -43,12 +43,12 @@ def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
             task = row["model"] if synthetic else row["dataset_digest"] or ""
             key = (row["scenario"], load_text(row), row["dataset"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
-    hint = "tasks are left out: choose by --scenario or --host"
+    hint = "tasks are not shown: choose with --scenario or --host"
     return first_articles(groups, lambda key, members: _article(key, members, linked), hint)
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
-    """Whether no number of theirs is better than ours, and one of ours is better."""
+    """Returns whether none of their numbers is better than ours, and at least one of ours is better."""
     if not theirs.keys() <= ours.keys():
         return False
     gains = [
@@ -67,8 +67,8 @@ def _article(key: Sequence[str], members: Sequence[Member], linked: Linked) -> A
     front = sum(not folder for folder in beaten_by.values())
     about = (
         f"{counted(len(members), 'VALID run')} on {host}, {front} of them on the front: no other run is at "
-        "least as good in every number that they measured, and better in one. Points are single "
-        "runs: compare shows whether two of them differ by more than noise."
+        "least as good in every measured number and better in one. Each point is a single run: compare shows "
+        "whether two runs differ by more than noise."
     )
     models = list(dict.fromkeys(row["model"] for row, _ in members))
     named = ", ".join(models) if len(models) <= NAMED_MODELS else counted(len(models), "model")

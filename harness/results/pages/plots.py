@@ -1,4 +1,4 @@
-"""Makes the traces and figures that several pages have in common, as plotly.js takes them."""
+"""Makes traces and figures for plotly.js that several pages have in common."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -8,35 +8,35 @@ from harness.results.pages.page import Figure
 _ROW_REM = 1.6
 _AXES_REM = 8.0
 _WIDE_REM: float = Figure._field_defaults["height_rem"] + 1
-"""A figure of this height takes the page's whole width, so that long names have room."""
+"""Height of a figure that takes the page's whole width, so that long names have room."""
 
 
 def rounded(value: float | None, scale: float = 1.0) -> float | None:
-    """value * scale in six digits: more are invisible, and make the page larger."""
+    """Returns value * scale in six digits. More digits are invisible, and make the page larger."""
     return None if value is None else float(f"{value * scale:.6g}")
 
 
 def line(name: str, x: Iterable[Any], y: Iterable[Any], **more: Any) -> dict[str, Any]:
-    """A line with a marker at each point; `more` are further keys of the trace."""
+    """Makes a line with a marker at each point. more: further keys of the trace."""
     return {"name": name, "x": list(x), "y": list(y), "mode": "lines+markers", **more}
 
 
 def tall(rows: int) -> float:
-    """The height of a wide figure with a row of text for each of `rows`."""
+    """Returns the height of a wide figure with that many rows of text."""
     return max(_WIDE_REM, _AXES_REM + _ROW_REM * rows)
 
 
 Series = Mapping[str, Sequence[float | None]]
-"""Name in the legend -> a value for each name on the axis; None has no bar."""
+"""Name in the legend -> a value per name on the axis; None has no bar."""
 
 Mode = Literal["group", "stack"]
-"""Whether the bars of a name stand side by side or continue each other."""
+"""Whether the bars of a name are side by side or stacked."""
 
 
 def bars(
     title: str, about: str, axes: tuple[str, str], names: Sequence[str], series: Series, mode: Mode
 ) -> Figure:
-    """Draws upright bars. axes: titles of names and values. names: from left to right."""
+    """Draws vertical bars. axes: titles of names and values. names: from left to right."""
     layout = {
         "barmode": mode,
         "xaxis": {"title": axes[0], **_categories(names)},
@@ -55,10 +55,10 @@ def bars_in_rows(
     colours: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Figure:
-    """Draws bars from left to right, with room for long names.
+    """Draws horizontal bars, with room for long names.
 
-    axis: of the values. names: from the top. colours: by name in the legend, where the page's own do
-    not suit. more: keys of each trace.
+    axis: axis of the values. names: from the top. colours: by name in the legend, if not the page's colours.
+    more: keys of each trace.
     """
     data = []
     for trace in _bars(names, series, "y", "x"):
@@ -75,7 +75,7 @@ def bars_in_rows(
 
 
 def _categories(names: Sequence[str]) -> dict[str, Any]:
-    """An axis of all names in their order, with or without a bar."""
+    """Returns an axis of all names in their order, including names without a bar."""
     return {"type": "category", "categoryorder": "array", "categoryarray": list(names)}
 
 
@@ -96,7 +96,7 @@ def heat_map(
     height_rem: float,
     **more: Any,
 ) -> Figure:
-    """x, y: title and categories of an axis, y from the top. z: by row. more: keys of the trace."""
+    """Draws a heat map. x, y: title and categories of an axis, y from the top. z: by row. more: keys of the trace."""
     trace = {
         "type": "heatmap",
         "x": [str(category) for category in x[1]],

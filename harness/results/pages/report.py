@@ -1,6 +1,6 @@
-"""Writes report.html, the page about one finished run, from its files.
+"""Writes report.html, the page of a finished run, from its files.
 
-Every run writes its own at its end.
+Every run writes its page at its end.
 """
 
 import shlex
@@ -31,9 +31,9 @@ from harness.results.seal.digests import PAGE
 
 
 def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
-    """The page's path. plotly's script lies beside it, or inside with `standalone`.
+    """Writes the page, and returns its path. standalone: embeds plotly's script instead of writing it next to the page.
 
-    out: default report.html in the run's folder, with one script beside all runs for all of them.
+    out: default is report.html in the run's folder; all runs in a folder then share one script.
     """
     run, page = read_files(folder), out or folder / PAGE
     script_in = out.parent if out else folder.resolve().parent
@@ -43,14 +43,14 @@ def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
 
 
 def report_at_end(folder: Path, findings: Findings) -> Path:
-    """The report of a run that has just ended; its rows in memory are not read again."""
+    """Writes the report of a run that has just ended. Does not read its rows again, as they are in memory."""
     run, page = read_files(folder, findings.performance), folder / PAGE
     article = _article(run, page, records.samples_of(findings))
     return write([article], run.name, page, script_in=folder.resolve().parent)
 
 
 def page_differences(folder: Path) -> Iterator[str]:
-    """The page in the run's folder does not show what the other files say. Its plots are not looked at."""
+    """Yields a line if the page in the run's folder differs from the other files. Ignores its plots."""
     page = folder / PAGE
     if not page.is_file():
         return
@@ -59,7 +59,7 @@ def page_differences(folder: Path) -> Iterator[str]:
     top, bottom = [*_top(run), *_numbers(run.result)], list(_bottom(run))
     blocks = (top[:1], top[2:], bottom[:-1])  # without the name and the path of the folder
     if not all(typeset("\n".join(block)) in text for block in blocks):
-        yield f"{page} shows something else than the run's other files: `report {folder}` makes it again"
+        yield f"{page} differs from the run's other files: `report {folder}` writes it again"
 
 
 def _article(run: RunFiles, page: Path, beside: Samples) -> Article:
@@ -71,7 +71,7 @@ def _article(run: RunFiles, page: Path, beside: Samples) -> Article:
 
 
 def text_parts(run: RunFiles) -> list[str]:
-    """The page without its plots, as HTML; it does not read `run.performance`."""
+    """Returns the page without its plots, as HTML. Does not read `run.performance`."""
     with reading_run(run.folder):
         return [*_top(run), *_numbers(run.result), *_bottom(run)]
 
@@ -89,7 +89,7 @@ def _bottom(run: RunFiles) -> Iterator[str]:
             yield table(("setting", "value"), flat(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
-    # Without the folders above, which may be private: a page is shown to others.
+    # Without the parent folders, which may be private: a page is shown to others.
     path = shlex.quote(f"{run.folder.absolute().name}/{run_folder.CONFIG}")
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
 
@@ -102,7 +102,7 @@ def _files(folder: Path, page: Path) -> Iterator[str]:
 
 
 def _top(run: RunFiles) -> Iterator[str]:
-    """The answer, reasons, and doubts; the second entry has the name of the folder."""
+    """Yields the answer, reasons and doubts. The second entry has the name of the folder."""
     result = run.result
     answer = answer_of(result)
     kind = "valid" if answer.verdict == "VALID" else "invalid"
@@ -128,7 +128,7 @@ def _top(run: RunFiles) -> Iterator[str]:
 
 
 def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
-    """Reasons or doubts with their numbers, and what each code means."""
+    """Yields reasons or doubts with their numbers and the meaning of each code."""
     yield f'<ul class="{kind}">'
     for entry in entries:
         known = CODES.get(entry["code"])
@@ -138,7 +138,7 @@ def _entries(entries: Sequence[Mapping[str, str]], kind: str) -> Iterator[str]:
 
 
 def show_time(started: object) -> str:
-    """ISO 8601 as a reader writes it: '2026-11-22 15:37:15 UTC'."""
+    """Converts ISO 8601 to a readable form: '2026-11-22 15:37:15 UTC'."""
     try:
         at = datetime.fromisoformat(str(started)).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -186,14 +186,14 @@ _POWER = {
     "mean_watts": Column("mean", "W"),
     "peak_watts": Column("peak", "W"),
     "idle_watts": Column("idle", "W"),
-    "joules_per_query": Column("a query", "J"),
-    "joules_per_sample": Column("a sample", "J"),
+    "joules_per_query": Column("per query", "J"),
+    "joules_per_sample": Column("per sample", "J"),
 }
 """Key of a reading -> its column."""
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """(setting, value) as texts; settings of an inner mapping have its key before theirs."""
+    """Returns (setting, value) as texts. Settings of an inner mapping begin with its key."""
     rows = []
     for key, value in content.items():
         if isinstance(value, Mapping):

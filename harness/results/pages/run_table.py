@@ -22,7 +22,7 @@ from harness.results.power import NO_METER
 
 RATES = {
     "asked": "requested",
-    "scheduled": "in the schedule that the seed drew",
+    "scheduled": "in the schedule drawn from the seed",
     "completed": "completed",
 }
 """Key of `throughput_per_s` -> its name on a page and in a table."""
@@ -32,7 +32,7 @@ NOT_ISOLATED = (
 )
 
 NOT_SAVED = "not-saved"
-"""Code of a run whose printed numbers are all there is: it prints them all."""
+"""Code of a run that was not saved, so all its numbers are printed."""
 
 _LABEL = 12
 """Width of the first column."""
@@ -48,19 +48,19 @@ _COLOURS = {
 _SENTENCE = re.compile(
     r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|goodput|models|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
 )
-"""Label of a line that may be wrapped; tables and paths are not."""
+"""Matches the label of a line that may be wrapped. Tables and paths are not wrapped."""
 
 
 def lines(
     result: Mapping[str, Any], folder: Path, *, details: bool = False, columns: int | None = None
 ) -> Iterator[str]:
-    """columns: width of the terminal, at which sentences are wrapped; None: they are not."""
+    """Yields the lines of the screen. columns: width of the terminal for wrapping; None does not wrap."""
     for line in _lines(result, folder, details=details):
         yield from _wrapped(line, columns) if columns else [line]
 
 
 def paint(text: str) -> str:
-    """The screen with the verdict, reasons and doubts in colour."""
+    """Colours the verdict, reasons and doubts of the screen."""
     return "\n".join(map(_painted, text.split("\n")))
 
 
@@ -72,7 +72,7 @@ def _painted(line: str) -> str:
 
 
 def _wrapped(line: str, columns: int) -> Sequence[str]:
-    """Only between words: a folder's name is copied whole. A table's rows are not wrapped."""
+    """Wraps a line between words only, so that a folder's name can be copied. Does not wrap rows of tables."""
     label = _SENTENCE.match(line)
     if len(line) <= columns or label is None:
         return [line]
@@ -106,7 +106,7 @@ def _lines(result: Mapping[str, Any], folder: Path, *, details: bool) -> Iterato
 
 
 def _details(result: Mapping[str, Any]) -> Iterator[str]:
-    """Everything that is not on the first screen, doubts and notes first."""
+    """Yields everything that is not on the first screen, beginning with doubts and notes."""
     notes = [f"not for submission: {note}" for note in result["not_for_submission"]]
     notes += [] if result.get("isolated", True) else [NOT_ISOLATED]
     yield from (f"  doubt   {doubt['code']}: {doubt['text']}" for doubt in result["doubts"])
@@ -117,7 +117,7 @@ def _details(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """`python -m harness runs`: one line a run; `removed` where its folder is gone."""
+    """Yields the lines of `python -m harness runs`: one per run, marked `removed` if its folder is gone."""
     units = {"folder": "", "verdict": "", "headline": "count", "p99": "ns", "accuracy": "count"}
     columns = [Column(name, unit) for name, unit in {**units, "reasons": ""}.items()]
     yield from aligned(columns, [_run_cells(row) for row in rows])
@@ -157,7 +157,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(label, text) of MLPerf's metric, the rates, and the cost of the load generator."""
+    """Yields (label, text) of MLPerf's metric, the rates, and the cost of the load generator."""
     headline, rates = result["headline"], result["throughput_per_s"]
     if headline:
         yield "MLPerf", f"{headline['name']}: {show_quantity(headline)}"
@@ -183,14 +183,14 @@ def facts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _elastic(elastic: Mapping[str, Any]) -> str:
-    """Queries that were alone, and what all cores gained for them."""
+    """Returns the number of queries that were alone, and their time with and without all cores."""
     times = [show_ns(elastic[key]) for key in ("wide_ns", "narrow_ns")]
     samples = counted(elastic["samples"], "query", "queries")
-    return f"{samples} had all {len(elastic['cpus'])} cores: {times[0]} in place of {times[1]}"
+    return f"{samples} had all {len(elastic['cpus'])} cores: {times[0]} instead of {times[1]}"
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    """The client's limits, and how busy it was."""
+    """Returns the client's limits, and how busy it was."""
     servers = counted(len(client["peers"]), "server")
     parts = [
         f"{counted(client['connections'], 'connection')} to each of {servers}, {client['dispatcher']}"
@@ -198,17 +198,17 @@ def _client(client: Mapping[str, Any]) -> str:
     if client["ceiling_per_s"] is not None:
         parts.append(
             f"against a null server it reaches {show_rate(client['ceiling_per_s'])} samples/s, and "
-            f"{show_ns(client['floor_p50_ns'])} a request"
+            f"{show_ns(client['floor_p50_ns'])} per request"
         )
     else:
         parts.append(f"not measured against a null server: {client['no_ceiling']}")
     if client["busy_max"] is not None:
-        parts.append(f"its busiest second was {show_percent(client['busy_max'])} full")
+        parts.append(f"in its busiest second it was {show_percent(client['busy_max'])} busy")
     return "; ".join(parts)
 
 
 def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
-    """A row a percentile; None without latencies. journal: with the journal's own percentiles."""
+    """Returns a table with a row per percentile; None without latencies. journal: adds the journal's percentiles."""
     latency, intervals = result["latency_ns"], result.get("latency_intervals_ns") or {}
     if not latency:
         return None
@@ -216,7 +216,7 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
     per = "query" if scenario.by_query else "sample"
     about = f"Latency of a {per} by {_source(latency['source'])}; mean {show_ns(latency['mean'])}."
     if scenario.all_at_once:
-        about += " It shows how long a sample waited for the others that were issued with it."
+        about += " It shows how long a sample waited for the samples that were issued with it."
     columns = [Column("percentile"), Column("latency", "ns")]
     if intervals:
         level = show_percent(intervals["level"])
@@ -229,7 +229,7 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
 
 
 def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
-    """Spans are `-` where the run is too short."""
+    """Returns the intervals as cells; `-` if the run is too short."""
     if one is None:
         return ()
     spans = (show_span(*one[kind]) or "-" for kind in ("block_interval", "order_statistic"))
@@ -237,16 +237,16 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
 
 
 def _without_interval(intervals: Mapping[str, Any]) -> str:
-    """A sentence for each reason why percentiles have no interval."""
+    """Returns a sentence for each reason why percentiles have no interval."""
     names: dict[str, list[str]] = {}
     for name in PERCENTILES:
         if reason := intervals[name].get("block_interval_reason"):
             names.setdefault(reason, []).append(name)
-    return "".join(f" No interval of {', '.join(of)}: {why}." for why, of in names.items())
+    return "".join(f" No interval for {', '.join(of)}: {why}." for why, of in names.items())
 
 
 def stage_table(result: Mapping[str, Any]) -> Table | None:
-    """None without stages. Offline issues all samples at once: their wait only shows how many there were."""
+    """Returns the table; None without stages. Skips Offline's first stages: they only reflect the number of samples."""
     stages = result["stages_ns"]
     if not stages:
         return None
@@ -263,19 +263,19 @@ def stage_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def _source(text: str) -> str:
-    """LoadGen, harness (its own scheduler) or journal."""
+    """Returns `LoadGen`, `harness` (for the harness scheduler) or `the journal`."""
     return "the journal" if "from the journal" in text else text.split(maxsplit=1)[0]
 
 
 def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
-    """No lines without --meter."""
+    """Yields the lines of --meter; nothing without it."""
     if reason not in (None, NO_METER):
         yield f"{'power':<{_LABEL}}not measured: {reason}"
     for at, reading in enumerate(power["readings"] if power else ()):
         idle = reading["idle_watts"]
         watts = {"mean": reading["mean_watts"], "peak": reading["peak_watts"], "idle": idle}
         words = [f"{n} {show_si(w, 'W')}" for n, w in watts.items() if w is not None]
-        joules = f"{show_si(reading['joules'], 'J')}, {show_si(reading['joules_per_query'], 'J')} a query"
+        joules = f"{show_si(reading['joules'], 'J')}, {show_si(reading['joules_per_query'], 'J')} per query"
         origin = f"({reading['source']}, {reading['provenance']})"
         yield f"{'' if at else 'power':<{_LABEL}}{'  '.join([*words, joules, origin])}"
     if power:

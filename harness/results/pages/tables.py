@@ -1,4 +1,4 @@
-"""A table of numbers with units: one content for people, for programs and for spreadsheets."""
+"""Tables of numbers with units, with one content for people, programs and spreadsheets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ Cell = str | int | float | None
 
 
 class Column(NamedTuple):
-    """unit: "" for words; else ns, bytes, share (of 1), count, or an SI unit such as FLOP/s."""
+    """Column of a table. unit: "" for words; else ns, bytes, share (of 1), count, or an SI unit, e.g. FLOP/s."""
 
     name: str
     unit: str = ""
@@ -19,21 +19,21 @@ class Column(NamedTuple):
     def title(self) -> str:
         """The name with its unit, as in a CSV or JSON file."""
         plain = self.unit.replace("/", "_per_")
-        known = not plain or self.name == plain  # of a column "bytes" of bytes
+        known = not plain or self.name == plain  # a column "bytes" in bytes
         return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
 
 
 def columns(heads: str) -> list[Column]:
-    """'kernel | latency [ns]' -> [Column("kernel"), Column("latency", "ns")]."""
+    """Parses 'kernel | latency [ns]' into [Column("kernel"), Column("latency", "ns")]."""
     parts = (head.strip().removesuffix("]").partition(" [") for head in heads.split("|"))
     return [Column(name, unit) for name, _, unit in parts]
 
 
 class Table(NamedTuple):
-    """A cell None was not measured."""
+    """Table with a title and notes. A cell is None if it was not measured."""
 
     key: str
-    """Name of the files, and of --table."""
+    """Name of the files, and value of --table."""
     title: str
     about: str
     """The content in a sentence."""
@@ -65,7 +65,7 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
 
 
 def show_cell(cell: Cell, unit: str) -> str:
-    """The cell in its unit; `-` for None."""
+    """Returns the cell in its unit; `-` for None."""
     if cell is None:
         return "-"
     if isinstance(cell, str) or not unit:
@@ -83,7 +83,7 @@ def _large(value: float, unit: str) -> str:
 
 
 def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
-    """The table for people. most_rows: rows printed; a last line says how many were left out."""
+    """Yields the table for people. most_rows: largest number of rows; a last line counts the other rows."""
     rows = table.rows if most_rows is None else table.rows[:most_rows]
     yield f"{table.title}: {table.about}"
     yield from (f"  {line}" for line in aligned(table.columns, rows))
@@ -93,7 +93,7 @@ def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
 
 
 def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """The columns' names, then the rows: words flush left, numbers flush right."""
+    """Yields the columns' names, then the rows, with words aligned left and numbers aligned right."""
     cells = [[column.name for column in columns], *shown_rows(columns, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -112,5 +112,5 @@ def shown_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> lis
 
 
 def to_csv(table: Table) -> str:
-    """Numbers without units, which are in the names of the columns; an empty field for None."""
+    """Returns CSV with units only in the names of the columns, and an empty field for None."""
     return cells.to_text([column.title for column in table.columns], table.rows)

@@ -1,4 +1,4 @@
-"""Draws latency, rate, power and the machine over one axis of time, in stacked panels."""
+"""Draws latency, rate, power and the machine over a common time axis, in stacked panels."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -20,15 +20,15 @@ from harness.types import Array, PowerSource
 
 _BINS = 120
 _POWER_S = 0.5
-"""Least time over which mean power is drawn: a counter that is refreshed ten times a second and read
-twenty times would otherwise alternate between twice the power and none.
+"""Shortest time for a mean of the power. Otherwise a counter that is refreshed ten times per second and read
+twenty times would alternate between twice the power and none.
 """
 _BUSY = ("user", "nice", "system", "irq", "softirq")
 _PANEL_REM, _GAP_REM = 8.0, 2.4
 
 
 class _Panel(NamedTuple):
-    """lines: traces without their axis. height: in panels."""
+    """Panel of a figure. lines: traces without their axis. height: in units of a usual panel."""
 
     lines: Sequence[Mapping[str, Any]]
     axis: Mapping[str, Any]
@@ -36,7 +36,7 @@ class _Panel(NamedTuple):
 
 
 def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
-    """run: has completions. latency_ns: (queries,)."""
+    """Draws a run over time. run: with completions. latency_ns: (queries,)."""
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
     at_s = _completed_s(run, len(latency_ns))
@@ -49,16 +49,16 @@ def over_time(run: Evidence, latency_ns: Array, beside: Samples) -> Figure:
         panels += _power(beside.power, begun_ns)
     if beside.host is not None:
         panels += _host(beside.host, begun_ns)
-    about = "Counted from the first query; queries by the time of their completion."
+    about = "Time counts from the first query. Queries are shown at the time of their completion."
     if window:
-        about += f" Grey: what {run.log.source} measured, power_begin to power_end."
+        about += f" Grey: the time that {run.log.source} measured, power_begin to power_end."
     if any(beside):
-        about += " Zoom out (double click) for what the machine did before and after."
+        about += " Zoom out (double click) to see the machine before and after the run."
     return _stacked("Over time", about, panels, [0.0, float(at_s.max()), *edges_s], edges_s)
 
 
 def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
-    """p99 and the rate of several runs, each counted from its first query. runs: with completions."""
+    """Draws p99 and the rate of several runs, each from its first query. runs: with completions."""
     latencies, rates, last_s = [], [], 0.0
     for name, run in runs.items():
         assert run.done is not None
@@ -72,12 +72,12 @@ def p99_over_time(runs: Mapping[str, Evidence]) -> Figure:
         _Panel(latencies, {"title": "p99 latency, ms", "type": "log"}, height=2),
         _Panel(rates, {"title": "queries/s", "rangemode": "tozero"}),
     ]
-    about = "Each run counted from its first query; queries by the time of their completion."
+    about = "Time counts from each run's first query. Queries are shown at the time of their completion."
     return _stacked("Over time", about, panels, [0.0, last_s], [])
 
 
 def _completed_s(run: Evidence, queries: int) -> Array:
-    """(queries,) when each whole query was answered, in s after the first was due."""
+    """Returns (queries,) the time at which each whole query was answered, in s after the first was due."""
     assert run.done is not None
     samples = run.plan.samples_per_query
     completed_ns = run.done.columns["completed_ns"][: queries * samples]
@@ -87,7 +87,7 @@ def _completed_s(run: Evidence, queries: int) -> Array:
 
 
 def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array], Array]:
-    """(middles of equal intervals in s, latencies of the queries completed in each, in order, queries/s)."""
+    """Returns middles of equal intervals in s, sorted latencies of the queries completed in each, and queries/s."""
     edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
     counts = np.bincount(which, minlength=_BINS)
@@ -97,9 +97,9 @@ def _binned(at_s: Array, latency_ns: Array) -> tuple[list[float], Sequence[Array
 
 
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
-    """Percentiles of the queries completed in each interval, and their number."""
+    """Yields panels of the percentiles and the rate of the queries completed in each interval."""
     x, rows, per_s = _binned(at_s, latency_ns)
-    dotted = {"dash": "dot", "width": 1}  # under p99, which equals it where queries are few
+    dotted = {"dash": "dot", "width": 1}  # below p99, which is the same if queries are few
     lines = [
         {"x": x, "y": _each(rows, fraction), "name": name, "connectgaps": False, "line": look}
         for name, fraction, look in (
@@ -117,7 +117,7 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
 
 
 def _cache(run: Evidence, at_s: Array) -> Iterator[_Panel]:
-    """Hits, loads and evictions a second of a run of several models."""
+    """Yields a panel of hits, loads and evictions per second for a run of several models."""
     assert run.done is not None
     columns = run.done.columns
     if "origin" not in columns or len(at_s) != len(columns["origin"]):
@@ -151,9 +151,9 @@ def _of_tier(tier: str) -> list[int]:
 
 
 def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:
-    """In ms, of latencies in order; None, a gap in the line, where nothing was completed.
+    """Returns a percentile of each row in ms. rows: sorted latencies. None for an empty row leaves a gap in the line.
 
-    fraction: in (0, 1); None is the last one.
+    fraction: in (0, 1); None stands for the slowest.
     """
     values_ns = [
         None if not len(r) else r[-1] if fraction is None else percentile_ns(r, fraction)
@@ -180,7 +180,7 @@ def _power(log: PowerLog, begun_ns: int) -> Iterator[_Panel]:
 def _watts(
     source: PowerSource, readings: Sequence[tuple[int, float]]
 ) -> tuple[Array, Array] | None:
-    """(wall clock in ns, watts). None where the counter went back and cannot be followed."""
+    """Returns (wall clock in ns, watts); None if the counter went back and cannot be followed."""
     at = np.array([t for t, _ in readings], np.float64)
     value = np.array([v for _, v in readings])
     if source.unit == "W":
@@ -195,7 +195,7 @@ def _watts(
 
 
 def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Cores busy between two rows; frequency and temperature where the machine reports them."""
+    """Yields panels of busy cores and, if the machine reports them, frequency and temperature."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     counters: Mapping[str, Callable[[Row], float]] = {
@@ -216,7 +216,7 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 
 
 def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Panels of the servers' metrics: requests, shares, and what the servers computed per second."""
+    """Yields panels of the servers' metrics: requests, shares, and the servers' work per second."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     for title, names in (
@@ -242,7 +242,7 @@ def _server(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 def _growth(
     rows: Sequence[Row], at_s: Array, counter: Callable[[Row], float]
 ) -> dict[str, Any] | None:
-    """A line of the growth of a cumulative counter per second; None where the rows do not have it."""
+    """Returns a line of the growth per second of a counter; None if the rows do not have it."""
     points = []
     for at, row in zip(at_s.tolist(), rows, strict=True):
         try:
@@ -260,7 +260,7 @@ def _growth(
 def _range(
     rows: Sequence[Row], at_s: Array, prefix: str, names: Sequence[str], factor: float
 ) -> list[Mapping[str, Any]]:
-    """The highest value of the columns with `prefix` and, with a second name, the lowest."""
+    """Returns lines of the highest value of the columns with `prefix` and, with a second name, the lowest."""
     values = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
     known = [i for i, of_row in enumerate(values) if of_row]
     if not known:
@@ -272,7 +272,7 @@ def _range(
 
 
 def _line(x: Array, y: Array, gap_s: float | None = None) -> dict[str, Any]:
-    """A thinned line that keeps the extremes. gap_s: distance of points at which the line is broken."""
+    """Returns a thinned line that keeps the extremes. gap_s: distance between points that breaks the line."""
     breaks: Array = np.flatnonzero(np.diff(x) > (np.inf if gap_s is None else gap_s)) + 1
     parts = [thinned(*p) for p in zip(np.split(x, breaks), np.split(y, breaks), strict=True)]
     xs: list[float | None] = []
@@ -290,7 +290,7 @@ def _stacked(
     shown_s: Sequence[float],
     window_s: Sequence[float],
 ) -> Figure:
-    """Panels above one time axis. shown_s: points of time inside the first view."""
+    """Stacks panels above one time axis. shown_s: times that the first view includes."""
     heights = [panel.height * _PANEL_REM for panel in panels]
     total = sum(heights) + _GAP_REM * (len(panels) - 1)
     data: list[Mapping[str, Any]] = []

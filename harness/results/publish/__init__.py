@@ -1,1 +1,1 @@
-"""Copies of result folders that may be shown."""
+"""Copies of result folders without private names."""

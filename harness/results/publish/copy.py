@@ -1,4 +1,4 @@
-"""Makes the copy of a result folder that may be shown, with a list of what was replaced in it."""
+"""Copies a result folder without private names, with a list of the replacements."""
 
 import re
 import shutil
@@ -21,20 +21,20 @@ from harness.results.run_folder import ResultFolder
 from harness.results.seal import digests
 
 PUBLISHED = "published.txt"
-"""The list, in the copy."""
+"""File in the copy with the list of replacements."""
 
 _MOST_FILES = 3
-"""Files that a row of the list names."""
+"""Largest number of files that a row of the list names."""
 
 _SCRIPT = re.compile(r'<script src="(\.\./[^"]*plotly[^"]*\.js)"></script>')
-"""Plotly's script outside of the folder that is copied."""
+"""Matches Plotly's script outside of the copied folder."""
 
 
 def publish(folder: Path, out: Path) -> list[str]:
     """Copies a run's or study's folder to `out`; returns the list of replacements, one line each.
 
-    Raises a ConfigError if `out` exists, if `folder` is not a result folder, and if `check` agrees
-    with a run and not with its copy; nothing is left of the copy then.
+    Raises a ConfigError if `out` exists, if `folder` is not a result folder, or if `check` finds
+    differences in the copy of a run but not in the run. The copy is then removed.
     """
     if not any(folder.rglob(run_folder.RESULT)) and not any(folder.rglob(run_folder.CONFIG)):
         raise ConfigError(
@@ -69,7 +69,7 @@ class _Copy:
             self._copy_manifest(path.parent)
         lines = list(self._lines())
         files.write_text(self._target / PUBLISHED, "\n".join(lines) + "\n")
-        # Inner folders first: the seal of an outer one has a digest of theirs.
+        # Inner folders first: the seal of an outer folder has the digests of their seals.
         for path in sorted(self._source.rglob(digests.SEAL), key=lambda path: -len(path.parts)):
             digests.write(self._target / self._renamed(path.parent))
         for path in sorted(self._source.rglob(records.FINDINGS)):
@@ -77,7 +77,7 @@ class _Copy:
         return lines
 
     def _renamed(self, path: Path) -> Path:
-        """The path in the copy: names of files may be private, too."""
+        """Returns the path in the copy. File names may be private, too."""
         parts = path.relative_to(self._source).parts
         return Path(*(self._replacements.text(part, Counter()) for part in parts))
 
@@ -108,7 +108,7 @@ class _Copy:
         target.write_bytes(content)
 
     def _copy_manifest(self, run: Path) -> None:
-        """`check` reads the manifest of the model, which lies elsewhere; or the set's file and its manifests."""
+        """Copies the files that `check` reads outside of the folder: the manifest, or a set and its manifests."""
         config = recheck.configuration(run)
         if config.models is None:
             self._copy_yaml(run, Path(config.model))
@@ -121,7 +121,7 @@ class _Copy:
             self._copy_yaml(run, config.models, yaml_of(content))
 
     def _copy_yaml(self, run: Path, file: Path, text: str | None = None) -> None:
-        """text: the content of the copy, if it differs. A model that is not a manifest is not copied."""
+        """Copies a manifest or set. text: content of the copy, if different. Skips a model that is not a manifest."""
         if not (is_path(str(file)) and file.suffix in (".yaml", ".yml") and file.is_file()):
             return
         folder = self._target / self._renamed(run) / recheck.MODEL
@@ -139,9 +139,11 @@ class _Copy:
             return
         of_original = _differences(run)
         if of_original:
-            say(f"{run} is published as it is; `check` says of it: {of_original[0]}")
+            say(f"{run} is published with the differences that `check` reports: {of_original[0]}")
             return
-        raise ConfigError(f"{run} cannot be published: `check` of its copy says: {differences[0]}")
+        raise ConfigError(
+            f"{run} cannot be published, as `check` refuses its copy: {differences[0]}"
+        )
 
     def _lines(self) -> Iterator[str]:
         total: Counter[Replaced] = Counter()
@@ -169,7 +171,7 @@ def _differences(run: Path) -> list[str]:
 
 
 def _with_script(page: bytes, folder: Path) -> bytes:
-    """The page with plotly's script in it, where it lies outside of the folder."""
+    """Returns the page with plotly's script embedded, if the script is outside of the folder."""
     found = _SCRIPT.search(page.decode("utf-8", "surrogateescape"))
     script = folder / unquote(found[1]) if found else None
     if found is None or script is None or not script.is_file():

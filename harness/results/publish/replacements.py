@@ -1,4 +1,4 @@
-"""Collects what is private in result folders, and replaces it in texts."""
+"""Collects private texts of result folders, and replaces them."""
 
 import html
 import io
@@ -20,17 +20,19 @@ from harness.core.shown import private
 from harness.loadgen.logs import DETAIL, FILES, SUMMARY
 
 _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
-"""Home folders of other users, where the run was made elsewhere."""
+"""Matches home folders of other users, if the run was made elsewhere."""
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
-"""A shorter name, and a name that is a word of results, is replaced in paths and addresses only."""
+"""Fewest letters of a name that is replaced everywhere. A shorter name, or a word that results use, is replaced only in
+paths and addresses.
+"""
 
 _LEAST_ARGUMENT = 8
-"""Letters of a meter's argument that is replaced wherever it stands: a shorter one may be a number."""
+"""Fewest letters of a meter's argument that is replaced everywhere. A shorter argument may be a number."""
 
 _LARGEST_BYTES = 16 * 2**20
-"""Larger files are not settings and are not read for settings."""
+"""Largest file that is searched for settings."""
 
 _SPELLINGS: tuple[Callable[[str], str], ...] = (
     str,
@@ -38,7 +40,7 @@ _SPELLINGS: tuple[Callable[[str], str], ...] = (
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
     html.escape,
 )
-"""How a text stands in a log, in JSON and on a page."""
+"""Spellings of a text in a log, in JSON and on a page."""
 
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
@@ -49,7 +51,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 class Replaced(NamedTuple):
-    """A kind of private text, and what stands in its place."""
+    """Kind of private text, and its replacement."""
 
     what: str
     new: str
@@ -62,7 +64,7 @@ class Replacements:
     """The private texts of result folders: paths of files, arguments of meters, home, user and host."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        """folders: result folders, whose settings say what is private."""
+        """folders: result folders; their settings show which texts are private."""
         self._texts: dict[str, Replaced] = {}
         names = dict.fromkeys(private.users(), Replaced("user name", private.USER))
         names |= dict.fromkeys(private.hosts(), Replaced("host name", str(private.host_id())))
@@ -86,15 +88,15 @@ class Replacements:
         ]
         named = re.compile("|".join(patterns) or "(?!)")
         for old, one in self._texts.items():
-            # The last folder of a path may be called like the user.
+            # The last folder of a path may have the user's name.
             new = named.sub(lambda found: names[found[0]].new, one.new)
             self._texts[old] = one._replace(new=new)
         self._pattern = re.compile("|".join([*self._alternatives(), *patterns]))
 
     def file(self, content: bytes, name: str) -> tuple[bytes, Counter[Replaced]]:
-        """The content of a text file without private texts, and how often each kind was replaced.
+        """Returns the content of a text file without private texts, and how often each kind was replaced.
 
-        YAML is written again: it folds long texts over several lines.
+        Parses and rewrites YAML, which folds long texts over several lines.
         """
         counts: Counter[Replaced] = Counter()
         text = content.decode("utf-8", "surrogateescape")
@@ -116,7 +118,7 @@ class Replacements:
         return self._pattern.sub(new, text)
 
     def stand_in(self, content: bytes) -> bool:
-        """Whether a binary file holds a private text. Of NumPy's archives the arrays of texts are read:
+        """Returns whether a binary file has a private text. In NumPy's archives, only arrays of texts are searched:
         numbers may happen to have the bytes of a short name.
         """
         known = [*self._texts, *(name for name in self._names if len(name) >= _LEAST_LETTERS)]
@@ -141,11 +143,11 @@ class Replacements:
 
     def _add_path(self, path: str, replaced: Replaced) -> None:
         if Path(path).is_absolute() and path != "/":
-            for text in dict.fromkeys((path, private.hide(path))):  # results have it behind ~
+            for text in dict.fromkeys((path, private.hide(path))):  # results have it with ~
                 self._add(text, replaced)
 
     def _add_settings(self, settings: Mapping[str, Any], folder: Path) -> None:
-        """settings: of a run, or the plan of a LoadGen run."""
+        """settings: settings of a run, or the plan of a LoadGen run."""
         for key, value in settings.items():
             for text in value if isinstance(value, list) else [value]:
                 if not isinstance(text, str):
@@ -170,7 +172,7 @@ class Replacements:
             self._add(argument, replaced._replace(new=replaced.new.partition("=")[2]))
 
     def _alternatives(self) -> Iterator[str]:
-        """The regular expressions of all private texts, the longest text first."""
+        """Yields the regular expressions of all private texts, the longest text first."""
         for text in sorted(self._texts, key=len, reverse=True):
             pattern = private.home_pattern if self._texts[text] == HOME else private.path_pattern
             yield pattern(text) if text[0] in "/~" else _anywhere(text)
@@ -191,7 +193,7 @@ def _small_files(folder: Path) -> list[Path]:
 
 
 def _texts_of_results(folder: Path) -> Iterator[str]:
-    """The words that programs read in the folder: heads of tables, keys of JSON, LoadGen's logs."""
+    """Yields the texts that programs read in the folder: heads of tables, keys of JSON, LoadGen's logs."""
     for path in _small_files(folder):
         if path.suffix == ".csv":
             yield path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
@@ -203,7 +205,7 @@ def _texts_of_results(folder: Path) -> Iterator[str]:
 
 
 def _settings(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """The settings of runs, and the plans of LoadGen runs, in all YAML and JSON files of the folder."""
+    """Yields the settings of runs and the plans of LoadGen runs in all YAML and JSON files of the folder."""
     for path in _small_files(folder):
         if path.suffix in _PARSERS and path.name not in FILES:
             with suppress(ValueError, RecursionError):
@@ -222,18 +224,18 @@ def _settings_in(content: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _file(key: str, text: str) -> tuple[str, Replaced]:
-    """(path in a value of an option, its name). The class after a plug-in's file is left out."""
+    """Returns (path in an option's value, its replacement), without the class after a plug-in's file."""
     path = text.partition("=")[2] if key in ("lengths", "backend_option") else text
     file, is_plugin, _ = path.rpartition(".py:")
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name
     if key == "model" and not Path(path).suffix:
-        name = f"./{name}"  # a name without a slash is that of a shipped model
+        name = f"./{name}"  # a name without a slash is a shipped model
     return path, Replaced(f"path of {key}", name)
 
 
 def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
-    """The machines that `--meter ptdaemon` names."""
+    """Returns the machines in the arguments of `--meter ptdaemon`."""
     meters = settings.get("meter")
     words = (
         (word for meter in meters for word in str(meter).split(","))
@@ -249,7 +251,7 @@ def _meters_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
 
 
 def _servers_hosts(settings: Mapping[str, Any]) -> dict[str, Replaced]:
-    """The servers that `--url` names, and their addresses in result.json."""
+    """Returns the servers of `--url` and `--server-metrics`, and their addresses in result.json."""
     client = settings.get("client")
     peers = client.get("peers") if isinstance(client, dict) else None
     named = [settings.get(option) for option in ("url", "server_metrics")]

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict  # pydantic reads typing's from Python 3
 
 
 class Peer(TypedDict):
-    """A server that was asked."""
+    """A server that received queries."""
 
     url: str
     """--url."""
@@ -15,92 +15,94 @@ class Peer(TypedDict):
     local: bool
     """Whether it runs on this machine."""
     name: str
-    """Its own name, asked for before the run; empty without --qdl."""
+    """Name that the server reported before the run; empty without --qdl."""
     round_trip_ns: int | None
-    """Time in ns that this took; null without --qdl."""
+    """Time in ns to get the name; null without --qdl."""
 
 
 class ServerTimes(TypedDict):
-    """The server's account of its time for one request."""
+    """Time that the server reports for one request."""
 
     source: str
-    """`Server-Timing`: medians over the header of the replies; `statistics`: means from the server's totals
+    """`Server-Timing`: medians over the replies' headers; `statistics`: means from the server's totals
     before and after the run."""
     requests: int
     """Requests that were averaged."""
     queue_ns: int
-    """Ns until the model took the request up."""
+    """Time in ns until the model started on the request."""
     compute_ns: int
-    """Ns inside the model."""
+    """Time in ns inside the model."""
     total_ns: int
-    """Ns inside the server, those two included."""
+    """Time in ns inside the server, including `queue_ns` and `compute_ns`."""
 
 
 class Client(TypedDict):
-    """The harness as the client of a server: could it have been the bottleneck? From the performance run."""
+    """The harness as the client of a server in the performance run: shows whether it was the bottleneck."""
 
     peers: Sequence[Peer]
-    """The servers of --url, in its order."""
+    """The servers in the order of --url."""
     sut_name: str
-    """LoadGen's name of the servers, which it asked for at the end of the run; empty without --qdl."""
+    """Name of the servers, which LoadGen requested at the end of the run; empty without --qdl."""
     connections: int
-    """Connections to each server; over gRPC calls in flight, which share one connection."""
+    """Connections to each server; for gRPC, calls in flight on one connection."""
     dispatcher: str
     """`direct`: one thread sends and one receives; `inline`: LoadGen's thread does both."""
     request_timeout_s: float
     """Longest time for one request in s."""
     ceiling_per_s: float | None
-    """Samples/s that this client reached before the run against a null server in another process of this machine;
-    null where that failed."""
+    """Samples/s that this client reached before the run with a null server in a separate process on this machine;
+    null if the measurement failed."""
     floor_p50_ns: int | None
-    """Median ns of one request alone against that null server; null where that failed."""
+    """Median time in ns of a single request to the null server; null if the measurement failed."""
     no_ceiling: str
-    """Why the null server was not measured; empty where it was."""
+    """Why the null server was not measured; empty if it was measured."""
     busy_max: float | None
-    """Largest share of a second in which the receiving thread did not wait; null for `inline` and under 1 s."""
+    """Largest share of a second in which the receiving thread did not wait; null for `inline` and in runs under 1 s."""
     busy_seconds: float | None
-    """Share of the seconds in which it was busy for more than 95 % of the time; null where `busy_max` is."""
+    """Share of seconds in which the receiving thread was busy for more than 95 % of the time; null if `busy_max` is
+    null."""
     notice_p99_ns: int | None
-    """99th percentile of ns from a reply's arrival in the kernel until it was read; null without kernel stamps."""
+    """99th percentile of the time in ns from a reply's arrival in the kernel until it was read; null without kernel
+    stamps."""
     no_notice: str
-    """Why those stamps are missing, and with them the stage `notice`; empty where they are there."""
+    """Why the kernel stamps and the stage `notice` are missing; empty if they are not."""
     waited: int
     """Requests for which no connection was free."""
     resent: int
-    """Requests sent again, because the server closed an idle connection at that moment."""
+    """Requests sent again because the server had just closed the idle connection."""
     reopened: int
     """Connections replaced because they had been idle for too long."""
     replies_per_connection: int | None
-    """Replies after which the server closes each connection without saying so; null where it does not."""
+    """Replies after which the server closes each connection unannounced; null if it does not do that."""
     outage_s: float
-    """Longest time in which a server took no connection, before it took one again; 0 without such a time."""
+    """Longest time in s in which a server accepted no connection before it accepted one again; 0 without an outage."""
     failures: Mapping[str, int]
     """Kind -> samples that failed: refused, reset, timeout, bad-reply, bad-answer, server-gone, encode."""
     json_ns: int | None
-    """Median ns in which the client encodes a request and decodes its reply; only where tensors are sent as JSON."""
+    """Median time in ns to encode a request and decode its reply; null unless tensors are sent as JSON."""
     server_times: ServerTimes | None
-    """The server's own account; null where it gives none."""
+    """Times that the server reports; null if it reports none."""
 
 
 class Servers(TypedDict):
-    """The servers' own Prometheus metrics, read once a second in LoadGen's window, from server.csv: the largest
-    reading, or how much a counter grew. A value that the servers do not report is null.
+    """The servers' Prometheus metrics, read once per second in LoadGen's window, from server.csv: the largest
+    reading, or the growth of a counter. A value that the servers do not report is null.
     """
 
     rows: int
-    """Rows of server.csv, each of all servers together."""
+    """Rows of server.csv. Each row covers all servers."""
     absent: str
-    """Why there is no such file; empty where there is one."""
+    """Why server.csv is missing; empty if it exists."""
     running_requests_max: float | None
-    """Requests in work at the same time (`vllm:num_requests_running`)."""
+    """Requests that ran at the same time (`vllm:num_requests_running`)."""
     waiting_requests_max: float | None
     """Requests that waited in the servers (`vllm:num_requests_waiting`, `nv_inference_pending_request_count`)."""
     kv_cache_share_max: float | None
-    """Share of the cache of keys and values that was taken, in [0, 1], of the fullest (`vllm:kv_cache_usage_perc`)."""
+    """Share in use of the fullest key-value cache, in [0, 1] (`vllm:kv_cache_usage_perc`)."""
     gpu_share_max: float | None
     """Share of time in which the busiest GPU worked, in [0, 1] (`nv_gpu_utilization`)."""
     answered_requests: float | None
-    """Requests, of other clients, too (`vllm:request_success_total`, `nv_inference_request_success`)."""
+    """Answered requests, also from other clients (`vllm:request_success_total`, `nv_inference_request_success`)."""
     prompt_tokens: float | None
     """Tokens of prompts (`vllm:prompt_tokens_total`)."""
     generated_tokens: float | None
@@ -108,13 +110,13 @@ class Servers(TypedDict):
     cached_tokens: float | None
     """Tokens of prompts that a server had computed before (`vllm:prefix_cache_hits_total`)."""
     preemptions: float | None
-    """Requests whose work was thrown away for want of memory (`vllm:num_preemptions_total`)."""
+    """Requests whose work was discarded for lack of memory (`vllm:num_preemptions_total`)."""
     inferences: float | None
     """Samples computed (`nv_inference_count`)."""
     executions: float | None
     """Batches computed (`nv_inference_exec_count`)."""
     batch_mean: float | None
-    """Samples a batch: `inferences` by `executions`."""
+    """Samples per batch: `inferences` / `executions`."""
 
 
 class LoadHost(TypedDict):
@@ -123,42 +125,43 @@ class LoadHost(TypedDict):
     name: str
     """`local-N`: a process of this machine; else the address of the host."""
     queries: int
-    """Queries that the schedule gives it."""
+    """Queries in the host's share of the schedule."""
     answered: int
     """Queries that were answered, failed ones included."""
     per_s: float | None
-    """Answers per s, from the first query of the run to its own last answer; null without one."""
+    """Answers per s, from the first query of the run to the host's last answer; null without answers."""
     p50_ns: int | None
-    """Median latency of its queries in ns; null without one."""
+    """Median latency of the host's queries in ns; null without answers."""
     p99_ns: int | None
-    """99th percentile of it in ns."""
+    """99th percentile of the latency in ns; null without answers."""
     start_skew_ns: int | None
-    """Delay of its first query in ns; its clock's error comes on top."""
+    """Delay of the host's first query in ns, not counting the error of its clock."""
     clock_offset_ns: int
-    """Ns that its clock showed more than the coordinator's; 0 for a process of this machine."""
+    """Lead of the host's clock over the coordinator's in ns; 0 for a process of this machine."""
     clock_error_ns: int
-    """Largest error of the offset in ns: half of the shortest round trip of its pings."""
+    """Largest error of the offset in ns: half of the shortest round trip of the pings."""
     clock_drift_ns: int | None
-    """Ns that its clock gained on the coordinator's in the run, by pings; null for a process of this machine."""
+    """Time in ns that the host's clock gained on the coordinator's in the run, by pings; null for a process of this
+    machine."""
     busy_max: float | None
     """The host's `busy_max`, defined as in `client`."""
     ceiling_per_s: float | None
     """The host's `ceiling_per_s`, defined as in `client`, measured while the other hosts measured theirs."""
     lost: str
-    """Why the run was ended, where this host was lost; empty otherwise."""
+    """Why the run was ended if this host was lost; empty otherwise."""
 
 
 class Witness(TypedDict):
-    """The coordinator's own queries, on top of the schedule, of a run with load hosts on other machines."""
+    """The coordinator's own queries, in addition to the schedule, in a run with load hosts on other machines."""
 
     queries: int
-    """Queries that it asked."""
+    """Queries that the coordinator sent."""
     answered: int
     """Queries that did not fail."""
     p50_ns: int | None
-    """Median time of the server for them, from the sending to the reply's arrival, in ns; null without one."""
+    """Median time in ns from sending a query to the arrival of its reply; null without answers."""
     p99_ns: int | None
-    """99th percentile of it in ns."""
+    """99th percentile of that time in ns; null without answers."""
 
 
 class JudgedSlo(TypedDict):
@@ -167,28 +170,28 @@ class JudgedSlo(TypedDict):
     slo: str
     """The SLO in the notation of --slo."""
     value_ns: int | None
-    """The percentile in ns, of what did not fail; null for `itl`, of which only the late ones are counted."""
+    """The percentile in ns, without failures; null for `itl`: only late tokens are counted."""
     late: int
     """Number out of `of` that took longer than the bound, or failed."""
     of: int
-    """Queries; for `ttft` answers, for `tpot` answers of two tokens and more, for `itl` tokens after the first."""
+    """Queries; for `ttft` answers, for `tpot` answers of two or more tokens, for `itl` tokens after the first."""
     met: bool
-    """Whether the percentile is within the bound. The verdict may want more queries to be sure of it."""
+    """Whether the percentile is within the bound. The verdict may require more queries to be certain."""
 
 
 class Goodput(TypedDict):
     """Queries that met every SLO and did not fail, from the journal of the performance run."""
 
     per_s: float | None
-    """Such queries per s, from the first scheduled one to the last answer; null where that took no time."""
+    """Queries per s that met every SLO, from the first scheduled one to the last answer; null if that took no time."""
     share: float
     """Share of all queries."""
     slos: Sequence[JudgedSlo]
-    """In the order of --slo."""
+    """The SLOs in the order of --slo."""
 
 
 class TokenTimes(TypedDict):
-    """Percentiles of times in ns, taken from the kernel's stamps of what arrived."""
+    """Percentiles of times in ns, from the kernel's stamps of arrivals."""
 
     p50: int
     """ns."""
@@ -199,10 +202,10 @@ class TokenTimes(TypedDict):
 
 
 class TokenBounds(TypedDict):
-    """Bounds that LoadGen applies to an official Server run of a language task, as its log has them."""
+    """Bounds that LoadGen applies to an official Server run of a language task, from its log."""
 
     percentile: str
-    """p50, p90 or p99, of both times: the rules have p99."""
+    """p50, p90 or p99, for both times. The rules require p99."""
     ttft_ns: int
     """Bound of `ttft_ns`."""
     tpot_ns: int
@@ -213,76 +216,75 @@ class LoadGenTokens(TypedDict):
     """LoadGen's measurements of tokens. The harness reports a first token to LoadGen when it is read."""
 
     ttft_ns: TokenTimes | None
-    """Schedule -> report of the first token to LoadGen."""
+    """Time from the schedule to the report of the first token to LoadGen."""
     tpot_ns: TokenTimes | None
-    """From there to the whole answer, divided by the tokens less one; null where an answer had a single token or
-    failed: LoadGen has no such number then."""
+    """Time from the first token to the whole answer, divided by the tokens minus one; null if an answer had a single
+    token or failed: LoadGen then has no such number."""
     tokens_per_s: float | None
-    """Tokens of the answers per s, until the query that was issued last was answered; null where `tpot_ns` is."""
+    """Tokens of the answers per s, until the last issued query was answered; null if `tpot_ns` is null."""
     bounds: TokenBounds | None
-    """Null in a quick run, whose SLOs are in `goodput`, and but in Server."""
+    """Bounds of the times; null except in an official Server run. `goodput` has the SLOs of a quick run."""
 
 
 class Tokens(TypedDict):
-    """Tokens of a language model's answers in the performance run, as a server's replies report them, or counted if the
-    model runs here.
+    """Tokens of a language model's answers in the performance run, as reported in a server's replies, or as counted if
+    the model runs here.
     """
 
     answers: int
     """Answers that were read; failed samples have none."""
     input: int | None
-    """Tokens of all prompts; null if the server does not report them for each prompt, and without answers."""
+    """Tokens of all prompts; null without answers, or if the server does not report the tokens of each prompt."""
     output: int | None
-    """Tokens of all answers; null if the server does not report them for each answer, and without answers."""
+    """Tokens of all answers; null without answers, or if the server does not report the tokens of each answer."""
     source: str
     """Source of `output`: `usage` of each reply, or its `token ids`; `the engine` for a model that runs here; empty if
     `output` is null."""
     output_per_s: float | None
-    """Tokens of the answers per s, from the first scheduled query to the last answer; null where `output` is."""
+    """Tokens of the answers per s, from the first scheduled query to the last answer; null if `output` is null."""
     output_mean: float | None
-    """Mean tokens of an answer; null where `output` is."""
+    """Mean tokens per answer; null if `output` is null."""
     cached: int | None
-    """Tokens of the prompts that the server had computed before; null if it does not report them for each prompt."""
+    """Prompt tokens that the server had computed before; null if it does not report them for each prompt."""
     cached_answers: int
     """Answers for which the server reports that it had computed a part of the prompt before."""
     compared_prompts: int
-    """Prompts of which the tokens that the server counted were compared with the ids that were sent."""
+    """Prompts for which the server's token count was compared with the ids that were sent."""
     changed_prompts: int
-    """Prompts whose counted tokens differ from the ids that were sent."""
+    """Prompts for which the server's token count differs from the ids that were sent."""
     varied_prompts: int
-    """Answers of which the server counted the prompt's tokens otherwise than at the first answer to the same prompt."""
+    """Answers for which the server's count of prompt tokens differs from its first count of the same prompt."""
     long_prompts: int
-    """Prompts that cannot have as many tokens as the server counted: more than their bytes, and 16, or 1,024 of a chat."""
+    """Prompts with an impossible count from the server: more tokens than bytes, plus 16, or 1,024 for a chat."""
     long_answers: int
     """Prompts with an answer that has more tokens, by the server's count, than the `max_tokens` that was sent."""
     contradictions: Mapping[str, int]
-    """Answers whose counts cannot be right, by why."""
+    """Cause -> answers whose counts cannot be right."""
     doubts: Mapping[str, int]
-    """Answers whose counts may not be right, by why."""
+    """Cause -> answers whose counts may not be right."""
     several_token_answers: int | None
-    """Streams of two tokens and more; null without streams."""
+    """Streams of two or more tokens; null without streams."""
     at_once_answers: int | None
-    """Streams of two tokens and more whose tokens all came in one chunk; null without streams."""
+    """Streams of two or more tokens that all came in one chunk; null without streams."""
     is_exact: bool
     """Whether the server reported the tokens of each chunk in a stream, by `usage` or token ids."""
     ttft_ns: TokenTimes | None
-    """Schedule -> the kernel's stamp of the first token, or the end of its step in a model that runs here; null without
-    streams."""
+    """Time from the schedule to the kernel's stamp of the first token, or to the end of its step if the model runs
+    here; null without streams."""
     tpot_ns: TokenTimes | None
-    """(answer complete - first token) / (tokens - 1), of answers of two tokens and more; null where `ttft_ns` is, and
-    where the tokens of no answer are known."""
+    """(answer complete - first token) / (tokens - 1), for answers of two or more tokens; null if `ttft_ns` is null, or
+    if no answer's tokens are known."""
     itl_ns: TokenTimes | None
-    """Between tokens: the gap between two arrivals / the tokens of the later one, once for each of these; null where
-    these are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
+    """Time between tokens: the gap between two arrivals / the tokens of the later arrival, once per token; null if
+    those tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
     chunk_gap_ns: TokenTimes | None
-    """Between arrivals: chunks that arrived at once are one. Null without streams."""
+    """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
     loadgen: LoadGenTokens | None
-    """LoadGen's measurements of these times; null in Offline, and if neither an SLO nor the rules are about them."""
+    """LoadGen's measurements of these times; null in Offline, and if no SLO and no rule is about them."""
     tokens_per_chunk: float | None
-    """Mean of the chunks that the server sent, without those that had none; null without streams, and where
-    `output` is."""
+    """Mean tokens per chunk from the server, without empty chunks; null without streams, or if `output` is null."""
     one_token_answers: int
     """Answers of a single token."""
     finish_reasons: Mapping[str, int]
-    """Why answers ended, in the server's words -> answers: `length` at max_tokens, `stop` by the model, an empty text
-    if the server reports no reason."""
+    """Server's reason for the end of an answer -> answers: `length` at max_tokens, `stop` by the model, empty if the
+    server reports no reason."""

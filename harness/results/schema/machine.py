@@ -12,7 +12,7 @@ class PowerReading(TypedDict):
     source: str
     """Name of the counter or sensor, e.g. `rapl:package-0`."""
     domain: str
-    """Part of the machine that the source covers; of `command` the program's name and a digest of its arguments."""
+    """Part of the machine that the source covers; for `command`, the program's name and a digest of its arguments."""
     provenance: Literal["measured", "estimated"]
     """`measured` or `estimated`."""
     joules: float
@@ -22,9 +22,9 @@ class PowerReading(TypedDict):
     peak_watts: float
     """W; highest mean over one second."""
     readings: int
-    """Readings that the window was cut from."""
+    """Number of readings used for the window."""
     idle_watts: float | None
-    """W before the run; null where no idle baseline was read."""
+    """W before the run; null if no idle baseline was read."""
     joules_per_query: float
     """J divided by the queries of the run."""
     joules_per_sample: float
@@ -44,9 +44,9 @@ class Power(TypedDict):
     """Energy of the performance run."""
 
     readings: Sequence[PowerReading]
-    """One entry for each source with energy."""
+    """One entry per source with energy."""
     missing: Sequence[MissingReading]
-    """One entry for each source without."""
+    """One entry per source without energy."""
     seconds: float
     """Length of the window in s."""
     window: str
@@ -63,7 +63,7 @@ class PowerSection(TypedDict):
 
 
 class FrequencyThirds(TypedDict):
-    """Median frequency of the fastest core; both null where the run is short or the kernel reports none."""
+    """Median frequency of the fastest core; both null if the run is short or the kernel does not report it."""
 
     first_third: float | None
     """MHz."""
@@ -81,10 +81,10 @@ class Clocks(TypedDict):
 
 
 class Gpu(TypedDict):
-    """A GPU in LoadGen's window, read once a second. A value that NVML does not report is null."""
+    """A GPU in LoadGen's window, read once per second. A value that NVML does not report is null."""
 
     number: int
-    """Number of the GPU, as CUDA counts GPUs for the process."""
+    """Number of the GPU in CUDA's numbering for the process."""
     busy_share: float | None
     """Mean share of the time in which a kernel ran, in [0, 1]."""
     sm_mhz: Clocks | None
@@ -94,20 +94,20 @@ class Gpu(TypedDict):
     peak_watts: float | None
     """Highest power of the board, in W."""
     memory_used_bytes: float | None
-    """Most memory in use, of all processes, in bytes."""
+    """Highest memory use of all processes, in bytes."""
     slowdowns: Mapping[str, float] | None
-    """Why the clock was lowered -> share of the rows."""
+    """Cause of a lower clock -> share of the rows."""
     ecc_errors: float | None
     """Memory errors that ECC could not correct."""
     other_processes: float | None
-    """Most processes at once that computed on the GPU beside the measured ones."""
+    """Largest number of other processes that computed on the GPU at the same time."""
 
 
 class Host(TypedDict):
     """The machine in LoadGen's window, from host.csv. A value that the kernel does not report is null."""
 
     rows: int
-    """Rows of host.csv, one a second."""
+    """Rows of host.csv, one per second."""
     cpu_shares: Mapping[str, float] | None
     """Mode -> share of the time of all cores, in [0, 1]."""
     fastest_core_mhz: FrequencyThirds
@@ -117,7 +117,7 @@ class Host(TypedDict):
     thermal_throttles: float | None
     """Throttle events of the processor."""
     cgroup_throttled_s: float | None
-    """Seconds that the container's CPU quota held the run back."""
+    """Seconds in which the container's CPU quota throttled the run."""
     memory_available_bytes: float | None
     """Least memory available, in bytes."""
     measured_rss_bytes: float | None
@@ -135,40 +135,43 @@ class Host(TypedDict):
     measured_confined_threads: float | None
     """How often a thread of the measured process lost cores that it could run on."""
     measured_lowered_threads: float | None
-    """How often a thread of the measured process lost a part of its priority."""
+    """How often a thread of the measured process lost priority."""
     measured_stopped_looks: float | None
-    """Rows at which the measured process was stopped by a signal or a debugger."""
+    """Rows in which a signal or a debugger had stopped the measured process."""
     measured_anonymous_bytes: Sequence[float] | None
-    """Memory of the measured process without files and shared pages, in bytes: at the beginning and after each quarter of the run; null below nine rows."""
+    """Memory of the measured process without files and shared pages, in bytes: at the beginning and after each quarter
+    of the run; null with fewer than nine rows."""
     settings: Mapping[str, float]
     """Settings of the machine in the last row, e.g. cores by governor."""
     settings_changed: Mapping[str, Sequence[float]]
     """Settings that changed in the run -> [lowest, highest]."""
     gpus: NotRequired[Sequence[Gpu]]
-    """The GPUs that the run used, read by NVML; missing without --device cuda or without NVML."""
+    """The GPUs that the run used, from NVML; missing without --device cuda or without NVML."""
 
 
 class MeasuredProcess(TypedDict):
     """The measured process from loading the samples until LoadGen unloads them, from getrusage and /proc."""
 
     cpu_s_per_query: float
-    """CPU time in s a query."""
+    """CPU time per query in s."""
     cpu_over_wall: float | None
-    """Cores busy on average."""
+    """Mean number of busy cores."""
     run_queue_s_per_query: float | None
-    """Time in s a query in which threads were ready to run and waited for a core; null where the kernel does not report it."""
+    """Time per query in s in which threads were ready to run but waited for a core; null if the kernel does not report
+    it."""
     busy_over_infer: float | None
-    """CPU time plus time in the run queue, of all threads, divided by the time that the batches took in the backend: about 1 for each thread that computes; null where one of them is unknown."""
+    """CPU time plus time in the run queue, for all threads, divided by the time of the batches in the backend: about 1
+    per computing thread; null if one of these times is unknown."""
     voluntary_switches_per_query: float
-    """Context switches a query because a thread waited."""
+    """Context switches per query because a thread waited."""
     involuntary_switches_per_query: float
-    """Context switches a query because another thread took the core."""
+    """Context switches per query because a different thread took the core."""
     cyclic_garbage_objects: int | None
-    """Python objects left to the cyclic garbage collector; null where they were not counted."""
+    """Python objects left to the cyclic garbage collector; null if they were not counted."""
     rss_growth_bytes: int | None
-    """Largest growth of the resident set from LoadGen's start on, in bytes; null with a reason."""
+    """Largest growth of the resident set since LoadGen's start, in bytes; null with a reason."""
     rss_growth_reason: str | None
-    """Why `rss_growth_bytes` is null; null where it is not."""
+    """Why `rss_growth_bytes` is null; otherwise null."""
 
 
 class NoiseFloor(TypedDict):
@@ -179,40 +182,41 @@ class NoiseFloor(TypedDict):
     p99: int
     """ns."""
     steal: float | None
-    """Share of CPU time stolen by other guests; null where the kernel does not report it."""
+    """Share of CPU time stolen by other guests; null if the kernel does not report it."""
 
 
 class Placed(TypedDict):
     """Threads of one instance under --pin, from the kernel."""
 
     threads: int | None
-    """Threads that computed; null where the kernel does not report them."""
+    """Threads that computed; null if the kernel does not report them."""
     outside: int | None
-    """Threads of these that may run on other processors."""
+    """How many of these threads may run on processors outside the plan."""
 
 
 class Slice(TypedDict):
-    """The time slice of a thread: one with a short slice runs as soon as it wakes."""
+    """Time slice of a thread. A thread with a short slice runs as soon as it wakes."""
 
     ns: int | None
-    """Null: the kernel's usual one, some 3 ms."""
+    """Length in ns; null for the kernel's default of about 3 ms."""
     reason: str | None
-    """Why it is not short; null where it is."""
+    """Why the slice is not short; null if it is short."""
 
 
 class Elastic(TypedDict):
-    """The wide instance, which answers queries that are alone with a thread on each core."""
+    """The wide instance, which has a thread on each core and answers queries that are alone."""
 
     cpus: Sequence[int] | None
-    """The logical processor of each of its threads, and of each usual instance in order; null if there was none."""
+    """Logical processor of each thread of the wide instance, and of each usual instance in order; null without a wide
+    instance."""
     wide_ns: int | None
-    """Median time of one sample in it before the run, in ns; null if it was not opened."""
+    """Median time of one sample in the wide instance before the run, in ns; null if it was not opened."""
     narrow_ns: int | None
-    """Median time of one sample in a usual instance, nothing else computing, in ns."""
+    """Median time of one sample in a usual instance while nothing else computes, in ns."""
     samples: int
-    """Samples that it answered."""
+    """Samples that the wide instance answered."""
     reason: str | None
-    """Why there was none; null if there was one."""
+    """Why there was no wide instance; null if there was one."""
 
 
 class Plan(TypedDict):
@@ -229,21 +233,22 @@ class Plan(TypedDict):
     pinned: Sequence[Sequence[int]] | None
     """Logical processors of each instance; null without --pin."""
     issuer: Sequence[int] | None
-    """Logical processors of LoadGen's thread: where it ran, or the plan where the run did not report it. Null: anywhere."""
+    """Logical processors of LoadGen's thread, as planned if the run did not report them; null if the thread may run
+    anywhere."""
     issuer_slice: NotRequired[Slice]
-    """The time slice of LoadGen's thread, where that thread only issues."""
+    """Time slice of LoadGen's thread; missing if that thread does more than issue."""
     elastic: NotRequired[Elastic]
     """The wide instance of --dispatch elastic; missing if the plan has none, or the dispatcher does not queue."""
     owns_cores: bool
-    """Whether every core is used by one instance only."""
+    """Whether only one instance uses each core."""
     placed: Sequence[Placed] | None
-    """One entry for each instance; null without --pin."""
+    """One entry per instance; null without --pin."""
     dispatch: str | None
     """--dispatch; null without it."""
     batch_wait_ns: int
     """--batch-wait in ns."""
     dispatcher: str | None
-    """The dispatcher that ran; null where the run did not end by itself."""
+    """The dispatcher that ran; null if the run did not end by itself."""
 
 
 class Calibration(TypedDict):
@@ -252,24 +257,24 @@ class Calibration(TypedDict):
     rate_per_s: float | None
     """Samples/s with every instance busy; null for streams."""
     latency_ns: int | None
-    """Median ns of one query alone; null for Server and Offline."""
+    """Median latency in ns of one query alone; null for Server and Offline."""
     slowest_batch_ns: int
-    """Slowest batch after the warm-up, of any size, in ns."""
+    """Time of the slowest batch of any size after the warm-up, in ns."""
     batch_latency_ns: Sequence[Sequence[int]] | None
-    """[samples, ns] by batch size, with every instance busy; null where the dispatcher needs no times."""
+    """[samples, ns] by batch size, with every instance busy; null if the dispatcher needs no times."""
     seconds: float | None
-    """Duration of the calibration in s; null where none was needed."""
+    """Duration of the calibration in s; null if it was not needed."""
 
 
 class Cold(TypedDict):
     """The first use of the model, before the warm-up."""
 
     import_s: float
-    """Import of the backend in s."""
+    """Time to import the backend in s."""
     load_s: Sequence[float]
-    """Load of the model in s, by instance."""
+    """Time to load the model in s, per instance."""
     first_batch_ns: Sequence[int]
-    """First batch in ns, by instance."""
+    """Time of the first batch in ns, per instance."""
     first_batch_samples: int
     """Samples in that batch."""
 
@@ -282,6 +287,6 @@ class WarmUp(TypedDict):
     sizes: int
     """Batch sizes of the load plan."""
     skipped: int
-    """Sizes skipped for lack of time."""
+    """Batch sizes skipped for lack of time."""
     flat: bool
     """Whether the times had become stable."""

@@ -6,19 +6,19 @@ from typing_extensions import TypedDict  # pydantic reads typing's from Python 3
 
 
 class Loads(TypedDict):
-    """Loads by where the model's file was."""
+    """Loads by the place of the model's file."""
 
     local: int
-    """From a local file."""
+    """Loads from a local file."""
     source: int
-    """From the source, whose file became a local one first."""
+    """Loads from the source, after its file was copied."""
 
 
 class FileCounts(TypedDict):
-    """The cache of local files, as the measured process counted it; all models together."""
+    """Counts of the cache of local files, by the measured process, for all models together."""
 
     hits: int
-    """Loads that found their file there."""
+    """Loads that found their file in the cache."""
     copies: int
     """Files that were copied from their source."""
     evictions: int
@@ -33,7 +33,7 @@ class ModelLatency(TypedDict):
     p90: int
     """ns."""
     p99: int
-    """ns; the slowest of fewer than 100 queries."""
+    """ns; with fewer than 100 queries, the slowest query."""
     max: int
     """ns."""
 
@@ -44,39 +44,39 @@ class OneModel(TypedDict):
     name: str
     """Name in the set."""
     bytes: int
-    """Size that counts against the capacity."""
+    """Size that counts towards the capacity."""
     share: float
     """Share of the queries by its popularity, in [0, 1]."""
     requests: int
-    """Queries that were answered for it."""
+    """Answered queries for this model."""
     hits: int
-    """Served while it was resident."""
+    """Queries that found the model resident."""
     joined: int
-    """Waited for the load of another query."""
+    """Queries that waited for a load started by a different query."""
     loads: Loads
     """Loads that were kept."""
     alone: Loads
-    """Loads for one query alone, where the cache had no place for the model."""
+    """Loads for one query alone, because the cache had no room for the model."""
     failed: int
     """Queries whose load failed."""
     evictions: int | None
-    """Times it was evicted; null where the run did not end by itself."""
+    """How often the model was evicted; null if the run did not end by itself."""
     latency_ns: ModelLatency | None
-    """Null without a query."""
+    """Latency of the model's queries; null without a query."""
     load_ns: int
-    """A load before the run, in ns."""
+    """Time of a load before the run, in ns."""
     first_ns: int
-    """The first sample after that load, in ns."""
+    """Time of the first sample after that load, in ns."""
     run_ns: int
-    """The next sample, in ns."""
+    """Time of the next sample, in ns."""
     saved_ns: float
-    """Load time that a query of the run is spared on average if it stays resident: share x load_ns."""
+    """Mean load time that a query of the run saves if the model stays resident: share x load_ns."""
     keep: bool
-    """Whether it is among the models that save most for their bytes, as far as the capacity goes."""
+    """Whether the model is among those that save most time per byte and fit into the capacity."""
 
 
 class HitRate(TypedDict):
-    """A point of the curve."""
+    """Point of the curve."""
 
     capacity_bytes: int
     """Capacity of the cache."""
@@ -85,27 +85,27 @@ class HitRate(TypedDict):
 
 
 class Curve(TypedDict):
-    """Hit rate by capacity, simulated on the run's own sequence of requests, each ended before the next."""
+    """Hit rate by capacity, simulated on the run's sequence of requests. Each request ends before the next begins."""
 
     policy: str
-    """The policy that was simulated."""
+    """The simulated policy."""
     requests: int
-    """Requests of the sequence: the first of the run, 20,000 at most."""
+    """Requests of the sequence: the first requests of the run, at most 20,000."""
     points: Sequence[HitRate]
-    """By capacity."""
+    """Points in order of capacity."""
 
 
 class Models(TypedDict):
-    """A run of several models, served from a cache; from the journal of the performance run."""
+    """A run of several models served from a cache, from the journal of the performance run."""
 
     policy: str
     """Eviction policy: lru, lcu, fifo, never or eager."""
     capacity_bytes: int
     """Capacity of the cache in memory."""
     local_capacity_bytes: int | None
-    """Capacity of the cache of local files; null where the files themselves are local."""
+    """Capacity of the cache of local files; null if the files themselves are local."""
     law: str
-    """zipf, pareto or measured."""
+    """Law of the popularity: zipf, pareto or measured."""
     top_share: float
     """Share of the queries that the most popular 20 % of the models should get, in [0, 1]."""
     requests: int
@@ -115,7 +115,7 @@ class Models(TypedDict):
     hits: int
     """Queries whose model was resident."""
     joined: int
-    """Queries that waited for the load of another one."""
+    """Queries that waited for a load started by a different query."""
     loads: Loads
     """Loads that were kept."""
     alone: Loads
@@ -125,12 +125,12 @@ class Models(TypedDict):
     evictions: int
     """Models that were evicted."""
     files: FileCounts | None
-    """Counts of the files' cache; null if files have no separate cache, or the run did not end by itself."""
+    """Counts of the cache of local files; null without such a cache, or if the run did not end by itself."""
     expected_load_ns: float
     """Mean load time of a query if exactly the models with `keep` were resident."""
     load_ns: float
     """Mean time that a query waited for its model: `acquire` of `stages_ns`."""
     curve: Sequence[Curve]
-    """Curve of the run's policy, and of lru if the run's policy is not lru."""
+    """Curve of the run's policy, and also of lru if the run's policy is different."""
     models: Sequence[OneModel]
-    """In the order of the file."""
+    """The models in the order of the file."""

@@ -8,58 +8,60 @@ from harness.results.schema.machine import Host
 
 
 class Node(TypedDict):
-    """A node of --nodes. Its numbers are of the performance run."""
+    """A node of --nodes in the performance run."""
 
     node: str
-    """Its address."""
+    """Address of the node."""
     machine: str
-    """Name of its machine."""
+    """Name of the node's machine."""
     instances: int
-    """Copies of the model there."""
+    """Copies of the model on the node."""
     threads: int
     """Threads of each instance."""
     max_batch: int
-    """Samples in its largest batch."""
+    """Samples in the largest batch."""
     cpus: Sequence[int]
-    """Logical processors that it may use."""
+    """Logical processors that the node may use."""
     rate_per_s: float
-    """Samples/s of all its instances, measured there before the run; the shares of the work follow it."""
+    """Samples/s of all instances of the node, measured before the run; the nodes share the work in proportion."""
     samples: int
-    """Samples that it answered, or held when it was lost."""
+    """Samples that the node answered, or held when it was lost."""
     batches: int
-    """Requests that these came in."""
+    """Requests with these samples."""
     failed: int
     """Failed samples among `samples`."""
     completed_per_s: float | None
-    """Samples that it answered per s, from the first scheduled one of the run to its own last answer; null without any."""
+    """Samples that the node answered per s, from the run's first scheduled sample to the node's last answer; null
+    without answers."""
     infer_p50_ns: int | None
-    """Median ns of its batches in the model; null without its journal."""
+    """Median time of the node's batches in the model, in ns; null without the node's journal."""
     infer_p99_ns: int | None
-    """99th percentile of its batches in the model, in ns; null without its journal."""
+    """99th percentile of the time of the node's batches in the model, in ns; null without the node's journal."""
     queue_p50_ns: int | None
-    """Median ns of its batches from their arrival there to an instance; null without its journal."""
+    """Median time of batches from their arrival at the node to an instance, in ns; null without the node's journal."""
     network_p50_ns: int | None
-    """Median ns of its batches on the way, both ways together; null without its journal."""
+    """Median time of batches on the network, both ways together, in ns; null without the node's journal."""
     clock_offset_ns: int | None
-    """By how much its clock is ahead, by pings after the run, else before; null where it did not answer them."""
+    """Lead of the node's clock in ns, by pings after the run, else before; null if the node did not
+    answer them."""
     clock_error_ns: int | None
     """Largest error of the offset, plus or minus, in ns: half of the shortest round trip."""
     drift_ppm: float | None
-    """By how much its clock runs faster, in parts per million, by the pings before and after the run."""
+    """How much faster the node's clock runs, in parts per million, by the pings before and after the run."""
     clock_step_ns: int | None
-    """By how much its clock was set in the run, by its batches, each of which is a ping: the largest change that neither
-    errors (`clock_error_ns`) nor slewing explain; 0 without, null where it was not looked at."""
+    """Size of a step of the node's clock in the run, in ns. Each batch counts as a ping: the step is the largest
+    change that neither errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked."""
     stage_error_ns: int | None
-    """Largest error of its stages of a batch in ns: what its clock gains on this machine's clock while it has the
-    longest batch, or the step; null without both pings."""
+    """Largest error of the node's stages of a batch in ns: the drift of its clock during the longest batch, or the
+    step; null without both pings."""
     lost: str
-    """How it was lost; empty where it was not."""
+    """How the node was lost; empty if it was not lost."""
     lost_samples: int
-    """Samples that it held then; they failed."""
+    """Samples that the node held when it was lost; they failed."""
     no_journal: str
-    """Why its journal is missing, and with it the stages of the nodes; empty where it is there."""
+    """Why the node's journal and the stages of the nodes are missing; empty if they are not."""
     host: Host | None
-    """Its machine from the loading of the samples to the end of the run, like `host` for the driver's; the measured
-    process is the node's. Null: `no_host`."""
+    """The node's machine from the loading of the samples to the end of the run, like `host` for the driver's machine.
+    The measured process is the node's. Null with a reason in `no_host`."""
     no_host: str
-    """Why nothing is known of its machine; empty where it is."""
+    """Why `host` is null; otherwise empty."""

@@ -12,7 +12,7 @@ P999 = TypedDict("P999", {"p99.9": int | None})
 
 
 class Latency(P999):
-    """Latency of queries in ns; of samples in Offline. LoadGen's after a whole run, the journal's otherwise."""
+    """Latency of queries in ns (in Offline, of samples), by LoadGen after a whole run, otherwise by the journal."""
 
     mean: int | None
     """ns."""
@@ -21,7 +21,7 @@ class Latency(P999):
     max: int | None
     """ns."""
     p50: int | None
-    """ns; a percentile is null where LoadGen's log has none."""
+    """ns; a percentile is null if LoadGen's log does not have it."""
     p90: int | None
     """ns."""
     p95: int | None
@@ -31,7 +31,8 @@ class Latency(P999):
     p99: int | None
     """ns."""
     source: str
-    """LoadGen's detail log, `harness scheduler`, `interrupted, from the journal` or `log unusable, from the journal`."""
+    """`LoadGen mlperf_log_detail.txt`, `harness scheduler`, `interrupted, from the journal` or `log unusable, from the
+    journal`."""
 
 
 class PercentileInterval(TypedDict):
@@ -42,25 +43,25 @@ class PercentileInterval(TypedDict):
     journal: int
     """ns; the same percentile by the journal, whose clock readings lie between LoadGen's."""
     order_statistic: Sequence[int | None]
-    """[low, high] in ns, for independent samples; an end is null where the run is too short for it."""
+    """[low, high] in ns, for independent samples; an end is null if the run is too short for it."""
     block_interval: Sequence[int | None]
-    """[low, high] in ns, for samples whose neighbours are alike; both ends are null where the run has too
+    """[low, high] in ns, for samples that resemble their neighbours; both ends are null if the run has too
     few independent parts."""
     block_interval_reason: NotRequired[str | None]
-    """Why `block_interval` has no ends, and how much longer the run must be; null where it has both. Absent
+    """Why `block_interval` has no ends, and how much longer the run must be; null if it has both. Absent
     in results of earlier versions."""
     effective_samples: int
-    """Number of independent samples that the run is worth for this percentile, by the spread between
+    """Number of independent samples that the run is equivalent to for this percentile, by the spread between
     blocks of neighbouring samples."""
     early_stopping: int | None
-    """ns; with 99 % confidence the true percentile is not above it. Null where queries are too few."""
+    """ns; with 99 % confidence, the true percentile is not above it. Null if there are too few queries."""
 
 
 P999Interval = TypedDict("P999Interval", {"p99.9": PercentileInterval})
 
 
 class Intervals(P999Interval):
-    """Confidence intervals of the percentiles: ranks by the journal, times on LoadGen's clock."""
+    """Confidence intervals of the percentiles, with ranks from the journal and times on LoadGen's clock."""
 
     p50: PercentileInterval
     """Interval of p50."""
@@ -77,29 +78,29 @@ class Intervals(P999Interval):
 
 
 class Throughput(TypedDict):
-    """Rates in samples/s; in queries/s where `headline` is."""
+    """Rates in samples/s, or in queries/s if `headline` is in queries/s."""
 
     asked: float | None
-    """--target-qps; null outside Server and where the harness scheduler sets no rate."""
+    """--target-qps; null outside Server, or if the harness scheduler sets no rate."""
     scheduled: float | None
-    """The rate that the schedule drew from the seed; null outside Server and after an interrupted run."""
+    """The rate of the schedule drawn from the seed; null outside Server and after an interrupted run."""
     completed: float | None
-    """Rate of completions, of failed samples, too, as LoadGen counts; null where nothing was completed."""
+    """Rate of completions including failed samples, as LoadGen counts; null if nothing was completed."""
     source: str
     """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
 
 
 class ComparedAnswers(TypedDict):
-    """Answers of the performance run compared with the accuracy run's."""
+    """Comparison of answers of the performance run with answers of the accuracy run."""
 
     answers: int
     """Answers compared."""
     differing: int
     """Answers that differ by more than the tolerance."""
     first: str
-    """The first differing pair; empty where none differs."""
+    """The first differing pair; empty if none differs."""
     misplaced: int
-    """Logged answers that are of another sample than the journal has at their place."""
+    """Logged answers that belong to a different sample than the journal has in their place."""
 
 
 class Scored(TypedDict):
@@ -108,25 +109,25 @@ class Scored(TypedDict):
     metric: str
     """Name of the metric."""
     value: float
-    """In `unit`."""
+    """Score in `unit`."""
     unit: str
     """Unit of the metric, e.g. `%`."""
     samples: int
     """Samples scored."""
     target: float | None
-    """The manifest's target in `unit`; null where the manifest has none for this metric."""
+    """The manifest's target in `unit`; null if the manifest has none for this metric."""
     lower_is_better: bool
-    """True for errors: the target is then the largest value that may be quoted."""
+    """True for errors. The target is then the largest value that may be quoted."""
     details: Mapping[str, float]
     """Further values of the metric by name."""
     compared: ComparedAnswers | None
-    """Null where the performance run logged no answers."""
+    """Comparison with the performance run; null if that run logged no answers."""
     source: str
     """`LoadGen mlperf_log_accuracy.json`."""
 
 
 class NotScored(TypedDict):
-    """In place of a score."""
+    """Replaces a missing score."""
 
     value: None
     """Always null."""
@@ -146,7 +147,7 @@ class Stage(TypedDict):
 
 
 class ServiceTime(TypedDict):
-    """Bare loops of one batch size."""
+    """Time of the bare loops for one batch size."""
 
     batch: int
     """Samples in the batch."""
@@ -157,40 +158,40 @@ class ServiceTime(TypedDict):
 
 
 class AtOtherSpeed(TypedDict):
-    """The reference dispatcher with a model of another speed."""
+    """The reference dispatcher with a model of a different speed."""
 
     reference: float
-    """In `unit` of the section."""
+    """The reference dispatcher's number in the section's `unit`."""
     ratio: float
-    """`ours` divided by it."""
+    """`ours` divided by `reference`."""
 
 
 @final
 class OnAllCores(TypedDict):
-    """The reference dispatcher with instances on all cores, each as fast as one of the plan's."""
+    """The reference dispatcher with instances on all cores, each as fast as the plan's instances."""
 
     instances: int
-    """Instances, with the plan's threads each."""
+    """Number of instances, each with as many threads as the plan's."""
     reference: float
-    """In `unit` of the section."""
+    """The reference dispatcher's number in the section's `unit`."""
 
 
 @final
 class Reference(TypedDict):
-    """The run beside a dispatcher without cost (docs/decisions/results.md), from bare loops."""
+    """Comparison of the run with a dispatcher without cost (docs/decisions/results.md), from bare loops."""
 
     service_ns: Sequence[ServiceTime]
     """Bare loops by batch size."""
     batches: int
     """Batches that the bare loops ran."""
     drift: float
-    """Change of the bare loops' medians over the run: 0.1 is a tenth slower afterwards."""
+    """Change of the bare loops' medians over the run. 0.1 means 10 % slower afterwards."""
     model_ratio: float
-    """Time of the run's batches divided by the bare loops' for the same sizes."""
+    """Time of the run's batches divided by the time of the bare loops for the same sizes."""
     null_backend_per_s: float | None
-    """Highest samples/s of a VALID run of the null backend on this machine; null without one."""
+    """Highest samples/s of a VALID run of the null backend on this machine; null without such a run."""
     what: str
-    """The number that is compared: a percentile or `samples/s`."""
+    """The compared number: a percentile or `samples/s`."""
     unit: str
     """`ns` or `samples/s`."""
     reference: float
@@ -204,18 +205,18 @@ class Reference(TypedDict):
     at_slower_loops: NotRequired[AtOtherSpeed]
     """Comparison with the slower of the bare loops before and after; only if `drift` exceeds 10 %."""
     on_all_cores: NotRequired[OnAllCores]
-    """Only if the plan leaves half of the cores idle, or more; not in streams."""
+    """Comparison with all cores; only if the plan leaves at least half of the cores idle, and not in streams."""
     queries: NotRequired[int]
     """Queries simulated; Server only."""
     of_queries: NotRequired[int]
     """Queries of the run; Server only."""
     lost_ns: NotRequired[Mapping[str, float]]
-    """Stage -> mean ns longer than the reference's; missing in Offline."""
+    """Stage -> mean time in ns beyond the reference's; missing in Offline."""
 
 
 @final
 class NoReference(TypedDict):
-    """In place of a reference."""
+    """Replaces a missing reference."""
 
     reason: str
     """Why the bare loops could not be run."""
@@ -223,31 +224,31 @@ class NoReference(TypedDict):
 
 @final
 class InputProbe(TypedDict):
-    """Untimed batches after the run: changed inputs beside repeated ones, and inputs of other samples."""
+    """Untimed batches after the run with changed inputs, repeated inputs and inputs of other samples."""
 
     samples: int
     """Samples in each batch."""
     rounds: int
-    """Rounds of a batch with slightly changed values, the same again, and a batch of the dataset; 0 where the
+    """Rounds: a batch with slightly changed values, the same batch again, then a batch of the dataset; 0 if the
     inputs cannot be changed."""
     changed_ns: float | None
     """Median time of the batches with changed values in ns; null without a round."""
     over_again: Sequence[float] | None
-    """[low, median, high]: time with changed values divided by the time of the same batch once more, with a
+    """[low, median, high]: time with changed values divided by the time of the same batch repeated, with a
     99 % interval of the median; null with too few rounds."""
     over_seen: Sequence[float] | None
-    """Ratio like `over_again`, divided by the time of a batch that the run may have had."""
+    """Ratio like `over_again`, divided by the time of a batch that the run may have seen."""
     rows: int
-    """Samples that answered alike again, and otherwise to the inputs of another sample."""
+    """Samples whose answer was the same when repeated, and different for the inputs of a different sample."""
     by_index: int
-    """Samples in `rows` that followed the dataset index in the caller's frame, and not the inputs."""
+    """Samples in `rows` whose answers followed the dataset index in the caller's frame, not the inputs."""
     raised: str
-    """Last line of the exception that a batch raised; empty without one."""
+    """Last line of the exception that a batch raised; empty without an exception."""
 
 
 @final
 class NotProbed(TypedDict):
-    """In place of a probe."""
+    """Replaces a missing probe."""
 
     reason: str
     """Why the instance was not probed."""
@@ -257,15 +258,15 @@ class SteadyState(TypedDict):
     """Medians of the first and the last third of the run, from the journal."""
 
     what: str
-    """The time whose medians these are."""
+    """The measured time."""
     first_third_ns: float
     """Median in ns."""
     last_third_ns: float
     """Median in ns."""
     spread_ns: float
-    """Noise within a third in ns: the median distance of its blocks' medians from its own."""
+    """Noise within a third in ns: the median distance of the blocks' medians from the third's median."""
     is_steady: bool
-    """False where the thirds differ by more than noise."""
+    """False if the thirds differ by more than the noise."""
 
 
 class Queries(TypedDict):
@@ -276,29 +277,29 @@ class Queries(TypedDict):
     samples_per_query: int
     """Samples in each query."""
     counted_by_loadgen: int | None
-    """Queries in LoadGen's log; null where it has no count or the harness scheduler ran."""
+    """Queries in LoadGen's log; null if the log has no count or the harness scheduler ran."""
     late: int | None
-    """Queries above the latency bound; null outside Server, and without such a bound."""
+    """Queries above the latency bound; null outside Server, or without a bound."""
     samples_issued: int
-    """From the journal."""
+    """Samples issued, from the journal."""
     samples_answered: int
-    """From the journal."""
+    """Samples answered, from the journal."""
     samples_failed: int
-    """From the journal: the backend raised."""
+    """Samples for which the backend raised an exception, from the journal."""
     expected_s: float | None
-    """Expected duration in s; null where the plan has no estimate."""
+    """Expected duration in s; null if the plan has no estimate."""
     took_s: float | None
-    """First scheduled time to last completion in s; null where nothing was completed."""
+    """Time from the first scheduled time to the last completion in s; null if nothing was completed."""
     mean_batch: float | None
-    """Mean samples in a batch; null where nothing was completed."""
+    """Mean samples per batch; null if nothing was completed."""
 
 
 class Arrivals(TypedDict):
-    """Origin of the queries' times."""
+    """Origin of the queries' scheduled times."""
 
     source: str
     """`LoadGen` or `harness scheduler`."""
     schedule_sha256: str | None
-    """Digest of the file of --arrivals; null without one."""
+    """Digest of the file of --arrivals; null without it."""
     concurrency: int | None
     """Queries kept in flight by --concurrency; null without it."""

@@ -19,13 +19,13 @@ class ReasonEntry(TypedDict):
     """A reason or a doubt."""
 
     code: str
-    """Stable identifier; docs/verdict.md explains each."""
+    """Stable identifier, explained in docs/verdict.md."""
     text: str
     """One line with the measured numbers and what to do."""
 
 
 class ModelSource(TypedDict):
-    """The key of `Result` about where the model comes from."""
+    """The key of `Result` about the model's origin."""
 
     model_source: NotRequired[str]
 
@@ -53,7 +53,7 @@ class Headline(TypedDict):
     name: str
     """Name of the quantity, e.g. `completed queries`."""
     value: float
-    """In `unit`."""
+    """Value in `unit`."""
     unit: str
     """`ns`, `queries/s` or `samples/s`."""
     source: str
@@ -66,11 +66,11 @@ class Result(TypedDict):
     schema_version: int
     """Version of the configuration's and the result's format."""
     verdict: Literal["VALID", "INVALID"]
-    """VALID where `reasons` is empty."""
+    """VALID if `reasons` is empty."""
     reasons: Sequence[ReasonEntry]
     """Why the numbers must not be quoted."""
     doubts: Sequence[ReasonEntry]
-    """Why the numbers should not be believed yet, of a VALID run too."""
+    """Why the numbers need a look first, even in a VALID run."""
     not_for_submission: Sequence[str]
     """Why the run is not an MLPerf submission."""
     started: str
@@ -80,81 +80,81 @@ class Result(TypedDict):
     mode: str
     """--mode: performance, accuracy or both."""
     backend: str
-    """Name of the backend; of a plug-in's file without its folder."""
+    """Name of the backend; for a plug-in's file, without its folder."""
     model: str
     """Name of the model's manifest."""
     model_source: NotRequired[str]
-    """The --model by its commit, `hf:ORG/NAME@COMMIT:FILE`; only of a model from the HuggingFace Hub."""
+    """The --model with its commit, `hf:ORG/NAME@COMMIT:FILE`; only for a model from the HuggingFace Hub."""
     dataset: str
-    """Name of the dataset, as `backend`."""
+    """Name of the dataset, in the form of `backend`."""
     isolated: bool
     """Whether no plug-in's code ran in the processes of LoadGen and of the harness (docs/verdict.md)."""
     slo: str | None
-    """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null where the run has none."""
+    """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
     headline: Headline | None
     """The number that the scenario is quoted by; null without a whole performance run."""
     latency_ns: performance.Latency | None
     """Latency percentiles; null without a performance run."""
     latency_intervals_ns: performance.Intervals | None
-    """Confidence intervals of the percentiles; null in Offline and where no query was completed."""
+    """Confidence intervals of the percentiles; null in Offline, or if no query was completed."""
     throughput_per_s: performance.Throughput | None
     """Offered and completed rates; null without a performance run."""
     goodput: Goodput | None
     """Queries that met every SLO; null without an SLO or a performance run."""
     accuracy: performance.Scored | performance.NotScored
-    """The score, or the reason why there is none."""
+    """The score, or the reason why it is missing."""
     power: machine.Power | None
     """Energy by source, from the meters of --meter; null with a reason."""
     power_reason: str | None
-    """Why `power` is null; null where it is not."""
+    """Why `power` is null; otherwise null."""
     stages_ns: Mapping[str, performance.Stage] | None
-    """Stage -> time of samples, from the journal; null where nothing was completed."""
+    """Stage -> time of samples, from the journal; null if nothing was completed."""
     client: NotRequired[Client]
-    """The harness as the client of a server; missing where the model ran here, or the run did not end by itself."""
+    """The harness as the client of a server; missing if the model ran here, or the run did not end by itself."""
     servers: NotRequired[Servers]
-    """Metrics that the servers reported; missing if the model ran here, and without a performance run."""
+    """Metrics that the servers reported; missing if the model ran here, or without a performance run."""
     nodes: NotRequired[Sequence[Node]]
-    """The nodes of --nodes, in its order; missing without nodes, and where the run did not end by itself."""
+    """The nodes in the order of --nodes; missing without nodes, or if the run did not end by itself."""
     load_hosts: NotRequired[Sequence[LoadHost]]
-    """The hosts that shared the load, whose client they are together; missing without --load-hosts."""
+    """The hosts that shared the load. `client` covers them together. Missing without --load-hosts."""
     witness: NotRequired[Witness]
-    """The coordinator's own queries of the same server; missing without load hosts on other machines, and where the run
+    """The coordinator's own queries to the same server; missing without load hosts on other machines, or if the run
     did not end by itself."""
     tokens: NotRequired[Tokens]
-    """Tokens of a language model's answers; missing for other models, and where the run did not end by itself."""
+    """Tokens of a language model's answers; missing for other models, or if the run did not end by itself."""
     models: NotRequired[Models]
-    """The models of --models and their cache; missing for a single model, and where nothing was completed."""
+    """The models of --models and their cache; missing for a single model, or if nothing was completed."""
     reference: performance.Reference | performance.NoReference | None
-    """Results that a dispatcher without cost would have reached; null where the run did not end by itself."""
+    """Results that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None
-    """Changed and exchanged inputs after the run; null where the run did not end by itself."""
+    """Changed and exchanged inputs after the run; null if the run did not end by itself."""
     steady_state: performance.SteadyState | None
-    """Null with too few samples, and where replayed arrivals change their rate."""
+    """Comparison of the first and last third; null with too few samples, or if replayed arrivals change their rate."""
     queries: performance.Queries | None
     """Counts; null without a performance run."""
     arrivals: performance.Arrivals | None
-    """Who scheduled the queries; null without a performance run."""
+    """Source of the schedule; null without a performance run."""
     host: machine.Host | None
     """The machine during the run; null without a whole performance run or without rows in its window."""
     measured_process: machine.MeasuredProcess | None
-    """Resources of the measured process; null where the run did not end by itself."""
+    """Resources of the measured process; null if the run did not end by itself."""
     noise_floor_ns: machine.NoiseFloor | None
-    """Timer noise before the run; null where it was not measured."""
+    """Timer noise before the run; null if it was not measured."""
     plan: machine.Plan
-    """How the work was laid out."""
+    """Instances, threads and dispatcher."""
     calibration: machine.Calibration | None
-    """Null where the run ended before its calibration."""
+    """Measurements before the run; null if the run ended before its calibration."""
     cold: machine.Cold | None
-    """First use of the model; null where `calibration` is."""
+    """First use of the model; null if `calibration` is null."""
     warm_up: machine.WarmUp | None
-    """Null where `calibration` is."""
+    """Warm-up before the calibration; null if `calibration` is null."""
     backend_description: Mapping[str, Any] | None
-    """The backend's own report: versions, device, precision; null where the model was not loaded."""
+    """The backend's report: versions, device, precision; null if the model was not loaded."""
     dataset_description: Mapping[str, Any] | None
-    """The dataset's own report: count, source, digest; null where the model was not loaded.
+    """The dataset's report: count, source, digest; null if the model was not loaded.
 
-    Of synthetic data also `ranges`, for each input whose numbers are drawn from one: `low`, `high`, which
-    is left out, and `source`: --input-range, the table in the model's file that they index, or the default.
+    For synthetic data also `ranges`: each input with numbers from a range has `low`, `high` (excluded) and
+    `source` (--input-range, the indexed table in the model's file, or the default).
     """
     environment: Mapping[str, Any]
-    """The content of environment.json; empty where the run ended before it was written."""
+    """The content of environment.json; empty if the run ended before it was written."""

@@ -1,7 +1,6 @@
 """Writes SHA256SUMS, the digests of all files of a result folder, and compares it with the files.
 
-The format is sha256sum's, so that `sha256sum -c SHA256SUMS` in the folder checks it without the
-harness.
+The format is sha256sum's: `sha256sum -c SHA256SUMS` in the folder checks it without the harness.
 """
 
 import hashlib
@@ -13,23 +12,23 @@ from harness.core.files import sha256, write_text
 
 SEAL = "SHA256SUMS"
 SIGNATURE = f"{SEAL}.sig"
-"""The name that ssh-keygen chooses."""
+"""Name that ssh-keygen chooses."""
 
 PAGE = "report.html"
-"""It is not sealed, because `report` makes it again at any time; `check` holds it against result.json."""
+"""Name of the page. It is not sealed, because `report` can rewrite it; `check` compares it with result.json."""
 
 _TABLES = ("grid.csv", "heatmaps.json", "grid.html")
-"""Files of a grid that `sweep --from` makes again, also with other limits and prices."""
+"""Files of a grid that `sweep --from` rewrites, also with different limits and prices."""
 
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js")
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
-"""Name of a file of `core.files.atomic_file` whose writer was killed."""
+"""Matches a file that `core.files.atomic_file` left when its process was killed."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def write(folder: Path) -> None:
-    """Seals the folder again; removes the signature of the previous seal, which no longer fits."""
+    """Seals the folder. Removes the signature of an earlier seal, which is no longer correct."""
     remove(folder)
     lines = (f"{digest}  {name}\n" for name, digest in _digests(folder).items())
     write_text(folder / SEAL, "".join(lines))
@@ -41,13 +40,13 @@ def remove(folder: Path) -> None:
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Files that were changed, added or removed since the folder was sealed."""
+    """Yields the files that were changed, added or removed since the folder was sealed."""
     path = folder / SEAL
     sealed = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         match = _LINE.fullmatch(line)
         if match is None or match[2] in sealed:
-            yield f"{path} has a line that is not of sha256sum, or twice the same file: {line!r:.100}"
+            yield f"{path} has a line that is not from sha256sum, or that repeats a file: {line!r:.100}"
         else:
             sealed[match[2]] = match[1]
     now = _digests(folder)
@@ -61,7 +60,7 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def missing(folder: Path, name: str, otherwise: str) -> str:
-    """The message for a run's folder without its file `name`. otherwise: why a run may not have written it."""
+    """Returns the message for a run's folder without the file `name`. otherwise: why the run may lack it."""
     seal = folder / SEAL
     text = seal.read_text(encoding="utf-8", errors="replace") if seal.is_file() else ""
     if any(line.endswith(f"  {name}") for line in text.splitlines()):
@@ -70,7 +69,7 @@ def missing(folder: Path, name: str, otherwise: str) -> str:
 
 
 def _is_made_again(path: Path) -> bool:
-    """Whether a verb that reads may write the file: a run's page, a grid's tables, plotly's script."""
+    """Returns whether a verb that reads runs may rewrite the file: a run's page, a grid's tables, plotly's script."""
     killed = _TEMPORARY.fullmatch(path.name)
     name = killed[1] if killed else path.name
     of_run = name == PAGE and (path.parent / "result.json").is_file()
@@ -79,7 +78,7 @@ def _is_made_again(path: Path) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Path below the folder -> SHA-256, sorted; a link, which may lead elsewhere, by the text of its target."""
+    """Returns path in the folder -> SHA-256, sorted. The digest of a link, which may lead elsewhere, is of its text."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

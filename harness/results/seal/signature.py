@@ -1,6 +1,6 @@
-"""Signs the seal of a result folder with an OpenSSH key, and says who signed it.
+"""Signs the seal of a result folder with an OpenSSH key, and finds who signed it.
 
-`ssh-keygen -Y sign` and `-Y verify` do all of the work; nothing of the key is copied or stored.
+`ssh-keygen -Y sign` and `-Y verify` do all the work. The key is neither copied nor stored.
 """
 
 import os
@@ -17,11 +17,11 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.results.seal.digests import SEAL, SIGNATURE
 
 NAMESPACE = "mlperf-harness"
-"""Purpose of the signature, which ssh-keygen signs, too: a signature of a commit or a mail does not fit."""
+"""Purpose of the signature. ssh-keygen signs it, too, and so refuses the signature of a commit or a mail."""
 
 PROGRAM = "ssh-keygen"
 LIMIT_S = 20.0
-"""An agent that asks its user, e.g. for a touch of a security key, takes seconds."""
+"""Time limit. An agent takes seconds if it asks the user, e.g. to touch a security key."""
 
 _INSTALL = f"signatures need the program {PROGRAM}: install OpenSSH"
 _LINE = "ann@example.org ssh-ed25519 AAAA..."
@@ -30,10 +30,10 @@ _SIGNED_WITH = re.compile(r"with (\S+) key (SHA256:\S+)")
 
 
 class Signed(NamedTuple):
-    """Who signed a seal."""
+    """Signer of a seal."""
 
     by: str
-    """Principal from the file of allowed signers; empty where no such file was named."""
+    """Principal from the file of allowed signers; empty without such a file."""
     key: str
     """Type and fingerprint, e.g. ED25519 SHA256:..."""
 
@@ -42,7 +42,7 @@ class Signed(NamedTuple):
 
 
 def problem(key: Path) -> str:
-    """Why the key cannot sign; empty where it can, or where ssh-keygen can ask for its passphrase later."""
+    """Returns why the key cannot sign; empty if it can, or if ssh-keygen can ask for its passphrase later."""
     if why := not_a_file(key):
         return f"--sign {key}: {why}"
     try:
@@ -57,14 +57,14 @@ def problem(key: Path) -> str:
 
 
 def not_a_file(path: Path) -> str:
-    """Why the path is not a file; '' if it is a file."""
+    """Returns why the path is not a file; '' if it is a file."""
     if path.is_dir():
         return "this is a folder: name a file in it"
     return "" if path.is_file() else "there is no such file"
 
 
 def names_no_signers(path: Path) -> str:
-    """Why nobody can be found in a file of allowed signers, '' where its lines may name some."""
+    """Returns why a file of allowed signers has no signers; '' if it may have some."""
     if why := not_a_file(path):
         return why
     try:
@@ -73,11 +73,11 @@ def names_no_signers(path: Path) -> str:
         return f"it cannot be read: {e.strerror}"
     if any(line.strip() and not line.lstrip().startswith("#") for line in lines):
         return ""
-    return f"it names no key: write e.g. `{_LINE}` into it"
+    return f"it lists no key: write e.g. `{_LINE}` into it"
 
 
 def sign(folder: Path, key: Path) -> str:
-    """Signs the seal of the folder; returns the line that says why that failed, else an empty text."""
+    """Signs the seal of the folder. Returns why that failed, or an empty text."""
     words = ["-f", str(key), "-n", NAMESPACE, str(folder / SEAL)]
     try:
         (folder / SIGNATURE).unlink(missing_ok=True)  # ssh-keygen would ask whether to replace it
@@ -95,9 +95,9 @@ def sign(folder: Path, key: Path) -> str:
 
 
 def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
-    """(differences, the line that says who signed the seal); an empty line where nobody did.
+    """Returns (differences, line with the signer of the seal); the line is empty without a signature.
 
-    allowed: OpenSSH's file of allowed signers; with it, a signature by one of them must be there.
+    allowed: OpenSSH's file of allowed signers; with it, one of them must have signed.
     """
     path = folder / SIGNATURE
     if not path.is_file() or not (folder / SEAL).is_file():
@@ -112,7 +112,7 @@ def vouched(folder: Path, allowed: Path | None) -> tuple[list[str], str]:
 
 
 def _signed(folder: Path, allowed: Path | None) -> Signed | str:
-    """Who signed the seal, or the sentence that says what is wrong with the signature."""
+    """Returns the signer of the seal, or a sentence about the fault of the signature."""
     path = folder / SIGNATURE
     seal = (folder / SEAL).read_bytes()
     where = ["-n", NAMESPACE, "-s", str(path)]
@@ -134,14 +134,14 @@ def _signed(folder: Path, allowed: Path | None) -> Signed | str:
             f"--allowed-signers {allowed}: line {wrong[1]} has {wrong[2].replace('missing', 'no')}: write e.g. "
             f"`{_LINE}` in each line"
         )
-    return f"{path} is by the key {key}, which {allowed} does not allow to sign {NAMESPACE}"
+    return f"{path} was made with the key {key}, which {allowed} does not allow to sign {NAMESPACE}"
 
 
 def _run(
     action: str, arguments: Sequence[str], content: bytes = b"", *, may_ask: bool = False
 ) -> "subprocess.CompletedProcess[bytes]":
-    """may_ask: ssh-keygen asks for a passphrase on the terminal. Else it has neither a terminal nor a
-    window, so that a run that nobody watches does not wait for an answer.
+    """Runs ssh-keygen. may_ask: whether it may ask for a passphrase on the terminal. Otherwise it has neither a
+    terminal nor a window, so an unattended run does not wait for an answer.
     """
     words = [PROGRAM, "-Y", action, *arguments]
     try:
@@ -163,7 +163,7 @@ def _run(
 
 
 def _has_terminal() -> bool:
-    """Whether a user can answer here: not in the background, where reading would stop the process."""
+    """Returns whether a user can answer. In the background, reading would stop the process."""
     with suppress(OSError, ValueError, AttributeError):
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     return False

@@ -10,7 +10,7 @@ from harness.wire.server_metrics import COUNTERS, GAUGES
 
 
 def section(log: HostLog | None, window_ns: tuple[int, int] | None, absent: str) -> Servers | None:
-    """None of a run that has neither rows nor a reason for that. window_ns: of LoadGen."""
+    """Returns None for a run without rows and without a reason for that. window_ns: LoadGen's window."""
     if log is None and not absent:
         return None
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
@@ -31,6 +31,6 @@ def _values(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def _grown(rows: Sequence[Row], column: str) -> float | None:
-    """Growth of a counter; None with fewer than two values, and if the server began to count again."""
+    """Returns the growth of a counter; None with fewer than two values, or if the server began to count again."""
     values = _values(rows, column)
     return values[-1] - values[0] if len(values) > 1 and values == sorted(values) else None

@@ -1,1 +1,1 @@
-"""The SLOs of a run: how many answers met each of them, and how many met all."""
+"""The SLOs of a run: how many answers met each, and how many met all."""

@@ -17,13 +17,13 @@ class Judged(NamedTuple):
     late: int
     """Number out of `of` that took longer than the bound or failed."""
     of: int
-    """Queries; for ttft answers, for tpot answers of two tokens and more, for itl tokens after the first."""
+    """Queries; for ttft answers, for tpot answers of two or more tokens, for itl tokens after the first."""
     value_ns: int | None
-    """The percentile, of those that did not fail; None for itl, of which only the late ones are counted."""
+    """The percentile without failures; None for itl: only late tokens are counted."""
 
     @property
     def is_met(self) -> bool:
-        """By the percentile as it was measured; a verdict may want to be surer."""
+        """Whether the measured percentile is within the bound. A verdict may require more certainty."""
         return self.of > 0 and self.late <= self.most_late
 
     @property
@@ -32,7 +32,7 @@ class Judged(NamedTuple):
 
 
 def judged(done: Completions, samples_per_query: int, slo: Slo) -> Judged:
-    """Judges a run that has completed something."""
+    """Judges a run that completed at least one sample."""
     values_ns, failed = _values(done, samples_per_query, slo)
     if slo.of == "itl":
         tokens = _column(done, "tokens")
@@ -45,7 +45,7 @@ def judged(done: Completions, samples_per_query: int, slo: Slo) -> Judged:
 
 
 def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...]) -> int:
-    """Queries that did not fail and met every SLO, all their answers included."""
+    """Counts the queries that did not fail and met every SLO with all their answers."""
     good = done.columns["failed"] == 0
     for slo in slos:
         good = good & _met(done, slo)
@@ -54,7 +54,7 @@ def good_queries(done: Completions, samples_per_query: int, slos: tuple[Slo, ...
 
 
 def _met(done: Completions, slo: Slo) -> Array:
-    """(samples,) whether each met the SLO. An answer of one token has no time per token to miss."""
+    """Returns (samples,) whether each met the SLO. An answer of one token cannot miss a time per token."""
     tokens, first_ns = _column(done, "tokens"), _column(done, "first_token_ns")
     met: Array
     if not slo.of:
@@ -72,7 +72,7 @@ def _met(done: Completions, slo: Slo) -> Array:
 
 
 def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array, Array]:
-    """(n,) times in ns, and whether each is of what failed."""
+    """Returns (n,) times in ns, and whether each failed."""
     failed: Array = done.columns["failed"] > 0
     if not slo.of:
         values_ns = query_latency_ns(done, samples_per_query)
@@ -89,5 +89,5 @@ def _values(done: Completions, samples_per_query: int, slo: Slo) -> tuple[Array,
 
 
 def _column(done: Completions, name: str) -> Array:
-    """Column of streams; 0 if no reply was a stream."""
+    """Returns a column of streams; zeros if no reply was a stream."""
     return done.columns.get(name, np.zeros(len(done), np.int64)).astype(np.int64)

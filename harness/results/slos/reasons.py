@@ -1,4 +1,4 @@
-"""Derives the reasons of SLOs that LoadGen does not judge, and the advice of those that it does. Pure."""
+"""Derives reasons for SLOs that LoadGen does not judge, and advice for SLOs that it judges. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _LATE = {
 
 
 def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterator[Reason]:
-    """Reasons of the SLOs that LoadGen's log does not judge, for a run that has such a log."""
+    """Yields reasons for the SLOs that LoadGen's log does not judge, for a run with a log."""
     if not run.logged or not run.done:
         return
     log, plan = run.log, run.plan
@@ -29,7 +29,7 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
     for slo in slos:
         one = judged(run.done, plan.samples_per_query, slo)
         if plan.samples_per_query == 1 and 0 < one.late <= failed and slo.of != "itl":
-            continue  # they failed, which is a reason of its own: no other rate would help
+            continue  # failures are a separate reason, and no other rate would help
         if _by_log(scenario, run, slo, slos):
             continue
         if slo.of == "itl" and not _has_gaps(run):
@@ -45,7 +45,7 @@ def reasons(scenario: Scenario, run: Evidence, slos: tuple[Slo, ...]) -> Iterato
 
 
 def _by_log(scenario: Scenario, run: Evidence, slo: Slo, slos: tuple[Slo, ...]) -> bool:
-    """Whether LoadGen, or its numbers, decide on the SLO."""
+    """Returns whether LoadGen or its numbers decide on the SLO."""
     if slo.of or slo.percentile < max(s.percentile for s in slos if not s.of):
         return False
     if not run.plan.token_latencies:
@@ -65,7 +65,7 @@ def lateness(one: Judged) -> str:
 
 
 def missed(one: Judged, plan: LoadPlan) -> Reason:
-    """The percentile is above the bound."""
+    """Returns the reason for a percentile above its bound."""
     lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
     lighter = "thin out the schedule" if plan.schedule is not None else lighter
     lighter = lighter if plan.target_qps or plan.concurrency or plan.schedule else "speed it up"
@@ -77,7 +77,7 @@ def missed(one: Judged, plan: LoadPlan) -> Reason:
 
 
 def too_late(one: Judged, plan: LoadPlan, rate_per_s: float | None) -> Reason:
-    """Too many for the percentile, or to be sure of it; names the queries and seconds that would decide it."""
+    """Returns the reason for a late percentile, or for too few queries, with the number and seconds needed."""
     late, count, percentile = one.late, one.of, one.slo.percentile
     what, name = _LATE[one.slo.of][0], one.slo.name
     needed = queries_to_settle(late, count, percentile) if late else queries_needed(0, percentile)

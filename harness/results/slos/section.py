@@ -8,7 +8,7 @@ from harness.results.slos.judged import good_queries, judged
 
 
 def section(run: Evidence, slos: tuple[Slo, ...]) -> Goodput | None:
-    """The section of result.json; None without an SLO and without an answer."""
+    """Returns the section of result.json; None without an SLO or without an answer."""
     done, plan = run.done, run.plan
     if not slos or done is None or len(done) < plan.samples_per_query:
         return None

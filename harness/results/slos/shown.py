@@ -1,4 +1,4 @@
-"""Shows the goodput of a run, and the SLOs that its answer is not about, as one line."""
+"""Shows the goodput of a run and all its SLOs as one line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from harness.loadgen.scenario import scenario_named
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """None without an SLO, and where the run has one only, of the latency."""
+    """Returns None without an SLO, or if the answer's latency SLO is the only one."""
     goodput = result.get("goodput")
     slos = parse_slos(result.get("slo") or "")
     if not goodput or list(slos) == [leading(slos)]:

@@ -1,1 +1,1 @@
-"""Tokens that a language model on a server generated, and how fast."""
+"""Tokens that a language model generated, and their times."""

@@ -1,4 +1,4 @@
-"""Reads what LoadGen measured of tokens in its detail log, and holds it against the journal. Pure."""
+"""Reads LoadGen's measurements of tokens from its detail log, and compares them with the journal. Pure."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,18 +17,18 @@ from harness.types import Array
 
 APART_SHARE = 0.01
 APART_NS = 20 * NS_PER_US
-"""The journal's stamps of first tokens lie before LoadGen's, and may lie above by the larger of these: so TTFT by
-LoadGen is no smaller, and TPOT no larger, but for PREEMPTED_SHARE.
+"""The journal stamps first tokens before LoadGen does. So LoadGen's TTFT must not be smaller than the journal's, and
+its TPOT not larger, except by the larger of these and for PREEMPTED_SHARE.
 """
 PREEMPTED_SHARE = 0.02
-"""The journal's stamp of a completion lies just before LoadGen's. Share of answers for which another thread or program
-may have come between the two stamps; the percentile has moved by as many ranks.
+"""The journal stamps a completion just before LoadGen does. Share of answers for which a different thread or program
+may have run between the two stamps. The percentile then moves by as many ranks.
 """
 LEAST_SLOWER = 5
-"""A percentile with fewer answers above it may come from preempted answers alone."""
+"""Fewest answers above a percentile for a check. With fewer, it may come from preempted answers alone."""
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
-"""Tokens/s of both must agree within this share, plus this share of the run's length."""
+"""Largest difference between the tokens/s of both: RATE_SHARE plus RATE_NS / the run's length."""
 
 _PERCENTILES = {name: PERCENTILES[name] for name in ("p50", "p90", "p99")}
 _TTFT = {
@@ -46,10 +46,10 @@ _BOUNDS = ("requested_server_ttft_latency", "requested_server_tpot_latency")
 def told(
     log: DetailLog, plan: LoadPlan, one_token_answers: int, failed: int
 ) -> LoadGenTokens | None:
-    """The part of the section `tokens`; None if no tokens were reported to LoadGen."""
+    """Returns LoadGen's part of the section `tokens`; None if no tokens were reported to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the tokens less one, also where none is left, and counts one token as none.
+    # LoadGen divides by the tokens minus one even if that is 0, and counts one token as none.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),
@@ -60,7 +60,7 @@ def told(
 
 
 def _bounds(log: DetailLog, plan: LoadPlan) -> TokenBounds | None:
-    """LoadGen logs them of streams, too, which it does not judge by them."""
+    """Returns the bounds of an official Server run. LoadGen also logs bounds in streams, but does not apply them."""
     percentile = f"p{(plan.percentile or 0) * 100:.10g}"
     ttft_ns, tpot_ns = (log.get(key) for key in _BOUNDS)
     official = plan.model_key is not None and scenario_named(plan.scenario).scheduled
@@ -75,14 +75,14 @@ def _times(log: DetailLog, keys: dict[str, str]) -> TokenTimes | None:
 
 
 def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
-    """Sentences, each with the two numbers that disagree. log: of a whole run in which nothing failed."""
+    """Yields a sentence per contradiction with the numbers that disagree. log: of a whole run without failures."""
     columns = done.columns
     if "first_token_ns" not in columns:
         return
     first_ns, tokens = columns["first_token_ns"], columns["tokens"].astype(np.int64)
     if not (first_ns > 0).all() or not (tokens > 1).all():
         return
-    # As in witnesses.py: LoadGen's start may lie earlier by as much.
+    # As in witnesses.py, LoadGen's start may be earlier by this much.
     early_ns = int((columns["entry_ns"] - columns["scheduled_ns"]).min())
     ttft_ns = np.sort(first_ns - columns["scheduled_ns"] - early_ns)
     tpot_ns = np.sort((columns["completed_ns"] - first_ns) // (tokens - 1))
@@ -103,8 +103,8 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
         ours, theirs = int(tpot_ns[rank]), log.get(key)
         if theirs is not None and theirs > ours + _slack_ns(ours):
             yield (
-                f"{key} is {show_ns(theirs)}, the journal's at most {show_ns(ours)}: the further tokens took no "
-                "longer than since the first one arrived"
+                f"{key} is {show_ns(theirs)}, the journal's at most {show_ns(ours)}: the further tokens cannot take "
+                "longer than the time since the first one arrived"
             )
     yield from _rate(log, done, int(tokens.sum()))
 
@@ -125,7 +125,7 @@ def _order(log: DetailLog, keys: dict[str, str]) -> Iterator[str]:
 
 
 def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
-    """LoadGen divides by the time until the query that was issued last is answered."""
+    """Compares LoadGen's rate, which is over the time until the last issued query is answered."""
     theirs = log.get(_RATE)
     took_ns = int(done.columns["completed_ns"][-1] - done.columns["scheduled_ns"].min())
     if theirs is None or took_ns <= 0:

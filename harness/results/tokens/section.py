@@ -13,7 +13,7 @@ from harness.types import Array
 
 
 def section(run: Evidence) -> Tokens | None:
-    """The section of result.json; None if replies report no tokens, or the run did not end by itself."""
+    """Returns the section of result.json; None if replies report no tokens, or the run did not end by itself."""
     client = run.ended.get("client") if run.ended is not None else None
     told = (client or run.ended or {}).get("tokens")
     if told is None:
@@ -53,7 +53,7 @@ def section(run: Evidence) -> Tokens | None:
 
 
 def _seconds(run: Evidence) -> float:
-    """From the first scheduled query to the last answer."""
+    """Returns the time from the first scheduled query to the last answer."""
     done = run.done
     if not done:
         return 0.0
@@ -66,7 +66,7 @@ def _failed(run: Evidence) -> int:
 
 
 def _times(run: Evidence) -> tuple[TokenTimes | None, TokenTimes | None]:
-    """TTFT and TPOT of the samples that did not fail."""
+    """Returns TTFT and TPOT of the samples that did not fail."""
     columns = run.done.columns if run.done is not None else {}
     if "first_token_ns" not in columns:
         return None, None

@@ -13,7 +13,7 @@ _TIMES = {
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Tokens/s, then p50 and p99 of each time that is known; None where the result has no tokens."""
+    """Returns tokens/s, then p50 and p99 of each known time; None if the result has no tokens."""
     tokens = result.get("tokens")
     if not tokens:
         return None

@@ -1,8 +1,7 @@
-"""Compares answers of the performance run with the accuracy run's: fast and wrong must not pass.
+"""Compares answers of the performance run with the accuracy run's. Fast, wrong answers must not pass.
 
-Modelled on MLPerf's compliance test TEST01, in every quick run of both modes: LoadGen logs about
-LOGGED of the performance run's answers, and each is compared with the accuracy run's answer to the
-same sample.
+Follows MLPerf's compliance test TEST01. Every quick run of both modes has this check: LoadGen logs about
+LOGGED answers of the performance run, and each is compared with the accuracy run's answer to the same sample.
 """
 
 from collections.abc import Mapping
@@ -16,13 +15,13 @@ from harness.loadgen.logs import read_answers, read_logged_answers
 from harness.results.agreement import decode
 
 LOGGED = 500
-"""Expected number of logged answers: LoadGen draws them at random."""
+"""Expected number of logged answers. LoadGen draws them at random."""
 
 FEWEST = 100
-"""Answers below which the comparison shows little."""
+"""Fewest answers for a meaningful comparison."""
 
 LIMIT_BYTES = 64 << 20
-"""Size of all logged answers; LoadGen keeps them in memory until the run's end."""
+"""Largest size of all logged answers. LoadGen keeps them in memory until the run's end."""
 
 
 class Compared(NamedTuple):
@@ -33,7 +32,7 @@ class Compared(NamedTuple):
     first: str
     """The first differing pair; empty without one."""
     misplaced: int = 0
-    """Logged answers that are of another sample than the journal has at their place."""
+    """Logged answers that belong to a different sample than the journal has in their place."""
 
 
 def compare(
@@ -44,8 +43,8 @@ def compare(
     tolerance: float,
 ) -> Compared:
     """performance, accuracy: the accuracy logs of the two runs. samples: issue order -> dataset index, by the
-    performance run's journal. dtype: of an answer's elements. tolerance: see `is_close`. Raises
-    AccuracyLogError where a log cannot be read.
+    performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`. Raises
+    AccuracyLogError if a log cannot be read.
     """
     right = {answer.sample: answer.payload for answer in read_answers(accuracy)}
     count = differing = misplaced = 0

@@ -1,4 +1,4 @@
-"""Finds numbers in LoadGen's detail log that contradict each other, by the formulas that LoadGen uses. Pure.
+"""Finds numbers in LoadGen's detail log that contradict each other by LoadGen's formulas. Pure.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """
@@ -16,7 +16,7 @@ from harness.results.evidence.stages import PERCENTILES
 from harness.results.verdict import log_numbers, rates
 
 _RANKS = 2
-"""Largest difference in ranks between our port of early stopping and LoadGen, in a run of millions of queries."""
+"""Largest difference in ranks between LoadGen's early stopping and our port, in a run of millions of queries."""
 
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")
 _ESTIMATED = re.compile(r"Early stopping ([\d.]+)th percentile estimate: (\d+)")
@@ -27,13 +27,13 @@ class _Ranked(NamedTuple):
     """One of the sorted latencies of a run."""
 
     rank: int
-    """From 0, the lowest latency."""
+    """Rank from 0, the lowest latency."""
     key: str
     ns: int
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:
-    """Sentences, each with the two numbers that disagree. log: of a whole performance run."""
+    """Yields a sentence per contradiction with the numbers that disagree. log: of a whole performance run."""
     yield from _flags(log)
     yield from _order(log)
     yield from _late(log)
@@ -42,7 +42,7 @@ def contradictions(log: DetailLog) -> Iterator[str]:
 
 
 def settings_stated_twice(log: DetailLog) -> Iterator[str]:
-    """Settings whose effective value is not the requested one, where LoadGen takes that one unchanged."""
+    """Yields settings whose effective value is not the requested one, if LoadGen should use it unchanged."""
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
         if name in (key, "min_query_count", "sample_concatenate_permutation"):
@@ -55,12 +55,12 @@ def settings_stated_twice(log: DetailLog) -> Iterator[str]:
 
 
 def _counts_tokens(log: DetailLog) -> bool:
-    """Early stopping is then judged and estimated by tokens."""
+    """Returns whether early stopping is judged and estimated by tokens."""
     return log.get("requested_use_token_latencies") is True
 
 
 def _flags(log: DetailLog) -> Iterator[str]:
-    """A VALID log meets each constraint that it states."""
+    """Yields constraints that a VALID log does not meet, and contradicting counts."""
     if log.get("result_validity") == "VALID":
         for key, value in log.values.items():
             if key.endswith("_met") and value is False:
@@ -77,7 +77,7 @@ def _flags(log: DetailLog) -> Iterator[str]:
 
 
 def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
-    """Logged latencies in ascending rank. unit: 'latency' or 'query_latency'. per: unit in percentiles' keys."""
+    """Returns logged latencies by rank. unit: 'latency' or 'query_latency'. per: unit in percentiles' keys."""
     keys = [(0, f"result_min_{unit}_ns"), (count - 1, f"result_max_{unit}_ns")]
     keys += [
         (int(count * fraction), f"result_{percent_text(fraction)}_percentile_{per}_ns")
@@ -88,7 +88,7 @@ def _ranked(log: DetailLog, unit: str, per: str, count: int) -> list[_Ranked]:
 
 
 def _order(log: DetailLog) -> Iterator[str]:
-    """A latency of a higher rank is not smaller, and the mean fits to the latencies at known ranks."""
+    """Yields latencies below one of a lower rank, and means that do not fit the latencies at known ranks."""
     for unit, per, count in (
         ("latency", "latency", log_numbers.samples(log)),
         ("query_latency", "per_query_latency", log_numbers.queries(log)),
@@ -99,8 +99,8 @@ def _order(log: DetailLog) -> Iterator[str]:
                 yield f"{lower.key} {lower.ns:,} is above {upper.key} {upper.ns:,}"
             elif lower.rank == upper.rank and lower.ns != upper.ns:
                 yield (
-                    f"{lower.key} {lower.ns:,} differs from {upper.key} {upper.ns:,}, although both are the same "
-                    f"one of {count:,} latencies"
+                    f"{lower.key} {lower.ns:,} differs from {upper.key} {upper.ns:,}, although both have the same "
+                    f"rank among {count:,} latencies"
                 )
         mean = log_numbers.number(log, f"result_mean_{unit}_ns")
         if mean is not None and len(ranked) > 1:
@@ -127,7 +127,7 @@ def _mean(mean: float, ranked: list[_Ranked], count: int) -> Iterator[str]:
 
 
 def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
-    """Early stopping's estimate is the latency of another rank."""
+    """Yields latencies whose rank contradicts early stopping's estimate."""
     key = EARLY_STOPPING.get(str(log.get("effective_scenario")), "")
     estimate, percentile = (
         log_numbers.number(log, key),
@@ -147,7 +147,7 @@ def _estimate(log: DetailLog, ranked: list[_Ranked]) -> Iterator[str]:
 
 
 def _late(log: DetailLog) -> Iterator[str]:
-    """Server: the number of late queries, the percentiles and the bound belong together."""
+    """Yields contradictions between Server's late queries, percentiles and bound."""
     queries, late = (
         log_numbers.queries(log),
         log_numbers.number(log, "result_overlatency_query_count"),
@@ -177,7 +177,7 @@ def _late(log: DetailLog) -> Iterator[str]:
 
 
 def _early_stopping_text(log: DetailLog) -> Iterator[str]:
-    """LoadGen's sentence about early stopping repeats numbers of the log."""
+    """Yields numbers in LoadGen's sentence about early stopping that differ from the log."""
     text = " ".join(str(log.get("early_stopping_result", "")).split())
     if log.get("early_stopping_met") is True and _FAILED.search(text):
         yield f"early_stopping_met is true although early_stopping_result is {text[:100]!r}"

@@ -6,8 +6,8 @@ from typing import Any
 from harness.core.units import show_percent
 
 LEAST_BUSY = 0.25
-"""Least share of the batches' time: a backend that sleeps 1 ms a batch has less than 0.1, a backend that
-computes has about 1 for each thread, even if other programs take its cores.
+"""Smallest busy share of the batches' time. A backend that sleeps 1 ms per batch has less than 0.1. A backend that
+computes has about 1 per thread, even if other programs take its cores.
 """
 
 WAITED = "its backend waited instead of computing"
@@ -32,8 +32,8 @@ def busy_over_infer(
     stages_ns: Mapping[str, Any] | None,
     queries: Mapping[str, Any] | None,
 ) -> float | None:
-    """Time of all batches on a core, or waiting for one, over their time in the backend: 1 for each busy
-    thread. An estimate without the waiting where the kernel does not report it; None without any.
+    """Returns the time of all batches on a core or waiting for one, over their time in the backend: 1 per busy
+    thread. If the kernel does not report the waiting, an estimate without it; None without an estimate.
     """
     if process and process.get("busy_over_infer") is not None:
         return float(process["busy_over_infer"])

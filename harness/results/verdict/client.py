@@ -16,39 +16,40 @@ from harness.results.verdict.token_counts import client_told
 
 NOTICE_DOUBT = 0.10
 NOTICE_REASON = 0.50
-"""Shares of the latency's p99 (the doubt: also of the SLO's bound) that the stage `notice` has at its p99."""
+"""Largest p99 of the stage `notice` as shares of the latency's p99, for the doubt also of the SLO's bound."""
 
 STOOD_NS = 250 * NS_PER_MS
 STOOD_DOUBT_NS = NS_PER_S
 STOOD_REASON = 0.50
-"""A client that issues nothing for STOOD_NS although a query is due stood still; above STOOD_DOUBT_NS this alone is a
-doubt. Share of the latency's tail that the delay of the issue then has at the same percentile.
+"""A client stood still if it issued nothing for STOOD_NS although a query was due. Above STOOD_DOUBT_NS this alone is a
+doubt. It is a reason if the delay of the issue is more than STOOD_REASON of the latency at the same percentile.
 """
 
 BUSY_DOUBT = 0.70
 BUSY_SECOND = 0.95
 BUSY_SECONDS_REASON = 0.10
-"""The receiving thread's busiest second, a second that is full, and the share of such seconds."""
+"""Busy shares of the receiving thread's busiest second and of a full second, and the share of full seconds."""
 
 ASKED_DOUBT = 0.50
 REACHED_REASON = 0.80
-"""Shares of the ceiling: of a Server's rate, and of what Offline or a closed loop reached."""
+"""Largest shares of the ceiling: for Server's rate, and for the rate that Offline or a closed loop reached."""
 
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
 OUTAGE_S = 0.25
-"""A server that takes no connection for longer was away; a full queue of new ones ends sooner."""
+"""A server that accepts no connection for longer was away. A full queue of new connections clears sooner."""
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25
-"""No server reads and answers a request in less time, and its parts, and it itself, take no longer than the whole."""
+"""Shortest time in which a server can read and answer a request, and the largest ratio of its parts to the whole.
+"""
 
 RESENT_FEW = 3
-"""Requests that may be sent twice in a run so short that one request alone is more than the share."""
+"""Requests that may be sent twice in a run so short that one request exceeds the share."""
 
 
 def section(run: Evidence) -> Client | None:
-    """The section of result.json; None where no server answered, or the run did not end by itself."""
+    """Returns the section of result.json; None if no server answered, or the run did not end by itself."""
     told = client_told(run)
     if not told:
         return None
@@ -79,16 +80,16 @@ def section(run: Evidence) -> Client | None:
 
 
 def elsewhere(run: Evidence) -> Sequence[str]:
-    """The servers and nodes on other machines."""
+    """Returns the servers and nodes on other machines."""
     return [peer["url"] for peer in client_told(run).get("peers") or () if not peer["local"]]
 
 
 def _no_notice(run: Evidence, url: str) -> str:
-    """Why the stage `notice` is absent; empty where it is there, and without completed samples."""
+    """Returns why the stage `notice` is absent; empty if it is not, or without completed samples."""
     if not run.done or "notice" in run.done.edges:
         return ""
     if url.startswith(("grpc:", "grpcs:")):
-        return "gRPC's library receives, and does not expose the kernel's stamps"
+        return "gRPC's library does not expose the kernel's stamps"
     return "the kernel stamped no reply"
 
 
@@ -155,7 +156,7 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
 
 
 def standstill_ns(run: Evidence) -> int:
-    """The longest time in which the client of a schedule issued nothing although a query was due; 0 for other runs."""
+    """Returns the longest time in which a scheduled client issued nothing although a query was due, else 0."""
     done, scenario = run.done, scenario_named(run.plan.scenario)
     if not done or not done.is_remote or not scenario.scheduled:
         return 0
@@ -183,7 +184,7 @@ def _stood_still(run: Evidence) -> Iterator[str]:
 
 
 def standstill_doubts(run: Evidence) -> Iterator[Reason]:
-    """A client that stood still for long, whether or not a percentile shows it."""
+    """Yields clients that stood still for long, even if no percentile shows it."""
     for name, of_host in _by_host(run):
         stood_ns = standstill_ns(of_host)
         if stood_ns > STOOD_DOUBT_NS:
@@ -221,7 +222,7 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
         p50_ns = percentile_ns(np.sort(done.latency_ns), 0.50)
         yield Reason(
             "json-tensors",
-            f"tensors go as JSON: the client encodes a request and decodes its reply in {show_ns(json_ns)}, "
+            f"tensors are sent as JSON: the client encodes a request and decodes its reply in {show_ns(json_ns)}, "
             f"{show_percent(json_ns / max(p50_ns, 1))} of the latency's p50",
         )
     yield from token_counts.doubts(run)
@@ -234,7 +235,7 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
 
 
 def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
-    """p50_ns: of the latency."""
+    """p50_ns: median latency."""
     if client["resent"]:
         yield Reason(
             "resent",
@@ -244,8 +245,8 @@ def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
     if client["outage_s"] > OUTAGE_S:
         yield Reason(
             "server-away",
-            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was away or was "
-            "started again, and the latencies hold the wait for it",
+            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was away or "
+            "restarted, and the latencies include the wait for it",
         )
     if client["server_times"] is not None:
         for text in _odd_times(client["server_times"], p50_ns):
@@ -253,15 +254,15 @@ def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
 
 
 def _odd_times(told: ServerTimes, p50_ns: int) -> Iterator[str]:
-    """Impossible times in a server's account of a request. p50_ns: median latency."""
+    """Yields impossible times that a server reports for a request. p50_ns: median latency."""
     total_ns, parts_ns = told["total_ns"], told["queue_ns"] + told["compute_ns"]
-    said = f"the server says that a request takes {show_ns(total_ns)}"
+    said = f"the server reports that a request takes {show_ns(total_ns)}"
     if total_ns < LEAST_TOTAL_NS:
-        yield f"{said}, in which none can be read and answered, of {show_ns(p50_ns)} at the median here"
+        yield f"{said}, too little time to read and answer it; the median latency here is {show_ns(p50_ns)}"
     if parts_ns > TIMES_TOLERANCE * total_ns + LEAST_TOTAL_NS:
-        yield f"{said}, and {show_ns(parts_ns)} of it in its queue and the model"
+        yield f"{said}, but its queue and model alone take {show_ns(parts_ns)}"
     if total_ns > TIMES_TOLERANCE * p50_ns and told["source"] == "Server-Timing":
-        yield f"{said} at the median, and here it was {show_ns(p50_ns)} with the network"
+        yield f"{said} at the median, but the client measured {show_ns(p50_ns)} with the network"
 
 
 def _nearly(run: Evidence, client: Client, bound_ns: int | None) -> Iterator[str]:
@@ -284,6 +285,6 @@ def _nearly(run: Evidence, client: Client, bound_ns: int | None) -> Iterator[str
     asked, ceiling = run.plan.target_qps, client["ceiling_per_s"]
     if scenario.scheduled and asked and ceiling and asked > ASKED_DOUBT * ceiling:
         yield (
-            f"{show_rate(asked)} queries/s were asked for, and this client reaches {show_rate(ceiling)} "
+            f"the run requests {show_rate(asked)} queries/s, and this client reaches {show_rate(ceiling)} "
             "against a server that answers at once"
         )

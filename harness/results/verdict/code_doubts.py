@@ -8,27 +8,27 @@ from harness.core.units import counted
 
 
 def code(code: Mapping[str, Any] | None) -> Iterator[Reason]:
-    """code: of harness.machine.running_code; None where nobody looked."""
+    """code: the report of harness.machine.running_code; None without a report."""
     if code is None:
         return
     yield from _harness(code["harness"])
     if code["startup"] is None:
         yield Reason(
             "startup-code",
-            "an interpreter that was to list the code that runs when Python starts failed: run "
-            "`python -c pass`, and read what it prints",
+            "the code that runs when Python starts could not be listed: run `python -c pass`, and read what it "
+            "prints",
         )
     elif unknown := foreign(code):
         names = ", ".join(f"{one['name']} (SHA-256 {str(one['sha256'])[:12]}…)" for one in unknown)
         yield Reason(
             "startup-code",
-            f"no installed package has {names}, which ran before the harness or stands in front of a "
-            "module: read it, and run without it",
+            f"no installed package has {names}, which ran before the harness or hides a module: read it, and run "
+            "without it",
         )
 
 
 def foreign(code: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
-    """The start-up code that no distribution or package owns; () where nobody looked."""
+    """Returns the start-up code that no distribution or package owns; () without a report."""
     return [one for one in code["startup"] or () if one["owner"] is None] if code else ()
 
 

@@ -1,6 +1,6 @@
 """Derives doubts about the run: its length, its load generator and the machine. Pure.
 
-A doubt is why even a VALID run's numbers should not be believed yet.
+A doubt is why even a VALID run's numbers need a look first.
 """
 
 import math
@@ -20,28 +20,28 @@ from harness.results.evidence.stages import PERCENTILES, Completions
 from harness.results.evidence.steady_state import SteadyState
 
 NOISE_SHARE = 0.10
-"""Share of the SLO above which the noise floor means that the machine decides the tail."""
+"""Share of the SLO's bound above which the noise floor decides the tail."""
 
 OTHERS_SHARE = 0.10
-"""Share of all cores used by other processes during the run."""
+"""Largest share of all cores that other processes may use during the run."""
 
 STEAL_SHARE = 0.02
 _HARMLESS_WARNING = "Logging allocation detected"
-"""LoadGen's log buffer grew, which does not affect the run."""
+"""Text of the warning that LoadGen's log buffer grew. That does not affect the run."""
 
 AGREE_SHARE = 0.01
 AGREE_NS = 20 * NS_PER_US
-"""The journal's percentiles must equal LoadGen's within the larger of the two."""
+"""Largest difference between the journal's and LoadGen's percentiles: the larger of the two limits."""
 
 STALL_NS = NS_PER_S
 STALL_BATCHES = 20
-"""A longer gap without completions is explained by neither a slow batch nor the scheduler."""
+"""Neither a slow batch nor the scheduler explains a longer gap without completions."""
 
 SHORT_NS = NS_PER_S
 
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
-"""Samples that fill this much memory together stay in no processor's caches, however few they are."""
+"""Samples that fill this much memory together do not fit into any processor's caches."""
 
 
 def performance(
@@ -125,9 +125,9 @@ def machine(
 def pinning(
     backend: str, pinned: Sequence[Sequence[int]], placed: Sequence[tuple[int | None, int | None]]
 ) -> Iterator[Reason]:
-    """--pin was passed, and a computing thread may run, or may be running, on other processors.
+    """Yields a doubt if --pin was passed but a computing thread may run on other processors.
 
-    placed: for each instance the threads that computed, and how many of them may run elsewhere.
+    placed: per instance, the threads that computed, and how many of them may run elsewhere.
     """
     for instance, (cpus, (threads, outside)) in enumerate(zip(pinned, placed, strict=True)):
         where = ", ".join(map(str, cpus))
@@ -155,18 +155,18 @@ def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[R
 
 
 def longest_gap_ns(done: Completions, scenario: str) -> int:
-    """Longest time between two completions, or from the first query to the first completion.
+    """Returns the longest time between two completions, or from the first query to the first completion.
 
     In Server, time without a due query does not count.
     """
     completed, kind = np.sort(done.columns["completed_ns"]), scenario_named(scenario)
     if not len(completed):
         return 0
-    # In Offline, LoadGen makes its one query first, of many samples.
+    # In Offline, LoadGen first builds its only query from many samples.
     begun = done.columns["entry_ns" if kind.all_at_once else "scheduled_ns"]
     since = np.concatenate([begun.min(keepdims=True), completed[:-1]])
     if kind.scheduled:
-        # After i completions the (i + 1)-th sample in schedule order is due, or nothing is.
+        # After i completions, the (i + 1)-th sample in schedule order is due, or no sample is.
         since = np.maximum(since, np.sort(done.columns["scheduled_ns"]))
     return int((completed - since).max())
 
@@ -181,7 +181,7 @@ def drift(state: SteadyState | None) -> Iterator[Reason]:
 
 
 def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
-    """Fewer samples than FEWEST_HELD although the dataset has more, and all of them small."""
+    """Yields a doubt if the run held fewer than FEWEST_HELD samples, all of them small, and the dataset has more."""
     held = plan.performance_count
     if held >= min(FEWEST_HELD, plan.total_count) or held * sample_bytes(loaded) >= LARGE_BYTES:
         return
@@ -194,7 +194,7 @@ def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
 
 
 def sample_bytes(loaded: Loaded | None) -> int:
-    """Size of one sample's inputs; sizes that vary count as 1."""
+    """Returns the size of one sample's inputs in bytes; dimensions that vary count as 1."""
     return sum(
         math.prod(size for size in spec.shape[1:] if isinstance(size, int))
         * BITS.get(spec.dtype, 8)
@@ -204,7 +204,7 @@ def sample_bytes(loaded: Loaded | None) -> int:
 
 
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Fewer queries than the percentile needs with none late; in Offline: too short a run."""
+    """Yields a doubt if the percentile needs more queries, even with none late; in Offline, if the run is too short."""
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:
         took_ns = run.log.get("result_max_latency_ns", 0)

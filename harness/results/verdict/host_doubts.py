@@ -10,29 +10,29 @@ from harness.machine import gpus
 from harness.results.verdict.doubts import OTHERS_SHARE
 
 FREQUENCY_SHARE = 0.10
-"""Loss of the fastest core's frequency from the first third of the run to the last."""
+"""Largest loss of the fastest core's frequency from the first third of the run to the last."""
 
 PAGED_SHARE = 0.01
-"""Page faults with disk access a sample: at this share they decide the 99th percentile."""
+"""Page faults with disk access per sample from which they decide the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
-"""Involuntary context switches a second of CPU time. Measured on two cores, Offline: at most 60 on an
-idle machine, 800 to 24,000 beside other programs.
+"""Involuntary context switches per second of CPU time. Measured on two cores, Offline: at most 60 on an
+idle machine, 800 to 24,000 with other programs.
 """
 
 GPU_CLOCK_SHARE = 0.10
-"""Range of a GPU's clock in a run, as a share of its highest."""
+"""Largest range of a GPU's clock in a run, as a share of its highest value."""
 
 LEAK_SHARE = 0.05
 LEAK_BYTES = 16 << 20
 LEAK_BYTES_PER_SAMPLE = 400
-"""Largest growth of memory in the second half of a run that is not a leak: a share of the memory, and LoadGen's
-records of the samples.
+"""Largest growth of memory in the second half of a run that does not count as a leak: a share of the memory, plus
+LoadGen's records of the samples.
 """
 
 _FEWEST_SWITCHES = 100
 _STEADY = ("governor_performance", "governor_userspace")
-"""Governors that keep the clock of an idle core."""
+"""Governors that do not lower the clock of an idle core."""
 
 
 def host_doubts(
@@ -43,9 +43,9 @@ def host_doubts(
     *,
     remote: bool = False,
 ) -> Iterator[Reason]:
-    """host: summary of host.csv. samples: answered. others: share of all cores used by other processes.
+    """host: summary of host.csv. samples: answered samples. others: share of all cores used by other processes.
 
-    remote: a server answers, so the measured process is the client.
+    remote: whether a server answers; the measured process is then the client.
     """
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
@@ -78,7 +78,7 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    # In Offline no core waits for a query.
+    # In Offline, no core waits for a query.
     if slowing and not scenario_named(scenario).all_at_once:
         names = " and ".join(map(repr, slowing))
         yield Reason(
@@ -113,7 +113,7 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
 
 
 def _leak_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
-    """Memory that grows evenly to the end; an allocator that warms up grows less and less."""
+    """Yields a doubt if memory grows evenly to the end. While an allocator warms up, its growth slows down."""
     held = host["measured_anonymous_bytes"]
     if held is None:
         return
@@ -147,7 +147,7 @@ def _preemption_doubts(
 
 
 def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
-    """Doubts about what another program did to the measured threads in the run."""
+    """Yields doubts about interference of other programs with the measured threads."""
     confined, lowered, stopped = (
         host[f"measured_{name}"]
         for name in ("confined_threads", "lowered_threads", "stopped_looks")
@@ -166,13 +166,13 @@ def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
     if stopped:
         yield Reason(
             "stalled",
-            f"at {stopped:,.0f} of {host['rows']:,} looks, one a second, a signal or a debugger had stopped the "
+            f"at {stopped:,.0f} of {host['rows']:,} looks, one per second, a signal or a debugger had stopped the "
             "measured process",
         )
 
 
 def _gpu_doubts(gpu: Mapping[str, Any]) -> Iterator[Reason]:
-    """gpu: one of `gpus` of the summary."""
+    """gpu: an entry of the summary's `gpus`."""
     name = f"GPU {gpu['number']}"
     slowdowns = gpu["slowdowns"] or {}
     slowed = {why: share for why, share in slowdowns.items() if why in gpus.PROTECTIVE}

@@ -1,13 +1,13 @@
-"""Reads the numbers of LoadGen's detail log that a calculation can use; others count as missing. Pure."""
+"""Reads the usable numbers of LoadGen's detail log; others count as missing. Pure."""
 
 from harness.loadgen.logs import DetailLog
 
 _MOST = 10**10
-"""No run has more samples; a larger number is a damaged log."""
+"""Most samples of a run. A larger number means that the log is damaged."""
 
 
 def number(log: DetailLog, key: str) -> float | None:
-    """An int or a finite float; None where the log has no such value."""
+    """Returns an int or a finite float; None if the log has no such value."""
     value = log.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -15,13 +15,13 @@ def number(log: DetailLog, key: str) -> float | None:
 
 
 def queries(log: DetailLog) -> int:
-    """Completed queries; 0 where the log's number is not one of a run."""
+    """Returns the completed queries; 0 if the log's number cannot come from a run."""
     count = number(log, "result_query_count")
     return int(count) if count is not None and 1 <= count <= _MOST else 0
 
 
 def samples(log: DetailLog) -> int:
-    """Completed samples; 0 if the log's numbers cannot come from a run.
+    """Returns the completed samples; 0 if the log's numbers cannot come from a run.
 
     If each sample is issued equally often, Offline's query is filled up to a multiple of the samples held.
     """
@@ -34,5 +34,5 @@ def samples(log: DetailLog) -> int:
 
 
 def by_query(log: DetailLog) -> bool:
-    """Whether LoadGen judges the latency of whole queries, not of samples."""
+    """Returns whether LoadGen judges the latency of queries, not of samples."""
     return bool(log.get("effective_scenario") == "MultiStream")

@@ -15,13 +15,13 @@ from harness.results.verdict.busy import LEAST_BUSY
 from harness.types import Score
 
 CACHED_RATIO = 1.5
-"""A ratio whose whole interval lies above it is a doubt. Models that compute everything lie around 1."""
+"""A ratio is a doubt if its whole interval is above this. Models that compute everything have about 1."""
 
 PADDING_SHARE = 0.10
-"""Share of padding among the rows that a model with a fixed batch computed."""
+"""Largest share of padding in the rows that a model with a fixed batch computed."""
 
 BUSY_CORES = 0.5
-"""Many instances of a model of microseconds wait for Python's lock while one of them computes: half a core."""
+"""Fewest busy cores. Instances of a very fast model wait for Python's lock while one of them computes: half a core."""
 
 FEWEST_INFER_S = 0.1
 """Time of all batches in the backend below which a run is too short to be judged."""
@@ -31,14 +31,14 @@ NOISE_SIGMAS = 3
 
 TOLERATED_SHARE = 0.10
 WIDEST_TOLERANCE = 0.10
-"""Share of the compared answers, and relative difference of numbers, beyond which a tolerance hides errors."""
+"""Largest share of differing answers, and relative difference of numbers, at which a tolerance hides no errors."""
 
 PERFECT_ERRORS = 3
-"""Errors that the reference predicts; a score without an error is then a doubt: chance makes one in 5 % of cases."""
+"""Errors expected by the reference from which a score without errors is a doubt. Chance produces it in 5 % of cases."""
 
 
 def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
-    """For a backend that computes on this machine's cores. infer_s: time of all batches in the backend."""
+    """Judges a backend that computes on this machine's cores. infer_s: time of all batches in the backend."""
     used = run.ended["used"] if run.ended is not None else {}
     if "run_queue_s" not in used or infer_s < FEWEST_INFER_S:
         return
@@ -52,9 +52,9 @@ def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
 
 
 def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
-    """For the manifest's own dataset, metric and files.
+    """Judges a score on the manifest's own dataset, metric and files.
 
-    The variance of a mean of numbers between 0 and 1 is highest where they are 0 and 1, as of right answers.
+    The variance of numbers between 0 and 1 is largest if they are 0 or 1, like right and wrong answers.
     """
     if target.reference is None or target.metric != score.metric:
         return
@@ -94,7 +94,7 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
 
 
 def other_judge(model: Model) -> Iterator[Reason]:
-    """The manifest judges by other values than the shipped one of its name or file."""
+    """Yields a doubt if the manifest judges by different values than the shipped manifest of its name or file."""
     for name, differing in judge.differences(model):
         yield Reason(
             "judge-changed",
@@ -104,11 +104,11 @@ def other_judge(model: Model) -> Iterator[Reason]:
 
 
 _WHOLE = {"%": 100.0, "of 1": 1.0}
-"""Unit of a score that is a share -> the largest."""
+"""Unit of a score that is a share -> the largest score."""
 
 
 def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> Iterator[Reason]:
-    """compared: answers of the performance run that were compared; None where none were."""
+    """compared: compared answers of the performance run; None without a comparison."""
     weak = []
     if score is not None and target.metric == score.metric:
         whole = _WHOLE.get(score.unit)
@@ -123,7 +123,7 @@ def weak_judge(target: Accuracy, score: Score | None, compared: int | None) -> I
         )
     if target.tolerance > WIDEST_TOLERANCE:
         weak.append(
-            f"tolerance takes numbers as equal that differ by {show_percent(target.tolerance)}"
+            f"tolerance accepts numbers that differ by {show_percent(target.tolerance)} as equal"
         )
     if weak:
         yield Reason("judge-weak", "; ".join(weak))
@@ -141,7 +141,7 @@ def unscored(target: Accuracy, metric: str | None, why: str, other_data: str) ->
 
 
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:
-    """answers: compared. logged: answers that LoadGen was to log; few where large ones fill its memory."""
+    """answers: compared answers. logged: answers that LoadGen should log; few if large answers fill its memory."""
     advice = "raise --duration or --queries"
     if logged < LOGGED:
         advice = f"LoadGen has memory for {logged} of these answers: add a postprocess step that shrinks them"
@@ -154,7 +154,7 @@ def few_compared(answers: int, logged: int) -> Iterator[Reason]:
 
 
 def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Changed inputs took longer than repeated ones, or raised; models that branch on values do so, too."""
+    """Yields a doubt if changed inputs took longer than repeated ones, or raised. Models with branches may do so."""
     if probe is None or "reason" in probe:
         return
     if probe["raised"]:
@@ -168,7 +168,7 @@ def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
             yield Reason(
                 "cached",
                 f"a batch of slightly changed values took {ratio[1]:.3g} times as long as a batch that was answered "
-                f"{when} (99 % interval {ratio[0]:.3g} to {ratio[2]:.3g}): the backend may keep answers by their "
-                "inputs; a model whose work depends on the values does the same",
+                f"{when} (99 % interval {ratio[0]:.3g} to {ratio[2]:.3g}): the backend may cache answers by input; "
+                "a model whose work depends on the values does the same",
             )
             return

@@ -1,7 +1,6 @@
 """Derives the reasons that make a run INVALID, stricter than LoadGen and the official checker.
 
-A run without reasons is VALID. docs/decisions/results.md explains the rules. Pure: logs and journal
-in, reasons out.
+A run without reasons is VALID. docs/decisions/results.md explains the rules. Pure.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,9 @@ from harness.types import Score
 
 FEWEST_BY_INDEX = 4
 BY_INDEX_SHARE = 0.9
-"""Fewest answers by index that are a reason, and their share of those that could show it: more than chance yields."""
+"""Fewest answers by index that are a reason, and their smallest share of the answers that could show it. Chance yields
+fewer.
+"""
 
 
 def any_run(run: Evidence) -> Iterator[Reason]:
@@ -68,14 +69,15 @@ def _request_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         )
     if client["server_gone"]:
         yield Reason(
-            "server-gone", f"{name} run: the server was given up: {one_line(client['server_gone'])}"
+            "server-gone",
+            f"{name} run: the client gave up on the server: {one_line(client['server_gone'])}",
         )
 
 
 def clock_step_ns(run: Evidence) -> int:
-    """The largest step: seen by the supervisor during the run, or by the measured process end to end.
+    """Returns the largest step that the supervisor saw during the run, or the measured process over the whole run.
 
-    Slewing moves the clock in a long run; a change that slewing explains is not a step.
+    Slewing moves the clock in a long run. A change that slewing explains does not count as a step.
     """
     step_ns = run.clock.largest_step_ns
     if run.ended is not None:
@@ -90,7 +92,8 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     log, plan = run.log, run.plan
     if not log.values:
         yield Reason(
-            "log-missing", f"{name} run: LoadGen left no detail log: make the run's folder writable"
+            "log-missing",
+            f"{name} run: LoadGen wrote no detail log: make the run's folder writable",
         )
         return
     if not log.complete:
@@ -120,7 +123,7 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
 
 def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if run.done is None:
-        yield Reason("journal-missing", f"{name} run: the journal holds nothing")
+        yield Reason("journal-missing", f"{name} run: the journal is empty")
         return
     if not run.done.answered_once:
         yield Reason(
@@ -131,7 +134,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     expected = run.log.get("result_query_count")
     if run.logged and expected is not None and not run.plan.accuracy:
         samples = run.log.get("effective_samples_per_query", 1)
-        if run.plan.equal_issue:  # Offline's only query has more samples than were set
+        if run.plan.equal_issue:  # Offline's only query has more samples than requested
             samples = run.log.get("generated_samples_per_query", samples)
         if expected * samples != run.done.issued:
             yield Reason(
@@ -142,7 +145,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
 
 
 def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason]:
-    """LoadGen's verdict, with advice. missed: reasons of the SLOs that explain an INVALID of LoadGen's."""
+    """Yields LoadGen's verdict with advice. missed: reasons of SLOs that explain why LoadGen reports INVALID."""
     yield from any_run(run)
     yield from missed
     log, plan = run.log, run.plan
@@ -189,7 +192,7 @@ def _constraints(log: DetailLog) -> str:
 
 
 def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
-    """The user's SLO of streams and Offline. LoadGen judges Server's."""
+    """Judges the user's SLO in streams and Offline. LoadGen judges Server's SLO."""
     if slo is None or not run.logged:
         return
     judged = scenario.slo_value_ns(run.log.values, slo.percentile)
@@ -218,8 +221,8 @@ def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
     if compared.misplaced:
         yield Reason(
             "numbers-disagree",
-            f"{compared.misplaced:,} of {compared.answers:,} logged answers are of another sample than "
-            "the journal has at their place",
+            f"{compared.misplaced:,} of {compared.answers:,} logged answers belong to a different sample than "
+            "the journal has in their place",
         )
     if compared.differing > allowed:
         yield Reason(
@@ -230,7 +233,10 @@ def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
 
 
 def by_index(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """The answers to exchanged inputs followed the dataset indices that a backend does not get, and a hook only marks with."""
+    """Yields a reason if answers to exchanged inputs followed the dataset indices.
+
+    A backend does not get the indices, and a hook may only use them as marks.
+    """
     if probe is None or "reason" in probe:
         return
     if probe["by_index"] >= max(FEWEST_BY_INDEX, BY_INDEX_SHARE * probe["rows"]):

@@ -32,7 +32,7 @@ from harness.types import Answer, Dataset, HasAnswerShape, Score
 
 
 class Scoring(NamedTuple):
-    """A score, or the reason against one, or a failure. All empty: nothing was scored yet."""
+    """A score, or why it is missing, or a failure. All fields are empty before scoring."""
 
     score: Score | None = None
     no_score: str = ""
@@ -47,10 +47,10 @@ def judge(
     ended: Mapping[str, Any],
     compared: Evidence | None,
 ) -> Scoring:
-    """folder: the result folder. ended: last message of the measured process. compared: the run whose
-    logged answers are compared.
+    """Scores the accuracy run. An exception of a plug-in's dataset or metric becomes the failure.
 
-    An exception of a plug-in's dataset or metric becomes the failure.
+    folder: the result folder. ended: last message of the measured process. compared: the run with the
+    logged answers to compare.
     """
     outdir = folder / "accuracy"
     model, dataset, metric = run.model, run.dataset, run.metric
@@ -78,7 +78,7 @@ def judge(
 def compare_answers(
     folder: Path, model: Model, answer_dtype: str, run: Evidence | None
 ) -> Compared | None:
-    """The logged answers of `run` against the accuracy run's; None without such answers."""
+    """Compares the logged answers of `run` with the accuracy run's; None without logged answers."""
     if run is None or not run.plan.logged_answers:
         return None
     name = ANSWERS if run.plan.harness_scheduled else ACCURACY
@@ -94,18 +94,18 @@ def compare_answers(
 
 
 def label_of(dataset: Dataset, index: int, model: Model, answer_dtype: str = "") -> object:
-    """A sample's label; a text comes with the symbols of the answers' integers from the manifest."""
+    """Returns a sample's label. A text comes with the symbols of the answers' integers from the manifest."""
     label = dataset.label(index)
     symbols = model.symbols(answer_dtype)
     return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
 
 
 LEFT_OUT = ": no accuracy run, and no answers compared"
-"""The end of a reason for no score where a run was asked for both modes."""
+"""End of the reason for a missing score if the run should have had both modes."""
 
 
 def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
-    """Why an accuracy run would be pointless; empty where it makes sense."""
+    """Returns why an accuracy run would be pointless; empty if it makes sense."""
     if model.has_random_weights:
         return "random weights"
     if loaded.synthetic:
@@ -114,9 +114,9 @@ def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
 
 
 def refusal(metric: str, ended: Mapping[str, Any]) -> str:
-    """Why the metric cannot score answers of this shape; empty where it can, or where that is not known.
+    """Returns why the metric cannot score answers of this shape; empty if it can, or if that is unknown.
 
-    ended: last message of the measured process. Metrics of others are not asked: their code may not run.
+    ended: last message of the measured process. Foreign metrics are not checked, as their code must not run.
     """
     if registry.is_foreign("metric", metric):
         return ""
@@ -126,7 +126,7 @@ def refusal(metric: str, ended: Mapping[str, Any]) -> str:
             scorer.check_shape(ended["answer_shape"])
     except ValueError as e:
         return one_line(e)
-    except PluginUnavailable:  # it needs a package that is not here
+    except PluginUnavailable:  # it needs a package that is not installed
         return ""
     return ""
 
@@ -138,7 +138,7 @@ def compute(
     labels: dict[int, object],
     answer_shape: Sequence[int | None] | None = None,
 ) -> Score:
-    """The score over all samples; an AccuracyLogError where the log lacks answers."""
+    """Returns the score over all samples. Raises an AccuracyLogError if the log lacks answers."""
     if any(label is None for label in labels.values()):
         raise ValueError("some samples have a label and some have none")
     path, total = outdir / ACCURACY, len(labels)
@@ -159,7 +159,7 @@ def compute(
 
 
 def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
-    """The tokens of the answers, which MLPerf bounds beside the score, as its scripts write them."""
+    """Adds the tokens of the answers in the format of MLPerf's scripts. MLPerf bounds them in addition to the score."""
     known = [count for count in counts if count is not None]
     if not known or len(known) < len(counts):
         return score
@@ -171,7 +171,7 @@ def _with_tokens(score: Score, counts: Sequence[int | None]) -> Score:
 def of_some(
     answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
 ) -> Score:
-    """The score over the answered samples, by their first answers: an audit answers only some."""
+    """Returns the score over the answered samples, by their first answers. An audit answers only some samples."""
     first: dict[int, Answer] = {}
     for answer in answers:
         first.setdefault(answer.sample, answer)
@@ -181,7 +181,7 @@ def of_some(
 
 
 def _plain(score: Score) -> Score:
-    """The score in Python's own floats, which metrics return as NumPy's, and with texts of one line each."""
+    """Returns the score with Python floats instead of NumPy's, and with one-line texts."""
     details = {visible(name): float(value) for name, value in score.details.items()}
     return replace(
         score,
@@ -198,7 +198,7 @@ def _one_line(text: str) -> str:
 
 
 def _first_rows(rows: Iterable[LoggedAnswer]) -> dict[int, LoggedAnswer]:
-    """The first answer to each sample; multi-stream pads its last query with duplicates."""
+    """Returns the first answer to each sample. Multi-stream pads its last query with duplicates."""
     first: dict[int, LoggedAnswer] = {}
     for row in rows:
         first.setdefault(row.answer.sample, row)

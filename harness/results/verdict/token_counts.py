@@ -1,4 +1,4 @@
-"""Judges what a server says of the tokens of its prompts and answers. Pure."""
+"""Judges the token counts that a server reports for its prompts and answers. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,24 +8,24 @@ from harness.core.units import show_percent
 from harness.results.evidence.evidence import Evidence
 
 AT_ONCE_SHARE = 0.5
-"""Share of the streams of several tokens that came in one chunk above which the tokens' times are doubted."""
+"""Largest share of streams of several tokens that may come in one chunk before the tokens' times are doubted."""
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:
-    """`client` of the last message; empty if it has none."""
+    """Returns `client` of the last message; empty if it is missing."""
     return (run.ended or {}).get("client") or {}
 
 
 def reasons(run: Evidence) -> Iterator[Reason]:
-    """Counts that cannot be right, and, in an official run, a cache of prompts."""
+    """Yields counts that cannot be right and, in an official run, a cache of prompts."""
     told = client_told(run).get("tokens") or {}
     if told.get("cached_answers") and run.plan.model_key is not None:
         yield Reason("prompts-cached", f"{_cached(told)}: the rules allow no cache of queries")
     wrong = [*_by_why(told, "contradictions")]
     if told.get("long_answers"):
-        wrong.append(f"of {told['long_answers']:,} prompts an answer has more than `max_tokens`")
+        wrong.append(f"{told['long_answers']:,} prompts have an answer longer than `max_tokens`")
     if wrong:
-        yield Reason("tokens-contradicted", f"the server's counts of tokens: {'; '.join(wrong)}")
+        yield Reason("tokens-contradicted", f"the server's token counts: {'; '.join(wrong)}")
 
 
 def doubts(run: Evidence) -> Iterator[Reason]:
@@ -37,12 +37,12 @@ def doubts(run: Evidence) -> Iterator[Reason]:
         yield Reason("prompt-changed", "; ".join(changed))
     doubted = [*_by_why(told, "doubts")]
     if doubted:
-        yield Reason("tokens-doubtful", f"the server's counts of tokens: {'; '.join(doubted)}")
+        yield Reason("tokens-doubtful", f"the server's token counts: {'; '.join(doubted)}")
     yield from _of_streams(told.get("streams") or {})
     unexplained = told.get("finish_reasons", {}).get("")
     if unexplained:
         text = f"{unexplained:,} of {told['answers']:,} answers have no finish_reason"
-        yield Reason("ends-unexplained", f"{text}: whether they are whole is unknown")
+        yield Reason("ends-unexplained", f"{text}, so they may be incomplete")
 
 
 def _by_why(told: Mapping[str, Any], key: str) -> Iterator[str]:
@@ -53,13 +53,13 @@ def _by_why(told: Mapping[str, Any], key: str) -> Iterator[str]:
 def _changed(told: Mapping[str, Any]) -> Iterator[str]:
     if told.get("changed_prompts"):
         yield (
-            f"of {told['changed_prompts']:,} of {told['compared_prompts']:,} prompts the server counts other tokens "
-            "than were sent"
+            f"for {told['changed_prompts']:,} of {told['compared_prompts']:,} prompts the server counts different "
+            "tokens than were sent"
         )
     if told.get("long_prompts"):
         yield f"{told['long_prompts']:,} prompts cannot have as many tokens as the server counts"
     if told.get("varied_prompts"):
-        yield f"{told['varied_prompts']:,} times the server counted other tokens for a prompt than at its first time"
+        yield f"{told['varied_prompts']:,} times the server's count of a prompt's tokens differed from its first count"
 
 
 def _of_streams(told: Mapping[str, Any]) -> Iterator[Reason]:
@@ -85,12 +85,12 @@ def _cached(told: Mapping[str, Any]) -> str:
 
 
 def one_token_answers(run: Evidence) -> Iterator[Reason]:
-    """Answers that LoadGen cannot take: it wants a time for each further token."""
+    """Yields a reason if LoadGen cannot take answers of one token: it needs a time for the further tokens."""
     told = (client_told(run) or run.ended or {}).get("tokens") or {}
     alone = told.get("one_token_answers", 0)
     if run.plan.token_latencies and alone and run.done is not None:
         yield Reason(
             "one-token-answers",
-            f"{alone:,} of {len(run.done):,} answers have one token, and LoadGen takes none without a second: drop "
-            "--slo of the tokens' times, or have longer ones, e.g. by --backend-option ignore_eos=on",
+            f"{alone:,} of {len(run.done):,} answers have one token, but LoadGen needs a second one: drop --slo of the "
+            "tokens' times, or request longer answers, e.g. by --backend-option ignore_eos=on",
         )

@@ -1,8 +1,8 @@
-"""Holds LoadGen's detail log against the load plan, the journal and itself.
+"""Checks LoadGen's detail log for contradictions to the load plan, to the journal and within the log.
 
-LoadGen runs in the process of the plug-ins, which can change its settings, its clock and its files. So
-no number is believed that only one file states: each has a second witness, and a contradiction is a reason.
-docs/verdict.md lists what remains unseen. Pure.
+LoadGen runs in the process of the plug-ins, which can change its settings, its clock and its files. So every
+number needs a second witness, and a contradiction is a reason. docs/verdict.md lists what this does not detect.
+Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,30 +27,30 @@ from harness.results.verdict import arithmetic
 
 ABOVE_SHARE = 0.01
 ABOVE_NS = 20 * NS_PER_US
-"""The journal stamps within LoadGen's interval, so its latencies lie below LoadGen's; they may lie above
-by the larger of these.
+"""Largest excess of the journal's latencies over LoadGen's: the larger of the two. The journal stamps within LoadGen's
+interval, so its latencies should be below LoadGen's.
 """
 
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
-"""The journal's rate must equal LoadGen's within this share, plus this share of the run's length: on a busy
-machine the last completion is stamped that much earlier by one of the two.
+"""Largest difference between the journal's and LoadGen's rate: RATE_SHARE plus RATE_NS / the run's length. On a busy
+machine, one of them stamps the last completion that much earlier.
 """
 
 
 CLOCK_SHARE = 0.01
 CLOCK_NS = 50 * NS_PER_MS
-"""The clocks of both processes must agree within the larger one, as a share of the run so far."""
+"""Largest difference between the clocks of both processes: the larger of CLOCK_NS and this share of the run so far."""
 
 NEWS_NS = NS_PER_S
-"""Addition to the limit if load hosts on other machines report their answers: four times a second, in turn."""
+"""Addition to the limit if load hosts on other machines report answers, which they do four times per second in turn."""
 
 FEWEST_LOOKS = 3
-"""Looks of the supervisor below which the clocks are not compared: a run below a second."""
+"""Fewest looks of the supervisor for comparing the clocks. A run under a second has fewer."""
 
 
 def settings_reasons(run: Evidence) -> Iterator[Reason]:
-    """LoadGen's log states other settings than the plan."""
+    """Yields a reason if LoadGen's log has different settings than the plan."""
     if not run.logged or run.plan.harness_scheduled:
         return
     differences = [
@@ -63,10 +63,10 @@ def settings_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _expected(run: Evidence) -> Mapping[str, object]:
-    """Key in LoadGen's detail log -> value by the plan.
+    """Returns key in LoadGen's detail log -> value by the plan.
 
-    The files of an official run set more than the plan knows, and the files of an audit change how samples
-    are drawn and logged.
+    The files of an official run set more than the plan contains. An audit's files change how samples are drawn
+    and logged.
     """
     plan, scenario = run.plan, scenario_named(run.plan.scenario)
     expected: dict[str, object] = {
@@ -100,7 +100,7 @@ def _expected(run: Evidence) -> Mapping[str, object]:
         expected["effective_target_latency_percentile"] = plan.percentile
         if not plan.token_latencies:
             expected["effective_target_latency_ns"] = plan.latency_bound_ns
-    if plan.model_key is None:  # LoadGen logs it where it is true
+    if plan.model_key is None:  # LoadGen logs it only if it is true
         expected["requested_use_token_latencies"] = plan.token_latencies or None
     return expected
 
@@ -112,7 +112,7 @@ def _equal(logged: object, expected: object) -> bool:
 
 
 def log_reasons(run: Evidence) -> Iterator[Reason]:
-    """The results in LoadGen's log contradict each other or the journal."""
+    """Yields results in LoadGen's log that contradict each other or the journal."""
     if not run.logged or run.plan.accuracy or run.plan.harness_scheduled:
         return
     contradictions = [*arithmetic.contradictions(run.log)]
@@ -125,7 +125,7 @@ def log_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def _rate(run: Evidence, done: Completions) -> Iterator[str]:
-    """The rate is the number of samples divided by the time that the journal saw them take."""
+    """Yields a rate that is not the number of samples divided by their time in the journal."""
     scenario, log = scenario_named(run.plan.scenario), run.log
     logged = log.get(scenario.rate_key) if scenario.rate_key else None
     if logged is None:
@@ -133,7 +133,7 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
     start_ns = int(done.columns["scheduled_ns"].min())
     if scenario.all_at_once:
         samples, took_ns = len(done), int(done.columns["completed_ns"].max()) - start_ns
-    else:  # results.cc counts the gaps until the query that was issued last is answered
+    else:  # results.cc counts the gaps until the last issued query is answered
         samples, took_ns = len(done) - 1, int(done.columns["completed_ns"][-1]) - start_ns
     if samples < 1 or took_ns <= 0:
         return
@@ -147,13 +147,13 @@ def _rate(run: Evidence, done: Completions) -> Iterator[str]:
 
 
 def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
-    """No latency by LoadGen is below the journal's, and no fewer queries are late."""
+    """Yields latencies and late queries by LoadGen that are below the journal's."""
     scenario, log, plan = scenario_named(run.plan.scenario), run.log, run.plan
     latency_ns = query_latency_ns(done, plan.samples_per_query)
     if not len(latency_ns):
         return
-    # LoadGen began its schedule at the earliest when our stamps say, and at the latest before its first
-    # call: a pause between our stamp and LoadGen's of the fastest answer moves the start that much earlier.
+    # LoadGen began its schedule no earlier than our stamps show, and no later than its first call. A pause
+    # between our stamp of the fastest answer and LoadGen's moves the start that much earlier.
     latency_ns = latency_ns - int((done.columns["entry_ns"] - done.columns["scheduled_ns"]).min())
     ours = percentiles(latency_ns)
     keys = {name: percentile_key(scenario, fraction) for name, fraction in PERCENTILES.items()}
@@ -174,7 +174,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
 
 
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
-    """Rows that no honest run can leave. max_batch: samples, of the instance group."""
+    """Yields rows that no honest run can have. max_batch: largest batch of the instance group, in samples."""
     done = run.done
     if run.failure is not None or not done:
         return
@@ -183,7 +183,7 @@ def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
 
 
 def file_reasons(run: Evidence) -> Iterator[Reason]:
-    """A plug-in, or somebody afterwards, changed LoadGen's files."""
+    """Yields a reason if a plug-in, or someone after the run, changed LoadGen's files."""
     if run.failure is None and run.changed_files:
         names = " and ".join(run.changed_files)
         yield Reason(
@@ -193,11 +193,11 @@ def file_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def clock_reasons(run: Evidence) -> Iterator[Reason]:
-    """The measured process's clock is not the supervisor's.
+    """Yields a reason if the measured process's clock differs from the supervisor's.
 
-    At each look of the supervisor, the answers that it saw must have been completed before, and those
-    completed before must have been seen. Looks without a new answer do not count: a process that was
-    stopped may have an answer that it has not noted. The median leaves out looks that fell into a pause.
+    The supervisor must see exactly the answers that were completed before each of its looks. Looks without
+    a new answer do not count: a process that was stopped may have an answer that it has not recorded. The
+    median excludes looks during a pause.
     """
     done = run.done
     if done is None or not run.looks:
@@ -209,8 +209,8 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     deviations = []
     for (_, before), (at_ns, answered) in pairwise(run.looks):
         if before < answered < len(completed_ns):
-            early_ns = int(completed_ns[answered - 1]) - at_ns  # seen before its own time
-            late_ns = at_ns - int(completed_ns[answered])  # not seen although its time was over
+            early_ns = int(completed_ns[answered - 1]) - at_ns  # seen before its stamp
+            late_ns = at_ns - int(completed_ns[answered])  # not seen after its stamp
             allowed_ns = max(least_ns, CLOCK_SHARE * (at_ns - begun_ns))
             deviations.append(max(early_ns, late_ns) / allowed_ns)
     if len(deviations) >= FEWEST_LOOKS and float(np.median(deviations)) > 1:

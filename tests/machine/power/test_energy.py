@@ -268,7 +268,7 @@ def test_the_table_names_sources_provenance_and_missing_sources() -> None:
         "note": NOT_OFFICIAL,
     }
     expected = [
-        "power       mean 8.00 W  peak 9.00 W  16.0 J, 8.00 mJ a query  (estimate:cpu, estimated)",
+        "power       mean 8.00 W  peak 9.00 W  16.0 J, 8.00 mJ per query  (estimate:cpu, estimated)",
         "            rapl:psys: no reading: the meter returned no value",
         f"            {NOT_OFFICIAL}",
     ]

@@ -192,7 +192,7 @@ def test_one_run_a_side_is_reported_and_not_judged() -> None:
     assert "next      python -m harness rerun a b --repeats 5" in printed
     assert printed[-1].startswith("verdict   not decided: B is 0.741 x (")
     assert printed[-1].endswith(
-        ") as fast as A at p99 in these runs: 5 runs a side, in turns, may decide"
+        ") as fast as A at p99 in these runs: 5 runs per side, in turns, may decide"
     )
 
 
@@ -377,7 +377,7 @@ def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
     answered_later(tmp_path / "run-1", 1)
     first, other = (side(str(tmp_path / f"run-{number}")) for number in (0, 1))
     assert compare(first, other).noise.source == (
-        "unknown: one run a side does not show how far equal runs lie apart"
+        "unknown: one run per side does not show how much equal runs differ"
     )
 
 
@@ -412,8 +412,8 @@ def noise_line(found: Comparison) -> str:
 @pytest.mark.parametrize(
     ("sides", "doubts", "line"),
     [
-        ((1, 1), (), "one run a side does not show how far equal runs lie apart: a change of less than a factor of 2 in rates, a factor of 10 in p95 and above, a factor of 4 in other numbers is not judged"),
-        ((2, 1), (), "two runs and one do not show how far equal runs lie apart: a change of less than a factor of 2 in rates, a factor of 10 in p95 and above, a factor of 4 in other numbers is not judged"),
+        ((1, 1), (), "one run per side does not show how much equal runs differ: a change of less than a factor of 2 in rates, a factor of 10 in p95 and above, a factor of 4 in other numbers is not judged"),
+        ((2, 1), (), "two runs and one do not show how much equal runs differ: a change of less than a factor of 2 in rates, a factor of 10 in p95 and above, a factor of 4 in other numbers is not judged"),
         ((2, 1), ("steal",), "the machine disturbed a run (steal), and the sides did not take turns: nothing is judged"),
     ],
 )  # fmt: skip
@@ -479,8 +479,8 @@ def test_the_last_line_says_who_is_how_many_times_as_fast() -> None:
     )
     noisy = list(lines(compare(ours, side_of("c", "bcfg", [1110, 900, 1330, 1120])), [], "C"))[-1]
     assert re.fullmatch(
-        r"verdict   not decided: C is 0\.91\d x \(.*\) as fast as A at p99 in these runs: \d+ runs a side, "
-        r"in turns, would do",
+        r"verdict   not decided: C is 0\.91\d x \(.*\) as fast as A at p99 in these runs: \d+ runs per side, "
+        r"in turns, would decide",
         noisy,
     )
 
@@ -607,7 +607,7 @@ def test_an_optimised_side_without_accuracy_is_refused() -> None:
     ours, theirs = a_run("a"), a_run("b")
     del theirs.numbers["accuracy"]  # type: ignore[attr-defined]
     (refusal,) = compare([ours], [theirs], optimised=True).refusals
-    assert refusal.startswith("accuracy: b has none, so nobody knows what was paid")
+    assert refusal.startswith("accuracy: b has none, so the cost of the speed is unknown")
 
 
 @pytest.mark.parametrize("text", ["p99", "p99:5%", "p99:+5", "p99:+%", ":+5%"])
@@ -693,7 +693,7 @@ def test_a_copy_is_the_same_run(
     assert main(["compare", f"{fast},{every}", str(runs / "slow"), "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        f"harness: {', '.join(map(str, copies))}: a copy of {fast.resolve()}: one run, which shows no noise; "
+        f"harness: {', '.join(map(str, copies))}: a copy of {fast.resolve()}, so it shows no noise: "
         "name each run once\n"
     )
     (found,) = json.loads(printed.out)
@@ -854,12 +854,12 @@ def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) ->
     ("words", "line"),
     [
         (["fast"], "compare needs two sides: name another run"),
-        (["fast", "slow", "--fail-on", "p9:+5%"], "--fail-on p9:+5%: both sides have no p9: did you mean p99?"),
+        (["fast", "slow", "--fail-on", "p9:+5%"], "--fail-on p9:+5%: p9 was not measured on both sides: did you mean p99?"),
         (["fast", "slow", "--fail-on", "p99:-5%"], "--fail-on p99:-5%: that way is better: write p99:+5%"),
         (["fast", "slow", "--noise", "much"], "--noise much: write a percentage from 0 up, e.g. 5%"),
         (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 price for 2 sides: one for each"),
-        (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
-        (["fast", "slow", "--price", "0/h,3/h"], "--price: '0/h,3/h': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
+        (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price per hour for each side, e.g. 1.20/h,0.85/h"),
+        (["fast", "slow", "--price", "0/h,3/h"], "--price: '0/h,3/h': write a price per hour for each side, e.g. 1.20/h,0.85/h"),
         (["fast", "gone"], "gone: there is no such folder"),
     ],
 )  # fmt: skip

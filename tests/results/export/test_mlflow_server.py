@@ -240,7 +240,7 @@ def test_a_token_that_cannot_be_sent_is_not_shown(
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret\n")
     with faulty() as (url, asked_for):
         assert send(RUNS / "offline", url) == 2
-    message = f"harness: --to {url}: MLFLOW_TRACKING_TOKEN is not a text for a header\n"
+    message = f"harness: --to {url}: MLFLOW_TRACKING_TOKEN is not valid in a header\n"
     assert capsys.readouterr().err == message
     assert asked_for == []
 

@@ -53,7 +53,7 @@ def test_who_was_slow_lost_or_silent_is_said() -> None:
     slow = {"code": "node-slower", "text": "d:4 takes 9 ms for a batch"}
     table = present(node_table({"nodes": [silent, lost, stepped], "doubts": [slow]}))
     assert table.notes == (
-        "10.0.0.2:7000 gave no journal: it was cut off.",
+        "10.0.0.2:7000 sent no journal: it was cut off.",
         "10.0.0.2:7000 reported nothing about its machine: too old.",
         "c:3 was lost with 8 samples: no answer for 2 s.",
         "The clock of d:4 was set by 2.00 s in the run.",

@@ -58,7 +58,7 @@ def test_the_details_have_every_number() -> None:
         assert f"  doubt   {doubt['code']}: {doubt['text']}\n" in text
     assert "  note    not for submission: a quick run, not under the official rules\n" in text
     assert "\nMLPerf      completed queries: 172 queries/s\n" in text
-    assert "200/s requested, 172/s in the schedule that the seed drew, 172/s completed\n" in text
+    assert "200/s requested, 172/s in the schedule drawn from the seed, 172/s completed\n" in text
     for name in PERCENTILES:
         one = result["latency_intervals_ns"][name]
         (line,) = [x for x in text.splitlines() if x.startswith(f"{name} ")]
@@ -73,7 +73,7 @@ def test_the_details_say_which_queries_had_all_cores(cpus: Any) -> None:
     times = {"wide_ns": 5_070_000, "narrow_ns": 8_730_000}
     result = golden("server")
     result["plan"]["elastic"] = {"cpus": cpus, **times, "samples": 556, "reason": None}
-    line = "alone       556 queries had all 2 cores: 5.07 ms in place of 8.73 ms"
+    line = "alone       556 queries had all 2 cores: 5.07 ms instead of 8.73 ms"
     assert (line in screen(result, details=True)) == (cpus is not None)
 
 
@@ -85,7 +85,7 @@ def test_the_details_blame_what_the_first_screen_blames() -> None:
                          "the model itself: 5.00 us more in infer")  # fmt: skip
     result = golden("server", reference=section, doubts=[BUSY])
     (busy,) = _overhead(screen(result, details=True))
-    assert "the machine was disturbed, which the load generator may have waited for, 190 us" in busy
+    assert "the machine was disturbed, and may have delayed the load generator, 190 us" in busy
     assert any(line.startswith("limited by  the machine: ") for line in screen(result))
 
 

@@ -187,7 +187,7 @@ def test_a_page_has_twelve_workloads_at_most_and_says_what_is_left_out(results: 
         database.add(results, f"more{n}", measured(8, 1, 1, 1, 1, model=f"m{n}"))
     articles = history(rows(results), reports_in(results, results / "page.html"))
     assert len(articles) == 14
-    assert "5 more are left out" in text(articles[-1])
+    assert "5 more are not shown" in text(articles[-1])
 
 
 @pytest.mark.parametrize("value", ["text", float("nan"), float("inf"), None, b"1"])

@@ -63,7 +63,8 @@ def test_a_seal_that_is_no_list_of_digests_is_named(line: str, folder: Path) -> 
         file.write(f"{line}\n")
     (found,) = digests.differences(folder)
     assert (
-        f"SHA256SUMS has a line that is not of sha256sum, or twice the same file: {line!r}" in found
+        f"SHA256SUMS has a line that is not from sha256sum, or that repeats a file: {line!r}"
+        in found
     )
 
 

@@ -133,7 +133,7 @@ def test_failed_requests_are_counted_by_kind() -> None:
     )
     assert (gone.code, gone.text) == (
         "server-gone",
-        "performance run: the server was given up: Connection refused",
+        "performance run: the client gave up on the server: Connection refused",
     )
 
 
@@ -153,7 +153,7 @@ def test_prompts_from_a_cache_are_a_doubt_and_a_reason_under_the_rules() -> None
 def test_a_prompt_that_the_server_counts_otherwise_is_a_doubt() -> None:
     (doubt,) = client.doubts(remote(tokens={**TOKENS, "changed_prompts": 3}), BOUND_NS)
     assert doubt.code == "prompt-changed"
-    assert doubt.text.startswith("of 3 of 100 prompts")
+    assert doubt.text.startswith("for 3 of 100 prompts")
 
 
 def test_tensors_as_json_are_a_doubt_with_their_cost() -> None:

@@ -102,7 +102,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a batch failed", ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"), "batch-failed", "performance run: 8 of 700 samples failed: ValueError: y"),
     ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
     ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
-    ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen left no detail log: make the run's folder writable"),
+    ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen wrote no detail log: make the run's folder writable"),
     ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut or not LoadGen's"),
     # Bug: "the log is of None None" was a second reason
     ("a log cut before its scenario", cut_before_scenario, "log-incomplete", "performance run: LoadGen's detail log is cut or not LoadGen's"),
@@ -120,7 +120,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         )
         for key in ("qsl", "sample_index", "schedule")
     ],
-    ("no journal", lambda run: replace(run, done=None), "journal-missing", "performance run: the journal holds nothing"),
+    ("no journal", lambda run: replace(run, done=None), "journal-missing", "performance run: the journal is empty"),
     ("an answer is missing", answered(699), "samples-lost", "performance run: 700 samples were issued, 699 answers recorded; each must be answered exactly once"),
     ("LoadGen counted other samples", logged(result_query_count=705), "samples-lost", "performance run: LoadGen counted 705 samples, the journal 700"),
     ("the supervisor saw the clock jump", stepped(-2 * NS_PER_S), "clock-jumped", "performance run: the wall clock was stepped by -2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),

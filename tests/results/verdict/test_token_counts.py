@@ -41,7 +41,7 @@ def test_what_the_server_says_is_judged(
 
 def test_a_contradiction_names_its_answers() -> None:
     (reason,) = token_counts.reasons(remote(tokens={**TOKENS, "contradictions": {"why": 7}}))
-    assert reason.text == "the server's counts of tokens: why (7 of 700 answers)"
+    assert reason.text == "the server's token counts: why (7 of 700 answers)"
 
 
 @pytest.mark.parametrize(("early_ns", "count"), [(-1, 0), (1, 1)])
