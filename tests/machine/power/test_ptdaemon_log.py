@@ -84,8 +84,8 @@ def test_one_lost_sample_is_bridged(tmp_path: Path) -> None:
         (["Time,11-21-2026 10:04:31.000,Watts,5"], "ValueError: spl.txt, line 1 is not what"),
         ([SAMPLES[2], SAMPLES[1]], "ValueError: spl.txt, line 2 has an impossible time or power"),
         ([sample(400, float("nan"))], "ValueError: spl.txt, line 1 has an impossible time or power"),
-        ([sample(400, 5, mark="x_testing")], "ValueError: spl.txt, line 1 is from another measurem"),
-        ([sample(400, 5, mark=f"{SESSION}_ranging")], "ValueError: spl.txt, line 1 is from another"),
+        ([sample(400, 5, mark="x_testing")], "ValueError: spl.txt, line 1 is from a different measurem"),
+        ([sample(400, 5, mark=f"{SESSION}_ranging")], "ValueError: spl.txt, line 1 is from a different"),
     ],
 )  # fmt: skip
 def test_untrustworthy_samples_give_no_reading(
