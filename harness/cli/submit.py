@@ -51,7 +51,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
 
 _RUN_HELPS = {
     "duration": "with --rehearsal: approximate duration of performance runs (default 600 s)",
-    "slo": "search for Server's rate under this bound; in a short rehearsal: the bound, e.g. p99=15ms",
+    "slo": "latency bound for the search for Server's rate, e.g. p99=15ms; in a short rehearsal, the bound itself",
     "target_qps": "Server's arrival rate in queries/s",
     "user_conf": "LoadGen's user.conf",
     "meter": "ptdaemon=POWER_DEV,director=HOST,ntp=HOST: measure power in the performance runs",

@@ -81,7 +81,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "on": Verb("run:on", "run a verb on each of several machines, and gather the results"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters, models, or nodes"),
-    "init": Verb("start.init:init", "write a file of options, or the manifest of a model file"),
+    "init": Verb("start.init:init", "write an options file, or the manifest of a model file"),
     "schema": Verb("start.schemas:schema", "print the JSON Schema of files, for editors"),
     "completion": Verb(
         "start.completion:completion", "print the code that completes words in a shell"

@@ -171,7 +171,9 @@ def _check_sizes(path: Path) -> None:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 held = file.tell() + prod(shape) * dtype.itemsize
             if not held == member.file_size <= path.stat().st_size:
-                raise ValueError(f"{member.filename} is not as long as it says")
+                raise ValueError(
+                    f"{member.filename} does not have the length that its header declares"
+                )
 
 
 def write_findings(folder: Path, findings: Findings) -> None:

@@ -132,7 +132,10 @@ def _tensors(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mappin
         tensor = _mapping(each, f"one of {key}")
         name = tensor.get("name")
         if not isinstance(name, str) or name in names:
-            raise Refusal(400, f"{key}: each needs a unique name, and {name!r} is not one")
+            raise Refusal(
+                400,
+                f"{key}: each needs a unique name, but {name!r} is not a string or appears twice",
+            )
         names.add(name)
         yield name, tensor
 

@@ -207,7 +207,7 @@ class ReplyParser:
             if framing.status >= 200:
                 break
             if framing.status == 101:
-                raise BadReply("the server changes the protocol")
+                raise BadReply("the server switched protocols")
             data = data[end:]  # 100 Continue and 103 Early Hints come before the reply
         self._head, self._framing = head, framing
         self.closes = framing.closes

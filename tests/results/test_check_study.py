@@ -92,7 +92,7 @@ def test_an_invalid_run_has_a_seal_unless_it_was_killed(code: str, count: int, s
 
 
 @pytest.mark.parametrize("broken", [{"reasons": 3}, {"reasons": [None]}, {"accuracy": [1]}])
-def test_a_result_that_is_none_is_no_traceback(
+def test_a_malformed_result_is_reported_without_traceback(
     broken: dict[str, object], study: Path, prints: Said
 ) -> None:
     path = study / "run-1" / run_folder.RESULT

@@ -69,7 +69,7 @@ def test_bytes_that_are_no_reply_raise_nothing_else(data: bytes, cuts: list[int]
     [
         (b"SSH-2.0-OpenSSH\r\n\r\n", "no HTTP/1.1 status line"),
         (b"HTTP/1.1 OK\r\n\r\n", "no HTTP/1.1 status line"),
-        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "changes the protocol"),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "switched protocols"),
         (b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", "is not a header"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "length of the body"),
         (

@@ -214,7 +214,7 @@ def test_addresses_are_written_as_they_are_read(text: str, shown: str) -> None:
         ),
     ],
 )
-def test_what_is_no_address_is_told_by_an_example(text: str, told: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(f'{text!r} {told}')}$"):
         parse_address(text)
 

@@ -95,7 +95,7 @@ class RunOptions:
         level="expert",
     )
     slo: tuple[Slo, ...] = option(
-        "latency bound on a percentile of the queries, e.g. p99=15ms, or of the tokens' times, e.g. ttft:p99=2s, "
+        "bound on a percentile of the query latency, e.g. p99=15ms, or of the token times, e.g. ttft:p99=2s, "
         "tpot:p99=200ms or itl:p99=300ms (repeatable)",
         parse=parsers.parse_slo,
         many=True,
@@ -166,7 +166,7 @@ class RunOptions:
         "bind the threads of each instance to separate cores", flag=True, level="expert"
     )
     dispatch: str = option(
-        "server: greedy sizes batches by the warm-up's times, elastic also gives a query that is alone all "
+        "server: greedy sizes batches by the warm-up's times, elastic also lets a lone query use all "
         "cores, deadline sizes batches so that they meet the SLO (default elastic)",
         choices=DISPATCHES,
         default="elastic",
@@ -277,8 +277,8 @@ class RunOptions:
         level="expert",
     )
     qdl: bool = option(
-        "follow the rules of MLPerf's Network division: LoadGen gets every server's name, a request has one "
-        "sample, and the reply is the answer, without postprocessing here",
+        "follow the rules of MLPerf's Network division: report each server's name to LoadGen, send one sample "
+        "per request, and take the reply as the answer, without postprocessing here",
         flag=True,
         level="expert",
     )

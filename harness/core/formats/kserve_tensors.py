@@ -78,7 +78,7 @@ def texts_from(raw: bytes | memoryview, count: int) -> Array:
         texts.append(str(raw[at : at + length], "utf-8", "surrogateescape"))
         at += length
     if at != len(raw) or len(texts) != count:
-        raise ValueError(f"{len(raw)} bytes are not {count} texts behind their lengths")
+        raise ValueError(f"{len(raw)} bytes are not {count} texts, each after its length")
     return _objects(texts)
 
 

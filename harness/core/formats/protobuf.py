@@ -39,7 +39,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif kind == _BYTES:
             size, position = _varint(message, position)
             if position + size > len(message):
-                raise ValueError("the file is cut")
+                raise ValueError("the file is truncated")
             if not depth:
                 yield number, message[position : position + size]
             position += size
@@ -133,7 +133,7 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(message):
-            raise ValueError("the file is cut")
+            raise ValueError("the file is truncated")
         byte = message[position]
         position += 1
         value |= (byte & 0x7F) << shift

@@ -27,8 +27,7 @@ MOST_DISTANCE = 0.1
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
     """Makes the int8 file as `sweep` does.
-    Returns (its accuracy cost as `_cost` describes it, the file), or the reason (`failed`) and no
-    file.
+    Returns its accuracy cost, as from `_cost`, and the file; or the reason (`failed`) and None.
     """
     if kinds := onnx.already_quantised(job.path):
         return {"failed": f"is quantised already ({kinds})", "quantised": True}, None

@@ -121,7 +121,7 @@ def read_published(folder: Path) -> list[Subject]:
     """
     index = read_json(folder / INDEX, "bricks --publish")
     if index.get("schema") != SCHEMA or not isinstance(index.get("bricks"), list):
-        raise ConfigError(f"{folder / INDEX} is not of this harness's `bricks --publish`")
+        raise ConfigError(f"{folder / INDEX} was not written by this version of `bricks --publish`")
     problems: list[str] = []
     by_digest = dict(_bricks(folder, index["bricks"], problems))
     if not by_digest and not problems:

@@ -56,7 +56,7 @@ def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
 
 def _problems(config: RunConfig, model: Model) -> Iterator[str]:
     if config.backend in registry.REMOTE_BACKENDS:
-        yield f"--backend {config.backend}: its server loads the model, and cold measures this machine: name another"
+        yield f"--backend {config.backend} loads the model on a server, but cold measures this machine: name a local backend"
     elif config.backend == "null":
         yield "--backend null loads no model: name a framework, e.g. ort"
     if model.generation is not None:

@@ -97,7 +97,7 @@ def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
             at_ns, watts, _power_factor = utc_ns(words[1]), float(words[3]), float(words[9])
             named = (words[2], words[10], words[11])
         except (ValueError, IndexError, OverflowError):
-            raise ValueError(f"{SPL}, line {number} is not what PTDaemon writes") from None
+            raise ValueError(f"{SPL}, line {number} is not in PTDaemon's format") from None
         if named != ("Watts", "Mark", mark):
             raise ValueError(f"{SPL}, line {number} is from a different measurement than {mark}")
         if not at_ns > latest_ns or not abs(watts) < float("inf"):

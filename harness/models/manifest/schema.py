@@ -391,7 +391,7 @@ class Manifest(_Strict):
                 fixed = len(shape) == 3 and all(isinstance(size, int) for size in shape)
                 if step.name == "boxes" and fixed and shape.count(side) < 2:
                     raise ValueError(
-                        f"field 'outputs.0.postprocess': boxes.side is {side}, the input {name!r} "
-                        f"is {show_shape(shape)}: its sides must be that long"
+                        f"field 'outputs.0.postprocess': boxes.side is {side}, but the input {name!r} "
+                        f"is {show_shape(shape)}: its sides must equal boxes.side"
                     )
         return self

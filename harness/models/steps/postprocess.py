@@ -232,7 +232,7 @@ def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
     for name, rows in inputs.items():
         if rows.ndim == 4 and rows.shape[1:].count(side) < 2:
             shape = show_shape(rows.shape[1:])
-            yield f"boxes.side is {side}, the input {name!r} is {shape}: its sides must be that long"
+            yield f"boxes.side is {side}, but the input {name!r} is {shape}: its sides must equal boxes.side"
 
 
 def _describe(rows: Any) -> str:

@@ -1,4 +1,4 @@
-"""Opens the wide instance, with a thread on each core, if it answers a query that is alone sooner than one core."""
+"""Opens the wide instance, which has a thread on each core, if it answers a lone query faster than one core does."""
 
 import time
 from collections.abc import Mapping, Sequence

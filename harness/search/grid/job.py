@@ -61,7 +61,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     if config.input_range and "real" in axes.data:
         yield "--input-range is for synthetic data: add --data synthetic"
     if options.calibration_dir is not None and "int8" not in axes.precision:
-        yield "--calibration-dir is for int8: add it to --precision, or drop it"
+        yield "--calibration-dir is for int8: add int8 to --precision, or drop --calibration-dir"
     count = sum(1 for _ in cells(axes))
     if count > MOST_CELLS:
         yield f"{count:,} cells are more than {MOST_CELLS:,}: request fewer at a time"

@@ -172,9 +172,8 @@ class PeakJob(Study[PeakOptions]):
         config = replace(self._config, **changed)
         judge, probe_ns = self._judge, self._options.probe_ns
         queries = judge.full_queries(config) if full else judge.probe_queries(config, probe_ns)
-        queries = max(
-            queries, TURNS * (config.concurrency or 0)
-        )  # each probe is a closed loop, too
+        # With a concurrency, each probe is a closed loop, which issues at least TURNS x concurrency queries.
+        queries = max(queries, TURNS * (config.concurrency or 0))
         allowed = judge.allowed(config, queries)
         kind = "full" if full else "probe"
         is_first = not self._probes

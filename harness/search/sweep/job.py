@@ -45,7 +45,7 @@ def show_stored(folder: Path, *, as_json: bool = False) -> int:
     """Prints the table from the stored result folders of the points (--from)."""
     stored = files.read_json(folder / SWEEP)
     if not isinstance(stored.get("config"), dict):
-        raise ConfigError(f"{folder / SWEEP} is not what a sweep writes")
+        raise ConfigError(f"{folder / SWEEP} was not written by `sweep`")
     config = from_plain({**stored["config"], "out": str(folder)}, str(folder / SWEEP))
     _SweepJob(config, SweepOptions(), _measure_nothing, quiet=True).show(as_json=as_json)
     return 0

@@ -215,8 +215,8 @@ def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
     if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(
-            f"tune judges plans by a percentile that runs report, {name} at most, and the SLO is "
-            f"{slo}: pass --slo with {name} or a lower one"
+            f"runs report percentiles up to {name}, but the SLO is {slo}: pass --slo with {name} or a "
+            "lower percentile"
         )
 
 

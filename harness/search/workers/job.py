@@ -110,7 +110,7 @@ def show_stored(folder: Path, *, as_json: bool = False) -> int:
 
     file = folder / run_folder.WORKERS
     content = files.read_json(file)
-    with files.reading(f"{file} is not what a sweep of workers writes"):
+    with files.reading(f"{file} was not written by `sweep --workers`"):
         lines = list(table.lines(content, folder))
     show_result(lambda: content, lambda: lines, as_json=as_json)
     return 0

@@ -64,7 +64,7 @@ class Choice:
         return self._begin + self._text
 
     def next_text(self) -> str:
-        """Returns the text that was not sent yet, without an end that may begin a stop string."""
+        """Returns the unsent text, without an end that may be the beginning of a stop string."""
         held = 0 if self.finish_reason else self._asked.held_characters
         end = len(self._begin) + max(0, len(self._text) - held)
         begin, self._sent = self._sent, max(self._sent, end)

@@ -174,7 +174,7 @@ def _same_answers(result: Result, inside: str, *, passed: bool) -> Iterator[Find
 def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
     """Checks that the score of TEST01's answers agrees with its counts and fits the accuracy run's score.
 
-    Scores per sample between 0 and 1 deviate at most as much as shares of right answers.
+    The mean of scores between 0 and 1 has at most the standard deviation of a share of right answers.
     """
     run, benchmark, path = result.audits.get(TEST01), result.benchmark, join(inside, ACCURACY_TEXT)
     text = result.tree.text(path)

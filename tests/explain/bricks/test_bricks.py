@@ -387,7 +387,7 @@ def test_published_bricks_say_nothing_of_the_model(tmp_path: Path, refuses: Said
     )
 
 
-def test_json_is_all_that_is_printed_and_the_same_from_files(
+def test_json_is_the_only_output_and_the_same_from_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], prints: Said
 ) -> None:
     path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
@@ -530,7 +530,7 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
     assert database.read(content["bricks"], bricks.setting(threads=1)) == {}
 
 
-def test_a_brick_that_does_not_run_is_told_and_its_model_is_not_judged(tmp_path: Path) -> None:
+def test_a_model_with_a_failed_brick_has_no_ratio_and_no_saving(tmp_path: Path) -> None:
     content = _content({"a": 10}, _FORK[:2], whole_ns=100)
     content["bricks"]["b"] = {"result": {"failed": "no kernel"}}
     assert brick_tables.ratios(content, "cpu_ns") == {}

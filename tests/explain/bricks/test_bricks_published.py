@@ -141,7 +141,7 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
         "is not a brick's digest",
     ),
     "words": (lambda _, index: index["bricks"].append(3), "is not what `bricks` writes"),
-    "schema": (lambda _, index: index.update(schema=9), "is not of this harness's"),
+    "schema": (lambda _, index: index.update(schema=9), "was not written by this version of"),
     "empty": (lambda _, index: index.update(bricks=[]), "names no bricks"),
     "no number": (
         lambda _, index: index["models"][0]["pieces"][0].update(inputs=["x"]),

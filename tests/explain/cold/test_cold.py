@@ -144,7 +144,7 @@ def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -
     ("arguments", "told"),
     [
         (["digits", "--backend", "null"], "--backend null loads no model"),
-        (["digits", "--backend", "kserve"], "its server loads the model"),
+        (["digits", "--backend", "kserve"], "loads the model on a server"),
         (["tinylm"], "token by token"),
         (["digits", "--backend", "orte"], "no backend named 'orte'"),
         (["digits", "--trials", "0"], "--trials"),

@@ -140,7 +140,7 @@ def test_a_point_that_hangs_is_ended_and_its_library_is_not_asked_again(
     assert [one.missing for one in others] == [f"left out: {second.name} hung"] * 2
 
 
-def test_what_the_time_does_not_suffice_for_is_left_out_and_measured_by_missing() -> None:
+def test_points_beyond_the_time_limit_are_skipped_and_measured_by_missing() -> None:
     words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", "--point-time", "400ms", "--quiet"]
     assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: none was begun
     points = record.points(REPORT.read(Path("r")))

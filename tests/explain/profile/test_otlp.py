@@ -125,7 +125,9 @@ def test_a_collector_that_only_answers_200_has_accepted_all_spans(answer: bytes)
 def test_nobody_there_is_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(ConfigError, match=r"takes nothing \(.*refused\): is a collector there\?$"):
+    with pytest.raises(
+        ConfigError, match=r"did not accept the spans \(.*refused\): is a collector there\?$"
+    ):
         post(
             otlp.messages(SPANS, STARTED, "m"), Collector(url=f"http://127.0.0.1:{port}/v1/traces")
         )

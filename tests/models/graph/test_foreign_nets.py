@@ -308,7 +308,7 @@ PEAKS = Peaks(flops_per_s=1e11, bytes_per_s=1e10)
             (kernel("A", (0,), 10**6), kernel("B", (0, 1), 10**6)),
             [node_cost(1000), node_cost(2000)],
             (
-                "shared-work: 33 % of the MACs are of nodes that several kernels compute together: "
+                "shared-work: 33 % of the MACs belong to nodes that several kernels compute together: "
                 "they are divided by time, so the rates of these kernels are means"
             ),
         ),

@@ -138,7 +138,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
                 "inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 3, 512, 512]}],
                 "outputs": [{"name": "y", "postprocess": "boxes"}],
             },
-            "field 'outputs.0.postprocess': boxes.side is 640, the input 'x' is [3, 512, 512]: its sides must be that long",
+            "field 'outputs.0.postprocess': boxes.side is 640, but the input 'x' is [3, 512, 512]: its sides must equal boxes.side",
         ),
         ({"max_batch": 0}, "field 'max_batch': Input should be greater than or equal to 1, not 0"),
         ({"version": 1.0}, "field 'version': Input should be a valid string, not 1.0"),

@@ -333,7 +333,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         ({"shift": {"by": 1}}, np.array([["a"]]), "0': shift raised"),
         ("boxes", np.zeros((1, 84), np.float32), "0': boxes takes [n, 4 + classes, anchors], not float32 of shape [n, 84]"),
         ("boxes", np.zeros((1, 4, 9), np.float32), "0': boxes raised ValueError for float32 of shape [n, 4, 9]: a YOLO head is"),
-        ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, the input 'images' is [3, 640, 640]: its sides must be that long"),
+        ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, but the input 'images' is [3, 640, 640]: its sides must equal boxes.side"),
         ({"stack": {"outputs": ["a", "z"]}}, {"a": HEAD}, "0': the manifest's output 'z' is not among the model's: a"),
         ({"stack": {"outputs": ["a", "b"]}}, HEAD, "0': stack needs outputs by name, but this backend returns a single one"),
         ({"stack": {"outputs": ["a", "b"]}}, {"a": HEAD, "b": HEAD[:, :9]}, "0': stack takes outputs of one shape, these are a float32 of shape [n, 84, 10], b"),

@@ -141,7 +141,7 @@ def test_a_model_that_is_made_here_is_made_before_it_is_looked_at(
     assert made == ["light-squeezenet"]
 
 
-def test_int8_made_of_noise_is_none_of_real_data(
+def test_int8_calibrated_with_noise_is_not_used_for_real_data(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = (*GRID, "--batch", "1", "--precision", "fp32,int8")

@@ -523,4 +523,4 @@ def test_the_table_again_from_stored_files_alone(
         message = f"{point} is not what a run writes: {error}: `check` says more"
         assert refuses("sweep", "--from", "swept") == message
     Path("swept/sweep.json").write_text("{}")
-    assert refuses("sweep", "--from", "swept") == "swept/sweep.json is not what a sweep writes"
+    assert refuses("sweep", "--from", "swept") == "swept/sweep.json was not written by `sweep`"

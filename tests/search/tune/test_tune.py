@@ -348,8 +348,8 @@ def test_a_percentile_that_no_run_reports_is_refused(
     out = ("--out", str(tmp_path / "t"))
     ask = ("tune", "--scenario", scenario, "--backend", "ort", "--slo", "p99.99=10ms", *out)
     assert refuses(*ask) == (
-        "tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
-        "p99.99=10ms: pass --slo with p99.9 or a lower one"
+        "runs report percentiles up to p99.9, but the SLO is p99.99=10ms: pass --slo with p99.9 or a "
+        "lower percentile"
     )
     assert names(tmp_path) == []
 

@@ -266,7 +266,9 @@ def _brick(
             continue
         pairs = zip(shape, tensor.shape, strict=False)
         if len(shape) != len(tensor.shape) or any(b not in (None, a) for a, b in pairs):
-            raise ValueError(f"its output has the shape {shape}, the model's is {tensor}")
+            raise ValueError(
+                f"its output has the shape {shape}, but the model's output is {tensor}"
+            )
     return timed, reorders
 
 

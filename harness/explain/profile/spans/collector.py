@@ -155,7 +155,7 @@ def post(messages: Iterable[Message], collector: Collector) -> None:
     except (OSError, http.client.HTTPException) as e:
         why = one_line(e) or type(e).__name__
         raise ConfigError(
-            f"--otlp {collector} takes nothing ({why}): is a collector there?"
+            f"--otlp {collector} did not accept the spans ({why}): is a collector there?"
         ) from None
     finally:
         if connection is not None:

@@ -40,7 +40,7 @@ def read(folder: Path) -> Profiled:
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
-            raise ConfigError(f"{folder / PROFILE} is not what this harness's `profile` writes")
+            raise ConfigError(f"{folder / PROFILE} was not written by this version of `profile`")
         return _profiled(content, records.read(folder / RUN / run_folder.PERFORMANCE, ""))
     if not (folder / run_folder.RESULT).is_file():
         raise ConfigError(

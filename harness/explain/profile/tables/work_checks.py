@@ -62,7 +62,7 @@ def _against_nodes(
     shared = sum(layer.shared_macs for layer in layers)
     if shared > _MOST_SHARED * of_nodes:
         yield (
-            f"shared-work: {show_percent(shared / of_nodes)} of the MACs are of nodes that several kernels "
+            f"shared-work: {show_percent(shared / of_nodes)} of the MACs belong to nodes that several kernels "
             "compute together: they are divided by time, so the rates of these kernels are means"
         )
 

@@ -89,7 +89,7 @@ def described(session: Session) -> Iterator[Fault]:
             yield "power/server.json", f"uuid of the {who}: {pair[1]}", f"{pair[0]}, the client's"
     if uuid.UUID(client["uuid"]["client"]) == uuid.UUID(client["uuid"]["server"]):
         actual = f"uuid of the client and the server: {client['uuid']['client']}"
-        yield "power/client.json", actual, "one uuid for each"
+        yield "power/client.json", actual, "a different uuid for each"
     if client["session_name"] != server["session_name"]:
         actual = f"session {server['session_name']!r:.100}"
         yield "power/server.json", actual, f"{client['session_name']!r:.100}, the client's"
