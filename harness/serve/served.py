@@ -14,6 +14,7 @@ from harness.errors import ConfigError
 from harness.machine.cores import available
 from harness.models.generation.backend import GeneratingBackend
 from harness.models.generation.prompts import Prompts
+from harness.models.manifest.hook import postprocessor_of
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
@@ -25,7 +26,7 @@ from harness.models.opened.loading import (
     open_backends,
     open_dataset,
 )
-from harness.models.steps.postprocess import NOT_FINITE, Postprocess, postprocessor_of
+from harness.models.steps.postprocess import NOT_FINITE, Postprocess
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1

@@ -165,7 +165,9 @@ def test_columns_of_different_lengths_are_a_configuration_error(tmp_path: Path) 
     with np.load(path) as file:
         columns = dict(file)
     np.savez(path, **{**columns, "worker": columns["worker"][:-1]})
-    with pytest.raises(ConfigError, match=r"column worker of completions\.npz is not an integer a"):
+    with pytest.raises(
+        ConfigError, match=r"column worker of completions\.npz is not one integer per sample"
+    ):
         read_run(run).frame()
 
 

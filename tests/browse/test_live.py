@@ -168,10 +168,10 @@ def test_events_end_where_the_run_has_died(
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     events = client.get(f"/events/{RUN}").text
     assert events.count("event:") == 1
-    assert "Connection refused: the run has ended, or died" in events
+    assert "Connection refused): the run has ended, or died" in events
     page = client.get("/").text
     assert "Running now" not in page
-    assert "Connection refused: the run has ended, or died" in page
+    assert "Connection refused): the run has ended, or died" in page
 
 
 def test_another_run_at_the_address_is_not_taken_for_it(

@@ -307,8 +307,8 @@ def test_samples_that_a_server_refuses_in_the_warm_up_are_no_fault_of_the_plug_i
         )
     line = capsys.readouterr().err.splitlines()[-1]
     assert line == (
-        f"harness: --url {server.url}: the server answered 400: the prompt is too long: check what the model "
-        "takes, or read the server's log"
+        f"harness: --url {server.url}: the server answered 400: the prompt is too long: check the model's "
+        "inputs, or read the server's log"
     )
 
 

@@ -22,7 +22,10 @@ ILLUSTRATED = ("profile", "bricks", "cold", "advise", "grid", "peak", "tune")
 def pictures() -> dict[Path, list[Path]]:
     """Document -> the files that it shows."""
     return {
-        document: [document.parent / name for name in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)]
+        document: [
+            (document.parent / name).resolve()
+            for name in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+        ]
         for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
         if (text := document.read_text())
     }

@@ -60,7 +60,7 @@ def test_a_server_is_asked_over_grpc(prints: Said) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "told"), [(1, "at most 1 sample a"), (16, "at most 16 samples a")]
+    ("most", "told"), [(1, "at most 1 sample per"), (16, "at most 16 samples per")]
 )
 def test_the_largest_request_is_a_number_with_its_noun(most: int, told: str) -> None:
     model = {"name": "m", "inputs": [], "outputs": ["x"], "encoding": "json"}

@@ -84,7 +84,7 @@ def test_without_power_nothing_of_it_goes_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("meter", "told"),
     [
-        (["rapl"], r"^--meter rapl \(energy counters .* cannot be submitted: .*: remove it, or use --meter p"),
+        (["rapl"], r"^--meter rapl \(energy counters .* cannot be submitted, because .*: remove it, or use --meter p"),
         (["estimate=4"], r"^--meter estimate \(busy CPU time .* cannot be submitted"),
         (["mine.py:Meter"], r"^--meter mine.py:Meter \(a plug-in's readings\) cannot be submitted"),
         (["ptdaemon"], r"^meter 'ptdaemon': it needs a checkout of MLCommons' power-dev"),

@@ -16,9 +16,9 @@ from harness.models.cache.cache import HIT, Cache, Counts, Lease
 from harness.models.cache.model_set import Member, ModelSet
 from harness.models.cache.residents import LRU, Residents
 from harness.models.manifest.files import files_of, size_bytes
-from harness.models.manifest.hook import load_hook
+from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.opened.loading import model_file, open_backends
-from harness.models.steps.postprocess import Postprocess, postprocessor_of
+from harness.models.steps.postprocess import Postprocess
 from harness.types import Backend
 
 

@@ -1,4 +1,4 @@
-"""Loads the Python file of a manifest, only if the user names exactly this file."""
+"""Makes the postprocessing of a manifest, and loads its Python file only if the user names exactly this file."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 from harness.core import registry
 from harness.errors import ConfigError
 from harness.models.manifest.model import Model
+from harness.models.manifest.schema import Output
+from harness.models.steps.postprocess import Hook, Postprocess, postprocessor
 
 
 def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
@@ -41,3 +43,10 @@ def load_hook(model: Model, named: Path | None) -> Any:
     """Runs the hook's file and returns its function. Raises PluginUnavailable if that fails."""
     hook = check_hook(model, named)
     return registry.load_function(*hook) if hook else None
+
+
+def postprocessor_of(output: Output | None, hook: Hook | None = None) -> Postprocess:
+    """Makes the steps that a manifest declares for its output; none without an output."""
+    if output is None:
+        return postprocessor((), None, hook)
+    return postprocessor(output.postprocess, output.name, hook)

@@ -11,7 +11,6 @@ import numpy as np
 from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.loadgen.answers import Answers, Ragged, flattened
-from harness.models.manifest.schema import Output
 from harness.models.steps.boxes import detections
 from harness.types import Array, Batch, Outputs, Step, show_shape
 
@@ -117,13 +116,6 @@ def postprocessor(
 
     checked = _winner_is_not_finite if names == ["argmax"] else not_finite
     return Postprocess(quick_answers, checked, output)
-
-
-def postprocessor_of(output: Output | None, hook: Hook | None = None) -> Postprocess:
-    """The steps that a manifest declares for its output; none without one."""
-    if output is None:
-        return postprocessor((), None, hook)
-    return postprocessor(output.postprocess, output.name, hook)
 
 
 def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:

@@ -251,7 +251,7 @@ class Preparation:
         return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
 
     def _service_times(self, plan: LoadPlan) -> tuple[ServiceTimes, ServiceTimes | None]:
-        """Of all instances, and of one sample in the wide instance."""
+        """Measures the times of all instances, and of one sample in the wide instance."""
 
         def timed(answerers: Sequence[Answerer], sizes: Sequence[int]) -> ServiceTimes:
             batches = batches_of(self._dataset, self._loaded, sizes)

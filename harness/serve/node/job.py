@@ -24,7 +24,7 @@ from harness.machine.kernel import boot_id
 from harness.machine.sampler import Repeated
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.files import size_bytes
-from harness.models.manifest.hook import load_hook
+from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
@@ -39,7 +39,6 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
-from harness.models.steps.postprocess import postprocessor_of
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import calibrate_rate
 from harness.run.measured.preparation import Preparation

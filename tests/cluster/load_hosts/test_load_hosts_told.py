@@ -79,7 +79,7 @@ def test_a_hosts_ceiling_is_compared_with_its_own_share_of_the_rate() -> None:
         *client.doubts(shared({"ceiling_per_s": 2_500.0}, {"ceiling_per_s": 1_500.0}), BOUND_NS)
     ]
     assert [doubt.code for doubt in doubts] == ["client-busy"]
-    assert doubts[0].text.startswith("local-2: 1,000 queries/s were asked for")
+    assert doubts[0].text.startswith("local-2: the run requests 1,000 queries/s")
 
 
 def test_the_table_names_a_lost_host_and_the_clocks_error() -> None:

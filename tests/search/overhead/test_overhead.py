@@ -206,7 +206,7 @@ def test_a_study_that_was_stopped_goes_on(
     assert stored()["withheld"] == "3 of 10 runs were not made"
     assert "the same command with --out made continues it" in capsys.readouterr().err
     assert measured(Runs(), "--threads", "1") == 2
-    assert "made is a study of the overhead with another in_process, threads" in (
+    assert "made is a study of the overhead with a different in_process, threads" in (
         capsys.readouterr().err
     )
     again = Runs()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.models.manifest.files import size_bytes
-from harness.models.manifest.hook import load_hook
+from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.opened.loading import (
     batch_in_file,
     check_tables,
@@ -17,7 +17,7 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.opened.separate_instance import SeparateInstance
-from harness.models.steps.postprocess import check, postprocessor_of
+from harness.models.steps.postprocess import check
 from harness.run.measured.answerer import Answerer, batch_of
 from harness.run.measured.systems.system import Progress, System
 from harness.types import Backend, Dataset, TensorSpec
