@@ -117,7 +117,7 @@ def load_host(arguments: list[str]) -> int:
     )
     default = "127.0.0.1:7100"
     parser.text(
-        "--listen", "HOST:PORT", f"address to listen at (default {default}; port 0: a free one)"
+        "--listen", "HOST:PORT", f"address to listen on (default {default}; port 0: a free one)"
     )
     parser.text(
         "--allow-env",

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-OPENER = re.compile(r"\s*(Of|What|The same|As|Where|That|Those)\b(?! is\b)")
+OPENER = re.compile(r"\s*(?:(?:Of|What|The same|As|Where|That|Those)\b(?! is\b)|An? \w*Error:)")
 """A docstring begins with a verb or with the noun that it describes."""
 
 RULES = {

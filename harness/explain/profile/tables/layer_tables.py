@@ -47,7 +47,7 @@ class LayerLevel:
 
     @cached_property
     def flops(self) -> int | None:
-        """None if a layer's flops are unknown."""
+        """Sums the flops of the layers; None if one is unknown."""
         return ly.summed(layer.flops for layer in self.layers)
 
     @cached_property

@@ -48,7 +48,7 @@ class NodeLink:
             return NodeFacts.from_json(about)
         except TypeError:
             raise ConfigError(
-                f"node-differs: {self.name} runs {about.get('version', 'another version')} of the harness, which reports "
+                f"node-differs: {self.name} runs {about.get('version', 'an unknown version')} of the harness, which reports "
                 "different facts: install the same version there"
             ) from None
 
