@@ -156,7 +156,7 @@ def server(bin_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     "words",
     ["check rules rules.yml", "check config prometheus.yml", "test rules rules_test.yml"],
 )
-def test_promtool_accepts(words: str, bin_folder: Path) -> None:
+def test_promtool_accepts_the_files(words: str, bin_folder: Path) -> None:
     done = subprocess.run(
         [bin_folder / "promtool", *words.split()],
         cwd=DASHBOARDS,

@@ -80,9 +80,11 @@ def test_a_page_that_is_out_of_date_is_named_and_then_written(
         (part("a", "").partition("<!-- end")[0], "page.md: the two comments around a do not match"),
     ],
 )
-def test_a_part_that_does_not_fit_is_one_line(docs: ModuleType, text: str, problem: str) -> None:
+def test_a_part_that_does_not_fit_is_reported_in_one_line(
+    docs: ModuleType, text: str, problem: str
+) -> None:
     assert problem in list(docs.problems({Path("page.md"): text}, ["a"]))
 
 
-def test_a_bar_in_a_cell_does_not_end_it(docs: ModuleType) -> None:
+def test_a_bar_in_a_cell_is_escaped(docs: ModuleType) -> None:
     assert docs._table(("a",), [("x|y",)]).splitlines()[-1] == "| x\\|y |"

@@ -126,7 +126,7 @@ def _metadata(wheel: Path) -> Message:
     return message_from_bytes(archive.read(name))
 
 
-def test_the_metadata_says_what_an_index_shows(wheel: Path) -> None:
+def test_the_metadata_is_complete_for_a_package_index(wheel: Path) -> None:
     content = _metadata(wheel)
     assert content["Description-Content-Type"] == "text/markdown"
     assert str(content.get_payload()).startswith("# mlperf-harness\n")

@@ -100,7 +100,7 @@ def test_the_int8_file_is_in_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["_pairs", "_profiles"])
-def test_a_stop_before_or_after_the_layers(
+def test_a_stop_keeps_a_folder_only_after_a_measurement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def stop(*_: object) -> None:
@@ -115,7 +115,7 @@ def test_a_stop_before_or_after_the_layers(
         assert json.loads((folder / "advise.json").read_text())["advice"]
 
 
-def test_a_stop_in_the_parts_keeps_those_before(
+def test_a_stop_in_the_parts_keeps_the_earlier_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object) -> None:
