@@ -125,7 +125,7 @@ def test_undetected_cheats_of_the_page_stay_undetected(row: Row, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_check_finds_what_a_process_edits_after_the_run(tmp_path: Path) -> None:
+def test_check_finds_edits_of_a_process_after_the_run(tmp_path: Path) -> None:
     done = run(
         *("--scenario", "single-stream", "--queries", "600"),
         *("--backend", f"{HERE}/loadgens_files.py:EditsResultLater", "--out", f"{tmp_path}/r"),

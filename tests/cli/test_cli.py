@@ -205,7 +205,7 @@ def test_the_reference_harness_spelling_is_understood(
     assert getattr(config, field) == value
 
 
-def test_run_is_the_verb_when_none_is_given(executed: list[RunConfig]) -> None:
+def test_run_is_the_default_verb(executed: list[RunConfig]) -> None:
     assert main(["--scenario", "server"]) == 0
     assert main(["run", "--scenario", "server"]) == 0
     assert executed == [RunConfig(scenario="server")] * 2

@@ -128,7 +128,7 @@ def test_call_raises_what_the_function_raises(
     assert ("KeyError: 'ours'\n" in log.read_text()) == (fails == "own")
 
 
-def test_call_names_a_function_that_is_not_there(tmp_path: Path) -> None:
+def test_call_names_a_missing_function(tmp_path: Path) -> None:
     with pytest.raises(PluginUnavailable, match="no attribute 'nosuch': see "):
         call(f"{HERE}:nosuch", {}, tmp_path / "log")
 

@@ -351,7 +351,7 @@ def test_without_plotly_the_numbers_are_written_and_the_extra_is_named(
     assert not (tmp_path / "pitfalls.html").exists()
 
 
-def test_ctrl_c_leaves_the_subjects_that_were_measured(
+def test_ctrl_c_keeps_the_subjects_that_were_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     """Bug: the first table was printed, and its numbers were in no file."""

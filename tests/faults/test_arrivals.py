@@ -113,7 +113,7 @@ def test_a_model_that_blocks_forever_ends_the_run_as_hung(way: str, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["arrivals", "concurrency"])
-def test_a_model_that_dies_leaves_what_was_measured(way: str, tmp_path: Path) -> None:
+def test_measurements_before_the_model_dies_are_kept(way: str, tmp_path: Path) -> None:
     assert faulty("Segfaults", way, tmp_path) == 5
     assert codes(tmp_path / "r.partial") == ["died"]
     content = result(tmp_path / "r.partial")

@@ -294,7 +294,7 @@ def test_an_affinity_mask_of_one_core_is_one_instance_with_one_thread(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_path: Path) -> None:
+def test_a_meter_that_vanishes_in_the_run_gives_a_reason(tmp_path: Path) -> None:
     root = powercap(tmp_path / "powercap")
     counter = root / "intel-rapl:0/energy_uj"
     arguments = (*SERVER, "--target-qps", "500", "--duration", "4s", "--slo", "p99=1s")

@@ -80,7 +80,7 @@ COMES_WITH = {
 """Command of the image's steps -> Debian's package that brings it; empty: the base image."""
 
 
-def test_every_command_of_a_step_is_there() -> None:
+def test_every_command_of_a_step_exists() -> None:
     installed = {
         word
         for step in _of("RUN")

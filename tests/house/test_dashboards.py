@@ -196,7 +196,7 @@ def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path
 
 
 @pytest.mark.slow
-def test_without_meters_their_panels_alone_are_empty(server: Prometheus, tmp_path: Path) -> None:
+def test_without_meters_only_their_panels_are_empty(server: Prometheus, tmp_path: Path) -> None:
     done = _watched(server, tmp_path / "run-bare", "offline")
     assert done.status == 0, done.printed + done.said
     empty = _empty(server, "run-bare") - MAYBE

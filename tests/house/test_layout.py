@@ -274,7 +274,7 @@ COMMANDS = {
 
 
 @each_source
-def test_command_line_parsers_lie_in_cli(path: Path) -> None:
+def test_command_line_parsers_are_in_cli(path: Path) -> None:
     if not _within(_module(path), "harness.cli") and _module(path) not in COMMANDS:
         assert "argparse" not in set(_imports(path))
 

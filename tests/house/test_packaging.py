@@ -187,7 +187,7 @@ def test_main_job_runs_from_the_wheel_beside_another_harness(python: Path, decoy
     _run(python.with_name("mlperf-harness"), "check", "out", cwd=decoy)
 
 
-def test_the_dashboards_lie_in_the_wheel(python: Path, decoy: Path) -> None:
+def test_the_dashboards_are_in_the_wheel(python: Path, decoy: Path) -> None:
     _run(python.with_name("mlperf-harness"), "dashboards", "--out", "boards", cwd=decoy)
     source = ROOT / "dashboards"
     names = [p.relative_to(source) for p in source.rglob("*") if p.is_file()]

@@ -168,7 +168,7 @@ def test_too_many_nodes_are_refused_with_the_usable_ones(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_server_of_the_head_that_dies_at_its_start_is_started_again(
+def test_a_head_server_that_dies_at_its_start_is_restarted(
     cluster: Raylets, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ray's head starts a server for each client."""

@@ -229,7 +229,7 @@ def test_a_busy_machine_is_reported_and_cpu_times_are_compared() -> None:
     assert "contended" in "\n".join(lines(document | {"parts": {}}))
 
 
-def test_tables_repeat_from_the_stored_file_alone(tmp_path: Path, prints: Said) -> None:
+def test_tables_are_rebuilt_from_the_stored_file(tmp_path: Path, prints: Said) -> None:
     (tmp_path / "measured.json").write_text(json.dumps(record(accuracy=accuracy())))
     first = prints("advise", "--from", tmp_path)
     assert "Q6" in first

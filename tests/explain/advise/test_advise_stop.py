@@ -77,7 +77,7 @@ def test_layers_measured_before_are_not_measured_again(
     assert not json.loads((tmp_path / "two/advise.json").read_text())["stopped"]
 
 
-def test_every_table_repeats_from_stored_files_alone(tmp_path: Path, prints: Said) -> None:
+def test_every_table_is_rebuilt_from_the_stored_files(tmp_path: Path, prints: Said) -> None:
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]  # with all parts
     output, out = prints(*words, "--skip", "storage"), tmp_path / "one"

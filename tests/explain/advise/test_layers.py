@@ -80,7 +80,7 @@ def test_units_hold_every_layer_once_and_need_earlier_units(tmp_path: Path) -> N
     assert [unit.needs for unit in layers] == [(), (0,), (1,), (2,)]
 
 
-def test_a_group_with_something_else_in_between_is_taken_apart(tmp_path: Path) -> None:
+def test_a_group_with_another_operator_in_between_is_split(tmp_path: Path) -> None:
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
     nodes = [unit.to_json()["nodes"] for unit in units(graph, [[0, 2]])]
     assert nodes == [[i] for i in range(6)]
@@ -127,7 +127,7 @@ def test_only_missing_measurements_are_run(tmp_path: Path, monkeypatch: pytest.M
     assert elsewhere.elsewhere([parts[0].key]) == 2
 
 
-def test_a_layer_that_cannot_be_run_says_why(tmp_path: Path) -> None:
+def test_a_layer_that_cannot_be_run_has_a_reason(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
     layers = units(graph, FUSED)

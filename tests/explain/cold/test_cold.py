@@ -95,7 +95,7 @@ TRIAL = {
 
 
 @pytest.mark.parametrize("finished", [0, 1, 2])
-def test_a_stopped_cold_keeps_every_finished_trial_and_nothing_else(
+def test_a_stopped_command_keeps_only_the_finished_trials(
     finished: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

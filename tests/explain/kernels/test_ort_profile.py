@@ -235,7 +235,7 @@ def _quantised(tmp_path: Path, *, by_default: bool) -> tuple[LayerProfile, Path]
 
 
 @pytest.mark.parametrize("by_default", [True, False], ids=["signed", "unsigned"])
-def test_each_integer_kernel_stands_for_its_own_product(by_default: bool, tmp_path: Path) -> None:
+def test_each_integer_kernel_covers_its_own_product(by_default: bool, tmp_path: Path) -> None:
     """Bug: with quantize_static's default types, which ONNX Runtime turns from signed into
     unsigned, the first QuantizeLinear stood for the whole network.
     """

@@ -166,7 +166,7 @@ def test_activations_grow_with_the_batch() -> None:
     assert memory.slope(points) == pytest.approx(1.0)
 
 
-def test_counters_count_or_say_why_not() -> None:
+def test_counters_count_or_have_a_reason() -> None:
     with Counters() as counters:
         counters.start()
         sum(range(200_000))
@@ -200,7 +200,7 @@ def column(folder: Path, key: str, name: str) -> Sequence[Any]:
     return [row[name] for row in stored(folder)[key]["rows"]]
 
 
-def test_every_table_repeats_from_stored_files_alone(
+def test_every_table_is_rebuilt_from_the_stored_files(
     profiled: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["profile", "--from", str(profiled), "--json"]) == 0
@@ -576,7 +576,7 @@ def test_calls_disturbed_by_other_programs_are_noted(
     assert [line[: len(note or "")] for line in contended(content)] == ([note] if note else [])
 
 
-def test_a_file_of_a_fixed_batch_is_profiled_at_that_batch_alone(
+def test_a_file_of_a_fixed_batch_is_profiled_only_at_that_batch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: "batch 2: negative dimensions are not allowed"."""

@@ -41,7 +41,7 @@ def test_a_good_plug_in_dataset_is_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Path) -> None:
+def test_a_performance_count_above_the_dataset_uses_all_of_it(tmp_path: Path) -> None:
     done = run(*dataset("Small", tmp_path / "r", "--performance-count", "20000"))
     assert done.status == 0, done.said + done.printed
     assert result(tmp_path / "r")["accuracy"]["samples"] == 40
@@ -224,7 +224,7 @@ def test_samples_may_be_loaded_in_several_sets(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
+def test_a_metric_that_differs_from_the_manifest_is_a_doubt(tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
     assert done.status == 0, done.said + done.printed
     (text,) = (d["text"] for d in result(tmp_path / "r")["doubts"] if "target" in d["code"])
