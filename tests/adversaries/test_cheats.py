@@ -82,7 +82,7 @@ def run_of(row: Row, out: Path, *more: str) -> Ended:
     )
 
 
-def test_the_page_lists_every_backend_with_its_own_words() -> None:
+def test_the_page_lists_every_backend_with_its_docstring() -> None:
     listed = [(row.backend, row.file, row.about) for row in (*INVALID, *DOUBTED, *REFUSED, *VALID)]
     special = {"EditsResultLater"}
     assert sorted(listed) == sorted(one for one in classes() if one[0] not in special)
@@ -92,7 +92,7 @@ def test_the_page_lists_every_backend_with_its_own_words() -> None:
 
 
 @pytest.mark.parametrize("row", cases(INVALID), ids=lambda row: row.backend)
-def test_a_cheat_is_invalid_by_its_own_reason(row: Row, tmp_path: Path) -> None:
+def test_a_cheat_is_invalid_for_its_listed_reason(row: Row, tmp_path: Path) -> None:
     """Bug: most of them were VALID, and `check` agreed."""
     hang = ("--hang-timeout", "20s")  # a busy machine needs most of it to load the model
     assert run_of(row, tmp_path / "r", *hang).status in (4, 5)
@@ -102,7 +102,7 @@ def test_a_cheat_is_invalid_by_its_own_reason(row: Row, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", cases(DOUBTED), ids=lambda row: row.backend)
-def test_a_cheat_is_doubted_by_its_own_code(row: Row, tmp_path: Path) -> None:
+def test_a_cheat_is_doubted_with_its_listed_code(row: Row, tmp_path: Path) -> None:
     """Bug: they were VALID with nothing said."""
     run_of(row, tmp_path / "r")
     assert row.codes <= {*doubts(tmp_path / "r")}
@@ -110,14 +110,14 @@ def test_a_cheat_is_doubted_by_its_own_code(row: Row, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.backend)
-def test_a_broken_backend_is_refused_in_its_own_words(row: Row, tmp_path: Path) -> None:
+def test_a_broken_backend_is_refused_with_the_listed_message(row: Row, tmp_path: Path) -> None:
     done = run_of(row, tmp_path / "r")
     assert (done.status, row.found in done.said) == (3, True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", VALID, ids=lambda row: row.backend)
-def test_the_page_is_right_about_what_is_not_found(row: Row, tmp_path: Path) -> None:
+def test_undetected_cheats_of_the_page_stay_undetected(row: Row, tmp_path: Path) -> None:
     """A row that is found one day belongs into another table."""
     assert run_of(row, tmp_path / "r").status == 0 or row.backend == "WrongOneIn1000"
     found = {*doubts(tmp_path / "r")} & {"cached", "close-raised"}
@@ -125,7 +125,7 @@ def test_the_page_is_right_about_what_is_not_found(row: Row, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_check_finds_what_a_process_edits_after_the_run(tmp_path: Path) -> None:
+def test_check_finds_edits_of_a_process_after_the_run(tmp_path: Path) -> None:
     done = run(
         *("--scenario", "single-stream", "--queries", "600"),
         *("--backend", f"{HERE}/loadgens_files.py:EditsResultLater", "--out", f"{tmp_path}/r"),

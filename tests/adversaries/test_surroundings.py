@@ -13,14 +13,14 @@ from tests.faults.command import result, run
 ROWS = rows("Around the run")
 
 
-def test_the_page_lists_every_case_with_its_own_words() -> None:
+def test_the_page_lists_every_case_with_its_docstring() -> None:
     cases = {name: " ".join((inspect.getdoc(case) or "").split()) for name, case in CASES.items()}
     assert {row.backend: row.about for row in ROWS} == cases
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.backend)
-def test_a_cheat_around_the_run_has_its_own_code(row: Row, tmp_path: Path) -> None:
+def test_a_cheat_around_the_run_gets_its_listed_code(row: Row, tmp_path: Path) -> None:
     prepared = CASES[row.backend](tmp_path)
     out = tmp_path / "r"
     options = ("--scenario", row.scenario, *SCENARIOS[row.scenario], "--out", str(out))

@@ -20,7 +20,7 @@ from tests.faults.command import LIMIT_S, ROOT
 PLUGIN = "pytest_mlperf_harness"
 
 
-def test_a_budget_that_the_run_exceeds_is_a_line_with_both_numbers() -> None:
+def test_an_exceeded_budget_is_reported_with_both_numbers() -> None:
     run = read_run(RUNS / "server")
     measured = {name: int(run.latency_ns[name]) for name in ("p90", "p99.9")}
     kept = [parse_slo(f"{name}={ns}ns") for name, ns in measured.items()]

@@ -29,7 +29,7 @@ def quick(out: Path, **changed: object) -> RunConfig:
     )
 
 
-def test_a_run_in_a_thread_is_the_run_of_its_folder_and_prints_nothing(
+def test_a_run_in_a_thread_matches_its_folder_and_prints_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     results: list[Result] = []
@@ -49,7 +49,7 @@ def test_a_run_in_a_thread_is_the_run_of_its_folder_and_prints_nothing(
     assert not (run.folder / "report.html").exists()
 
 
-def test_options_have_the_texts_of_a_file_and_all_problems_come_at_once() -> None:
+def test_options_accept_file_syntax_and_report_all_problems_at_once() -> None:
     config = RunConfig.of(scenario="server", duration="3s", slo="p99=20ms", meter=["rapl"])
     assert (config.duration_ns, [*map(str, config.slo)]) == (3_000_000_000, ["p99=20ms"])
     assert config.meter == (("rapl", ""),)
@@ -62,7 +62,7 @@ def test_options_have_the_texts_of_a_file_and_all_problems_come_at_once() -> Non
     ]
 
 
-def test_errors_before_the_run_are_exceptions_and_leave_no_folder(tmp_path: Path) -> None:
+def test_errors_before_the_run_raise_and_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no backend named 'nul': did you mean 'null'"):
         measure(quick(tmp_path / "run", backend="nul"))
     with pytest.raises(ConfigError, match=r"^measure\(\) cannot run a session of --meter ptdaemon"):
@@ -71,7 +71,7 @@ def test_errors_before_the_run_are_exceptions_and_leave_no_folder(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_that_dies_is_an_exception_that_names_its_folder(tmp_path: Path) -> None:
+def test_a_run_that_dies_raises_an_exception_naming_its_folder(tmp_path: Path) -> None:
     config = quick(tmp_path / "run", backend="tests.faults.faulty:Segfaults")
     with pytest.raises(RunDied, match=rf"the measured process .*: see {tmp_path}/run\.partial$"):
         measure(config)
@@ -85,7 +85,7 @@ def test_an_invalid_run_is_a_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_the_folder_and_is_a_keyboard_interrupt(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_folder_and_raises_keyboard_interrupt(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, signal, threading, time\n"
         "from harness import RunConfig, measure\n"

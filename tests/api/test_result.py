@@ -21,7 +21,7 @@ from tests.builders.finished import REASON, RUNS, invalid
 
 
 @pytest.mark.parametrize("name", ["server", "single-stream", "offline"])
-def test_every_number_is_that_of_result_json(name: str) -> None:
+def test_every_number_equals_result_json(name: str) -> None:
     run, content = read_run(RUNS / name), json.loads((RUNS / name / "result.json").read_text())
     assert run.content == content
     assert (run.verdict, run.is_valid, run.folder) == ("VALID", True, RUNS / name)
@@ -44,7 +44,7 @@ def test_every_number_is_that_of_result_json(name: str) -> None:
         ("offline", {}, "throughput"),
     ],
 )
-def test_the_headline_is_the_number_that_the_answer_begins_with(
+def test_the_headline_is_the_first_number_of_the_answer(
     name: str, change: dict[str, Any], number: str
 ) -> None:
     run = read_run(RUNS / name)
@@ -69,7 +69,7 @@ def test_a_run_without_the_number_has_no_headline(change: dict[str, Any]) -> Non
     assert run.headline is None
 
 
-def test_latencies_are_an_array_of_whole_ns_and_the_samples_those_of_completions_npz() -> None:
+def test_latencies_and_samples_equal_completions_npz() -> None:
     run = read_run(str(RUNS / "server"))
     with np.load(RUNS / "server/performance/run_1/completions.npz") as file:
         stored = dict(file)
@@ -80,7 +80,7 @@ def test_latencies_are_an_array_of_whole_ns_and_the_samples_those_of_completions
     assert all(run.samples[name].dtype == column.dtype for name, column in stored.items())
 
 
-def test_a_frame_has_a_row_a_sample_with_whole_numbers() -> None:
+def test_a_frame_has_one_row_per_sample_with_integer_times() -> None:
     run = read_run(RUNS / "server")
     frame = run.frame()
     assert len(frame) == 64
@@ -89,7 +89,7 @@ def test_a_frame_has_a_row_a_sample_with_whole_numbers() -> None:
     assert frame.attrs == {"folder": str(RUNS / "server"), "verdict": "VALID", "reasons": []}
 
 
-def test_without_pandas_a_frame_is_one_line_about_its_installation(
+def test_a_frame_without_pandas_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usual = builtins.__import__
@@ -136,7 +136,7 @@ def test_the_repr_is_one_line_with_verdict_and_folder(tmp_path: Path) -> None:
     assert repr(run) == f"<Result {words}>"
 
 
-def test_a_folder_without_a_run_is_a_configuration_error(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_raises_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no result\.json: is this a run's folder\?$"):
         read_run(tmp_path)
     run = invalid("offline", tmp_path)
@@ -158,7 +158,7 @@ def test_import_harness_imports_no_other_module_and_offers_its_names() -> None:
         _ = harness.run_the_harness
 
 
-def test_columns_of_different_lengths_are_a_configuration_error(tmp_path: Path) -> None:
+def test_columns_of_different_lengths_raise_a_config_error(tmp_path: Path) -> None:
     """Bug: frame() of a damaged completions.npz raised pandas' own error."""
     run = invalid("server", tmp_path)
     path = run / "performance/run_1/completions.npz"

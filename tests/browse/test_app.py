@@ -73,7 +73,9 @@ def listed(client: TestClient, query: str = "") -> list[str]:
         ("?sort=nonsense&page=-3&page=x&inside=1&unknown=1&text=offline", ["offline"]),
     ],
 )
-def test_filters_and_orders(client: TestClient, query: str, runs: list[str]) -> None:
+def test_the_query_filters_and_sorts_the_list(
+    client: TestClient, query: str, runs: list[str]
+) -> None:
     assert listed(client, query)[: len(runs) or None] == runs
 
 
@@ -82,7 +84,7 @@ def test_a_run_without_the_number_comes_last_in_both_directions(client: TestClie
         assert listed(client, f"?sort=accuracy{turned}")[0] == "server"
 
 
-def test_a_row_has_a_chip_for_its_doubts_and_no_p99_of_offline(client: TestClient) -> None:
+def test_a_row_has_a_chip_for_doubts_and_offline_has_no_p99(client: TestClient) -> None:
     rows = html.unescape(page(client, "/?text=offline").partition("<tbody>")[2])
     assert 'class="chip uncertain" tabindex="0">2 doubts<span class="tip" role="tooltip">' in rows
     for code in ("short-run", "steal"):
@@ -130,7 +132,7 @@ def test_a_study_is_listed_with_its_runs_apart(results: Path, client: TestClient
     assert "Part of night" in page(client, "/run/night/points/100")
 
 
-def test_what_serving_costs_is_a_study_of_its_own(results: Path, client: TestClient) -> None:
+def test_a_serving_overhead_folder_is_listed_as_a_study(results: Path, client: TestClient) -> None:
     study = results / "cost"
     study.mkdir()
     told = {"model": "digits", "overhead": None, "withheld": "the answers differ"}
@@ -140,7 +142,7 @@ def test_what_serving_costs_is_a_study_of_its_own(results: Path, client: TestCli
     assert "serving overhead not measured: the answers differ" in page(client, "/studies")
 
 
-def test_the_list_of_studies_names_every_verb_that_leaves_one(client: TestClient) -> None:
+def test_the_list_of_studies_names_every_verb_that_makes_one(client: TestClient) -> None:
     told = re.sub("<[^>]*>", "", page(client, "/studies"))
     for verb in set(STUDIES.values()) - {"workers"}:  # of a sweep
         assert re.search(rf"\b{verb}\b", told.partition("newest first")[2]), verb
@@ -164,7 +166,7 @@ MEASURED = (
 
 
 @pytest.mark.parametrize(("verb", "words"), MEASURED)
-def test_what_a_verb_leaves_is_listed_with_its_table_and_page(
+def test_the_output_of_a_verb_is_listed_with_its_table_and_page(
     verb: str, words: str, results: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(results)
@@ -187,7 +189,7 @@ def test_what_a_verb_leaves_is_listed_with_its_table_and_page(
         assert client.get(f"/files/study/{made.name}").status_code == 200
 
 
-def test_the_runs_of_repeats_are_one_side(results: Path, client: TestClient) -> None:
+def test_repeated_runs_are_compared_as_one_side(results: Path, client: TestClient) -> None:
     side = results / "again"
     side.mkdir()
     (side / "repeats.json").write_text('{"verdicts": ["VALID", "VALID"], "scenario": "server"}')
@@ -218,11 +220,11 @@ def test_compare_judges_as_the_verb_does(
         ("?run=server&run=../../etc", "../../etc: there is no such run"),
     ],
 )
-def test_sides_that_cannot_be_compared(client: TestClient, query: str, message: str) -> None:
+def test_incomparable_sides_show_a_message(client: TestClient, query: str, message: str) -> None:
     assert message in page(client, f"/compare{query}")
 
 
-def test_a_broken_side_is_one_line(results: Path, client: TestClient) -> None:
+def test_a_broken_side_is_reported_in_one_line(results: Path, client: TestClient) -> None:
     (results / "closed-loop/performance/run_1/run.json").write_text("[")
     text = page(client, PAIR)
     assert "is not a file of a run" in text
@@ -244,7 +246,7 @@ def test_the_page_of_a_run_has_its_report_and_its_neighbours(
 
 
 @pytest.mark.parametrize("name", ["server", "offline", "single-stream", "closed-loop"])
-def test_the_answer_of_a_run_is_the_same_wherever_it_stands(
+def test_the_answer_of_a_run_is_the_same_on_every_page(
     results: Path, client: TestClient, name: str
 ) -> None:
     """Bug: the list had LoadGen's number, of Server the rate that was asked for."""
@@ -272,7 +274,7 @@ def test_every_run_in_a_table_leads_to_its_page(
         assert f"<title>{html.escape(name)}" in page(client, address)
 
 
-def test_machines_show_where_they_differ(results: Path, client: TestClient) -> None:
+def test_differences_between_machines_can_be_shown_alone(results: Path, client: TestClient) -> None:
     file = results / "offline/environment.json"
     content = json.loads(file.read_text())
     content["machine"]["cpu"] = "another one"
@@ -340,7 +342,7 @@ def test_private_names_are_hidden(
         "/nothing/report.html",
     ],
 )
-def test_what_is_not_served(client: TestClient, path: str) -> None:
+def test_private_and_unknown_paths_return_404(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
@@ -388,7 +390,7 @@ def test_history_has_tables_without_the_plotting_script(
         ("OPTIONS", "127.0.0.1", 405),
     ],
 )
-def test_only_reading_and_only_under_a_loopback_name(
+def test_only_reads_with_a_loopback_host_name_are_allowed(
     client: TestClient, method: str, host: str, status: int
 ) -> None:
     """A name that an attacker's DNS points at 127.0.0.1 is refused."""
@@ -413,7 +415,7 @@ def test_another_host_needs_the_token_which_becomes_a_cookie(results: Path) -> N
     assert bare.get("/").status_code == 401
 
 
-def test_a_path_cannot_turn_the_welcome_into_a_way_elsewhere(results: Path) -> None:
+def test_a_path_cannot_redirect_the_welcome_page_elsewhere(results: Path) -> None:
     client = TestClient(make_app(results, token="secret"), base_url="http://m")
     text = client.get("http://m//evil.example/?token=secret").text
     assert "url=/evil.example/" in text
@@ -421,7 +423,7 @@ def test_a_path_cannot_turn_the_welcome_into_a_way_elsewhere(results: Path) -> N
     assert "<script>" not in text
 
 
-def test_no_view_ends_in_an_error_of_the_server(results: Path, client: TestClient) -> None:
+def test_no_view_of_a_broken_run_is_a_server_error(results: Path, client: TestClient) -> None:
     """Each run is broken in another way."""
     (results / "offline/config.yaml").write_text("- 1")
     (results / "server/environment.json").write_text("[]")
@@ -435,7 +437,7 @@ def test_no_view_ends_in_an_error_of_the_server(results: Path, client: TestClien
         assert client.get(path).status_code in (200, 422), path
 
 
-def test_a_folder_that_is_gone_is_one_line(results: Path, client: TestClient) -> None:
+def test_a_deleted_folder_is_reported_in_one_line(results: Path, client: TestClient) -> None:
     shutil.rmtree(results)
     assert "No such file or directory" in page(client, "/", 422)
 

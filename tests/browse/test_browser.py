@@ -103,7 +103,7 @@ def _elsewhere(url: str) -> list[str]:
     return [] if re.match(r"(http://127\.0\.0\.1:|data:|blob:)", url) else [url]
 
 
-def test_from_the_list_to_a_comparison(page: Page, address: str) -> None:
+def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.get_by_role("status")).to_have_text("6 of 8 runs, 1 to 6 shown.")
     page.get_by_label("Text").fill("loop")
@@ -132,7 +132,7 @@ def test_from_the_list_to_a_comparison(page: Page, address: str) -> None:
     expect(page.get_by_label("Pick closed-loop", exact=True)).to_be_checked()
 
 
-def test_a_run_its_report_and_its_history(page: Page, address: str) -> None:
+def test_a_run_links_to_its_report_and_its_history(page: Page, address: str) -> None:
     page.goto(f"{address}/?text=name")
     page.get_by_role("link", name=ODD).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("server")
@@ -146,7 +146,7 @@ def test_a_run_its_report_and_its_history(page: Page, address: str) -> None:
     expect(page).to_have_url(f"{address}/run/server")
 
 
-def test_everything_by_keyboard(page: Page, address: str) -> None:
+def test_runs_can_be_compared_by_keyboard_alone(page: Page, address: str) -> None:
     page.goto(f"{address}/?text=closed-loop&sort=run")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
@@ -195,7 +195,9 @@ def test_no_page_scrolls_sideways_or_fails_axe(
     page.close()
 
 
-def test_all_but_live_updates_works_without_javascript(browser: Browser, address: str) -> None:
+def test_everything_except_live_updates_works_without_javascript(
+    browser: Browser, address: str
+) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{address}/?text=closed-loop")

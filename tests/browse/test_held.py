@@ -54,7 +54,7 @@ def status(port: int) -> int:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
-def test_more_half_requests_than_connections_keep_no_page_waiting(port: int, sent: bytes) -> None:
+def test_unfinished_requests_do_not_block_pages_and_are_dropped(port: int, sent: bytes) -> None:
     with connected(port, 50, sent) as clients:
         assert status(port) == 200
         assert all(is_dropped(client, LIMIT_S + SLACK_S) for client in clients)

@@ -24,7 +24,7 @@ def problems(results: Path) -> dict[str, str]:
     return {entry.path: entry.problem for entry in entries if entry.problem is not None}
 
 
-def test_the_newest_run_is_first_and_folders_of_folders_are_read(results: Path) -> None:
+def test_the_newest_run_is_first_and_nested_folders_are_read(results: Path) -> None:
     (results / "campaign" / "may").mkdir(parents=True)
     (results / "server").rename(results / "campaign/may/server")
     edit(results / "offline", started="2030-01-01T00:00:00.000+00:00")
@@ -34,7 +34,7 @@ def test_the_newest_run_is_first_and_folders_of_folders_are_read(results: Path) 
     assert "campaign" not in paths
 
 
-def test_runs_of_a_study_know_where_they_are(results: Path) -> None:
+def test_runs_of_a_study_name_their_study(results: Path) -> None:
     sweep = results / "night"
     (sweep / "points").mkdir(parents=True)
     (sweep / "sweep.json").write_text("{}")
@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_read_has_a_reason(results: Path) -> None:
         {"accuracy": {"value": "NaN", "metric": 1}},
     ],
 )
-def test_values_of_another_kind_are_a_reason_or_absent(
+def test_values_of_a_wrong_type_become_a_reason_or_are_absent(
     results: Path, changed: dict[str, object]
 ) -> None:
     edit(results / "server", **changed)
@@ -90,7 +90,7 @@ def test_values_of_another_kind_are_a_reason_or_absent(
 
 
 @pytest.mark.parametrize("name", [b"r\xff", b"line\n", b"\x1b[31m"])
-def test_a_name_that_no_address_can_have_is_listed(results: Path, name: bytes) -> None:
+def test_a_name_unusable_in_a_url_is_listed_as_a_problem(results: Path, name: bytes) -> None:
     os.rename(os.fsencode(results / "server"), os.fsencode(results) + b"/" + name)  # noqa: PTH104
     assert list(problems(results).values()) == ["its name cannot be part of a URL: rename it"]
 
@@ -127,14 +127,14 @@ def test_a_folder_is_read_again_only_after_a_change(results: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"version": 0}', '{"version": 1, "known": {"a": 1}}']
 )
-def test_a_cache_that_cannot_be_used_is_left_out(results: Path, content: str) -> None:
+def test_an_unusable_cache_is_ignored(results: Path, content: str) -> None:
     first = Index(results)
     first._cache.parent.mkdir(parents=True)
     first._cache.write_text(content)
     assert len(Index(results).entries()) == 5
 
 
-def test_a_removed_run_is_gone_and_a_new_one_is_there(results: Path) -> None:
+def test_a_renamed_run_is_listed_only_under_its_new_name(results: Path) -> None:
     watched = Index(results)
     assert "server" in watched.entries()
     (results / "server").rename(results / "renamed")
@@ -160,7 +160,9 @@ def test_no_link_on_the_way_is_followed(tmp_path: Path) -> None:
             within.read_file(tmp_path / "root", path)
 
 
-def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_over_the_size_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(within, "MOST_BYTES", 10)
     (tmp_path / "large").write_text(json.dumps(list(range(10))))
     with pytest.raises(ConfigError, match=r"^large has more than 10 bytes$"):

@@ -57,7 +57,7 @@ def begin(endpoint: MetricsEndpoint) -> LiveCounts:
     return counts
 
 
-def test_the_state_is_that_of_the_counts(results: Path, endpoint: MetricsEndpoint) -> None:
+def test_the_state_matches_the_live_counts(results: Path, endpoint: MetricsEndpoint) -> None:
     before = snapshot(results, RUN)
     assert isinstance(before, Snapshot)
     assert (before.phase, before.stages, before.rate) == ("", [], None)
@@ -77,7 +77,7 @@ def test_the_state_is_that_of_the_counts(results: Path, endpoint: MetricsEndpoin
     assert mean_s == pytest.approx(queue.sum / queue.total / 1e9)
 
 
-def test_the_list_and_the_page_show_it(results: Path, endpoint: MetricsEndpoint) -> None:
+def test_the_list_and_the_live_page_show_the_run(results: Path, endpoint: MetricsEndpoint) -> None:
     begin(endpoint)
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     assert f'<a href="/live/{RUN}">night</a>' in client.get("/").text
@@ -160,7 +160,7 @@ def test_a_search_is_watched_over_all_its_runs(
     assert 'The peak has ended: <a id="next" href="/study/peak">open its page</a>' in end
 
 
-def test_events_end_where_the_run_has_died(
+def test_events_end_when_the_run_dies(
     results: Path, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "PERIOD_S", 0.01)
@@ -174,7 +174,7 @@ def test_events_end_where_the_run_has_died(
     assert "Connection refused): the run has ended, or died" in page
 
 
-def test_another_run_at_the_address_is_not_taken_for_it(
+def test_a_different_run_at_the_address_is_rejected(
     results: Path, endpoint: MetricsEndpoint
 ) -> None:
     endpoint.exporter.describe_run({**LABELS, "run": "day"}, {"version": "1"})
@@ -196,7 +196,7 @@ def test_another_run_at_the_address_is_not_taken_for_it(
         ("\xff", "can't decode"),
     ],
 )
-def test_no_folder_sends_browse_elsewhere(results: Path, noted: str, reason: str) -> None:
+def test_an_invalid_endpoint_file_is_refused(results: Path, noted: str, reason: str) -> None:
     (results / RUN / ENDPOINT).write_bytes(noted.encode("latin-1"))
     state = snapshot(results, RUN)
     assert isinstance(state, str)
@@ -217,7 +217,9 @@ def test_no_folder_sends_browse_elsewhere(results: Path, noted: str, reason: str
         ),
     ],
 )
-def test_an_answer_of_something_else(results: Path, answer: bytes, reason: str) -> None:
+def test_an_answer_of_another_program_is_reported(
+    results: Path, answer: bytes, reason: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         (results / RUN / ENDPOINT).write_text(f"{host}:{port}\n")
@@ -234,7 +236,7 @@ def _answer(server: socket.socket, content: bytes) -> None:
         connection.sendall(content)
 
 
-def test_an_answer_that_drips_is_given_up(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_drips_is_abandoned(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LIMIT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()

@@ -40,7 +40,7 @@ def charts(*looks: Snapshot) -> Any:
     return point(looks, origin_s=100.0)["charts"]
 
 
-def test_rates_are_of_the_time_between_two_looks() -> None:
+def test_rates_are_computed_between_two_looks() -> None:
     one = look(110.0, 1_000, tokens=50.0, nodes={"a": 10.0}, offered=200.0)
     two = look(112.0, 1_300, tokens=90.0, nodes={"a": 30.0, "b": 8.0}, offered=200.0, failed=4.0)
     found = point([one, two], origin_s=100.0)
@@ -56,11 +56,11 @@ def test_the_first_look_has_no_rates() -> None:
     }
 
 
-def test_a_counter_that_went_back_is_no_negative_rate() -> None:
+def test_a_counter_that_decreases_gives_no_negative_rate() -> None:
     assert charts(look(110.0, 1_000), look(111.0, 10))["rate"] == {"answered": 0}
 
 
-def test_percentiles_are_of_the_queries_between_the_looks() -> None:
+def test_percentiles_cover_the_queries_between_two_looks() -> None:
     random = np.random.default_rng(0)
     slow, fast = random.exponential(0.5, 2_000), random.exponential(1e-3, 2_000)
     before, after = buckets(slow), buckets([*slow, *fast])
@@ -78,7 +78,7 @@ def test_a_percentile_needs_a_query_beyond_it(count: int, names: list[str]) -> N
     assert [*charts(*looks).get("latency", {})] == names
 
 
-def test_looks_are_taken_together_until_they_have_enough_queries() -> None:
+def test_looks_are_merged_until_they_have_enough_queries() -> None:
     counts = [0, 500, 500, 540, 580, 620]  # nothing for a second, then 40 a second
     looks = [look(110.0 + i, latency=buckets([0.01] * n)) for i, n in enumerate(counts)]
     assert "p99" in charts(*looks)["latency"]
@@ -90,7 +90,7 @@ def test_offline_has_no_latency() -> None:
     assert "latency" not in charts(*looks)
 
 
-def test_stages_are_means_and_cores_are_shared_out() -> None:
+def test_stages_show_means_and_cores_show_who_uses_them() -> None:
     one = look(110.0, stages={"infer": (1.0, 10.0)}, run_cpu_s=5.0, busy_s=50.0, stolen_s=1.0)
     two = look(112.0, stages={"infer": (3.0, 20.0), "queue": (0.5, 10.0)}, run_cpu_s=6.0, busy_s=53.0, stolen_s=2.0)  # fmt: skip
     found = charts(one, two)

@@ -104,7 +104,7 @@ def problems(*words: str) -> list[str]:
         ("arrivals burst --rate 5 --out x", "KIND: 'burst' is not one of constant, steps, ramp, gamma, loadgen"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str) -> None:
+def test_a_mistake_prints_one_line_and_exits_with_2(arguments: str, line: str) -> None:
     assert problems(*arguments.split()) == [line]
 
 
@@ -175,7 +175,7 @@ def full() -> None:
         ),
     ],
 )
-def test_what_ends_a_verb_is_one_line(
+def test_an_interrupt_or_a_full_disk_ends_a_verb_in_one_line(
     fails: Callable[[], None], status: int, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bugs: Ctrl-C in the first seconds ended a run without a word, and `machine` ended with a traceback."""
@@ -205,7 +205,7 @@ def test_the_reference_harness_spelling_is_understood(
     assert getattr(config, field) == value
 
 
-def test_run_is_the_verb_when_none_is_given(executed: list[RunConfig]) -> None:
+def test_run_is_the_default_verb(executed: list[RunConfig]) -> None:
     assert main(["--scenario", "server"]) == 0
     assert main(["run", "--scenario", "server"]) == 0
     assert executed == [RunConfig(scenario="server")] * 2
@@ -236,7 +236,7 @@ def test_options_come_from_a_file_and_the_command_line_wins(executed: list[RunCo
     assert executed == [RunConfig(scenario="server", queries=800, target_qps=20.0)]
 
 
-def test_a_runs_folder_stands_for_its_configuration(executed: list[RunConfig]) -> None:
+def test_a_run_folder_can_be_used_as_a_configuration(executed: list[RunConfig]) -> None:
     """Bug: `--config results/latest` was `Is a directory`."""
     Path("run").mkdir()
     Path("run/config.yaml").write_text("scenario: server\nqueries: 700\n", encoding="utf-8")
@@ -245,7 +245,7 @@ def test_a_runs_folder_stands_for_its_configuration(executed: list[RunConfig]) -
     assert executed == [RunConfig(scenario="server", queries=700)]
 
 
-def test_a_folder_without_a_configuration_is_one_line() -> None:
+def test_a_folder_without_a_configuration_is_reported_in_one_line() -> None:
     Path("run").mkdir()
     lines = problems("--config", "run")
     assert lines == ["--config: run has no config.yaml: is this a run's folder?"]
@@ -272,14 +272,14 @@ def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunCon
     ],
     ids=lambda x: x[:20],
 )  # fmt: skip
-def test_a_bad_configuration_file_is_one_line(text: str, line: str) -> None:
+def test_a_bad_configuration_file_is_reported_in_one_line(text: str, line: str) -> None:
     assert problems("--config", write(text)) == [line]
 
 
 @pytest.mark.parametrize(
     "text", ["scenario: [server", "a: !!python/object:os.x {}", "\x00", "[" * 5000]
 )
-def test_a_file_that_is_not_yaml_is_one_line_that_names_it(text: str) -> None:
+def test_a_file_that_is_not_yaml_is_named_in_one_line(text: str) -> None:
     (line,) = problems("--config", write(text))
     assert re.match(r"^my\.yaml (is not YAML: \S|line 1: tags such as '!!python)", line)
 
@@ -321,7 +321,7 @@ def test_runs_refuses_an_empty_folder_name() -> None:
     assert problems("runs", "--results", "") == ["'' is not a path: name a file or a folder"]
 
 
-def test_runs_lists_the_newest_first_and_shows_a_dash_for_what_was_not_measured(
+def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     database.add(tmp_path, "first", stored_result("2026-01-01"))
@@ -342,7 +342,7 @@ def test_runs_lists_the_newest_first_and_shows_a_dash_for_what_was_not_measured(
     assert "first" not in capsys.readouterr().out
 
 
-def test_a_file_that_is_not_a_database_is_one_line() -> None:
+def test_a_file_that_is_not_a_database_is_reported_in_one_line() -> None:
     """Bug: a corrupt runs.sqlite was a traceback."""
     Path("runs.sqlite").write_text("not a database")
     (line,) = problems("runs", "--results", ".")
@@ -362,12 +362,12 @@ def test_the_real_command_refuses_without_a_traceback() -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_the_version_is_the_packages() -> None:
+def test_the_version_option_prints_the_package_version() -> None:
     done = _command("--version")
     assert (done.returncode, done.stdout) == (0, f"mlperf-harness {__version__}\n")
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+def test_a_closed_pipe_prints_no_traceback() -> None:
     shell = f"{sys.executable} -m harness list | head -n 0; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr

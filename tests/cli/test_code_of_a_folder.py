@@ -90,13 +90,15 @@ def words(row: tuple[str, ...], run: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("row", READING, ids=" ".join)
-def test_a_verb_that_reads_runs_no_code(row: tuple[str, ...], run: Path, marker: Path) -> None:
+def test_a_verb_that_only_reads_executes_no_code(
+    row: tuple[str, ...], run: Path, marker: Path
+) -> None:
     assert main(words(row, run)) in (0, 2, 4)
     assert not marker.exists()
 
 
 @pytest.mark.parametrize("verb", ["check", "compare", "report"])
-def test_a_scenario_of_run_json_is_none_of_code(
+def test_a_scenario_named_in_run_json_is_not_imported(
     verb: str, finished: Path, evil: Path, marker: Path, tmp_path: Path
 ) -> None:
     """Bug: `check` imported a file that the load plan of a folder named as its scenario."""
@@ -112,7 +114,7 @@ def test_a_scenario_of_run_json_is_none_of_code(
 
 
 @pytest.mark.parametrize("row", RUNNING, ids=" ".join)
-def test_a_verb_that_runs_names_the_code_first(
+def test_a_verb_that_executes_code_names_it_first(
     row: tuple[str, ...], run: Path, marker: Path, evil: Path
 ) -> None:
     """Bug: `rerun` and `--config` started programs that a folder named."""
@@ -128,7 +130,7 @@ def test_a_verb_that_runs_names_the_code_first(
     assert not marker.exists()
 
 
-def test_code_that_the_user_names_runs(run: Path, marker: Path, evil: Path) -> None:
+def test_code_that_the_user_names_is_executed(run: Path, marker: Path, evil: Path) -> None:
     """Each name on the command line, as the value of its option or after --trust."""
     config = yaml.safe_load((run / "config.yaml").read_text())
     del config["hook"]  # the model's manifest has none
@@ -167,7 +169,7 @@ def test_the_config_of_a_run_has_the_digest_of_its_plug_ins(
     assert f"the backend {mine}:Mine: read it" in line
 
 
-def test_trust_means_the_file_and_not_its_spelling(
+def test_trust_applies_to_a_file_however_its_path_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: `--trust mine.py:Mine` did not fit the absolute path in config.yaml."""
@@ -186,12 +188,12 @@ def test_trust_means_the_file_and_not_its_spelling(
     assert untrusted("x", meters, ["command=sh a.py", f"{tmp_path}/mine.py:Lamp=4"]) == []
 
 
-def test_installed_plug_ins_and_meters_without_programs_are_no_code() -> None:
+def test_installed_plug_ins_and_built_in_meters_need_no_trust() -> None:
     plain = {"scenario": "server", "backend": "ort", "meter": ["rapl", "estimate=4"]}
     assert list(named(values_of(from_plain(plain)))) == []
 
 
-def test_a_request_of_a_submission_names_code_again(
+def test_a_submission_request_that_names_code_is_refused(
     tmp_path: Path, evil: Path, marker: Path
 ) -> None:
     """The folder of a submission may come from elsewhere: `submit run --work` runs what its request names."""

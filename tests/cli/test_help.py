@@ -56,7 +56,7 @@ def help_page(words: list[str]) -> tuple[list[str], str, float]:
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS, *GROUPS])
-def test_the_help_of_every_verb_prints_fits_and_is_quick(verb: str) -> None:
+def test_the_help_of_every_verb_prints_without_error_and_is_quick(verb: str) -> None:
     """Bug: `sweep --help` was a traceback, an unescaped % in one option's text.
 
     The CPU time is the best of three: on a busy machine the others may well be higher.
@@ -101,7 +101,7 @@ def flags(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("verb", ["profile", "sweep", "advise", "bricks"])
-def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(verb: str) -> None:
+def test_the_usage_omits_scenario_when_it_has_a_default(verb: str) -> None:
     """Bug: `profile --help` said `profile --scenario NAME [options]`, which works without."""
     usage = page_of(f"{verb} --help").split("\n\n")[1]
     assert any("--scenario" not in line for line in usage.splitlines())
@@ -130,7 +130,7 @@ def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(verb: str) -
         ),
     ],
 )
-def test_the_help_of_a_search_has_its_own_defaults_and_no_option_that_it_refuses(
+def test_the_help_of_a_search_lists_its_defaults_and_allowed_options(
     verb: str, refused: str, texts: Sequence[str]
 ) -> None:
     """Bug: `tune --help` had the defaults of `run`, and --rounds no bounds."""
@@ -188,7 +188,7 @@ CALLED = [
 
 
 @pytest.mark.parametrize(("words", "name"), CALLED, ids=["-m", "-P -m", "path", "on PATH"])
-def test_the_program_has_the_name_it_was_called_by(
+def test_the_help_names_the_program_as_it_was_called(
     words: list[str], name: str, tmp_path: Path
 ) -> None:
     """Bug: `mlperf-harness help` said `python -m harness`, which may be another program there."""
@@ -209,11 +209,11 @@ def test_the_program_has_the_name_it_was_called_by(
     assert f"`{called} data VERB --help`" in done.stdout
 
 
-def test_a_message_has_the_name_that_run_sh_was_called_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_names_run_sh_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROGRAM_VARIABLE, "../run.sh")
     (line,) = refused("--scenario", "server", "--model", "nosuch")
     assert "see `../run.sh list`" in line
 
 
-def test_the_parts_of_advise_that_help_names_are_those_there_are() -> None:
+def test_the_parts_of_advise_in_the_help_match_the_code() -> None:
     assert tuple(advise_job.PARTS) == advise_options.PARTS

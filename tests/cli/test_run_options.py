@@ -15,12 +15,12 @@ FIELDS = {field.name for field in fields(RunConfig)}
 FLAGS = {flag for action in parser()._actions for flag in action.option_strings}
 
 
-def test_an_alias_stands_for_an_option_and_hides_none() -> None:
+def test_an_alias_names_an_option_and_hides_none() -> None:
     assert {alias.ours for alias in ALIASES.values()} <= FLAGS
     assert not FLAGS & ALIASES.keys()
 
 
-def test_an_option_settles_fields_anew_but_never_itself() -> None:
+def test_an_option_resets_other_fields_but_not_itself() -> None:
     keys = {option_key(field): field.name for field in visible_fields(RunConfig)}
     for key, rule in SETTLED_ANEW.items():
         settled = (*rule.of_any, *rule.of_run)
@@ -29,7 +29,7 @@ def test_an_option_settles_fields_anew_but_never_itself() -> None:
         assert len(settled) == len(set(settled))
 
 
-def test_the_options_of_a_verb_stand_before_those_of_a_run() -> None:
+def test_the_options_of_a_verb_precede_the_run_options() -> None:
     page = run_parser("peak", "about", ("",), (PeakOptions, RunConfig), "notes").format_full_help()
     begins = [page.index(text) for text in ("about", "usage:", "notes", "--probe", "--scenario")]
     assert begins == sorted(begins)
@@ -49,7 +49,7 @@ def test_the_options_of_a_verb_stand_before_those_of_a_run() -> None:
         ]),
     ],
 )  # fmt: skip
-def test_only_options_of_the_command_line_have_a_text_and_unknown_words_are_problems(
+def test_only_given_options_are_read_and_unknown_words_are_problems(
     words: list[str], texts: dict[str, object], problems: list[str]
 ) -> None:
     small = Parser("p", "", "")

@@ -18,7 +18,7 @@ OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
-def test_every_row_names_a_function_and_says_what_the_verb_does(verb: Verb) -> None:
+def test_every_row_names_a_function_and_describes_the_verb(verb: Verb) -> None:
     module, function = verb.target.split(":")
     assert callable(getattr(import_module(f"harness.cli.{module}"), function))
     assert verb.about[0].islower()
@@ -48,7 +48,7 @@ def test_a_verb_is_found_with_the_words_after_it(
     assert find(words) == (name, rest)
 
 
-def test_a_row_is_all_that_a_new_verb_needs(
+def test_a_new_verb_needs_only_a_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(data, "greet", _greet, raising=False)
@@ -78,7 +78,7 @@ def _greet(arguments: list[str]) -> int:
         (["submit", "foo"], f"no verb 'submit foo': choose from {OF_SUBMIT}"),
     ],
 )
-def test_a_verb_that_does_not_exist_is_one_line(words: list[str], line: str) -> None:
+def test_an_unknown_verb_is_reported_in_one_line(words: list[str], line: str) -> None:
     """Bugs: `submit` alone had status 0; `submit foo` suggested `submit run`."""
     assert refused(*words) == [line]
 

@@ -61,7 +61,7 @@ def asked(requests: Sequence[Waiting], rule: BatchRule | None) -> tuple[list[int
 @pytest.mark.parametrize(
     ("times_ns", "sizes"), [(None, [1, 8, 2]), (CHEAPER, [1, 8, 2]), (NO_CHEAPER, [1] * 11)]
 )
-def test_requests_become_one_batch_where_it_pays(
+def test_requests_are_batched_when_it_is_faster(
     times_ns: list[float] | None, sizes: list[int]
 ) -> None:
     rule = BatchRule(times_ns, 1) if times_ns else None
@@ -77,12 +77,12 @@ def test_a_request_of_several_samples_stays_whole() -> None:
     assert [len(done.outputs[ANSWER]) for _, done, _ in results] == [1, 3, 1, 2]
 
 
-def test_a_batch_holds_no_more_than_the_largest() -> None:
+def test_a_batch_never_exceeds_the_largest_batch_size() -> None:
     found, _ = asked([request(1, 2, 3), request(4, 5, 6), request(7, 8, 9), request(10)], None)
     assert found == [1, 6, 4]
 
 
-def test_all_of_a_batch_are_told_its_error() -> None:
+def test_an_error_of_a_batch_reaches_all_its_requests() -> None:
     wrong = request(2)._replace(batch=Batch(1, {INDICES: np.array(["no"])}))
     _, results = asked([request(1), wrong], None)
     first, *others = [result for _, result, _ in results]

@@ -22,7 +22,7 @@ def named(*ports: int) -> tuple[str, str]:
     return "--nodes", ",".join(f"127.0.0.1:{port}" for port in ports)
 
 
-def test_a_way_that_delays_is_network_and_no_time_of_the_node(tmp_path: Path) -> None:
+def test_network_delay_is_not_counted_as_node_time(tmp_path: Path) -> None:
     with hosts(ONE, ONE) as (near, far), relay(far.port, DELAY_S) as through:
         out = tmp_path / "run"
         _, result = ran(out, *OFFLINE, *named(near.port, through.port), "--queries", "400")

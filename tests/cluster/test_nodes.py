@@ -42,7 +42,7 @@ def test_nodes_of_one_machine_share_its_cores_evenly(cores: int, count: int, sib
 
 
 @pytest.mark.parametrize("text", ["local:1", "local:12", "a:1", "10.0.0.1:7000,10.0.0.2:7000"])
-def test_names_of_nodes(text: str) -> None:
+def test_a_valid_list_of_nodes_is_kept_as_written(text: str) -> None:
     assert parse_nodes(f" {text}") == text
 
 
@@ -65,7 +65,7 @@ def test_a_ray_cluster_is_named_by_its_head() -> None:
         ("", "not an address"),
     ],
 )
-def test_names_that_are_none(text: str, why: str) -> None:
+def test_an_invalid_list_of_nodes_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_nodes(text)
 
@@ -90,12 +90,12 @@ def test_options_that_contradict_nodes(options: dict[str, object], why: str) -> 
         RunConfig.of(**{"scenario": "server", "nodes": "local:2", **options})
 
 
-def test_inputs_on_wire_wants_nodes() -> None:
+def test_inputs_on_wire_requires_nodes() -> None:
     with pytest.raises(ConfigError, match="--inputs-on-wire apply to --nodes"):
         RunConfig.of(scenario="server", inputs_on_wire=True)
 
 
-def test_a_node_is_told_what_the_run_asks_of_it() -> None:
+def test_a_node_gets_the_options_that_apply_to_it() -> None:
     config = RunConfig.of(
         scenario="server", nodes="local:2", threads=1, instances=2, request_timeout="3s", seed=4
     )
@@ -110,13 +110,13 @@ def test_a_stream_on_several_nodes_is_refused(refuses: Said) -> None:
     )
 
 
-def test_a_search_says_that_nodes_are_of_single_runs(refuses: Said) -> None:
+def test_a_search_refuses_nodes(refuses: Said) -> None:
     assert "--nodes applies to single runs only" in refuses(
         "peak", "--scenario", "server", "--slo", "p99=1s", "--nodes", "local:2"
     )
 
 
-def test_all_nodes_that_are_not_there_are_named_before_the_run(
+def test_all_unreachable_nodes_are_named_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: they were asked only once the run's folder was made and its process said "loading the model"."""
@@ -129,7 +129,7 @@ def test_all_nodes_that_are_not_there_are_named_before_the_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_node_that_does_not_reply_is_told_the_limit_and_no_option_that_sets_another(
+def test_a_node_that_does_not_reply_is_reported_with_the_ask_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: with --request-timeout 2s it said "no reply within 10 s (--request-timeout)"."""
@@ -159,7 +159,7 @@ def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("nodes", "why"), [("127.0.0.1:1", "is not a Ray cluster"), ("ray://h:x", "ray://h:x")]
 )
-def test_the_address_of_on_is_judged_before_the_options_that_it_lacks(
+def test_on_checks_the_address_before_missing_options(
     nodes: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: --node-count and --out were asked for, and then the address was refused."""

@@ -22,17 +22,17 @@ def times_of(fixed: float, largest: int = LARGEST) -> list[float]:
 
 @pytest.mark.parametrize("waiting", [1, 2, 7, 64, 1000])
 @pytest.mark.parametrize("idle", [1, 2])
-def test_a_model_that_batches_make_no_cheaper_has_none(waiting: int, idle: int) -> None:
+def test_a_model_without_gain_from_batches_gets_batches_of_one(waiting: int, idle: int) -> None:
     assert BatchRule(times_of(FREE_COST), 2).size(waiting, idle) == 1
 
 
-def test_a_high_fixed_cost_takes_all_that_waits() -> None:
+def test_a_high_fixed_cost_batches_all_waiting_queries() -> None:
     rule = BatchRule(times_of(HIGH_COST), 1)
     assert [rule.size(waiting, 1) for waiting in (1, 5, 40)] == [1, 5, 40]
     assert rule.size(10_000, 1) >= 48
 
 
-def test_what_waits_is_shared_among_idle_instances() -> None:
+def test_waiting_queries_are_shared_among_idle_instances() -> None:
     rule = BatchRule(times_of(HIGH_COST), 4)
     assert [rule.size(8, idle) for idle in (1, 2, 4)] == [4, 3, 2]  # a busy one counts as half
 
@@ -43,7 +43,7 @@ def test_what_waits_is_shared_among_idle_instances() -> None:
     st.integers(1, 5000),
     st.data(),
 )
-def test_a_size_is_never_more_than_waits_or_fits(
+def test_a_size_never_exceeds_the_backlog_or_the_table(
     steps: list[float], instances: int, waiting: int, data: st.DataObject
 ) -> None:
     idle = data.draw(st.integers(1, instances))
@@ -51,7 +51,7 @@ def test_a_size_is_never_more_than_waits_or_fits(
     assert 1 <= size <= min(waiting, len(steps))
 
 
-def test_a_longer_backlog_than_the_table_has_is_shared_too() -> None:
+def test_a_backlog_beyond_the_table_is_shared_too() -> None:
     rule = BatchRule(times_of(HIGH_COST, 1024), 8)
     assert rule.size(MOST_WAITING + 6, 4) == 258
     assert rule.size(100_000, 2) == rule.size(200_000, 1) == 512  # whole batches

@@ -50,7 +50,7 @@ def test_no_message_within_the_time_is_a_timeout(pair: tuple[Channel, Channel]) 
         ours.receive(0.01)
 
 
-def test_who_does_not_read_in_time_does_not_cut_the_sender_off() -> None:
+def test_a_slow_reader_does_not_cut_the_sender_off() -> None:
     """Bug: a load host was lost because the coordinator itself stood still with half of a message read."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -128,7 +128,7 @@ def test_call_raises_what_the_function_raises(
     assert ("KeyError: 'ours'\n" in log.read_text()) == (fails == "own")
 
 
-def test_call_names_a_function_that_is_not_there(tmp_path: Path) -> None:
+def test_call_names_a_missing_function(tmp_path: Path) -> None:
     with pytest.raises(PluginUnavailable, match="no attribute 'nosuch': see "):
         call(f"{HERE}:nosuch", {}, tmp_path / "log")
 
@@ -142,7 +142,7 @@ def trace(_request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @pytest.mark.slow
-def test_generated_code_does_not_stay_among_the_temporary_files(
+def test_generated_code_is_removed_from_the_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: runs, conversions and points of `machine` left files of AutoGraph's in /tmp."""

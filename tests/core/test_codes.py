@@ -45,7 +45,7 @@ def test_the_source_uses_all_codes_of_the_table_and_no_other() -> None:
     "source",
     ['Reason("bussy-machine", "")', "Reason(code, '')", 'Reason("died" if x else "dead", "")'],
 )
-def test_a_code_that_is_not_in_the_table_is_seen_in_the_source(tmp_path: Path, source: str) -> None:
+def test_an_unknown_code_in_the_source_is_found(tmp_path: Path, source: str) -> None:
     (tmp_path / "x.py").write_text(source)
     assert not set(codes_in(tmp_path / "x.py")) <= set(CODES)
 
@@ -76,7 +76,7 @@ def test_the_table_cannot_be_changed() -> None:
         CODES["new"] = CODES["died"]  # type: ignore[index]
 
 
-def test_the_sets_that_the_searches_and_compare_take() -> None:
+def test_searches_and_compare_get_their_sets_of_codes() -> None:
     assert codes.codes(Kind.REASON, About.LOAD) == {
         *("hopeless", "slo-missed", "early-stopping", "loadgen-invalid")
     }
@@ -105,9 +105,7 @@ def test_the_sets_that_the_searches_and_compare_take() -> None:
         ("paged", host_doubts.PAGED_SHARE == 0.01, "once in 100 samples"),
     ],
 )  # fmt: skip
-def test_the_limit_in_the_table_is_the_limit_in_the_code(
-    code: str, limit: bool, words: str
-) -> None:
+def test_the_limits_in_the_table_match_the_code(code: str, limit: bool, words: str) -> None:
     assert limit
     assert words in CODES[code].meaning
 

@@ -154,7 +154,7 @@ def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -
         parse(text)
 
 
-def test_the_largest_batch_is_the_largest_that_the_journal_can_note() -> None:
+def test_the_largest_batch_is_limited_by_the_journal() -> None:
     """Bug: 65536 was accepted and became 65535 in silence."""
     problems: list[str] = []
     assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
@@ -232,16 +232,16 @@ server_configs = st.builds(lambda qps: _config(target_qps=qps), st.floats(1 / 60
 
 
 @given(st.one_of(configs, server_configs))
-def test_a_configuration_written_as_yaml_reads_back_as_itself(config: RunConfig) -> None:
+def test_a_configuration_written_as_yaml_is_read_back_equal(config: RunConfig) -> None:
     text = yaml.safe_dump(to_plain(config), allow_unicode=True)
     assert from_plain(yaml.safe_load(text)) == config
 
 
-def test_the_result_folder_is_no_part_of_a_written_configuration() -> None:
+def test_a_written_configuration_omits_the_result_folder() -> None:
     assert "out" not in to_plain(_config(out=Path("results/x")))
 
 
-def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
+def test_a_written_configuration_omits_unset_options() -> None:
     assert to_plain(_config()) == {
         "schema_version": 1,
         "scenario": "server",
@@ -290,12 +290,12 @@ def test_a_contradiction_between_options_is_refused(values: dict[str, Any], mess
     assert refusal(_config, **values) == message
 
 
-def test_the_official_rules_allow_what_they_leave_open() -> None:
+def test_options_that_the_official_rules_leave_open_are_allowed() -> None:
     _config(mlperf=True, target_qps=20.0, user_conf=Path("user.conf"), max_batch=4)
     _config(scenario="multi-stream", mlperf=True, samples_per_query=8)
 
 
-def test_every_problem_of_values_and_of_their_combination_is_reported_at_once() -> None:
+def test_all_problems_of_a_configuration_are_reported_at_once() -> None:
     raw = {"duration": "10", "target-qps": 1, "queries": 0, "samples_per_query": 2, "queriez": 1}
     problems: list[str] = []
     values = config_from(raw, "my.yaml", problems)
@@ -308,7 +308,7 @@ def test_every_problem_of_values_and_of_their_combination_is_reported_at_once() 
     ]
 
 
-def test_the_first_of_thousands_of_unknown_keys_are_reported_and_the_rest_counted() -> None:
+def test_the_first_20_unknown_keys_are_reported_and_the_rest_counted() -> None:
     problems: list[str] = []
     values = config_from({f"x{n}": 1 for n in range(3000)}, "my.yaml", problems)
     lines = refusals(make_config, {**values, "scenario": "offline"}, problems)
@@ -356,6 +356,6 @@ def test_a_configuration_cannot_be_changed() -> None:
     ("mode", "performance", "accuracy"),
     [("performance", True, False), ("accuracy", False, True), ("both", True, True)],
 )
-def test_the_mode_says_which_runs_there_are(mode: str, performance: bool, accuracy: bool) -> None:
+def test_the_mode_decides_which_runs_are_done(mode: str, performance: bool, accuracy: bool) -> None:
     config = _config(mode=mode)
     assert (config.runs_performance, config.runs_accuracy) == (performance, accuracy)

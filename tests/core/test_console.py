@@ -54,7 +54,7 @@ def test_everything_that_frameworks_print_is_in_the_log_and_nowhere_else() -> No
     assert "harness" not in done.stdout.replace("harness.", "")
 
 
-def test_a_bug_prints_what_was_logged_and_a_users_mistake_does_not() -> None:
+def test_a_bug_prints_the_log_and_a_user_mistake_does_not() -> None:
     done = run("RuntimeError('ours')")
     assert "from C++" in done.stderr
     assert done.stderr.index("from a child") < done.stderr.index("RuntimeError: ours")
@@ -86,7 +86,7 @@ def test_messages_of_a_thread_go_to_its_own_stream(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "harness: elsewhere\nharness: afterwards\n"
 
 
-def test_a_reader_that_closes_the_pipe_ends_no_export() -> None:
+def test_an_export_into_a_closed_pipe_ends_without_an_error() -> None:
     command = [sys.executable, "-m", "harness", "export", "tests/golden/runs/server"]
     with subprocess.Popen(
         [*command, "--format", "jsonl"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -38,7 +38,7 @@ def test_every_extra_says_what_it_is_for() -> None:
     assert table == list(EXTRAS)
 
 
-def test_recommended_is_the_extras_that_it_stands_for() -> None:
+def test_recommended_equals_its_listed_extras() -> None:
     """Spelt out in pyproject.toml: an installer that resolved `mlperf-harness[ort]` would ask an index."""
     parts = [requirement for name in RECOMMENDED for requirement in DECLARED[name]]
     assert sorted(parts) == sorted(DECLARED["recommended"])
@@ -63,7 +63,7 @@ def test_constraints_pin_every_package_that_is_named(version: str) -> None:
             assert one.specifier.contains(pins[canonicalize_name(one.name)]), one
 
 
-def test_rivals_name_each_other_and_the_packages_that_are_declared() -> None:
+def test_rivals_name_each_other_and_declared_packages() -> None:
     for extra, (rival, packages) in RIVALS.items():
         assert RIVALS[rival][0] == extra
         declared = {Requirement(text).name for text in DECLARED[rival]}
@@ -120,7 +120,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Environment:
     return Environment(monkeypatch, tmp_path)
 
 
-def test_in_the_checkouts_own_environment_it_is_run_sh(environment: Environment) -> None:
+def test_in_the_checkout_environment_the_command_is_run_sh(environment: Environment) -> None:
     root = environment.folder / "a checkout"
     environment.patch.setattr(sys, "prefix", str(root / ".venv"))
     environment.patch.chdir(root)
@@ -130,7 +130,7 @@ def test_in_the_checkouts_own_environment_it_is_run_sh(environment: Environment)
     assert how_to_install("openvino") == f"'{root}/run.sh' install openvino"
 
 
-def test_elsewhere_it_is_the_packages_with_their_versions(environment: Environment) -> None:
+def test_elsewhere_the_command_installs_packages_with_versions(environment: Environment) -> None:
     assert how_to_install("openvino") == "python -m pip install 'openvino>=2025.0'"
     assert how_to_install("images") == (
         "python -m pip install 'opencv-python-headless>=4.11' 'simplejpeg>=1.7'"
@@ -141,7 +141,7 @@ def test_elsewhere_it_is_the_packages_with_their_versions(environment: Environme
     assert how_to_install("openvino") == f"{sys.executable} -m pip install 'openvino>=2025.0'"
 
 
-def test_without_pip_no_command_is_named_that_would_not_work(environment: Environment) -> None:
+def test_without_pip_the_packages_are_named_and_no_command(environment: Environment) -> None:
     environment.patch.setattr(extras, "find_spec", lambda _name: None)
     assert how_to_install("openvino") == "install 'openvino>=2025.0' into this environment"
     assert how_to_install_packages("onnx==1.23.2") == "install onnx==1.23.2 into this environment"
@@ -151,7 +151,7 @@ def test_without_pip_no_command_is_named_that_would_not_work(environment: Enviro
     )
 
 
-def test_what_provides_the_same_module_is_removed_first(environment: Environment) -> None:
+def test_a_package_with_the_same_module_is_removed_first(environment: Environment) -> None:
     environment.packages({"onnxruntime"})
     assert how_to_install("ort-gpu") == (
         "python -m pip uninstall onnxruntime, then python -m pip install 'onnxruntime-gpu>=1.22'"
@@ -209,7 +209,7 @@ def uv_calls(checkout: Path) -> list[str]:
     return log.read_text().splitlines() if log.is_file() else []
 
 
-def test_install_without_names_lists_the_extras_and_what_is_there(checkout: Path) -> None:
+def test_install_without_names_lists_the_extras_and_marks_installed_ones(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv/.installed-litert").touch()
     done = install(checkout)
@@ -223,7 +223,7 @@ def test_install_without_names_lists_the_extras_and_what_is_there(checkout: Path
     assert uv_calls(checkout) == []
 
 
-def test_install_understands_no_name_but_an_extras(checkout: Path) -> None:
+def test_install_accepts_only_the_names_of_extras(checkout: Path) -> None:
     done = install(checkout, "openai", "tinylm", "map", "openvno", "xyzzy", "onnx")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
@@ -375,7 +375,7 @@ def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: P
     )
 
 
-def test_a_gpu_build_takes_the_place_of_the_other_and_back(checkout: Path) -> None:
+def test_a_gpu_build_replaces_the_cpu_build_and_back(checkout: Path) -> None:
     """Both provide the module onnxruntime: the one installed last would win in part."""
     stamps = [
         {p.name for p in (checkout / ".venv").glob(".installed-ort*")}

@@ -45,7 +45,7 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     assert (names(tmp_path), path.read_text()) == (["a"], "old")
 
 
-def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+def test_a_new_file_does_not_replace_an_existing_one(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with pytest.raises(KeyError):
         fail_halfway(path, new=True)
@@ -103,7 +103,7 @@ def test_a_free_name_is_neither_taken_nor_being_written(tmp_path: Path) -> None:
     assert free_name(path) == tmp_path / "run-4"
 
 
-def test_broken_content_is_one_line_with_the_hint() -> None:
+def test_broken_content_is_reported_in_one_line_with_the_hint() -> None:
     with (
         pytest.raises(ConfigError, match=r"^run: its files differ: no entry 'a': look there$"),
         reading("run: its files differ", "look there"),
@@ -133,7 +133,7 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
     assert names(tmp_path) == ["latest"]
 
 
-def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: Path) -> None:
+def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> None:
     """Bug: `bricks --from` and `advise --from` asked of a run's folder: is this a run's folder?"""
     none = f"{tmp_path} has no a.json"
     assert refusal(files.read_json, tmp_path / "a.json") == f"{none}: is this a run's folder?"
@@ -150,7 +150,7 @@ def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: 
     assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("there is no such folder")
 
 
-def test_an_exception_without_a_text_is_one_line() -> None:
+def test_an_exception_without_a_text_is_reported_in_one_line() -> None:
     """Bug: __str__ of a plug-in's exception raised, and the run ended in a traceback of 80 lines."""
 
     class Mute(Exception):

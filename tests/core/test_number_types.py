@@ -10,12 +10,12 @@ from harness.core.number_types import BITS, number_type, precision
     ("spelled", "name"),
     [("f32", "float32"), ("fp32", "float32"), ("Float32", "float32"), ("torch.bfloat16", "bfloat16"), ("half", "float16"), ("i8", "int8"), ("boolean", "bool"), ("nf4", "nf4")],
 )  # fmt: skip
-def test_every_spelling_becomes_numpys(spelled: str, name: str) -> None:
+def test_every_spelling_maps_to_the_numpy_name(spelled: str, name: str) -> None:
     assert number_type(spelled) == name
     assert number_type(name) == name
 
 
-def test_names_that_numpy_has_are_its_own() -> None:
+def test_shared_names_and_sizes_match_numpy() -> None:
     foreign = {"tf32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"}
     for name in set(BITS) - foreign - {"bool"}:
         assert (np.dtype(name).name, np.dtype(name).itemsize * 8) == (name, BITS[name])
@@ -42,7 +42,7 @@ WHOLE = ((100, 100), "float32")
         ([], [], None, "none"),
     ],
 )
-def test_the_weights_decide(
+def test_the_weights_decide_the_precision(
     weights: list[tuple[tuple[int, ...], str]],
     inputs: list[str],
     computes_in: str | None,

@@ -106,7 +106,7 @@ def test_two_files_with_the_same_name_are_two_plug_ins(tmp_path: Path) -> None:
         ("\x00", "cannot be imported: source code string cannot contain null bytes"),
     ],
 )  # fmt: skip
-def test_a_broken_plug_in_file_is_one_line_and_status_3(
+def test_a_broken_plug_in_file_prints_one_line_and_exits_with_3(
     code: str, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.py"
@@ -128,7 +128,7 @@ def test_a_class_that_is_not_in_the_file_is_found_without_running_it(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["nosuchmodule:X", "harness.backends.nosuch:X"])
-def test_a_missing_module_is_one_line(name: str) -> None:
+def test_a_missing_module_is_reported_in_one_line(name: str) -> None:
     module = name.partition(":")[0]
     line = refusal("backend", name, PluginUnavailable)
     assert line == f"backend {name!r} needs the module {module!r}: install it into this environment"
@@ -141,7 +141,7 @@ def test_a_missing_framework_names_the_extra(monkeypatch: pytest.MonkeyPatch) ->
     assert line == f"backend 'ort' needs the module 'onnxruntime': {how_to_install('ort')}"
 
 
-def test_a_missing_module_of_ours_is_a_bug_and_keeps_its_traceback(
+def test_a_missing_harness_module_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(KINDS["backend"], "gone", Entry("harness.backends.gone:X", ""))
@@ -152,7 +152,7 @@ def test_a_missing_module_of_ours_is_a_bug_and_keeps_its_traceback(
 @pytest.mark.parametrize(
     ("needs", "installed"), [("", True), ("numpy", True), ("nosuchmodule", False)]
 )
-def test_a_plug_in_is_installed_where_its_module_is(needs: str, installed: bool) -> None:
+def test_a_plug_in_is_installed_if_its_modules_are(needs: str, installed: bool) -> None:
     assert Entry("x:Y", "", "extra", needs).installed == installed
 
 
@@ -189,19 +189,19 @@ def test_an_entry_point_is_listed_and_suggested_like_any_other_name() -> None:
 
 
 @pytest.mark.usefixtures("distribution")
-def test_an_entry_point_that_cannot_be_imported_is_one_line() -> None:
+def test_an_entry_point_that_cannot_be_imported_is_reported_in_one_line() -> None:
     assert refusal("backend", "broken", PluginUnavailable) == (
         "backend 'broken' needs the module 'nosuchmodule': install it into this environment"
     )
 
 
-def test_our_own_names_win_over_entry_points(distribution: Path) -> None:
+def test_built_in_names_win_over_entry_points(distribution: Path) -> None:
     text = "[harness.backends]\nnull = their_plugins:Theirs\n"
     (distribution / "their_plugins-1.0.dist-info" / "entry_points.txt").write_text(text)
     assert registry.load("backend", "null").__name__ == "NullBackend"
 
 
-def test_an_exception_without_a_text_is_its_type_alone() -> None:
+def test_an_exception_without_text_is_shown_by_its_type() -> None:
     """Bug: "raised KeyboardInterrupt: : see ..."."""
     with pytest.raises(PluginUnavailable, match=r"^backend 'x' raised KeyboardInterrupt$"):  # noqa: SIM117
         with registry.plugin("backend 'x'"):
@@ -220,7 +220,7 @@ def test_a_lack_of_memory_says_how_much_was_wanted_if_known(text: str, message: 
         raise MemoryError(text)
 
 
-def test_a_backend_that_does_not_return_itself_is_told_so() -> None:
+def test_a_backend_that_does_not_return_itself_is_reported() -> None:
     """Bug: "describe() raised AttributeError: 'NoneType' object has no attribute 'describe'"."""
     with pytest.raises(PluginUnavailable, match=r"__enter__\(\) returned None: end it with `ret"):
         registry.entered("mine.py:Mine", None)

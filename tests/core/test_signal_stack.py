@@ -50,7 +50,7 @@ def install(size: int) -> ctypes.Array[ctypes.c_char]:
 
 
 @pytest.mark.parametrize(("before", "installed", "stays"), [(0, 1, 0), (2, 1, 2), (1, 2, 2)])
-def test_the_stack_of_before_is_back_unless_it_is_smaller(
+def test_the_previous_stack_is_restored_unless_it_is_smaller(
     before: int, installed: int, stays: int
 ) -> None:
     """Sizes in units of 64 KiB; 0: none."""

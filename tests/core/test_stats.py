@@ -38,9 +38,7 @@ TABLE = [
 
 
 @given(latencies, fractions)
-def test_a_percentile_is_a_measured_value_that_enough_samples_do_not_exceed(
-    xs: list[int], f: float
-) -> None:
+def test_a_percentile_is_a_value_that_enough_samples_do_not_exceed(xs: list[int], f: float) -> None:
     p = percentile_ns(xs, f)
     assert p in xs
     assert sum(x <= p for x in xs) > f * len(xs) - 1e-9
@@ -67,11 +65,13 @@ def test_a_higher_fraction_never_gives_a_lower_latency(xs: list[int], f: float, 
         (1000, 0.999, 999),
     ],
 )
-def test_a_percentile_has_loadgens_rank(count: int, fraction: float, position: int) -> None:
+def test_a_percentile_has_the_rank_that_loadgen_uses(
+    count: int, fraction: float, position: int
+) -> None:
     assert percentile_ns(range(count), fraction) == position
 
 
-def test_no_latencies_have_no_percentile() -> None:
+def test_a_percentile_without_latencies_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^no latencies: the run completed no samples$"):
         percentile_ns([], 0.5)
 
@@ -176,7 +176,7 @@ SERVER = [logged for logged in LOGGED if logged["scenario"] == "Server"]
 
 
 @pytest.mark.parametrize("logged", STREAMS, ids=_ids)
-def test_early_stopping_of_streams_equals_loadgens(logged: dict[str, Any]) -> None:
+def test_early_stopping_of_streams_matches_loadgen(logged: dict[str, Any]) -> None:
     """A stream's estimate drops one outlier more than a bound would need: one late at least."""
     p = 0.9 if logged["scenario"] == "SingleStream" else 0.99
     allowed = late_allowed(logged["queries"], p)
@@ -189,7 +189,7 @@ def test_early_stopping_of_streams_equals_loadgens(logged: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("logged", SERVER, ids=_ids)
-def test_early_stopping_of_server_equals_loadgens(logged: dict[str, Any]) -> None:
+def test_early_stopping_of_server_matches_loadgen(logged: dict[str, Any]) -> None:
     assert logged["met"] == (logged["late"] <= late_allowed(logged["queries"], 0.99))
     more = re.search(r"run at least (\d+) more queries", logged["text"])
     expected = queries_needed(logged["late"], 0.99) - logged["queries"]
@@ -197,7 +197,7 @@ def test_early_stopping_of_server_equals_loadgens(logged: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(5, (None, None)), (6, (0, 5)), (8, (0, 7))])
-def test_the_outermost_samples_may_be_the_ends_of_an_interval(
+def test_the_outermost_samples_can_bound_an_interval(
     count: int, ranks: tuple[int | None, int | None]
 ) -> None:
     """Six samples: the median lies between the first and the last in 1 - 2 / 64 of all cases."""
@@ -207,7 +207,7 @@ def test_the_outermost_samples_may_be_the_ends_of_an_interval(
 @pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.9, 0.99, 0.999])
 @pytest.mark.parametrize("count", [1, 7, 300, 2_003, 270_336])
-def test_ranks_of_intervals_are_those_of_scipys_binomial(count: int, fraction: float) -> None:
+def test_ranks_of_intervals_match_the_binomial_of_scipy(count: int, fraction: float) -> None:
     """low: the last rank whose lower tail is at most outside; high: the first whose upper tail is."""
     binom = pytest.importorskip("scipy.stats").binom
     outside = (1 - LEVEL) / 2
@@ -219,7 +219,7 @@ def test_ranks_of_intervals_are_those_of_scipys_binomial(count: int, fraction: f
 
 
 @pytest.mark.slow
-def test_students_t_is_scipys() -> None:
+def test_student_t_matches_scipy() -> None:
     t = pytest.importorskip("scipy.stats").t
     for freedom in range(1, 300):
         assert student_t(freedom) == pytest.approx(t.ppf((1 + LEVEL) / 2, freedom), rel=0.003)
@@ -238,7 +238,7 @@ def test_the_trimmed_mean_lies_between_the_extremes(values: list[int]) -> None:
     assert min(values) <= trimmed_mean(values) <= max(values)
 
 
-def test_an_interval_of_the_median_has_an_end_only_where_enough_values_lie_beyond_it() -> None:
+def test_a_median_interval_end_needs_enough_values_beyond_it() -> None:
     assert median_interval([]) == (None, None)
     assert median_interval([3, 1, 2]) == (None, None)
     assert median_interval([6, 1, 2, 5, 3, 4]) == (1, 6)

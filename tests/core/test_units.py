@@ -56,7 +56,7 @@ def test_a_duration_without_a_plain_number_and_unit_is_refused(text: str) -> Non
 
 
 @given(st.integers(0, LONGEST_NS))
-def test_a_written_duration_reads_back_as_itself(ns: int) -> None:
+def test_a_written_duration_parses_to_the_same_value(ns: int) -> None:
     assert parse_duration_ns(write_duration(ns)) == ns
 
 

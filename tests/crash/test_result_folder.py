@@ -134,7 +134,7 @@ each_error = pytest.mark.parametrize("lasting", [False, True], ids=["once", "fro
 
 
 @each_error
-def test_an_error_of_the_disk_at_a_write_is_one_line(tmp_path: Path, lasting: bool) -> None:
+def test_a_disk_error_at_a_write_is_reported_in_one_line(tmp_path: Path, lasting: bool) -> None:
     fail_at_each(tmp_path, CLOSED, Fault(), lasting=lasting, step=6)
 
 
@@ -147,7 +147,7 @@ def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
     assert "cannot be written: Input/output error: pass --out elsewhere" in capsys.readouterr().err
 
 
-def test_a_full_disk_does_not_hide_a_fault_of_ours(
+def test_a_full_disk_does_not_hide_a_bug_of_the_harness(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the OSError of the last write took the place of the error that is to be reported."""
@@ -183,7 +183,7 @@ FAULTS = (
 @pytest.mark.slow
 @each_error
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_an_error_at_every_write_beside_every_fault(
+def test_a_disk_error_at_any_write_during_any_fault_is_handled(
     tmp_path: Path, lasting: bool, fault: Fault
 ) -> None:
     fail_at_each(tmp_path, "server", fault, lasting=lasting, step=1)
@@ -227,7 +227,7 @@ def test_a_killed_supervisor_leaves_a_readable_folder(at: int, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_supervisor_killed_at_every_write(tmp_path: Path) -> None:
+def test_a_supervisor_killed_at_any_write_leaves_a_readable_folder(tmp_path: Path) -> None:
     count = killed_at(tmp_path / "whole", 0)
     for at in range(1, count + 1):
         killed_at(tmp_path / str(at), at)

@@ -171,7 +171,7 @@ def test_a_crash_before_any_write_leaves_a_readable_work_folder(
 @pytest.mark.slow
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
 @pytest.mark.parametrize("subject", REQUESTS)
-def test_an_error_of_the_disk_at_any_write_is_one_line(
+def test_a_disk_error_at_any_write_is_reported_in_one_line(
     subject: str, lasting: bool, tmp_path: Path
 ) -> None:
     fail_at_each(tmp_path, subject, 1, lasting=lasting)

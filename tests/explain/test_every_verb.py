@@ -98,14 +98,14 @@ def models(kind: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", ["simple", "pytorch-converted", "pytorch-operator"])
-def test_files_of_the_onnx_package(kind: str, tmp_path: Path) -> None:
+def test_some_files_of_the_onnx_package_are_handled(kind: str, tmp_path: Path) -> None:
     for number, model in enumerate(models(kind)[::8]):
         check(Path(shutil.copy(model, tmp_path / f"{number}.onnx")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["light", "simple", "pytorch-converted", "pytorch-operator"])
-def test_all_files_of_the_onnx_package(kind: str, tmp_path: Path) -> None:
+def test_all_files_of_the_onnx_package_are_handled(kind: str, tmp_path: Path) -> None:
     found = models(kind)
     assert found
     for number, model in enumerate(found):
@@ -134,7 +134,7 @@ def odd(folder: Path) -> Iterator[Path]:
         yield folder / f"{name}.onnx"
 
 
-def test_files_that_exporters_write_and_damaged_ones(tmp_path: Path) -> None:
+def test_exported_and_damaged_files_are_handled(tmp_path: Path) -> None:
     for path in odd(tmp_path):
         check(path)
 

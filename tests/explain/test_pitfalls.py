@@ -61,7 +61,9 @@ def impossible(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("_light")
-def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_to_the_digits_inputs_are_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (report,) = reports("--model", "digits", out=tmp_path)
     assert (report["metric"], report["score"], report["samples"]) == ("top1", 99.2, 500)
     found = changes(report)
@@ -95,7 +97,7 @@ def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("_light")
-def test_two_photographs_are_looked_at_by_default(tmp_path: Path) -> None:
+def test_two_photographs_are_used_by_default(tmp_path: Path) -> None:
     digits, photographs = reports("--backend", "null", out=tmp_path / "new")
     assert {c["agreement"] for c in digits["changes"]} == {None}
     assert photographs["samples"] == 2
@@ -121,7 +123,7 @@ def test_two_photographs_are_looked_at_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_light")
-def test_a_model_of_random_weights_borrows_steps_and_says_so(
+def test_a_model_with_random_weights_borrows_steps_and_notes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnx")
@@ -142,7 +144,7 @@ def test_a_model_of_random_weights_borrows_steps_and_says_so(
 
 
 @pytest.mark.usefixtures("_light")
-def test_colour_order_costs_what_the_labels_say(tmp_path: Path) -> None:
+def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) -> None:
     """Red, green and blue JPEG files, and a model that answers with the strongest channel."""
     colours(tmp_path / "data", 4)
     model = strongest_channel(tmp_path)
@@ -163,7 +165,7 @@ def test_colour_order_costs_what_the_labels_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_light")
-def test_a_set_is_looked_at_evenly(tmp_path: Path) -> None:
+def test_samples_are_spread_evenly_over_the_set(tmp_path: Path) -> None:
     """Bug to keep out: the first samples of sorted classes are of one class."""
     colours(tmp_path / "data", 4)
     model = strongest_channel(tmp_path)
@@ -175,7 +177,7 @@ def test_a_set_is_looked_at_evenly(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_light")
-def test_answers_that_are_no_labels_agree_within_the_tolerance(tmp_path: Path) -> None:
+def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) -> None:
     """And a decoder that cannot read one of the files is not possible."""
     colours(tmp_path / "data", 12)  # more than are held at a time
     (tmp_path / "data/red0.jpg").write_bytes(encode(np.zeros((40, 60, 3), np.uint8), "PNG"))
@@ -202,7 +204,7 @@ def test_answers_that_are_no_labels_agree_within_the_tolerance(tmp_path: Path) -
         (1.0, 99.2, "small"),
     ],
 )
-def test_only_a_fall_beyond_its_error_is_dangerous(
+def test_only_a_score_drop_beyond_its_error_is_dangerous(
     agreement: float, score: float | None, verdict: str
 ) -> None:
     """Bug: `dangerous` stood at 99.6 % agreement with the score unchanged."""
@@ -244,7 +246,7 @@ def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("_light")
-def test_ctrl_c_in_a_plug_in_stops_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_a_plug_in_stops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug to keep out: it made one change impossible, and the others went on."""
     cls = import_module("harness.backends.ort").OrtBackend
     infer, calls = cls.infer, []
@@ -311,13 +313,13 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
         assert rows["range"] == [3.5, -0.5]
 
 
-def test_without_answers_the_page_has_the_inputs_alone() -> None:
+def test_without_answers_the_page_shows_only_the_inputs() -> None:
     changes = [{**one, "agreement": None, "score": None} for one in CONTENT["changes"]]
     (figure,) = page.figures({**CONTENT, "changes": changes})
     assert figure.title == "Change of the input"
 
 
-def test_the_page_is_the_same_each_time_and_escapes_what_is_not_ours(tmp_path: Path) -> None:
+def test_the_page_is_reproducible_and_escapes_foreign_texts(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     texts = []
     for name in ("a", "b"):
@@ -349,7 +351,7 @@ def test_without_plotly_the_numbers_are_written_and_the_extra_is_named(
     assert not (tmp_path / "pitfalls.html").exists()
 
 
-def test_ctrl_c_leaves_the_subjects_that_were_measured(
+def test_ctrl_c_keeps_the_subjects_that_were_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     """Bug: the first table was printed, and its numbers were in no file."""
@@ -369,7 +371,7 @@ def test_ctrl_c_leaves_the_subjects_that_were_measured(
 
 @pytest.mark.usefixtures("_light")
 @pytest.mark.parametrize("model", ["mobilenet", "light/squeezenet"])
-def test_noise_is_not_decoded(model: str, tmp_path: Path) -> None:
+def test_synthetic_data_has_no_decoder_changes(model: str, tmp_path: Path) -> None:
     """Bug to keep out: a dataset that ignores the steps made each change of one harmless."""
     (report,) = reports(
         *("--model", model, "--dataset", "synthetic", "--backend", "null", "--samples", "3"),
@@ -404,7 +406,7 @@ def test_every_option_of_the_schema_is_tried() -> None:
     assert [s.name for s in names["left out, stretched to size"].steps].count("crop") == 0
 
 
-def test_arrays_done_wrong() -> None:
+def test_array_changes_keep_the_shape_and_the_type() -> None:
     rows = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4) / 96
     found = {one.name: one for one in array_changes(rows.shape, "float32", (0, 1), (), 255)}
     made = {name: one.apply(rows) for name, one in found.items() if not isinstance(one, Impossible)}
@@ -433,7 +435,7 @@ def test_arrays_done_wrong() -> None:
         (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line(
+def test_a_mistake_is_reported_in_one_line(
     arguments: list[str],
     said: str,
     tmp_path: Path,
@@ -451,7 +453,7 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.slow
-def test_every_installed_framework_answers_the_digits_alike(tmp_path: Path) -> None:
+def test_every_installed_framework_gives_the_same_digits_answers(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "harness", "pitfalls", "--model", "digits", "--out", "out")
     root = Path(__file__).parents[2]
     done = subprocess.run(

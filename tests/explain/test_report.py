@@ -19,7 +19,7 @@ VERBS = [job.REPORT for job in (advise, bricks, cold, machine)]
 
 @pytest.mark.parametrize("report", VERBS, ids=[one.verb for one in VERBS])
 @pytest.mark.parametrize("version", [None, 0, 1, 99])
-def test_a_file_of_another_version_or_shape_is_a_line(
+def test_a_file_of_another_version_or_shape_is_refused_in_one_line(
     report: Report, version: int | None, tmp_path: Path
 ) -> None:
     file = tmp_path / report.file
@@ -53,7 +53,7 @@ SUM = Report("sum", "sum.json", {"schema": 1}, lambda content: [f"a {content['a'
         (OSError(28, "No space left on device"), RunInvalid, False, False),
     ],
 )
-def test_a_folder_stays_where_it_is_of_use(
+def test_a_failed_measurement_keeps_a_useful_folder(
     error: BaseException,
     raised: type[BaseException],
     logged: bool,

@@ -50,7 +50,7 @@ def schedule(folder: Path, queries: int = 700, every_ns: int = 2_000_000) -> Pat
         ),
     ],
 )
-def test_a_file_that_cannot_be_replayed_is_one_line(
+def test_a_file_that_cannot_be_replayed_is_reported_in_one_line(
     content: str, told: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "schedule.csv"
@@ -62,7 +62,7 @@ def test_a_file_that_cannot_be_replayed_is_one_line(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["none.csv", ".", "/dev/zero"])
-def test_what_is_no_file_is_one_line(name: str, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
     (line,) = refused(tmp_path, *NULL, "--arrivals", str(tmp_path / name))
     assert line.startswith(f"--arrivals {tmp_path / name} ")
 
@@ -97,7 +97,7 @@ def faulty(name: str, way: str, folder: Path, *more: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_that_raises_is_answered_for_and_invalid(way: str, tmp_path: Path) -> None:
+def test_a_model_that_raises_answers_all_queries_and_is_invalid(way: str, tmp_path: Path) -> None:
     assert faulty("Raises", way, tmp_path) == 4
     assert codes(tmp_path / "r") == ["batch-failed"]
     assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
@@ -105,7 +105,7 @@ def test_a_model_that_raises_is_answered_for_and_invalid(way: str, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_that_blocks_for_ever_hangs_nobody(way: str, tmp_path: Path) -> None:
+def test_a_model_that_blocks_forever_ends_the_run_as_hung(way: str, tmp_path: Path) -> None:
     assert faulty("Blocks", way, tmp_path, *SOON) == 5
     assert codes(tmp_path / "r.partial") == ["hung"]
     assert result(tmp_path / "r.partial")["queries"]["samples_answered"] >= 100
@@ -113,7 +113,7 @@ def test_a_model_that_blocks_for_ever_hangs_nobody(way: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["arrivals", "concurrency"])
-def test_a_model_that_dies_leaves_what_was_measured(way: str, tmp_path: Path) -> None:
+def test_measurements_before_the_model_dies_are_kept(way: str, tmp_path: Path) -> None:
     assert faulty("Segfaults", way, tmp_path) == 5
     assert codes(tmp_path / "r.partial") == ["died"]
     content = result(tmp_path / "r.partial")

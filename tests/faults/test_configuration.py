@@ -58,7 +58,9 @@ OUT_OF_RANGE = [
 
 
 @pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE, ids=lambda text: text)
-def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Path) -> None:
+def test_a_value_out_of_range_is_reported_in_one_line(
+    option: str, value: str, tmp_path: Path
+) -> None:
     more = ("--mlperf",) if option == "--user-conf" else ("--target-qps", "100")
     scenario = "multi-stream" if option == "--samples-per-query" else "server"
     given = () if option in ("--scenario", "--target-qps") or scenario != "server" else more
@@ -115,11 +117,13 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
     ],
 )
-def test_a_contradiction_is_one_line(arguments: tuple[str, ...], line: str, tmp_path: Path) -> None:
+def test_a_contradiction_is_reported_in_one_line(
+    arguments: tuple[str, ...], line: str, tmp_path: Path
+) -> None:
     assert refused(tmp_path, *arguments) == [line]
 
 
-def test_several_mistakes_are_all_told(tmp_path: Path) -> None:
+def test_several_mistakes_are_all_reported(tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
     config.write_text("scenario: server\nqueriez: 5\nmax_batch: 0\n")
     lines = refused(
@@ -156,7 +160,9 @@ def test_several_mistakes_are_all_told(tmp_path: Path) -> None:
         ("scenario: server\nbackend: {a: 1}\n", "backend: {'a': 1} is not a single value"),
     ],
 )
-def test_a_configuration_that_is_none_is_one_line(content: str, told: str, tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_reported_in_one_line(
+    content: str, told: str, tmp_path: Path
+) -> None:
     config = tmp_path / "my.yaml"
     config.write_text(content)
     (line,) = refused(tmp_path, "--config", str(config))
@@ -173,7 +179,7 @@ def test_a_configuration_that_is_none_is_one_line(content: str, told: str, tmp_p
         ("*.Server.min_duration = 1000\n", "official runs need at least 600000 ms"),
     ],
 )
-def test_a_user_conf_that_loadgen_would_misread_is_one_line(
+def test_a_user_conf_that_loadgen_would_misread_is_reported_in_one_line(
     content: str, told: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "user.conf"
@@ -207,7 +213,7 @@ def _manifest(folder: Path, **changes: object) -> str:
         ({"outputs": [{"name": "nosuch", "postprocess": "argmax"}]}, "'nosuch' is not among the"),
     ],
 )
-def test_a_manifest_with_a_fault_is_one_line(
+def test_a_manifest_with_a_fault_is_reported_in_one_line(
     changes: dict[str, object], told: str, tmp_path: Path
 ) -> None:
     lines = refused(
@@ -217,7 +223,7 @@ def test_a_manifest_with_a_fault_is_one_line(
     assert len(lines) == 1
 
 
-def test_pythons_fault_handler_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_run_works_with_the_python_fault_handler(tmp_path: Path) -> None:
     """Bug: its handlers cannot be put back, and the run ended in a traceback."""
     words = ("--scenario", "single-stream", "--backend", "null", "--mode", "performance")
     done = run(

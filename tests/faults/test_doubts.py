@@ -20,7 +20,7 @@ def text(folder: Path, code: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_busy_machine_is_told(tmp_path: Path) -> None:
+def test_a_busy_machine_is_a_doubt(tmp_path: Path) -> None:
     hogs = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
         for _ in range(os.cpu_count() or 1)
@@ -56,7 +56,7 @@ def quota() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_quota_that_holds_the_run_back_is_told(quota: Path, tmp_path: Path) -> None:
+def test_a_quota_that_throttles_the_run_is_a_doubt(quota: Path, tmp_path: Path) -> None:
     enter = ("sh", "-c", f'echo $$ > {quota}/cgroup.procs; exec "$0" "$@"')
     offline = ("--scenario", "offline", "--queries", "20000", "--mode", "performance", "--details")
     done = run(*offline, "--out", f"{tmp_path}/r", prefix=enter)
@@ -66,7 +66,7 @@ def test_a_quota_that_holds_the_run_back_is_told(quota: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_too_few_samples_for_the_percentile_are_told(tmp_path: Path) -> None:
+def test_too_few_samples_for_the_percentile_are_a_doubt(tmp_path: Path) -> None:
     streams = ("--scenario", "single-stream", "--slo", "p99=1s", "--queries", "100")
     done = run(*streams, *PERFORMANCE, "--out", f"{tmp_path}/r")
     assert "doubt   few-samples: " in done.printed
@@ -74,7 +74,7 @@ def test_too_few_samples_for_the_percentile_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_generator_that_is_late_is_told(tmp_path: Path) -> None:
+def test_a_late_generator_is_a_doubt(tmp_path: Path) -> None:
     """No machine wakes up within two microseconds of the time."""
     bound = ("--target-qps", "500", "--queries", "700", "--slo", "p99=20us")
     done = run(*SERVER, *bound, *PERFORMANCE, "--out", f"{tmp_path}/r")
@@ -93,7 +93,7 @@ def test_a_generator_that_is_late_is_told(tmp_path: Path) -> None:
         *only_all(("StampsWrong", "percentiles-disagree", " by LoadGen and ")),
     ],
 )
-def test_a_run_that_contradicts_itself_is_told(
+def test_a_run_that_contradicts_itself_is_a_doubt(
     backend: str, code: str, said: str, tmp_path: Path
 ) -> None:
     streams = (
@@ -112,7 +112,7 @@ def test_a_run_that_contradicts_itself_is_told(
 
 
 @pytest.mark.slow
-def test_a_backend_that_sleeps_is_told(tmp_path: Path) -> None:
+def test_a_backend_that_sleeps_is_a_doubt(tmp_path: Path) -> None:
     offline = ("--scenario", "offline", "--queries", "640", "--mode", "performance", "--details")
     done = run(*offline, "--backend", f"{FAULTY}:Sleeps", "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
@@ -121,7 +121,7 @@ def test_a_backend_that_sleeps_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_backend_that_keeps_something_of_each_batch_is_told(tmp_path: Path) -> None:
+def test_a_backend_that_leaks_memory_is_a_doubt(tmp_path: Path) -> None:
     streams = (
         "--scenario",
         "single-stream",

@@ -34,7 +34,7 @@ def with_version(folder: Path, version: str) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-def test_another_version_is_said_and_the_quick_run_goes_on(tmp_path: Path) -> None:
+def test_another_version_is_reported_and_the_quick_run_continues(tmp_path: Path) -> None:
     env = with_version(tmp_path, "6.0.12")
     done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{tmp_path}/r", env=env)
     assert done.status == 0, done.said

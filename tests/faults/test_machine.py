@@ -61,7 +61,7 @@ def test_a_signal_in_the_run_keeps_what_was_measured(
 
 
 @pytest.mark.slow
-def test_ctrl_c_twice_still_saves(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_still_saves_the_run(tmp_path: Path) -> None:
     process = start(*LONG, "--out", str(tmp_path / "r"))
     wait_until_it_runs(process, tmp_path / "r.partial")
     process.send_signal(signal.SIGINT)
@@ -104,7 +104,7 @@ def test_a_closed_stream_changes_nothing(stream: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_files_called_like_plug_ins_are_not_taken_for_them(tmp_path: Path) -> None:
+def test_files_named_like_plug_ins_are_not_loaded(tmp_path: Path) -> None:
     for name in ("ort", "digits", "synthetic"):
         (tmp_path / name).touch()
     done = subprocess.run(
@@ -118,7 +118,7 @@ def test_files_called_like_plug_ins_are_not_taken_for_them(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_before_the_run_leaves_a_folder_that_says_so(
+def test_a_signal_before_the_run_leaves_a_folder_marked_interrupted(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     process = start(*LONG, "--out", str(tmp_path / "r"))
@@ -149,7 +149,7 @@ def test_the_measured_process_dies_with_its_supervisor(where: str, tmp_path: Pat
 
 @pytest.mark.parametrize("number", [*SIGNALS, *only_all(signal.SIGKILL)])
 @pytest.mark.parametrize("where", ["warm-up", *only_all("scoring")])
-def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
+def test_a_signal_in_warm_up_or_scoring_leaves_a_marked_folder(
     where: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     more = {
@@ -179,7 +179,7 @@ def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
 @pytest.mark.parametrize("backend", ["BlocksInLoad", *only_all("BlocksInWarmUp")])
 @pytest.mark.parametrize("number", [signal.SIGKILL, TERM])
 @pytest.mark.slow
-def test_killing_the_measured_process_before_its_run_is_told(
+def test_killing_the_measured_process_before_its_run_is_reported(
     number: signal.Signals, backend: str, tmp_path: Path
 ) -> None:
     process = start(*LONG, "--backend", f"{FAULTY}:{backend}", "--out", str(tmp_path / "r"))
@@ -223,7 +223,7 @@ def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stop_of_both_processes_in_a_stream_is_flagged(tmp_path: Path) -> None:
+def test_stopping_both_processes_of_a_stream_is_flagged(tmp_path: Path) -> None:
     """A container that is paused stops both; no query is late where nothing asks for the next one."""
     streams = ("--scenario", "single-stream", "--duration", "4s", "--mode", "performance")
     process = start(*streams, "--out", f"{tmp_path}/r")
@@ -241,7 +241,7 @@ def test_a_stop_of_both_processes_in_a_stream_is_flagged(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
+def test_a_process_stopped_for_good_is_reported_as_hung(tmp_path: Path) -> None:
     process = start(*LONG, *SOON, "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
     (measured,) = children(process.pid)
@@ -294,7 +294,7 @@ def test_an_affinity_mask_of_one_core_is_one_instance_with_one_thread(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_path: Path) -> None:
+def test_a_meter_that_vanishes_in_the_run_gives_a_reason(tmp_path: Path) -> None:
     root = powercap(tmp_path / "powercap")
     counter = root / "intel-rapl:0/energy_uj"
     arguments = (*SERVER, "--target-qps", "500", "--duration", "4s", "--slo", "p99=1s")
@@ -317,9 +317,7 @@ def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("meter", ["hwmon", "command"])
-def test_a_sensor_or_program_that_vanishes_in_the_run_is_no_reading_and_no_power(
-    meter: str, tmp_path: Path
-) -> None:
+def test_a_sensor_that_vanishes_in_the_run_gives_no_power(meter: str, tmp_path: Path) -> None:
     sensor = files(tmp_path / "hwmon/hwmon0", {"name": "board", "power1_input": 9_000_000})
     sensor /= "power1_input"
     loop = f"while [ -e {sensor} ]; do echo 9 W; sleep 0.05; done; exit 3"
@@ -343,7 +341,7 @@ def test_a_sensor_or_program_that_vanishes_in_the_run_is_no_reading_and_no_power
 
 
 @pytest.mark.slow
-def test_what_was_read_until_a_signal_is_kept(tmp_path: Path) -> None:
+def test_power_readings_before_a_signal_are_kept(tmp_path: Path) -> None:
     process = start(*LONG, "--meter", "estimate", "--out", str(tmp_path / "r"))
     wait_until_it_runs(process, tmp_path / "r.partial")
     process.send_signal(signal.SIGINT)
@@ -379,7 +377,7 @@ def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_under_the_report_leaves_the_run(tmp_path: Path) -> None:
+def test_a_full_disk_at_the_report_keeps_the_run(tmp_path: Path) -> None:
     """There is room for all that was measured, and none for plotly's script of 4 MB."""
     pytest.importorskip("plotly")
     with small_disk(tmp_path / "small", "2m") as small:
@@ -396,7 +394,7 @@ def test_a_disk_that_is_full_under_the_report_leaves_the_run(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_a_read_only_results_folder_is_one_line(tmp_path: Path) -> None:
+def test_a_read_only_results_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     """As an unprivileged user: root reads and writes everything."""
     unprivileged(tmp_path)
     (tmp_path / "results").mkdir(mode=0o555)
@@ -408,7 +406,7 @@ def test_a_read_only_results_folder_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_runs_of_the_same_second_do_not_meet(tmp_path: Path) -> None:
+def test_two_runs_started_in_the_same_second_do_not_collide(tmp_path: Path) -> None:
     arguments = (*SERVER, *SHORT, "--mode", "performance")
     script = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(ROOT)!r}); \
 from harness.cli.main import main; sys.exit(main({list(arguments)!r}))"

@@ -31,7 +31,7 @@ from tests.faults.command import (
 QUICK = ("--mode", "performance", "--backend", "null", *SERVER, *SHORT)
 
 
-def test_a_port_that_was_asked_for_and_is_taken_ends_the_command(tmp_path: Path) -> None:
+def test_a_requested_port_that_is_taken_ends_the_command(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         done = run(*QUICK, "--metrics", place, "--out", str(tmp_path / "r"))
@@ -56,7 +56,7 @@ def _default_port_taken() -> Iterator[None]:
         yield
 
 
-def test_the_default_port_taken_by_another_is_one_line_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_taken_default_port_is_reported_and_the_run_continues(tmp_path: Path) -> None:
     with _default_port_taken():
         done = run(*QUICK, "--out", str(tmp_path / "r"), default_port=True)
     assert done.status == 0, done.printed + done.said
@@ -67,7 +67,7 @@ def test_the_default_port_taken_by_another_is_one_line_and_the_run_goes_on(tmp_p
 
 
 @pytest.mark.slow
-def test_an_error_of_the_start_is_the_only_line_where_the_default_port_is_taken(
+def test_a_start_error_is_the_only_line_if_the_default_port_is_taken(
     tmp_path: Path,
 ) -> None:
     """Bug: a line about the port stood above every error."""
@@ -145,7 +145,7 @@ def _run_with_full(name: str, out: Path, *more: str) -> Ended:
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_under_the_metrics_loses_no_number(tmp_path: Path) -> None:
+def test_a_full_disk_at_the_metrics_loses_no_number(tmp_path: Path) -> None:
     done = _run_with_full("metrics.prom", tmp_path / "r")
     assert done.status == 0, done.printed
     assert [line for line in done.said.splitlines() if "metrics.prom" in line] == [
@@ -161,9 +161,7 @@ def test_a_disk_that_is_full_under_the_metrics_loses_no_number(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["host.csv", "power.csv"])
-def test_a_disk_that_is_full_under_what_was_measured_makes_the_run_invalid(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_full_disk_at_the_measurements_makes_the_run_invalid(name: str, tmp_path: Path) -> None:
     done = _run_with_full(name, tmp_path / "r", "--meter", "estimate")
     assert done.status == 4
     assert f"{tmp_path}/r.partial cannot be written: No space left on device" in done.said
@@ -173,7 +171,7 @@ def test_a_disk_that_is_full_under_what_was_measured_makes_the_run_invalid(
 
 
 @pytest.mark.slow
-def test_a_database_that_is_locked_all_along_is_one_line_and_the_run_is_whole(
+def test_a_locked_database_is_reported_and_the_run_is_whole(
     tmp_path: Path,
 ) -> None:
     database = tmp_path / "runs.sqlite"
@@ -191,7 +189,7 @@ def test_a_database_that_is_locked_all_along_is_one_line_and_the_run_is_whole(
 
 
 @pytest.mark.slow
-def test_a_database_that_is_free_again_soon_gets_its_row(tmp_path: Path) -> None:
+def test_a_database_that_is_unlocked_soon_gets_its_row(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as other:
         other.execute("BEGIN EXCLUSIVE")
         process = start(*QUICK, "--out", str(tmp_path / "r"))
@@ -209,9 +207,7 @@ def test_a_database_that_is_free_again_soon_gets_its_row(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "folder"])
-def test_what_is_no_database_is_left_alone_and_costs_no_more_than_the_row(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_file_that_is_not_a_database_costs_only_the_row(kind: str, tmp_path: Path) -> None:
     database = tmp_path / "runs.sqlite"
     if kind == "text":
         database.write_text("my list of runs")

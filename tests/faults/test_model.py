@@ -33,7 +33,7 @@ def test_a_failed_batch_makes_the_run_invalid(backend: str, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_raising_in_the_accuracy_run_only_is_enough(tmp_path: Path) -> None:
+def test_an_error_in_the_accuracy_run_alone_makes_the_run_invalid(tmp_path: Path) -> None:
     done = run_faulty("RaisesAfterwards", tmp_path / "r", "--backend-option", f"mark={tmp_path}/m")
     assert done.status == 4, done.said
     assert "batch-failed" in codes(tmp_path / "r")
@@ -43,7 +43,7 @@ def test_raising_in_the_accuracy_run_only_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_other_answers_under_load_than_in_the_accuracy_run_are_found(tmp_path: Path) -> None:
+def test_answers_that_differ_under_load_are_found(tmp_path: Path) -> None:
     options = ("--backend-option", f"mark={tmp_path}/m", "--instances", "1")
     done = run_faulty("CutsCorners", tmp_path / "r", *options)
     assert done.status == 4, done.said
@@ -66,7 +66,7 @@ def test_other_answers_under_load_than_in_the_accuracy_run_are_found(tmp_path: P
         ),
     ],
 )
-def test_a_fault_before_the_first_query_is_status_3(
+def test_a_fault_before_the_first_query_exits_with_status_3(
     backend: str, message: str, tmp_path: Path
 ) -> None:
     done = run_faulty(backend, tmp_path / "r", *SOON)
@@ -80,7 +80,7 @@ def test_a_fault_before_the_first_query_is_status_3(
     ("backend", "code"),
     [("Segfaults", "died"), *only_all(("Blocks", "hung"), ("Exits", "died"))],
 )
-def test_a_measured_process_that_hangs_or_dies_is_status_5(
+def test_a_measured_process_that_hangs_or_dies_exits_with_status_5(
     backend: str, code: str, tmp_path: Path
 ) -> None:
     done = run_faulty(backend, tmp_path / "r", *SOON)
@@ -96,7 +96,7 @@ def test_a_measured_process_that_hangs_or_dies_is_status_5(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["RaisesInClose", "LeavesInClose"])
-def test_raising_in_close_loses_nothing_and_is_a_doubt(backend: str, tmp_path: Path) -> None:
+def test_an_error_in_close_loses_nothing_and_is_a_doubt(backend: str, tmp_path: Path) -> None:
     done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)
     assert done.status == 0, done.said
     assert "close-raised" in doubts(tmp_path / "r")
@@ -104,7 +104,7 @@ def test_raising_in_close_loses_nothing_and_is_a_doubt(backend: str, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["OwnThreadRaises", "DescribesNan"])
-def test_what_does_no_harm_is_let_be(backend: str, tmp_path: Path) -> None:
+def test_a_harmless_fault_is_ignored(backend: str, tmp_path: Path) -> None:
     done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)
     assert done.status == 0, done.said
 
@@ -130,7 +130,7 @@ def test_output_of_the_model_goes_to_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "r/performance.log").stat().st_size > 1_000_000
 
 
-def test_a_plug_in_that_forgot_its_formats_is_told_so(tmp_path: Path) -> None:
+def test_a_plug_in_without_formats_is_reported_with_advice(tmp_path: Path) -> None:
     """Bug: `Load model from None failed`, of a manifest with files, and nothing about `formats`."""
     done = run_faulty("ForgetsFormats", tmp_path / "r", "--model", "digits")
     assert done.status == 3

@@ -110,7 +110,9 @@ def is_whole(result: dict[str, Any]) -> None:
         pytest.param(bad.refuse(429, "1"), "refused", "answered 429", id="429", marks=SLOW),
     ],
 )
-def test_some_requests_fail(tmp_path: Path, behaviour: Behaviour, kinds: str, told: str) -> None:
+def test_failed_requests_make_the_run_invalid(
+    tmp_path: Path, behaviour: Behaviour, kinds: str, told: str
+) -> None:
     with BadServer(in_the_run(behaviour, 10)) as server:
         status, result = ran(tmp_path / "run", server)
     assert status == 4
@@ -138,7 +140,7 @@ def test_some_requests_fail(tmp_path: Path, behaviour: Behaviour, kinds: str, to
         pytest.param(bad.stall(0.3), id="stall"),
     ],
 )
-def test_what_http_allows_is_no_failure(tmp_path: Path, behaviour: Behaviour) -> None:
+def test_unusual_but_valid_http_causes_no_failure(tmp_path: Path, behaviour: Behaviour) -> None:
     with BadServer(in_the_run(behaviour, 5)) as server:
         _, result = ran(tmp_path / "run", server)
     is_whole(result)
@@ -156,7 +158,7 @@ def test_a_lost_keep_alive_is_resent_and_counted(tmp_path: Path) -> None:
     assert "were sent twice" in text_of(result, "resent-often")
 
 
-def test_a_server_that_closes_after_each_reply_without_a_word_is_measured(tmp_path: Path) -> None:
+def test_a_server_that_closes_after_each_reply_is_measured(tmp_path: Path) -> None:
     """As llama.cpp's does after each stream: no connection of the run is used twice."""
     with BadServer(bad.close_after) as server:
         _, result = ran(tmp_path / "run", server)
@@ -166,7 +168,7 @@ def test_a_server_that_closes_after_each_reply_without_a_word_is_measured(tmp_pa
     assert "resent-often" not in [reason["code"] for reason in result["reasons"]]
 
 
-def test_a_secret_that_the_server_echoes_is_stored_and_shown_nowhere(
+def test_a_secret_echoed_by_the_server_is_neither_stored_nor_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = 'sk-"t0k3n/of+mine<&>'
@@ -282,7 +284,7 @@ def test_a_replica_that_is_gone_is_named_though_the_others_answer(tmp_path: Path
         ),
     ],
 )
-def test_a_server_that_fails_in_the_warm_up_is_one_line(
+def test_a_server_that_fails_in_the_warm_up_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], behaviour: Behaviour, told: str
 ) -> None:
     with BadServer(bad.since(3, behaviour)) as server:
@@ -295,7 +297,7 @@ def test_a_server_that_fails_in_the_warm_up_is_one_line(
     assert told in line or (behaviour is not bad.reset_before and refused in line)
 
 
-def test_samples_that_a_server_refuses_in_the_warm_up_are_no_fault_of_the_plug_in(
+def test_samples_refused_in_the_warm_up_do_not_blame_the_plug_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a prompt too long for every request was "raised Refused", with the exit status of a broken plug-in."""
@@ -321,7 +323,7 @@ def refusal(capsys: pytest.CaptureFixture[str], out: Path, url: str, *words: str
     return lines[0]
 
 
-def test_no_server_and_no_such_name_are_one_line(
+def test_a_missing_server_or_host_name_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with bad.refused() as url:
@@ -334,7 +336,7 @@ def test_no_server_and_no_such_name_are_one_line(
 
 
 @pytest.mark.slow
-def test_tls_with_another_name_is_refused_and_otherwise_like_any_server(
+def test_tls_is_measured_only_if_the_certificate_has_the_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = self_signed(tmp_path)
@@ -413,7 +415,7 @@ def few_ports(case: str, out: str) -> None:
 
 
 @pytest.mark.slow
-def test_ports_that_are_used_up_are_one_line(tmp_path: Path) -> None:
+def test_exhausted_ports_are_reported_in_one_line(tmp_path: Path) -> None:
     told = in_own_network(["few", str(tmp_path / "few")])
     assert "--connections 64: this machine has 40 ports for connections to one server" in told
     told = in_own_network(["held", str(tmp_path / "held")])
@@ -421,7 +423,7 @@ def test_ports_that_are_used_up_are_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ports_that_run_short_in_the_run_are_waiting_and_no_loss(tmp_path: Path) -> None:
+def test_ports_that_run_short_delay_requests_but_lose_none(tmp_path: Path) -> None:
     """150 connections a second, and 40 ports of which the kernel keeps each for a second."""
     in_own_network(["closing", str(tmp_path / "run")])
     result = json.loads((tmp_path / "run/result.json").read_text())
@@ -430,7 +432,7 @@ def test_ports_that_run_short_in_the_run_are_waiting_and_no_loss(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_stall_is_in_the_latency_of_all_that_waited(tmp_path: Path) -> None:
+def test_a_stall_counts_in_the_latency_of_all_waiting_queries(tmp_path: Path) -> None:
     """A server that answers nothing for 2 s, at 100/s: the waiting is uniform in 0 to 2 s, 20 % of 10 s."""
     stopped = threading.Event()
 

@@ -42,7 +42,9 @@ def no_number(_context: Any, _request: Any, _nth: int) -> Any:
         pytest.param(late(3), "timeout", "no reply within 1 s (--request-timeout)", id="deadline"),
     ],
 )
-def test_some_calls_fail(tmp_path: Path, behaviour: Behaviour, kind: str, told: str) -> None:
+def test_failed_calls_make_the_run_invalid(
+    tmp_path: Path, behaviour: Behaviour, kind: str, told: str
+) -> None:
     every = 30
     with GrpcServer(in_the_run(behaviour, every, sums)) as server:
         status, result = ran(tmp_path / "run", server, "--request-timeout", "1s")
@@ -77,7 +79,7 @@ def test_a_server_that_ends_within_the_run_is_given_up(tmp_path: Path) -> None:
     assert took_s < 90
 
 
-def test_a_port_without_a_server_is_one_line(
+def test_a_port_without_a_server_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = GrpcServer()

@@ -94,11 +94,11 @@ def test_a_whole_file_is_read(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_few_broken_files(target: str, tmp_path: Path) -> None:
+def test_a_few_broken_files_are_read_or_refused(target: str, tmp_path: Path) -> None:
     search(target, FAST_ROUNDS, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_many_broken_files(target: str, tmp_path: Path) -> None:
+def test_many_broken_files_are_read_or_refused(target: str, tmp_path: Path) -> None:
     search(target, ROUNDS, tmp_path)

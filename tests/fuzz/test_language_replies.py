@@ -88,7 +88,7 @@ def test_odd_replies_of_a_language_server_are_a_result_or_one_line(
 
 @pytest.mark.slow
 @pytest.mark.limit_s(7200)
-def test_more_odd_replies_of_a_language_server(
+def test_many_odd_replies_of_a_language_server_are_handled(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for seed in range(SEED, SEED + ROUNDS):

@@ -18,7 +18,7 @@ MOST_BYTES = 400_000
 AGAIN = "the format has changed: python tests/golden/make_runs.py makes the folders anew"
 
 
-def test_check_report_and_compare_make_of_the_golden_folders_what_is_stored() -> None:
+def test_check_report_and_compare_match_the_stored_output() -> None:
     assert expected() == read_json(EXPECTED), AGAIN
 
 

@@ -80,7 +80,7 @@ COMES_WITH = {
 """Command of the image's steps -> Debian's package that brings it; empty: the base image."""
 
 
-def test_every_command_of_a_step_is_there() -> None:
+def test_every_command_of_a_step_exists() -> None:
     installed = {
         word
         for step in _of("RUN")
@@ -96,7 +96,7 @@ def test_every_command_of_a_step_is_there() -> None:
     assert yaml.safe_load(entry)[0] in PROJECT["scripts"]
 
 
-def test_the_build_sees_what_the_wheel_is_made_of_and_nothing_else() -> None:
+def test_the_build_context_holds_exactly_the_files_of_the_wheel() -> None:
     lines = (CONTAINERS / "Dockerfile.dockerignore").read_text().splitlines()
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert lines[lines.index("*") - 1].startswith("#")
@@ -119,7 +119,7 @@ def test_the_metrics_of_a_container_are_where_prometheus_looks() -> None:
     assert _config(CONTAINER["args"]).metrics == Endpoint("0.0.0.0", port)
 
 
-def test_the_arguments_are_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_arguments_are_valid_run_options(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (COMPOSE["harness"]["command"], CONTAINER["args"], *_documented()):
         assert _config(words).scenario, words
     assert capsys.readouterr().err == ""
@@ -152,7 +152,7 @@ def test_compose_mounts_files_that_exist_where_the_programs_read_them() -> None:
     assert (CONTAINERS / build["context"] / build["dockerfile"]).samefile(CONTAINERS / "Dockerfile")
 
 
-def test_what_a_run_writes_lands_in_a_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_a_run_lands_in_a_volume(monkeypatch: pytest.MonkeyPatch) -> None:
     (workdir,) = _of("WORKDIR")
     results = f"{workdir}/results"
     assert COMPOSE["harness"]["volumes"][0]["target"] == results
@@ -168,7 +168,7 @@ def test_what_a_run_writes_lands_in_a_volume(monkeypatch: pytest.MonkeyPatch) ->
     assert {"--mode=1777", results, environment["HOME"]} <= set(shlex.split(step))
 
 
-def test_the_job_is_a_job_of_kubernetes() -> None:
+def test_the_job_fits_the_kubernetes_schema() -> None:
     for manifest in (CLAIM, JOB):
         kubernetes_validate.validate(manifest, "1.31", strict=True)
     wrong: dict[str, Any] = yaml.safe_load(yaml.safe_dump(JOB))

@@ -156,7 +156,7 @@ def server(bin_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     "words",
     ["check rules rules.yml", "check config prometheus.yml", "test rules rules_test.yml"],
 )
-def test_promtool_accepts(words: str, bin_folder: Path) -> None:
+def test_promtool_accepts_the_files(words: str, bin_folder: Path) -> None:
     done = subprocess.run(
         [bin_folder / "promtool", *words.split()],
         cwd=DASHBOARDS,
@@ -196,7 +196,7 @@ def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path
 
 
 @pytest.mark.slow
-def test_without_meters_their_panels_alone_are_empty(server: Prometheus, tmp_path: Path) -> None:
+def test_without_meters_only_their_panels_are_empty(server: Prometheus, tmp_path: Path) -> None:
     done = _watched(server, tmp_path / "run-bare", "offline")
     assert done.status == 0, done.printed + done.said
     empty = _empty(server, "run-bare") - MAYBE

@@ -54,7 +54,7 @@ def test_the_hooks_run_programs_that_the_suite_runs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SCHEMAS)
-def test_a_file_for_forges_fits_its_schema(path: str, pytestconfig: pytest.Config) -> None:
+def test_a_forge_file_fits_its_schema(path: str, pytestconfig: pytest.Config) -> None:
     assert pytestconfig.cache is not None
     folder = environment(pytestconfig.cache.mkdir("servers"), "check-jsonschema")
     program = str(folder / "bin/check-jsonschema")

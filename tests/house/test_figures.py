@@ -40,7 +40,7 @@ def test_every_verb_that_makes_a_page_shows_one_of_its_plots() -> None:
     assert sorted((ROOT / "docs" / "figures").glob("*.svg")) == SHOWN
 
 
-def test_how_each_picture_was_made_is_told() -> None:
+def test_the_readme_of_figures_lists_every_picture() -> None:
     told = (ROOT / "docs" / "figures" / "README.md").read_text()
     named = re.findall(r"^\| (\S+\.svg) \|", told, re.MULTILINE)
     assert named == [picture.name for picture in SHOWN]

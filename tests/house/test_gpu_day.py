@@ -24,7 +24,7 @@ def day(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_sections_are_kept_and_not_measured_again(tmp_path: Path) -> None:
+def test_finished_sections_are_kept_and_not_measured_again(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = day(tmp_path, "--only", "device")
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_sections_are_kept_and_not_measured_again(tmp_path: Path) -> None:
     )
 
 
-def test_the_script_without_words_explains_itself() -> None:
+def test_the_script_without_arguments_explains_itself() -> None:
     command = ["bash", str(ROOT / "scripts/gpu_day.sh")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

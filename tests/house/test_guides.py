@@ -30,7 +30,7 @@ def works(command: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_of_ones_own_goes_from_its_file_to_its_peak(tmp_path: Path) -> None:
+def test_the_own_model_guide_works_from_file_to_peak(tmp_path: Path) -> None:
     shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
     text = (DOCS / "own-model.md").read_text()
     digits = DigitsDataset(

@@ -233,7 +233,7 @@ def _entry(module: str, folder: str) -> str | None:
 
 
 @pytest.mark.parametrize("folder", sorted({m.rpartition(".")[0] for m in MODULES} - {""}))
-def test_the_files_and_rooms_of_a_folder_import_each_other_in_no_circle(folder: str) -> None:
+def test_files_and_rooms_of_a_folder_have_no_import_cycle(folder: str) -> None:
     graph: dict[str, set[str]] = {}
     for module, path in MODULES.items():
         entry = _entry(module, folder)
@@ -243,7 +243,7 @@ def test_the_files_and_rooms_of_a_folder_import_each_other_in_no_circle(folder: 
     tuple(TopologicalSorter(graph).static_order())  # CycleError names the circle
 
 
-def test_files_import_each_other_in_no_circle() -> None:
+def test_files_have_no_import_cycle() -> None:
     graph = {module: _ours(path) for module, path in MODULES.items()}
     tuple(TopologicalSorter(graph).static_order())  # CycleError names the circle
 
@@ -274,7 +274,7 @@ COMMANDS = {
 
 
 @each_source
-def test_command_line_parsers_lie_in_cli(path: Path) -> None:
+def test_command_line_parsers_are_in_cli(path: Path) -> None:
     if not _within(_module(path), "harness.cli") and _module(path) not in COMMANDS:
         assert "argparse" not in set(_imports(path))
 

@@ -126,7 +126,7 @@ def _metadata(wheel: Path) -> Message:
     return message_from_bytes(archive.read(name))
 
 
-def test_the_metadata_says_what_an_index_shows(wheel: Path) -> None:
+def test_the_metadata_is_complete_for_a_package_index(wheel: Path) -> None:
     content = _metadata(wheel)
     assert content["Description-Content-Type"] == "text/markdown"
     assert str(content.get_payload()).startswith("# mlperf-harness\n")
@@ -187,7 +187,7 @@ def test_main_job_runs_from_the_wheel_beside_another_harness(python: Path, decoy
     _run(python.with_name("mlperf-harness"), "check", "out", cwd=decoy)
 
 
-def test_the_dashboards_lie_in_the_wheel(python: Path, decoy: Path) -> None:
+def test_the_dashboards_are_in_the_wheel(python: Path, decoy: Path) -> None:
     _run(python.with_name("mlperf-harness"), "dashboards", "--out", "boards", cwd=decoy)
     source = ROOT / "dashboards"
     names = [p.relative_to(source) for p in source.rglob("*") if p.is_file()]

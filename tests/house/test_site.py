@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_site_is_made_of_the_pages(tmp_path: Path) -> None:
+def test_the_site_contains_every_page(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [str(ROOT / "scripts/site/build.sh"), str(tmp_path / "site")]
     subprocess.run(command, check=True, timeout=300, env={**os.environ, "PATH": path})

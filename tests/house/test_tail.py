@@ -19,7 +19,7 @@ DUE_NS = server_schedule_ns(3000, 300.0, 0)
 NARROW, WIDE = service(4e6), service(2.2e6)
 
 
-def test_by_the_harnesss_rule_it_is_the_harnesss_simulation() -> None:
+def test_the_simulation_matches_the_harness_for_the_same_rule() -> None:
     costly = service(1e6, 3e6)
     points = [(n, costly.median_ns(n)) for n in BATCHES]
     rule = BatchRule(batch_times(points, BATCHES[-1]), 2)
@@ -28,7 +28,7 @@ def test_by_the_harnesss_rule_it_is_the_harnesss_simulation() -> None:
     assert simulated(DUE_NS, Policy(2, costly.of, rule.size)) == pytest.approx(wanted, rel=0.02)
 
 
-def test_all_cores_work_for_a_query_that_is_alone_only() -> None:
+def test_only_a_query_that_is_alone_uses_all_cores() -> None:
     def one(_waiting: int, _idle: int) -> int:
         return 1
 

@@ -99,7 +99,7 @@ def test_a_fault_of_each_rule_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["there is no file", "it is no longer", "it has not been run"])
-def test_plain_words_are_taken(text: str) -> None:
+def test_plain_words_are_accepted(text: str) -> None:
     assert faults(text) == []
 
 

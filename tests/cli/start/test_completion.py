@@ -59,7 +59,7 @@ FIRST = dict.fromkeys(name.partition(" ")[0] for name in VERBS)
         ("nosuch --x", []),
     ],
 )
-def test_the_words_are_those_that_may_stand_there(
+def test_completion_offers_the_words_valid_at_the_cursor(
     line: str, words: Sequence[str], tmp_path: Path
 ) -> None:
     offered = completed(f"mlperf-harness {line}", tmp_path)
@@ -102,7 +102,7 @@ def test_bash_completes_by_the_code_that_the_verb_prints(tmp_path: Path) -> None
     assert done.stdout.strip() == "offline", done.stderr
 
 
-def test_an_unknown_shell_is_one_line() -> None:
+def test_an_unknown_shell_is_reported_in_one_line() -> None:
     assert refused("completion", "sh") == [
         "SHELL: 'sh' is not one of bash, zsh, fish, tcsh, powershell"
     ]

@@ -62,7 +62,7 @@ def test_a_preset_sets_its_options(preset: str, values: dict[str, object], calle
     assert {name: getattr(config, name) for name in values} == values
 
 
-def test_a_preset_that_does_not_exist_is_told_with_those_that_do(called: Called) -> None:
+def test_an_unknown_preset_is_reported_with_the_known_ones(called: Called) -> None:
     """Bug: "quik cannot be read: No such file or directory"."""
     assert refused(CONFIG_FLAG, "quik", *SERVER) == [
         "--config quik: no such file or preset: the presets are ci, mlperf, quick, thorough"
@@ -87,7 +87,7 @@ def test_every_preset_is_named_by_list_and_in_the_help() -> None:
     assert "preset (ci, mlperf, quick, thorough)" in page
 
 
-def test_the_last_of_several_files_wins_and_settles_those_before_it_anew(called: Called) -> None:
+def test_the_last_of_several_files_wins_and_resets_dependent_options(called: Called) -> None:
     """A config.yaml of a run has its count as well as its duration: a later duration replaces both."""
     write("run.yaml", "scenario: server\nbackend: 'null'\nqueries: 5000\nmax_batch: 4\n")
     config = called(CONFIG_FLAG, "run.yaml", CONFIG_FLAG, "quick")
@@ -99,7 +99,7 @@ def test_the_last_of_several_files_wins_and_settles_those_before_it_anew(called:
     assert (config.mlperf, config.duration_ns) == (True, RunConfig(scenario="server").duration_ns)
 
 
-def test_a_file_that_a_preset_hides_needs_its_folder(called: Called) -> None:
+def test_a_file_named_like_a_preset_needs_its_folder(called: Called) -> None:
     write("quick", "duration: 7s\n")
     assert called(CONFIG_FLAG, "quick", *SERVER).duration_ns == 2 * NS_PER_S
     told = "harness: --config quick is the preset: write ./quick for the file here\n"
@@ -108,7 +108,7 @@ def test_a_file_that_a_preset_hides_needs_its_folder(called: Called) -> None:
     assert called.said == ""
 
 
-def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
+def test_options_of_another_verb_in_a_file_are_skipped_with_a_message(
     called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Any] = []
@@ -127,7 +127,7 @@ def test_a_file_may_hold_the_options_of_the_verb_and_says_which_are_of_another(
     assert "my.yaml: probe is skipped: it is an option of `peak`" in called.said
 
 
-def test_a_wrong_value_of_the_verbs_own_option_is_one_line(called: Called) -> None:
+def test_a_wrong_value_of_a_verb_option_is_reported_in_one_line(called: Called) -> None:
     assert refused(CONFIG_FLAG, write("my.yaml", "scenario: server\nrepeats: 1\n")) == [
         "--repeats: 1 must lie between 2 and 1,000 (my.yaml sets --repeats)"
     ]
@@ -170,7 +170,7 @@ def test_a_problem_names_the_file_that_set_the_option(
     assert refused(*words) == [line]
 
 
-def test_no_option_of_a_verb_has_the_key_of_an_option_of_a_run() -> None:
+def test_no_verb_option_shares_a_key_with_a_run_option() -> None:
     """A file could not say which of the two it sets."""
     run = {option_key(field): field for field in RunConfig.__dataclass_fields__.values()}
     for verb in VERBS.values():
@@ -223,7 +223,7 @@ def of_run(text: str) -> str:
         ),
     ],
 )
-def test_a_file_keeps_what_it_says(
+def test_values_of_a_file_survive_unrelated_options(
     called: Called, text: str, words: str, kept: tuple[int, int, int], told: str
 ) -> None:
     """Bug: instances, threads and max_batch were lost as soon as --scenario or --model stood on the command line."""
@@ -247,7 +247,7 @@ def test_a_file_keeps_what_it_says(
         ("--scenario offline --threads 1 --quiet", (None, 1, None, None), ""),
     ],
 )  # fmt: skip
-def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
+def test_a_run_file_reports_which_resolved_values_it_drops(
     called: Called, words: str, kept: tuple[int | None, ...], told: str
 ) -> None:
     file = of_run(f"scenario: server\nslo: p99=5ms\nqueries: 900\n{PLAN}")
@@ -265,7 +265,7 @@ def test_a_runs_file_gives_up_what_it_resolved_and_says_so(
         ("--model light/squeezenet", False, "--model"),
     ],
 )
-def test_a_model_file_holds_beside_the_defaults_it_was_written_for(
+def test_a_model_file_is_kept_with_the_options_it_was_written_for(
     called: Called, words: str, keeps: bool, sets: str
 ) -> None:
     """Bug: `model_file: int8.onnx` and `--backend ort` measured the float32 file, without a word."""
@@ -276,7 +276,7 @@ def test_a_model_file_holds_beside_the_defaults_it_was_written_for(
     assert called.said == (told if sets else "")
 
 
-def test_what_is_switched_off_excludes_nothing(called: Called) -> None:
+def test_an_option_set_to_false_excludes_nothing(called: Called) -> None:
     """Bug: every config.yaml has `pin: false` and `mlperf: false`, which dropped options of the file before it."""
     write("a.yaml", "oversubscribe: true\nqueries: 100\n")
     write("b.yaml", "pin: false\nmlperf: false\n")
@@ -285,7 +285,7 @@ def test_what_is_switched_off_excludes_nothing(called: Called) -> None:
     assert called.said == ""
 
 
-def test_a_loss_that_a_later_file_makes_good_is_not_told(called: Called) -> None:
+def test_an_option_restored_by_a_later_file_is_not_reported_as_lost(called: Called) -> None:
     write("q.yaml", "queries: 100\n")
     write("d.yaml", "duration: 5s\n")
     files = [word for name in ("q.yaml", "d.yaml", "q.yaml") for word in (CONFIG_FLAG, name)]
@@ -294,14 +294,14 @@ def test_a_loss_that_a_later_file_makes_good_is_not_told(called: Called) -> None
     assert called.said == told
 
 
-def test_a_seed_replaces_those_in_a_copy_of_a_runs_file(called: Called) -> None:
+def test_a_seed_replaces_all_seeds_in_a_copy_of_a_run_file(called: Called) -> None:
     """Bug: the copy had no result.json beside it, and --seed changed nothing."""
     write("copy.yaml", "scenario: server\nqsl_seed: 1\nsample_index_seed: 2\nschedule_seed: 3\n")
     config = called(CONFIG_FLAG, "copy.yaml", "--seed", "5")
     assert (config.seed, config.qsl_seed, config.schedule_seed) == (5, None, None)
 
 
-def test_a_search_names_what_it_sets_itself(
+def test_a_search_reports_the_options_that_it_chooses_itself(
     called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.search.tune.job.tune", called.execute)

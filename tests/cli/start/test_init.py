@@ -51,7 +51,7 @@ def test_the_file_is_the_default_run(
     assert ran == [DEFAULT]
 
 
-def test_the_first_line_names_the_schema_that_lies_beside_it() -> None:
+def test_the_first_line_names_the_schema_next_to_the_file() -> None:
     assert main(["init", "peak", "--out", "sub.yaml"]) == 0
     first = Path("sub.yaml").read_text().splitlines()[0]
     assert first == "# yaml-language-server: $schema=config.schema.json"
@@ -59,7 +59,7 @@ def test_the_first_line_names_the_schema_that_lies_beside_it() -> None:
     assert main(["init", "--out", "again.yaml"]) == 0, "the schema may be there"
 
 
-def test_nothing_of_the_users_is_overwritten() -> None:
+def test_an_existing_file_is_not_overwritten() -> None:
     Path("run.yaml").write_text("mine\n")
     assert refused("init") == ["run.yaml exists: nothing is overwritten; pass another --out"]
     assert [*Path().iterdir()] == [Path("run.yaml")]
@@ -67,7 +67,7 @@ def test_nothing_of_the_users_is_overwritten() -> None:
 
 
 @pytest.mark.parametrize("verb", TAKERS)
-def test_every_option_of_the_verb_is_there_and_valid_by_the_schema(verb: str) -> None:
+def test_every_option_of_the_verb_is_written_and_fits_the_schema(verb: str) -> None:
     text = options_text(verb)
     content = yaml.safe_load(text) or {}
     keys = re.findall(r"^(?:# )?([a-z_]+): ", text, re.MULTILINE)
@@ -106,6 +106,6 @@ def test_the_values_in_the_comments_are_the_defaults() -> None:
         ),
     ],
 )
-def test_a_wrong_command_is_one_line(words: list[str], line: str) -> None:
+def test_a_wrong_command_is_reported_in_one_line(words: list[str], line: str) -> None:
     assert refused("init", *words) == [line]
     assert [*Path().iterdir()] == []

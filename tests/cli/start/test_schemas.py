@@ -38,7 +38,7 @@ def test_the_verb_prints_a_schema(kind: str, capsys: pytest.CaptureFixture[str])
     jsonschema.Draft202012Validator.check_schema(printed)
 
 
-def test_another_kind_is_one_line() -> None:
+def test_an_unknown_kind_is_reported_in_one_line() -> None:
     assert refused("schema", "results") == [
         "KIND: 'results' is not one of config, manifest, result"
     ]
@@ -60,9 +60,7 @@ def test_presets_and_the_configurations_of_runs_are_valid(path: Path) -> None:
         ({"pin": "yes"}, False),
     ],
 )
-def test_a_configuration_is_valid_where_the_harness_reads_it(
-    content: dict[str, Any], good: bool
-) -> None:
+def test_the_schema_accepts_what_the_harness_reads(content: dict[str, Any], good: bool) -> None:
     assert valid("config", content) is good
 
 

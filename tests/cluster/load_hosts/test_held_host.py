@@ -47,7 +47,7 @@ def answers(port: int) -> bool:
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"event": "setup"'])
-def test_silent_peers_keep_no_run_waiting_and_are_dropped(port: int, sent: bytes) -> None:
+def test_silent_peers_do_not_delay_a_run_and_are_dropped(port: int, sent: bytes) -> None:
     with connected(port, 20, sent) as peers:
         assert answers(port)
         assert all(is_dropped(peer, LIMIT_S + SLACK_S) for peer in peers)
@@ -78,7 +78,7 @@ def test_a_message_that_is_too_long_is_cut_off() -> None:
             channel.receive(1.0)
 
 
-def test_the_limit_of_a_receive_is_of_the_whole_message() -> None:
+def test_the_receive_limit_covers_the_whole_message() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(theirs)

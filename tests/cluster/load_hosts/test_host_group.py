@@ -23,7 +23,7 @@ def main() -> None:
     os._exit(STATUS)
 
 
-def test_a_witness_that_dies_ends_no_run_and_is_a_doubt(tmp_path: Path) -> None:
+def test_a_witness_that_dies_is_a_doubt_and_does_not_end_the_run(tmp_path: Path) -> None:
     """Bug: the run was INVALID, as if a load host had been lost."""
     own = witness_plan(plan("server", load_hosts=1), tmp_path)
     with MeasuredProcess({}, tmp_path / "log", __name__) as process:

@@ -42,7 +42,7 @@ def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:
     return replace(run, done=replace(run.done, columns=columns), load_hosts=hosts)
 
 
-def test_a_host_is_told_by_its_own_samples() -> None:
+def test_a_host_is_summarised_from_its_own_samples() -> None:
     run = shared({}, {"busy_shares": [0.5], "ceiling_per_s": 9_000.0}, {})
     told = present(section(run))
     assert run.done is not None
@@ -63,7 +63,7 @@ def test_a_run_of_one_process_names_no_hosts() -> None:
     assert host_table({}) is None
 
 
-def test_one_host_that_is_the_bottleneck_makes_the_run_client_bound() -> None:
+def test_a_host_that_is_the_bottleneck_makes_the_run_client_bound() -> None:
     """Together the hosts were busy for less than the limit."""
     idle: dict[str, Any] = {"busy_shares": [0.1] * 20}
     busy = {"busy_shares": [0.99] * 5}
@@ -82,7 +82,7 @@ def test_a_hosts_ceiling_is_compared_with_its_own_share_of_the_rate() -> None:
     assert doubts[0].text.startswith("local-2: the run requests 1,000 queries/s")
 
 
-def test_the_table_names_a_lost_host_and_the_clocks_error() -> None:
+def test_the_table_names_a_lost_host_and_the_clock_error() -> None:
     run = shared({}, {}, lost="it was killed")
     hosts = present(section(run))
     hosts[1]["clock_error_ns"] = NS_PER_MS
@@ -92,7 +92,7 @@ def test_the_table_names_a_lost_host_and_the_clocks_error() -> None:
     assert table.notes[1] == "local-1 was lost: it was killed."
 
 
-def test_hosts_are_a_number() -> None:
+def test_load_hosts_are_a_count_or_a_list_of_addresses() -> None:
     assert parse_load_hosts("4") == LoadHosts(4)
     assert str(LoadHosts(4)) == "4"
     text = "10.0.0.1:7100,[fe80::1]:7100"
@@ -101,7 +101,7 @@ def test_hosts_are_a_number() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "2000", "a", "a:1,a:1", "a:1,", "a:0", "a:1,b", ""])
-def test_other_texts_are_refused(text: str) -> None:
+def test_other_load_host_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_load_hosts(text)
 
@@ -120,7 +120,7 @@ def test_the_option_is_written_into_config_yaml() -> None:
     assert to_plain(config)["load_hosts"] == "2"
 
 
-def test_what_the_hosts_clients_told_is_merged_and_none_may_leave_a_part_out() -> None:
+def test_client_messages_of_hosts_are_merged_and_must_be_complete() -> None:
     """Bug: a host without `outage_s` ended the run with a KeyError; `closes_after` was the first host's."""
     told = [
         {**CLIENT, "closes_after": replies, "outage_s": replies / 10, "peers": [], "tokens": None}
@@ -146,7 +146,9 @@ def test_what_the_hosts_clients_told_is_merged_and_none_may_leave_a_part_out() -
         ({"qdl": True}, "--load-hosts cannot be set with --qdl: a QDL belongs to one LoadGen: drop one"),
     ],
 )  # fmt: skip
-def test_what_contradicts_it_is_one_line(changed: dict[str, Any], problem: str) -> None:
+def test_an_option_that_contradicts_load_hosts_is_reported_once(
+    changed: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(ConfigError) as raised:
         RunConfig.of(**{**SERVED, **changed})
     lines = [line for line in str(raised.value).splitlines() if "--load-hosts" in line]

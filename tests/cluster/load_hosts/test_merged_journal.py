@@ -73,7 +73,7 @@ def shares(whole: LoadPlan, tmp_path_factory: pytest.TempPathFactory) -> list[Sh
     return found
 
 
-def test_merged_columns_are_those_of_each_host_and_the_schedule_is_the_whole_ones(
+def test_merged_columns_match_each_host_and_the_whole_schedule(
     whole: LoadPlan, shares: list[Share]
 ) -> None:
     for number, share in enumerate(shares):
@@ -97,7 +97,7 @@ def test_merged_columns_are_those_of_each_host_and_the_schedule_is_the_whole_one
     assert sorted(set(columns["worker"].tolist())) == [0, 1, 2]
 
 
-def test_percentiles_are_of_the_joined_latencies(shares: list[Share]) -> None:
+def test_percentiles_are_computed_from_the_joined_latencies(shares: list[Share]) -> None:
     for number, share in enumerate(shares):
         fill(share, [1], number)
     raw = [read_completions(share.journal, share.plan).latency_ns for share in shares]
@@ -111,7 +111,7 @@ def test_percentiles_are_of_the_joined_latencies(shares: list[Share]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=5), seed=st.integers(0, 99))
-def test_the_rows_read_live_are_the_samples_of_the_end(
+def test_rows_read_live_equal_the_final_samples(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], seed: int
 ) -> None:
     whole = plan("server", query_count=QUERIES, journal_samples=QUERIES, load_hosts=2)
@@ -152,7 +152,7 @@ def test_watchdog_and_live_counts_count_every_sample(whole: LoadPlan, shares: li
     assert failed > 0
 
 
-def test_a_host_without_the_kernels_stamps_takes_them_from_all(shares: list[Share]) -> None:
+def test_arrival_stamps_are_dropped_if_one_host_lacks_them(shares: list[Share]) -> None:
     for number, share in enumerate(shares):
         fill(share, [1], number, stamped=number != 1)
     merged = merged_completions(shares)
@@ -160,7 +160,7 @@ def test_a_host_without_the_kernels_stamps_takes_them_from_all(shares: list[Shar
     assert len(merged) == QUERIES
 
 
-def test_what_a_lost_host_had_measured_is_kept(shares: list[Share]) -> None:
+def test_samples_of_the_other_hosts_are_kept_when_one_has_none(shares: list[Share]) -> None:
     """The second host has issued and answered nothing."""
     for number in (0, 2):
         fill(shares[number], [1], number)

@@ -30,7 +30,7 @@ ahead_ns = st.integers(-(10**12), 10**12)
     queries=st.integers(80, 400),
     seed=st.integers(0, 99),
 )
-def test_four_hosts_with_clocks_of_their_own_are_one_schedule_and_one_distribution(
+def test_four_hosts_with_separate_clocks_merge_exactly(
     tmp_path_factory: pytest.TempPathFactory,
     clocks: tuple[int, ...],
     sizes: list[int],
@@ -69,7 +69,7 @@ def share(tmp_path: Path) -> Share:
     return Share(plan_of(whole, part, tmp_path), part, remote_journal(len(part)))
 
 
-def test_news_that_come_bit_by_bit_are_the_whole(
+def test_news_in_small_messages_rebuilds_the_whole_journal(
     share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_mirror, "MOST_ROWS", 7)
@@ -99,9 +99,7 @@ def test_news_that_come_bit_by_bit_are_the_whole(
         ({"indices": "AAAA"}, "buffer size"),
     ],
 )
-def test_news_that_no_journal_has_are_refused(
-    share: Share, changes: dict[str, Any], why: str
-) -> None:
+def test_impossible_news_is_refused(share: Share, changes: dict[str, Any], why: str) -> None:
     fill(share, [2], 1)
     *_, rows = News(share.journal).read()
     mirror = Mirror(remote_journal(300), 0)

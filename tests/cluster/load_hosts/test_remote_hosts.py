@@ -100,7 +100,7 @@ def kill_process(_through: Relay, host: Host) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", [cut, freeze, kill_process], ids=lambda act: act.__name__)
-def test_a_host_that_is_lost_ends_the_run_and_what_came_until_then_is_kept(
+def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
     tmp_path: Path, url: str, hosts: list[Host], act: object
 ) -> None:
     out = tmp_path / "run"
@@ -140,7 +140,7 @@ def test_a_host_ends_its_part_when_the_run_is_killed(
 
 
 @pytest.mark.slow
-def test_a_host_that_is_stopped_leaves_nothing(tmp_path: Path, url: str) -> None:
+def test_a_stopped_host_leaves_no_process(tmp_path: Path, url: str) -> None:
     load = ("--target-qps", "100", "--duration", "60s")
     with load_host() as own, Started(url, tmp_path / "run", *load, *named(own.port)) as started:
         started.until(r"performance \d+ %")
@@ -153,7 +153,7 @@ def test_a_host_that_is_stopped_leaves_nothing(tmp_path: Path, url: str) -> None
 
 
 @pytest.mark.slow
-def test_code_of_the_runs_own_is_not_executed_there(
+def test_a_load_host_does_not_execute_the_code_of_a_run(
     tmp_path: Path, url: str, hosts: list[Host], capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "own.py"
@@ -191,14 +191,14 @@ def test_a_variable_that_is_not_set_cannot_be_allowed(capfd: pytest.CaptureFixtu
     assert "--allow-env NOT_SET_HERE: the variable is not set" in capfd.readouterr().err
 
 
-def test_a_name_that_leaves_the_folder_is_no_files(tmp_path: Path) -> None:
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     for name in ("../x", "/etc/x", "a/b", "", ".hidden"):
         with pytest.raises(ValueError, match="is not a file name"):
             remote_channel.append_piece(tmp_path, {"name": name, "piece": ""})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_is_no_load_host_is_named(tmp_path: Path) -> None:
+def test_a_server_that_is_not_a_load_host_is_reported(tmp_path: Path) -> None:
     """An address where something else listens, which says something else."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -216,7 +216,7 @@ def test_a_server_that_is_no_load_host_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sent", [b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b"[1]\n", b'{"event": "plan"}\n']
 )
-def test_a_stranger_is_told_in_a_sentence_and_begins_no_run(
+def test_a_stranger_gets_an_error_message_and_begins_no_run(
     sent: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a traceback for whoever asked, and `a run begins`."""

@@ -42,7 +42,7 @@ def union(stored: list[schedule.Stored]) -> tuple[Array, Array]:
     return after_ns[in_order], samples[in_order]
 
 
-def test_the_union_of_four_hosts_is_loadgens_schedule(tmp_path: Path) -> None:
+def test_the_union_of_four_hosts_equals_the_loadgen_schedule(tmp_path: Path) -> None:
     """LoadGen's own run of the same seed, rate and count; its trace has whole microseconds."""
     whole = plan("server", query_count=QUERIES, target_qps=QPS, load_hosts=4)
     after_ns, samples = union(stored_parts(whole, 4, tmp_path))
@@ -77,7 +77,7 @@ def test_each_query_has_one_host(queries: int, hosts: int, seed: int) -> None:
     assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
 
 
-def test_each_hosts_share_is_about_the_same_and_its_stream_stays_poisson() -> None:
+def test_hosts_get_equal_shares_and_their_streams_stay_poisson() -> None:
     whole = plan("server", query_count=200_000, target_qps=QPS)
     after_ns = schedule.server_schedule_ns(200_000, QPS, whole.seeds.schedule)
     for part in parts_of(whole, names(4)):

@@ -116,7 +116,7 @@ def test_honest_hosts_are_not_doubted(hosts: int, witnesses: int) -> None:
         (scaled, "first", 2, 1),
     ],
 )
-def test_a_host_that_shortens_its_times_is_doubted_alone(
+def test_only_the_host_that_shortens_its_times_is_doubted(
     forge: Callable[[Array], Array], what: str, hosts: int, witnesses: int
 ) -> None:
     assert doubted(run_of(hosts, witnesses, forge, what)) == ["load host local-1"]
@@ -184,7 +184,7 @@ def test_a_host_that_stood_still_is_named_and_makes_the_run_client_bound() -> No
     )
 
 
-def test_a_standstill_that_no_percentile_shows_is_a_doubt_alone() -> None:
+def test_a_standstill_that_no_percentile_shows_is_only_a_doubt() -> None:
     run = still(shared({}, {}), 0, 2 * NS_PER_S, 0.005)
     assert [*client.reasons(run, 2_000.0)] == []
     assert [doubt.code for doubt in client.standstill_doubts(run)] == ["stalled"]

@@ -60,19 +60,19 @@ def test_an_answer_is_parsed_as_data() -> None:
         (None, PluginUnavailable, "^the nodes did not answer in 0.4 s$"),
     ],
 )  # fmt: skip
-def test_what_a_node_cannot_do_is_one_line(
+def test_an_error_of_a_node_is_raised_in_one_line(
     answer: object, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
         asked(answer)
 
 
-def test_nothing_is_waited_for_once_the_run_is_gone() -> None:
+def test_waiting_ends_when_the_run_is_gone() -> None:
     with pytest.raises(client.AskerGone):
         asked(None, is_gone=lambda: True)
 
 
-def test_too_few_nodes_are_told_with_those_there_are() -> None:
+def test_too_few_nodes_are_reported_with_the_usable_ones() -> None:
     ray = StandIn(
         node("10.0.0.1", CPU=4.0),
         node("10.0.0.2", CPU=8.0, GPU=1.0),
@@ -96,7 +96,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         pass
 
 
-def test_a_head_that_does_not_listen_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_does_not_listen_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "find_spec", lambda name: name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -117,7 +117,7 @@ def test_a_token_of_the_user_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert client._has_token()
 
 
-def test_a_head_that_lets_nobody_in_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_accepts_nobody_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "LET_IN_LIMIT_S", 0.1)
     ended = threading.Event()
     ray = SimpleNamespace(init=lambda *_, **__: ended.wait(60))
@@ -126,7 +126,7 @@ def test_a_head_that_lets_nobody_in_is_given_up(monkeypatch: pytest.MonkeyPatch)
     ended.set()
 
 
-def test_what_ray_says_of_a_head_is_raised() -> None:
+def test_an_error_of_ray_about_a_head_is_raised() -> None:
     def init(*_: object, **__: object) -> None:
         raise RuntimeError("another version")
 

@@ -31,12 +31,12 @@ FACTS = {"address": "10.0.0.1", "environment": {"machine": {"fingerprint": "f", 
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", "a\0b"])
-def test_no_name_of_another_machine_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+def test_a_name_from_another_machine_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="is not a file name"):
         inside(tmp_path, name)
 
 
-def test_files_are_listed_as_they_were_put_and_links_are_not(tmp_path: Path) -> None:
+def test_files_are_listed_by_path_and_links_are_not(tmp_path: Path) -> None:
     put(tmp_path, "sweep/points/1/result.json", b"{}")
     (tmp_path / "latest").symlink_to("sweep")
     assert {name: about[0] for name, about in listed(tmp_path).items()} == {
@@ -111,7 +111,7 @@ def state(log: str, names: dict[str, int], status: int | None = None) -> dict[st
     return {**told, "folder": "/tmp/there/results"}
 
 
-def test_files_come_while_the_command_runs_and_those_of_an_open_run_at_the_end(
+def test_files_arrive_during_the_command_and_open_runs_at_its_end(
     node: OnNode, command: NodeCommand
 ) -> None:
     open_run = f"points/2{files.PARTIAL}/log"
@@ -129,7 +129,7 @@ def test_files_come_while_the_command_runs_and_those_of_an_open_run_at_the_end(
     assert {*listed(command.folder)} == {"points/1/result.json", open_run}
 
 
-def test_a_file_that_is_renamed_while_it_is_fetched_is_no_loss_of_the_node(
+def test_a_file_renamed_while_it_is_fetched_does_not_lose_the_node(
     node: OnNode, command: NodeCommand
 ) -> None:
     node.files = {"result.json": b"{}"}
@@ -139,7 +139,7 @@ def test_a_file_that_is_renamed_while_it_is_fetched_is_no_loss_of_the_node(
     assert [*listed(command.folder)] == ["result.json"]
 
 
-def test_lines_name_the_files_as_they_are_here(node: OnNode, command: NodeCommand) -> None:
+def test_lines_name_the_local_paths_of_files(node: OnNode, command: NodeCommand) -> None:
     node.states = [state("results  /tmp/there/results/run\n", {}, status=0)]
     assert command.look() == [f"results  {command.folder}/run"]
 
@@ -177,7 +177,7 @@ def test_finished_runs_of_all_nodes_are_in_one_database(tmp_path: Path) -> None:
     assert not any(row["removed"] for row in rows)
 
 
-def test_a_command_goes_on_from_the_files_that_are_here(node: OnNode, command: NodeCommand) -> None:
+def test_a_command_continues_from_the_local_files(node: OnNode, command: NodeCommand) -> None:
     put(command.folder, "sweep/sweep.json", b"{}")
     put(command.folder, "sweep/SHA256SUMS", b"old")
     command.start(["sweep"], "sweep", "/")
@@ -192,7 +192,7 @@ def test_a_command_goes_on_from_the_files_that_are_here(node: OnNode, command: N
     ]  # what the node has removed is not kept
 
 
-def test_a_stop_before_the_start_starts_nothing_and_one_after_it_is_no_end() -> None:
+def test_a_stop_prevents_the_start_but_only_a_close_is_an_end() -> None:
     ours, theirs = map(Channel, socket.socketpair())
     with closing(theirs):
         asker = Asker(theirs)
@@ -214,7 +214,9 @@ def test_a_stop_before_the_start_starts_nothing_and_one_after_it_is_no_end() -> 
         (["sweep", "--batch", "{}"], "list the values with --share"),
     ],
 )
-def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why: str) -> None:
+def test_a_command_that_cannot_run_on_nodes_is_refused(
+    tmp_path: Path, words: list[str], why: str
+) -> None:
     with pytest.raises(ConfigError, match=why):
         on_nodes.execute("ray://127.0.0.1:1", 1, words, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -228,7 +230,7 @@ def test_commands_that_cannot_run_on_nodes(tmp_path: Path, words: list[str], why
         (["1", ""], ["sweep", "--batch", "{}"], "has a value without letters"),
     ],
 )
-def test_values_that_cannot_be_shared(
+def test_values_that_cannot_be_shared_are_refused(
     tmp_path: Path, values: list[str], words: list[str], why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
@@ -236,11 +238,11 @@ def test_values_that_cannot_be_shared(
     assert not (tmp_path / "out").exists()
 
 
-def test_values_of_the_same_letters_have_a_folder_each() -> None:
+def test_values_with_the_same_letters_get_separate_folders() -> None:
     assert on_nodes.folder_names(["a/b", "a b", "1.5", ".."]) == ["a_b", "a_b-2", "1.5", "value"]
 
 
-def test_values_that_were_not_measured_are_measured_again(tmp_path: Path) -> None:
+def test_values_without_a_measurement_are_measured_again(tmp_path: Path) -> None:
     asked = {"command": ["run", "{}"], "shared": ["a", "b", "c", "d", "e"]}
     statuses = {"a": 0, "b": 4, "c": 5, "d": 130, "e": None}  # 5: the node's disk was full
     rows = [{"folder": name, "status": status, "lost": ""} for name, status in statuses.items()]
@@ -248,7 +250,7 @@ def test_values_that_were_not_measured_are_measured_again(tmp_path: Path) -> Non
     assert list(on_nodes._earlier(tmp_path, asked)) == ["a", "b"]
 
 
-def test_a_folder_is_of_one_command(tmp_path: Path, refuses: Said) -> None:
+def test_a_folder_of_another_command_is_refused(tmp_path: Path, refuses: Said) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "nodes.json").write_text('{"command": ["sweep"], "nodes": []}')
@@ -265,7 +267,7 @@ def test_a_folder_is_of_one_command(tmp_path: Path, refuses: Said) -> None:
         (["list", "--nodes", "x"], "--nodes: 'x' is not an address"),
     ],
 )
-def test_nodes_that_cannot_be_asked(words: list[str], why: str, refuses: Said) -> None:
+def test_nodes_that_cannot_be_asked_are_refused(words: list[str], why: str, refuses: Said) -> None:
     assert why in refuses(*words)
 
 
@@ -297,7 +299,7 @@ def test_a_command_keeps_what_it_has_when_it_is_interrupted(running: Command) ->
 
 
 @pytest.mark.slow
-def test_nothing_of_a_command_is_left_when_it_is_closed() -> None:
+def test_closing_a_command_ends_its_process_and_deletes_its_folder() -> None:
     command = Command()
     command.start(["--scenario", "offline", "--backend", "null", "--duration", "60s"], "run")
     assert command._process is not None

@@ -26,7 +26,7 @@ def pod(template: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
 
 
-def test_job_and_pods_are_those_of_kubernetes() -> None:
+def test_job_and_pods_fit_the_kubernetes_schema() -> None:
     kubernetes_validate.validate(JOB, "1.31", strict=True)
     for group in (HEAD, NODES):
         kubernetes_validate.validate(pod(group["template"]), "1.31", strict=True)
@@ -48,7 +48,7 @@ def closed(schema: Any) -> Any:
     return found
 
 
-def test_the_cluster_is_one_of_kuberay() -> None:
+def test_the_cluster_fits_the_kuberay_schema() -> None:
     path = os.environ.get(DEFINITION)
     if path is None:
         pytest.skip(f"set {DEFINITION} to KubeRay's ray.io_rayclusters.yaml")
@@ -74,7 +74,7 @@ def test_the_run_takes_every_node_of_the_cluster_with_its_token() -> None:
     assert token["valueFrom"]["secretKeyRef"]["name"] == CLUSTER["metadata"]["name"]
 
 
-def test_version_and_extra_are_those_of_this_checkout() -> None:
+def test_version_and_extra_match_this_checkout() -> None:
     constraints = (ROOT / "constraints.txt").read_text()
     assert f"\nray=={CLUSTER['spec']['rayVersion']}\n" in constraints
     text = (ROOT / "containers/ray.yaml").read_text()
@@ -84,7 +84,7 @@ def test_version_and_extra_are_those_of_this_checkout() -> None:
     assert {"ray"} <= {*extras.split(",")} <= {*EXTRAS}
 
 
-def test_no_node_shares_a_machine_and_the_head_is_none() -> None:
+def test_nodes_have_separate_machines_and_the_head_runs_no_work() -> None:
     (rule,) = NODES["template"]["spec"]["affinity"]["podAntiAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]

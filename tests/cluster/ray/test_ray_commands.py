@@ -32,7 +32,7 @@ def test_the_nodes_of_a_cluster_are_listed_with_their_models(
     assert all(" digits" in row for row in rows)
 
 
-def test_a_sweep_on_two_nodes_goes_on_where_it_was_stopped(
+def test_a_sweep_on_two_nodes_continues_where_it_was_stopped(
     tmp_path: Path, cluster: Raylets, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "fleet"
@@ -67,7 +67,7 @@ def test_a_sweep_on_two_nodes_goes_on_where_it_was_stopped(
     assert all((out / place / "result.json").is_file() for place in runs)
 
 
-def test_a_second_ctrl_c_leaves_a_command_that_does_not_end(
+def test_a_second_ctrl_c_abandons_a_command_that_does_not_end(
     tmp_path: Path, cluster: Raylets
 ) -> None:
     out = tmp_path / "fleet"
@@ -104,7 +104,7 @@ def hosts_of(cluster: Raylets) -> list[int]:
     return [pid for raylet in cluster.pids for pid in cluster.hosts(raylet)]
 
 
-def test_nodes_share_a_list_of_values_and_what_was_lost_is_measured_again(
+def test_nodes_share_values_and_lost_ones_are_measured_again(
     tmp_path: Path, cluster: Raylets, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "shared"

@@ -31,7 +31,7 @@ pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, WAITS]
 
 
-def test_the_death_of_the_head_costs_no_answer_and_no_node_is_left(tmp_path: Path) -> None:
+def test_the_death_of_the_head_loses_no_answer_and_leaves_no_node(tmp_path: Path) -> None:
     out = tmp_path / "run"
     hosts: list[int] = []
     with raylets(2, RAY_gcs_rpc_server_reconnect_timeout_s="5") as cluster:
@@ -50,7 +50,7 @@ def test_the_death_of_the_head_costs_no_answer_and_no_node_is_left(tmp_path: Pat
     assert main(["check", str(out)]) in (0, 4)
 
 
-def test_a_node_that_is_cut_off_is_lost_and_ends_when_it_is_found_again(
+def test_a_node_that_is_cut_off_is_lost_and_ends_when_reconnected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -87,7 +87,7 @@ def test_a_node_that_is_cut_off_is_lost_and_ends_when_it_is_found_again(
         assert has_ended(hosts, 90)
 
 
-def test_a_disk_of_the_nodes_that_gets_full_leaves_what_was_measured(
+def test_a_full_disk_of_the_nodes_keeps_the_measurements(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "fleet"
@@ -132,7 +132,7 @@ def test_a_disk_of_the_nodes_that_gets_full_leaves_what_was_measured(
     assert not [*tmp_path.glob("run*")]
 
 
-def test_batches_travel_in_calls_of_ray_where_nothing_else_gets_through(
+def test_batches_travel_in_ray_calls_when_nothing_else_gets_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The node listens on the loopback of another machine, which no socket of this one reaches."""

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, WAITS]
     ],
     ids=" ".join,
 )
-def test_a_run_on_two_nodes_is_whole_and_leaves_none(
+def test_a_run_on_two_nodes_is_whole_and_leaves_no_process(
     tmp_path: Path, cluster: Raylets, words: tuple[str, ...]
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -106,7 +106,7 @@ def test_a_lost_node_is_found_by_the_wire_and_the_rest_goes_on(
     assert has_ended(hosts, 30 if frozen else 5)
 
 
-def test_the_death_of_a_raylet_alone_costs_no_answer_and_its_node_ends(
+def test_the_death_of_a_raylet_loses_no_answer_and_its_node_ends(
     tmp_path: Path, cluster: Raylets
 ) -> None:
     """No batch travels through it; a worker of Ray outlives its raylet for a while."""
@@ -157,7 +157,7 @@ def test_no_node_outlives_the_command(
     assert has_ended(actors, 30)
 
 
-def test_more_nodes_than_there_are_are_refused_with_those_there_are(
+def test_too_many_nodes_are_refused_with_the_usable_ones(
     tmp_path: Path, cluster: Raylets, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--scenario", "offline", "--no-metrics", *on(cluster, 7))
@@ -168,7 +168,7 @@ def test_more_nodes_than_there_are_are_refused_with_those_there_are(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_server_of_the_head_that_dies_at_its_start_is_started_again(
+def test_a_head_server_that_dies_at_its_start_is_restarted(
     cluster: Raylets, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ray's head starts a server for each client."""

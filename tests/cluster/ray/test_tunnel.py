@@ -66,7 +66,7 @@ def read(connected: socket.socket, count: int) -> bytes:
     return data
 
 
-def test_bytes_go_both_ways_in_order_also_more_than_a_call_carries() -> None:
+def test_bytes_go_both_ways_in_order_even_beyond_one_call() -> None:
     sent = bytes(range(256)) * (3 * PIECE_BYTES // 256 + 1)
     with (
         node(echo) as port,
@@ -106,7 +106,7 @@ def test_a_connection_that_is_closed_here_is_closed_at_the_node() -> None:
     assert received == [b"bye", b""]
 
 
-def test_the_end_of_the_tunnels_ends_their_connections() -> None:
+def test_closing_the_tunnels_closes_their_connections() -> None:
     received: list[bytes] = []
 
     def serve(connected: socket.socket) -> None:
@@ -124,7 +124,7 @@ def test_the_end_of_the_tunnels_ends_their_connections() -> None:
 
 
 @pytest.mark.parametrize("method", ["open", "send", "receive"])
-def test_an_actor_that_is_gone_is_a_connection_that_was_closed(method: str) -> None:
+def test_a_dead_actor_closes_its_connection(method: str) -> None:
     class Gone(TunnelEnd):
         """An actor whose node dies in a call."""
 

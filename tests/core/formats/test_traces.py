@@ -46,7 +46,7 @@ def trace_file(folder: Path, text: str) -> Path:
         ("\ufeff" + AZURE_2024, "Azure", 7_405_000, [(2162, 5), (2399, 6)]),
     ],
 )
-def test_public_formats(
+def test_public_trace_formats_are_read(
     tmp_path: Path, text: str, name: str, gap_ns: int, tokens: list[tuple[int, int]]
 ) -> None:
     assert is_trace(text[:200])
@@ -58,7 +58,7 @@ def test_public_formats(
     assert trace.left_out == (1 if name == "BurstGPT" else 0)
 
 
-def test_requests_are_in_the_order_of_their_times_then_of_their_lines(tmp_path: Path) -> None:
+def test_requests_are_sorted_by_time_and_then_by_line(tmp_path: Path) -> None:
     rows = "".join(
         json.dumps({"timestamp": ms, "input_length": n, "output_length": 1}) + "\n"
         for n, ms in enumerate((7, 3, 7, 3), 1)
@@ -68,7 +68,7 @@ def test_requests_are_in_the_order_of_their_times_then_of_their_lines(tmp_path: 
 
 
 @pytest.mark.parametrize("text", ["", "arrival,sample\n0,1\n", "0.25\n", "# x\n", "a,b\n"])
-def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
+def test_other_files_are_refused_as_traces(tmp_path: Path, text: str) -> None:
     assert not is_trace(text)
     with pytest.raises(ConfigError, match=r"is not a trace: .* ContextTokens"):
         read_trace(trace_file(tmp_path, text))
@@ -113,13 +113,13 @@ def test_every_bad_line_is_named(tmp_path: Path, text: str, problems: list[str])
     assert found[: len(problems)] == [f"{path}:{problem}" for problem in problems]
 
 
-def test_a_trace_in_which_all_failed(tmp_path: Path) -> None:
+def test_a_trace_without_a_complete_request_is_refused(tmp_path: Path) -> None:
     path = trace_file(tmp_path, "Timestamp,Request tokens,Response tokens\n1,5,0\n")
     with pytest.raises(ConfigError, match="has no request with a prompt and an answer"):
         read_trace(path)
 
 
 @pytest.mark.parametrize("text", ["0.1\r0.2\r", "arrival\r0.1\r", "\r\r", "\n", ""])
-def test_ends_of_lines_of_other_systems_make_no_trace(text: str) -> None:
+def test_files_with_foreign_line_ends_are_not_traces(text: str) -> None:
     """Bug: a file whose lines end in CR alone ended the command with an exception."""
     assert not is_trace(text)

@@ -60,13 +60,13 @@ def test_a_secret_is_masked_however_a_text_encodes_it(text: str) -> None:
     assert len(found) <= len("Authorization: ***.") + len("YW5uOn"), found  # of the user beside it
 
 
-def test_a_secret_within_a_base64_of_more_is_masked() -> None:
+def test_a_secret_inside_a_longer_base64_text_is_masked() -> None:
     learn(SECRET)
     whole = base64.b64encode(b'{"key": "' + RAW + b'", "model": "m"}').decode()
     assert masked(whole) == f"{whole[:12]}***{whole[-22:]}"
 
 
-def test_what_basic_and_bearer_send_is_a_secret_too() -> None:
+def test_basic_and_bearer_credentials_are_masked() -> None:
     learn("Bearer tok-3n-of-mine")
     learn("Basic " + base64.b64encode(b"ann:open sesame").decode())
     assert masked("tok-3n-of-mine, open sesame") == "***, ***"
@@ -101,14 +101,14 @@ def test_a_long_secret_is_masked_in_a_long_text_in_time() -> None:
     assert masked("x" * 100_000 + "k7" * 2000 + "é") == "x" * 100_000 + "***"
 
 
-def test_what_is_too_short_to_be_found_is_left() -> None:
+def test_a_text_too_short_to_be_a_secret_is_kept() -> None:
     learn("abc")
     learn("")
     assert masked("abc") == "abc"
     assert "abc" not in secrets._known
 
 
-def test_a_short_secret_is_masked_as_a_word_of_a_sentence_alone() -> None:
+def test_a_short_secret_is_masked_only_as_a_whole_word() -> None:
     """Bug: a header's value `test` was masked in paths, types and longer words that programs read."""
     learn("int8")
     learn("test")

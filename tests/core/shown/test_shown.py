@@ -75,7 +75,7 @@ def test_a_meter_is_shown_without_its_arguments(meter: str, shown: str) -> None:
     assert private.meter(found) == found
 
 
-def test_a_command_line_with_a_password_is_neither_in_the_result_nor_in_an_error() -> None:
+def test_a_password_in_a_meter_command_is_never_shown() -> None:
     """Bug: `domain` of the readings was the command line."""
     with CommandMeter("sh -c 'echo 5 W; sleep 9' -P hunter2") as meter:
         (source,) = meter.sources()
@@ -109,7 +109,9 @@ def test_a_cell_is_one_line_of_text_without_private_names(marie: None) -> None:
     assert [cells.cell(value) for value in (-1, 2.5, None, True)] == [-1, 2.5, None, True]
 
 
-def test_readings_of_a_source_with_an_odd_name_are_read_again(marie: None, tmp_path: Path) -> None:
+def test_readings_of_an_oddly_named_source_survive_a_round_trip(
+    marie: None, tmp_path: Path
+) -> None:
     source = PowerSource("=pdu\x1b", "rack", "W")
     log = PowerLog((source,), {source.name: [(1, 2.0), (2, 3.0)]})
     log.write(tmp_path / POWER_CSV)

@@ -11,7 +11,9 @@ from harness.cli.explain import advise
 pytestmark = pytest.mark.slow
 
 
-def test_digits_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advise_on_digits_works_from_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for module in ("onnx", "onnxruntime"):
         pytest.importorskip(module)
     database = tmp_path / "layers.sqlite"
@@ -50,7 +52,7 @@ def test_digits_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert counted["found"] >= 36
 
 
-def test_a_forced_pair_of_transposes_is_told(tmp_path: Path) -> None:
+def test_a_forced_pair_of_transposes_is_reported(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     helper = onnx.helper

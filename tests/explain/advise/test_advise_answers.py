@@ -59,7 +59,7 @@ def test_nothing_is_predicted_without_any_layer() -> None:
     assert predicted_ns(Record(record()), NOW._replace(threads=16)) is None
 
 
-def test_a_prediction_is_never_below_nothing() -> None:
+def test_a_prediction_is_never_negative() -> None:
     """Kernels of microseconds take longer under the profiler than the model takes without."""
     actual = predicted_ns(
         Record(record(now_runs=timing(5 * MS, 5 * MS), pairs={})), NOW._replace(threads=2)
@@ -79,7 +79,7 @@ def test_layers_that_another_level_makes_faster_are_named_with_their_gain() -> N
     )
 
 
-def test_realised_gain_is_held_against_its_prediction() -> None:
+def test_a_realised_gain_is_compared_with_its_prediction() -> None:
     actual = _by_change(record())
     good, bad = actual["graph=all"], actual["threads=2"]
     assert (good["gain"], good["realised"]["gain"]) == (pytest.approx(0.15), pytest.approx(0.15))
@@ -107,7 +107,7 @@ def test_two_threads_are_judged_by_the_wall_clock_and_one_by_cpu_time() -> None:
     assert actual["threads=2"]["clock"] == "wall"
 
 
-def test_int8_is_nothing_to_be_taken_without_knowing_what_it_costs() -> None:
+def test_int8_needs_a_decision_about_its_accuracy() -> None:
     one = _by_change(record())["precision=int8"]
     assert one["needs"] == "whether its accuracy is acceptable: it could not be measured"
     unknown = _by_change(record(accuracy=accuracy(None, "random weights")))["precision=int8"]
@@ -122,12 +122,12 @@ def test_int8_that_costs_little_is_the_top_advice_with_its_accuracy() -> None:
     assert present(best.accuracy)["score"] == pytest.approx(98.8)
 
 
-def test_the_best_of_each_choice_are_combined_but_threads_and_executor_are_one() -> None:
+def test_best_choices_are_combined_and_threads_count_with_executor() -> None:
     both = combination(Record(record(accuracy=accuracy(0.2))))
     assert both == Setting(graph="all", threads=2, precision=INT8)
 
 
-def test_the_machines_stored_peaks_say_what_int8_promises_and_how_much_is_used() -> None:
+def test_stored_peaks_give_the_int8_gain_and_the_share_in_use() -> None:
     content = record(accuracy=accuracy(0.2))
     plain = answers(content)
     assert plain["work"]["of_peak"] is None
@@ -139,13 +139,13 @@ def test_the_machines_stored_peaks_say_what_int8_promises_and_how_much_is_used()
     assert "25 % of this machine's fp32 peak" in "\n".join(lines(known | {"parts": {}}))
 
 
-def test_no_setting_worth_two_percent_is_no_advice() -> None:
+def test_gains_below_two_percent_give_no_advice() -> None:
     content = record(candidates=[str(NOW._replace(graph="off"))])
     assert answers(content)["top"] is None
     assert "leave it as it is" in "\n".join(lines(answers(content) | {"parts": {}}))
 
 
-def test_kernels_that_compute_nothing_and_the_time_between_kernels_are_told() -> None:
+def test_kernels_without_work_and_time_between_kernels_are_listed() -> None:
     content = record(now=str(NOW._replace(graph="all")))
     document = answers(content)["kernels"]
     assert [(k["op"], k["why"]) for k in document["unexpected"]] == [
@@ -195,7 +195,7 @@ def test_six_questions_are_always_answered() -> None:
     assert document[5]["answer"] == "no data: --vary has no precision"
 
 
-def test_settings_that_were_measured_but_not_predicted_are_answers() -> None:
+def test_settings_measured_but_not_predicted_are_answered() -> None:
     """Bug: "No data: no other setting was requested or could be measured" after five were measured;
     then tables without rows.
     """
@@ -217,19 +217,19 @@ def test_settings_that_were_measured_but_not_predicted_are_answers() -> None:
     assert not [line for line in output if line.startswith(("  advice", "weights", "operators"))]
 
 
-def test_measurements_of_another_machine_are_not_used_in_silence() -> None:
+def test_unused_measurements_of_another_machine_are_reported() -> None:
     counted = {"ran": 18, "found": 0, "elsewhere": 1234}
     output = "\n".join(lines(answers(record(counted=counted)) | {"parts": {}}))
     assert "1,234 measurements of these layers from another machine or version: not used" in output
 
 
-def test_a_busy_machine_is_told_and_cpu_time_compared() -> None:
+def test_a_busy_machine_is_reported_and_cpu_times_are_compared() -> None:
     document = answers(record(now_runs=timing(50 * MS, 20 * MS), pairs={"x": pair(20, 20)}))
     assert document["measured"]["contended"]
     assert "contended" in "\n".join(lines(document | {"parts": {}}))
 
 
-def test_tables_repeat_from_the_stored_file_alone(tmp_path: Path, prints: Said) -> None:
+def test_tables_are_rebuilt_from_the_stored_file(tmp_path: Path, prints: Said) -> None:
     (tmp_path / "measured.json").write_text(json.dumps(record(accuracy=accuracy())))
     first = prints("advise", "--from", tmp_path)
     assert "Q6" in first
@@ -255,13 +255,13 @@ def test_tables_repeat_from_the_stored_file_alone(tmp_path: Path, prints: Said) 
         (["--model", "digits", "--input-shape", "x"], r"[\s\S]*--input-shape[\s\S]*"),
     ],
 )  # fmt: skip
-def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
+def test_each_mistake_is_reported_in_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         verb(arguments)
     assert str(error.value) == message or "--input-shape" in str(error.value)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     words = "--model digit --pairs x --passes 0 --graph some --tread 2 --data-dir /nowhere"
     with pytest.raises(ConfigError) as error:
         verb(words.split())
@@ -275,13 +275,13 @@ def test_all_mistakes_are_told_at_once() -> None:
     ]
 
 
-def test_a_batch_that_memory_does_not_hold_is_a_line() -> None:
+def test_a_batch_too_large_for_memory_is_reported_in_one_line() -> None:
     baseline: Any = SimpleNamespace(chunks=lambda: iter([(0, {"x": np.zeros((2, 3))})]))
     with pytest.raises(ConfigError, match=r"^--batch 10{15}: no memory for its input: [^\n]+$"):
         _first(baseline, 10**15)
 
 
-def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:
+def test_a_broken_record_is_reported_in_one_line(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [
         *({"nodes": []}, {"parts": {"weights": 3}}, {"now_runs": None}, {"pairs": 1}),
         *({"parts": {"none": math.inf}}, {"runtime": 1.5}),
@@ -297,6 +297,6 @@ def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [{}, {"schema_version": 99}, {"schema_version": 1}, {"schema_version": 1, "now": 3}]
 )
-def test_another_file_is_refused_in_a_line(content: dict[str, Any]) -> None:
+def test_another_file_is_refused_in_one_line(content: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"^measured\.json [^\n]+$"):
         Record(content)

@@ -31,7 +31,7 @@ def slow_layers(**changes: Any) -> dict[str, Any]:
     return record(now_runs=timing(10 * MS, 10 * MS), pairs={}, **changes)
 
 
-def test_a_busy_machine_is_why_long_kernels_are_no_lower_bound() -> None:
+def test_a_busy_machine_explains_a_missing_lower_bound() -> None:
     why = "the machine was busier when the layers ran than when the model did"
     content = slow_layers()
     assert answers(content)["lower_bound"]["why_none"] == why
@@ -41,7 +41,7 @@ def test_a_busy_machine_is_why_long_kernels_are_no_lower_bound() -> None:
     assert f"ratio 1.30, no lower bound: {why}." in text(content)
 
 
-def test_short_kernels_are_why_only_where_they_are_short() -> None:
+def test_short_kernels_explain_a_missing_lower_bound() -> None:
     content = slow_layers()
     for profile in content["profiles"].values():
         for kernel in profile["kernels"]:
@@ -51,7 +51,7 @@ def test_short_kernels_are_why_only_where_they_are_short() -> None:
     )
 
 
-def test_a_loop_is_why_where_it_takes_the_time() -> None:
+def test_a_loop_explains_a_missing_lower_bound() -> None:
     content = slow_layers()
     content["nodes"][0]["op"] = "Loop"
     why = answers(content)["lower_bound"]["why_none"]
@@ -61,7 +61,7 @@ def test_a_loop_is_why_where_it_takes_the_time() -> None:
     )
 
 
-def test_other_kernels_than_the_models_are_why_where_a_cut_takes_quantisation_apart() -> None:
+def test_lost_quantisation_explains_a_missing_lower_bound() -> None:
     content = slow_layers()
     for kernel in content["profiles"][NOW.graph]["kernels"]:
         if kernel["op"] == "Conv":
@@ -75,7 +75,7 @@ def test_other_kernels_than_the_models_are_why_where_a_cut_takes_quantisation_ap
     )
 
 
-def test_signed_integers_are_why_where_a_layer_alone_keeps_them() -> None:
+def test_signed_integers_explain_a_missing_lower_bound() -> None:
     """Bug: a QGemm took 34 ms alone and 1 ms in the model, and "the machine was busier" was the reason."""
     content = slow_layers()
     content["nodes"][1]["makes"] = "int8[1,8]"
@@ -86,7 +86,7 @@ def test_signed_integers_are_why_where_a_layer_alone_keeps_them() -> None:
     )
 
 
-def test_a_lower_bound_needs_no_reason() -> None:
+def test_a_valid_lower_bound_needs_no_explanation() -> None:
     assert answers(record())["lower_bound"]["why_none"] == ""
 
 
@@ -100,7 +100,7 @@ def test_a_lower_bound_needs_no_reason() -> None:
         (0.6, 3.0, False),
     ],
 )
-def test_answers_of_another_function_are_told_from_lossy_ones(
+def test_answers_of_a_broken_model_are_distinguished_from_lossy_ones(
     agreement: float, apart: float | None, is_broken: bool
 ) -> None:
     assert bool(advise_accuracy.broken(agreement, apart, 200)) == is_broken
@@ -149,7 +149,7 @@ def test_a_quantised_file_is_not_quantised_again(qdq: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["QDQ", "metadata", "branch", "loop", "functions", "transformer"])
-def test_foreign_files_are_advised_on(kind: str, tmp_path: Path) -> None:
+def test_foreign_files_get_advice(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     path = tmp_path / "net.onnx"
     if kind == "QDQ":

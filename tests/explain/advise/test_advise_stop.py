@@ -77,7 +77,7 @@ def test_layers_measured_before_are_not_measured_again(
     assert not json.loads((tmp_path / "two/advise.json").read_text())["stopped"]
 
 
-def test_every_table_repeats_from_stored_files_alone(tmp_path: Path, prints: Said) -> None:
+def test_every_table_is_rebuilt_from_the_stored_files(tmp_path: Path, prints: Said) -> None:
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]  # with all parts
     output, out = prints(*words, "--skip", "storage"), tmp_path / "one"
@@ -100,7 +100,7 @@ def test_the_int8_file_is_in_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["_pairs", "_profiles"])
-def test_a_stop_before_or_after_the_layers(
+def test_a_stop_keeps_a_folder_only_after_a_measurement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def stop(*_: object) -> None:
@@ -115,7 +115,7 @@ def test_a_stop_before_or_after_the_layers(
         assert json.loads((folder / "advise.json").read_text())["advice"]
 
 
-def test_a_stop_in_the_parts_keeps_those_before(
+def test_a_stop_in_the_parts_keeps_the_earlier_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object) -> None:

@@ -65,7 +65,7 @@ def test_a_configuration_runs_the_int8_file(tmp_path: Path) -> None:
     ]
 
 
-def test_the_command_that_proves_it_makes_both_runs_and_more_in_turns(tmp_path: Path) -> None:
+def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Path) -> None:
     _, lines = written(tmp_path, one(precision="int8", score=97.5))
     harness = "python -m harness"
     assert lines[-1] == (
@@ -94,7 +94,7 @@ def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
     assert config.model_file is None
 
 
-def test_the_conclusion_is_what_was_measured_and_not_the_top_prediction() -> None:
+def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None:
     """The list of studies named an undecided threads=2, and not the int8 that was 75 % faster."""
     top = {**one("off", verdict="undecided"), "realised": {"gain": 0.1, "pairs": 7}}
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
@@ -127,7 +127,7 @@ def test_a_faster_file_of_unknown_accuracy_is_left_to_the_user(tmp_path: Path) -
     ],
     ids=["slower", "broken", "no option"],
 )  # fmt: skip
-def test_where_nothing_can_be_taken_nothing_is_written(
+def test_without_usable_advice_nothing_is_written(
     advice_json: dict[str, Any], output: list[str], tmp_path: Path
 ) -> None:
     assert written(tmp_path, advice_json) == (None, output)

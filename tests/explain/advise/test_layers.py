@@ -64,7 +64,7 @@ def _model(path: Path, *, stride: int = 1, seed: int = 0, prefix: str = "") -> P
 FUSED = ([0, 1, 2], [3, 4, 5])
 
 
-def test_units_are_alike_whatever_their_names_and_weights(tmp_path: Path) -> None:
+def test_units_share_a_key_whatever_their_names_and_weights(tmp_path: Path) -> None:
     first = onnx_file.read(_model(tmp_path / "a.onnx"))
     second = onnx_file.read(_model(tmp_path / "b.onnx", seed=1, prefix="other"))
     keys = {unit.key for graph in (first, second) for unit in units(graph, FUSED)}
@@ -73,14 +73,14 @@ def test_units_are_alike_whatever_their_names_and_weights(tmp_path: Path) -> Non
     assert len({unit.key for unit in strided} - keys) == 2  # the second has another shape
 
 
-def test_units_hold_every_layer_once_and_need_those_before_them(tmp_path: Path) -> None:
+def test_units_hold_every_layer_once_and_need_earlier_units(tmp_path: Path) -> None:
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
     layers = units(graph, [[0, 1], [1, 2]])
     assert [unit.to_json()["nodes"] for unit in layers] == [[0, 1, 2], [3], [4], [5]]
     assert [unit.needs for unit in layers] == [(), (0,), (1,), (2,)]
 
 
-def test_a_group_with_something_else_in_between_is_taken_apart(tmp_path: Path) -> None:
+def test_a_group_with_another_operator_in_between_is_split(tmp_path: Path) -> None:
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
     nodes = [unit.to_json()["nodes"] for unit in units(graph, [[0, 2]])]
     assert nodes == [[i] for i in range(6)]
@@ -106,7 +106,7 @@ def test_a_made_up_scalar_is_an_array(dtype: str) -> None:
     assert (value.dtype, value.shape) == (np.dtype(dtype), ())
 
 
-def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_missing_measurements_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(bench, "_ENOUGH_NS", 0)
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
@@ -127,7 +127,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert elsewhere.elsewhere([parts[0].key]) == 2
 
 
-def test_a_layer_that_cannot_be_run_says_why(tmp_path: Path) -> None:
+def test_a_layer_that_cannot_be_run_has_a_reason(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
     layers = units(graph, FUSED)
@@ -146,7 +146,7 @@ def _event(op: str, at_us: int, us: int) -> dict[str, Any]:
     return timed | {"args": {"op_name": op}}
 
 
-def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:
+def test_border_kernels_of_a_layer_are_counted_separately() -> None:
     runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
     timed = bench.times_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
     assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
@@ -171,7 +171,7 @@ def test_a_truncated_profile_is_refused() -> None:
         kernels_by_run([_run_of(0, 5)], 2)
 
 
-def test_a_database_of_a_newer_harness_or_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_newer_or_invalid_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "no.sqlite").write_bytes(b"text" * 1000)
     with pytest.raises(ConfigError, match="pass another --database"):
         Database(tmp_path / "no.sqlite", {}, "r")
@@ -196,7 +196,7 @@ def test_a_chain_is_its_own_critical_path() -> None:
     assert (chain.ns, chain.units) == (6.0, (0, 1, 2))
 
 
-def test_critical_path_by_hand() -> None:
+def test_the_critical_path_matches_a_hand_computation() -> None:
     chain = critical_path([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES)
     assert (chain.ns, chain.units) == (9.0, (0, 1, 3))
     assert makespan_ns([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES, 2) == 9.0
@@ -204,7 +204,7 @@ def test_critical_path_by_hand() -> None:
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=12), st.randoms(), st.integers(1, 4))
-def test_workers_are_between_the_critical_path_and_the_sum(
+def test_the_makespan_lies_between_the_critical_path_and_the_sum(
     times: list[float], random: Any, workers: int
 ) -> None:
     needs = [[j for j in range(i) if random.random() < 0.3] for i in range(len(times))]
@@ -233,7 +233,7 @@ def test_settings_are_read_back_and_differ_from_now_in_one_thing() -> None:
     ("op_type", "shapes"),
     [("MatMul", [(3, 4), (4, 5)]), ("Softmax", [(3, 9)]), ("Conv", [(1, 2, 5, 5), (3, 2, 3, 3)])],
 )
-def test_an_operator_is_the_reference_s_and_a_wrong_one_is_caught(
+def test_an_operator_matches_the_reference_and_a_wrong_one_is_caught(
     op_type: str, shapes: list[tuple[int, ...]]
 ) -> None:
     ort = pytest.importorskip("onnxruntime")
@@ -259,7 +259,7 @@ def test_an_operator_is_the_reference_s_and_a_wrong_one_is_caught(
     assert not errors([broken], theirs)["passed"]
 
 
-def test_int8_tells_a_thousand_unlikely_classes_apart(tmp_path: Path) -> None:
+def test_int8_distinguishes_a_thousand_unlikely_classes(tmp_path: Path) -> None:
     """A quantised Softmax answered 0 for each of them (ONNX Runtime fixes its scale at 1 / 256)."""
     ort = pytest.importorskip("onnxruntime")
     random = np.random.default_rng(0)
@@ -290,7 +290,7 @@ def test_int8_tells_a_thousand_unlikely_classes_apart(tmp_path: Path) -> None:
     )
 
 
-def test_weights_say_what_is_zero_and_what_eight_bits_lose() -> None:
+def test_weights_report_zeros_and_the_loss_of_eight_bits() -> None:
     values = np.zeros((2, 100), np.float32)
     values[0, :50] = np.linspace(0.5, 1, 50)
     values[1, :50] = np.linspace(0.005, 0.01, 50)

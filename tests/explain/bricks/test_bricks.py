@@ -50,7 +50,7 @@ def test_every_layer_is_in_one_piece_and_none_is_too_long(
         assert max(map(len, pieces)) <= most
 
 
-def test_pieces_come_after_those_they_read(tmp_path: Path) -> None:
+def test_pieces_follow_the_pieces_that_they_read(tmp_path: Path) -> None:
     graph = read(inception(tmp_path / "net.onnx"))
     for most in (1, 4, 6):
         computed = set(graph.inputs)
@@ -59,13 +59,13 @@ def test_pieces_come_after_those_they_read(tmp_path: Path) -> None:
             computed |= set(cut.outputs)
 
 
-def test_what_runtimes_fuse_is_not_cut(tmp_path: Path) -> None:
+def test_operators_that_runtimes_fuse_are_not_separated(tmp_path: Path) -> None:
     graph = read(residual(tmp_path / "net.onnx"))
     for cut in pieces_of(graph, 4):
         assert cut.nodes[0].op_type == "Conv", "neither Relu nor Add begins a piece"
 
 
-def test_where_the_published_rule_gives_up_this_one_does_not(tmp_path: Path) -> None:
+def test_the_cutting_rule_falls_back_less_than_the_published_one(tmp_path: Path) -> None:
     graph = read(inception(tmp_path / "net.onnx", modules=4))
     shares = {
         rule: brick_tables.fallback_share([len(piece) for piece in rule(graph, 6)], 6)
@@ -188,7 +188,7 @@ def test_the_critical_path_is_never_longer_than_all_bricks(ns: list[int], once_n
     assert times.critical_ns <= times.sequential_ns + 1e-9
 
 
-def test_what_a_run_costs_beside_its_layers_is_paid_once() -> None:
+def test_the_fixed_cost_of_a_run_is_counted_once() -> None:
     content = _content({"a": 10, "b": 20, "c": 50, "d": 5}, _FORK, whole_ns=100, once_ns=2)
     times = construct(content["models"]["m"], content["bricks"], "cpu_ns")
     assert (times.sequential_ns, times.overhead_ns) == (85 - 4 * 2 + 2, 3 * 2)
@@ -205,7 +205,7 @@ def test_what_a_run_costs_beside_its_layers_is_paid_once() -> None:
         (7, (None, 2), 0),  # and so does a reader
     ],
 )
-def test_layout_conversions_that_the_model_does_not_make_are_taken_off(
+def test_layout_conversions_absent_from_the_model_are_subtracted(
     maker_ns: int | None, readers_ns: tuple[int | None, int | None], left_ns: int
 ) -> None:
     own = {"a": 100, "b": 100, "c": 100}
@@ -230,7 +230,7 @@ def test_the_saving_counts_every_brick_once() -> None:
     assert (saved.whole_ns, saved.bricks_ns, saved.factor) == (30, 15, 2)
 
 
-def test_errors_tell_the_worst() -> None:
+def test_errors_name_the_worst_model() -> None:
     actual = present(brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0}))
     assert (actual.worst, actual.worst_ratio) == ("b", 0.5)
     assert actual.mean == pytest.approx(0.2)
@@ -252,7 +252,7 @@ def test_models_that_share_layers_are_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_residual_networks_are_more_alike_than_one_and_another_kind(tmp_path: Path) -> None:
+def test_two_residual_networks_are_more_alike_than_other_kinds(tmp_path: Path) -> None:
     deeper = zoo.Builder("resnet101_v1")
     zoo.resnet(deeper, stride_in_first=True, depths=(3, 4, 23, 3))
     onnx.save(deeper.model, tmp_path / "resnet101.onnx")
@@ -311,7 +311,7 @@ def test_the_chain_of_a_residual_network_is_conv_norm_relu(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("change", [{"layers": []}, {"op_types": ["Conv"]}])
-def test_a_changed_result_is_told_in_one_line(
+def test_a_changed_result_is_refused_in_one_line(
     change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -328,7 +328,7 @@ def test_a_changed_result_is_told_in_one_line(
     assert output.count("\n") == 1
 
 
-def test_each_model_says_which_it_is_and_how_long_the_others_take(
+def test_progress_names_each_model_and_the_time_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = [str(residual(tmp_path / f"{name}.onnx")) for name in ("one", "two")]
@@ -345,7 +345,7 @@ def _bricks(*words: str) -> list[str]:
     return ["bricks", *words, "--rounds", "1"]
 
 
-def test_a_run_keeps_everything_and_repeats_from_its_files(tmp_path: Path, prints: Said) -> None:
+def test_a_run_is_stored_whole_and_shown_again_from_its_files(tmp_path: Path, prints: Said) -> None:
     one, two = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
     common = ["--database", str(tmp_path / "b.sqlite"), "--out"]
     output = prints(*_bricks(str(one), str(two), *common, str(tmp_path / "out")))
@@ -370,7 +370,7 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(tmp_path: Path, print
     assert "run         0 of " in prints(*_bricks(str(larger), *common, str(tmp_path / "larger")))
 
 
-def test_published_bricks_say_nothing_of_the_model(tmp_path: Path, refuses: Said) -> None:
+def test_published_bricks_reveal_nothing_about_the_model(tmp_path: Path, refuses: Said) -> None:
     path = residual(tmp_path / "secret.onnx")
     out = tmp_path / "public"
     assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 0
@@ -387,7 +387,7 @@ def test_published_bricks_say_nothing_of_the_model(tmp_path: Path, refuses: Said
     )
 
 
-def test_json_is_the_only_output_and_the_same_from_files(
+def test_json_is_the_only_output_and_repeats_from_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], prints: Said
 ) -> None:
     path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
@@ -402,7 +402,7 @@ def test_json_is_the_only_output_and_the_same_from_files(
     assert model["bricks"] == json.loads(first.out)["models"]["net"]["bricks"]
 
 
-def test_what_was_not_run_is_not_said_to_be_there(tmp_path: Path, prints: Said) -> None:
+def test_bricks_without_a_run_are_counted_as_not_run(tmp_path: Path, prints: Said) -> None:
     output = prints("bricks", residual(tmp_path / "net.onnx"), "--structure").splitlines()[-1]
     assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not run", output)
 
@@ -440,14 +440,14 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name exactly one"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_a_line_and_nothing_is_run(
+def test_a_mistake_is_reported_and_nothing_is_run(
     words: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bricks", *words]) == 2
     assert output in capsys.readouterr().err
 
 
-def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_mistakes_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     words = "light/nothing -G 0 --threads x --size wide --sizes 2 --publish-order"
     assert main(["bricks", *words.split()]) == 2
     assert capsys.readouterr().err.splitlines() == [
@@ -459,7 +459,7 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
-def test_a_file_that_is_no_database_is_a_line(tmp_path: Path, refuses: Said) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "b.sqlite").write_bytes(b"not a database" * 100)
     path = residual(tmp_path / "net.onnx")
     words = _bricks(
@@ -468,7 +468,7 @@ def test_a_file_that_is_no_database_is_a_line(tmp_path: Path, refuses: Said) -> 
     assert "pass another --database" in refuses(*words)
 
 
-def test_a_database_that_cannot_be_written_is_told_before_anything_is_run(
+def test_an_unwritable_database_is_reported_before_anything_runs(
     tmp_path: Path, refuses: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brick_runs, "measure", lambda *_: pytest.fail("it was run"))
@@ -479,7 +479,7 @@ def test_a_database_that_cannot_be_written_is_told_before_anything_is_run(
     assert not list(tmp_path.glob("out*"))
 
 
-def test_what_was_measured_is_kept_where_the_database_fails_later(
+def test_measurements_are_kept_when_the_database_fails_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def locked(*_: object) -> None:
@@ -495,7 +495,7 @@ def test_what_was_measured_is_kept_where_the_database_fails_later(
 
 
 @pytest.mark.parametrize("runs", [0, 1, 7, 30])
-def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
+def test_ctrl_c_keeps_measurements_in_the_folder_not_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: int
 ) -> None:
     left = iter(range(runs))
@@ -538,7 +538,7 @@ def test_a_model_with_a_failed_brick_has_no_ratio_and_no_saving(tmp_path: Path) 
     assert construct(content["models"]["m"], content["bricks"], "cpu_ns").covered == 0.5
 
 
-def test_a_graph_with_a_circle_is_no_model(tmp_path: Path) -> None:
+def test_a_graph_with_a_cycle_is_refused(tmp_path: Path) -> None:
     nodes = [onnx.helper.make_node("Relu", [a], [b]) for a, b in (("p", "q"), ("q", "p"))]
     ends = [onnx.helper.make_tensor_value_info("p", FLOAT, [1])]
     graph = onnx.helper.make_graph(nodes, "g", [], ends)
@@ -548,9 +548,7 @@ def test_a_graph_with_a_circle_is_no_model(tmp_path: Path) -> None:
         read(path)
 
 
-def test_a_model_is_called_by_its_name_and_by_its_path_where_two_share_one(
-    tmp_path: Path, prints: Said
-) -> None:
+def test_a_model_is_named_by_its_path_if_two_share_a_name(tmp_path: Path, prints: Said) -> None:
     """Bug: tables and pages had the whole path of every file."""
     files = [tmp_path / folder / "net.onnx" for folder in ("a", "b")]
     for file in files:

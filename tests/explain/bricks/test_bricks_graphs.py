@@ -94,7 +94,7 @@ def test_bricks_of_integers_compute_integers(tmp_path: Path, make: Any, most: in
     )
 
 
-def test_pools_of_integers_come_in_the_layout_of_the_model(tmp_path: Path) -> None:
+def test_integer_pools_keep_the_layout_of_the_model(tmp_path: Path) -> None:
     """In the plain layout they took forty times as long."""
     path = quantised(pooled(tmp_path / "net.onnx"))
     assert executed(path, tmp_path)["NhwcMaxPool"] == 2
@@ -123,7 +123,7 @@ def test_a_product_stays_with_the_dynamic_quantisation_before_it(tmp_path: Path)
     assert total["DynamicQuantizeMatMul"] == 3
 
 
-def test_pieces_of_integers_come_after_those_they_read(tmp_path: Path) -> None:
+def test_integer_pieces_follow_the_pieces_that_they_read(tmp_path: Path) -> None:
     graph = read(quantised(inception(tmp_path / "net.onnx")))
     for most in (1, 4, 8):
         computed = set(graph.inputs)
@@ -136,7 +136,7 @@ def test_pieces_of_integers_come_after_those_they_read(tmp_path: Path) -> None:
             assert floats <= {*graph.inputs, *graph.outputs}
 
 
-def test_no_scale_of_a_weight_stands_in_a_brick(tmp_path: Path) -> None:
+def test_a_brick_holds_no_weight_scale(tmp_path: Path) -> None:
     path = quantised(residual(tmp_path / "net.onnx"))
     model = onnx.load(path)
     of_weights = {
@@ -157,7 +157,7 @@ def test_no_scale_of_a_weight_stands_in_a_brick(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [residual, biased])
-def test_bricks_of_integers_are_read_back_by_whoever_gets_them(tmp_path: Path, make: Any) -> None:
+def test_published_integer_bricks_can_be_read_and_run(tmp_path: Path, make: Any) -> None:
     path, public = quantised(make(tmp_path / "net.onnx")), tmp_path / "public"
     words = ["bricks", str(path), "--structure", "-G", "2"]
     assert main([*words, "--publish", str(public), "--publish-order"]) == 0
@@ -242,7 +242,7 @@ def test_conversions_around_a_sum_that_reads_an_input_are_known(
 
 
 @pytest.mark.parametrize(("maker_ns", "left_ns"), [(7, 0), (0, 6), (None, 0)])
-def test_conversions_inside_are_taken_off_where_the_input_comes_blocked(
+def test_inner_conversions_are_subtracted_for_blocked_inputs(
     maker_ns: int | None, left_ns: int
 ) -> None:
     def brick(ns: int, **ends: Any) -> dict[str, Any]:
@@ -380,7 +380,7 @@ def test_a_brick_of_control_flow_has_no_name_of_the_model(tmp_path: Path, make: 
             assert f'"{name}"' not in text
 
 
-def test_the_condition_of_an_if_is_the_models(tmp_path: Path) -> None:
+def test_the_condition_of_an_if_is_taken_from_the_model(tmp_path: Path) -> None:
     """Made-up numbers would take either branch."""
     graph = read(choosing(tmp_path / "net.onnx"))
     cut = next(c for c in cuts_of(graph, 1) if "If" in c.brick.layers)
@@ -425,7 +425,7 @@ def test_no_piece_begins_where_the_shape_depends_on_data(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [residual, choosing, "int8"])
-def test_weights_in_another_file_are_made_up_like_the_others(tmp_path: Path, make: Any) -> None:
+def test_external_weights_are_made_up_like_the_others(tmp_path: Path, make: Any) -> None:
     path = (
         quantised(residual(tmp_path / "net.onnx"))
         if make == "int8"

@@ -37,7 +37,7 @@ def _run(*words: str, out: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make", [residual, inception])
-def test_a_model_is_put_together_from_what_was_published_as_from_itself(
+def test_published_bricks_rebuild_the_same_model(
     tmp_path: Path, make: Callable[[Path], Path]
 ) -> None:
     path = make(tmp_path / "secret.onnx")
@@ -56,7 +56,7 @@ def test_a_model_is_put_together_from_what_was_published_as_from_itself(
         assert other.by_digest[digest].model() == cut.model()
 
 
-def test_another_user_runs_them_and_his_database_has_them(
+def test_another_user_can_run_and_store_published_bricks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = residual(tmp_path / "secret.onnx")
@@ -77,7 +77,7 @@ def test_another_user_runs_them_and_his_database_has_them(
     )
 
 
-def test_without_an_order_every_brick_is_told_by_itself(
+def test_without_an_order_every_brick_is_reported_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], prints: Said, refuses: Said
 ) -> None:
     models = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
@@ -97,7 +97,7 @@ def test_without_an_order_every_brick_is_told_by_itself(
     assert "was published without one" in refuses(*again, "--publish-order")
 
 
-def test_several_models_are_told_apart_and_stand_beside_others(tmp_path: Path) -> None:
+def test_several_published_models_are_listed_separately(tmp_path: Path) -> None:
     models = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
     public = _published(tmp_path, *models)
     content = _run(str(public), str(models[0]), "-G", "4", out=tmp_path / "out")
@@ -170,7 +170,7 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", _BAD)
-def test_what_is_not_as_it_was_published_is_refused_and_nothing_is_run(
+def test_a_changed_publication_is_refused_before_anything_runs(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "measure", lambda *_: pytest.fail("it was run"))

@@ -27,7 +27,7 @@ def _measured(out: Path, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["ort", "openvino", "litert", "torch", "tensorflow"])
-def test_every_backend_of_ours_tells_its_phases(
+def test_every_built_in_backend_reports_its_phases(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = _measured(
@@ -53,7 +53,7 @@ def test_every_backend_of_ours_tells_its_phases(
 
 
 @pytest.mark.slow
-def test_every_storage_format_starts_or_says_why_not(
+def test_every_storage_format_starts_or_has_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The digits have a file for each framework; from ONNX two more and ORT's own format are made."""
@@ -72,7 +72,7 @@ def test_every_storage_format_starts_or_says_why_not(
     assert "ORT format" in capsys.readouterr().out
 
 
-def test_an_option_that_a_run_has_too_is_refused_once(refuses: Said) -> None:
+def test_an_invalid_option_shared_with_run_is_reported_once(refuses: Said) -> None:
     """Bug: both parsers of `cold` printed the same line."""
     assert (
         refuses("cold", "digits", "--threads", "0") == "--threads: 0 must lie between 1 and 1,024"
@@ -95,7 +95,7 @@ TRIAL = {
 
 
 @pytest.mark.parametrize("finished", [0, 1, 2])
-def test_a_stopped_cold_keeps_every_finished_trial_and_nothing_else(
+def test_a_stopped_command_keeps_only_the_finished_trials(
     finished: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -153,7 +153,7 @@ def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -
         (["--from", "x", "--trials", "3"], "drop --trials"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_starts(
+def test_an_unmeasurable_request_is_refused_before_anything_starts(
     arguments: list[str], told: str, tmp_path: Path, refuses: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,7 @@ ALL = ("ort", "openvino", "litert", "torch", "tensorflow")
 CONSTANTS = Constants(read_bytes_per_s=5e9, given_ns=40_000, touched_ns=2_000)
 
 
-def test_every_way_is_tried_on_every_framework_or_says_why_not() -> None:
+def test_every_way_is_tried_on_every_framework_or_has_a_reason() -> None:
     found = list(ways.pairs(dict.fromkeys(ALL)))
     assert len(found) == len(ALL) * len(ways.WAYS)
     assert all(reason for _, _, reason in found if reason is not None)
@@ -68,7 +68,7 @@ def test_answers_are_compared_by_their_bits_and_their_largest_difference(
     assert compare(tmp_path / "a.npz", tmp_path / "b.npz") == difference
 
 
-def test_a_difference_of_one_bit_is_none_of_zero(tmp_path: Path) -> None:
+def test_a_difference_of_one_bit_is_not_zero(tmp_path: Path) -> None:
     for name, value in (("a", 0.0), ("b", -0.0)):
         np.savez(tmp_path / name, np.array([value], np.float32))
     assert 0 < compare(tmp_path / "a.npz", tmp_path / "b.npz") < 1e-300
@@ -90,7 +90,7 @@ def test_many_small_objects_cost_more_than_they_save() -> None:
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50))
-def test_objects_above_the_even_size_pay_and_those_below_do_not(sizes: list[int]) -> None:
+def test_objects_pay_only_above_the_break_even_size(sizes: list[int]) -> None:
     even = CONSTANTS.even_bytes
     assert benefit_ns([size for size in sizes if size > even], CONSTANTS) >= 0
     assert benefit_ns([size for size in sizes if size < even], CONSTANTS) <= 0
@@ -160,7 +160,7 @@ def test_workers_that_share_add_at_most_half_of_the_weights(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_every_framework_shares_or_says_why_not(
+def test_every_framework_shares_or_has_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["cold", "digits", "--trials", "1", "--runs", "2", "--out", str(tmp_path / "out")]

@@ -61,13 +61,13 @@ def test_the_calls_of_a_framework_are_timed_by_phase(monkeypatch: pytest.MonkeyP
     assert clock.spent_ns[phases.PREPARE] >= 40_000_000
 
 
-def test_a_plug_in_has_a_load_in_one_phase() -> None:
+def test_the_load_of_a_plug_in_is_one_phase() -> None:
     assert phases.watch("file.py:Class").spent_ns == {}
     assert "plug-in" in phases.note("file.py:Class")
 
 
 @given(st.lists(st.tuples(*[_ABSENT_OR_NS] * 5, st.integers(1, 10**12)), min_size=1, max_size=6))
-def test_the_shares_of_a_first_answer_add_up_to_all_of_it(
+def test_the_shares_of_a_first_answer_add_up_to_the_whole(
     rows: list[tuple[int | None, ...]],
 ) -> None:
     keys = [phase.key for phase in summary.PHASES]
@@ -83,6 +83,6 @@ def test_one_trial_has_no_interval() -> None:
     assert summary.total([_trial(first=5, input=2)]) == (7, None)
 
 
-def test_a_phase_that_no_trial_told_apart_is_left_out() -> None:
+def test_a_phase_that_no_trial_measured_is_left_out() -> None:
     told = [phase.key for phase, _ in summary.phase_times([_trial(prepare=None, read=None)])]
     assert told == ["deserialise", "rest", "input", "first"]

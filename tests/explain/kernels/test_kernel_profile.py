@@ -93,7 +93,7 @@ def rows(made: dict[str, Any], key: str) -> list[dict[str, Any]]:
     return listed
 
 
-def test_kernels_without_time_are_none_and_their_nodes_say_why() -> None:
+def test_nodes_of_kernels_without_time_have_a_reason() -> None:
     profile = found(MEANS)
     assert [(k.name, k.nodes, k.inserted) for k in profile.kernels] == [
         ("conv", (0, 1), False),
@@ -115,14 +115,14 @@ def test_means_are_not_trimmed_and_add_up_to_the_mean_call() -> None:
     assert [layer.spread_ns for layer in ly.layers_of(found(MEANS), ())] == [None] * 3
 
 
-def test_what_is_told_call_by_call_is_trimmed_by_the_whole_call() -> None:
+def test_times_per_call_are_trimmed_by_the_whole_call() -> None:
     profile = found(BY_CALL)
     parts = ly.overhead(profile)
     assert (parts.call_ns, parts.kernels_ns) == (1000, 900)
     assert profile.kernels[1].start_ns == (100,) * 5
 
 
-def test_what_a_framework_does_not_tell_is_absent_with_its_reason() -> None:
+def test_values_a_framework_does_not_report_are_absent_with_a_reason() -> None:
     made = {table.key: table for table in layer_tables(Profiled(content(found(MEANS))))}
     for key, gone in (("layers", "spread_ns"), ("types", "of_memory_share")):
         assert gone not in rows(made, key)[0]
@@ -136,7 +136,7 @@ def test_what_a_framework_does_not_tell_is_absent_with_its_reason() -> None:
     assert [row["of"] for row in rows(made, "thirds")] == ["latency", "traffic"]
 
 
-def test_where_no_start_is_told_one_mean_call_is_drawn() -> None:
+def test_without_start_times_one_mean_call_is_drawn() -> None:
     call, *kernels = spans_of(Profiled(content(found(MEANS))))
     assert (call.level, call.duration_ns) == ("model", 1100)
     assert {span.parent for span in kernels} == {call.id}
@@ -180,7 +180,7 @@ def needs(module: str) -> pytest.MarkDecorator:
 
 @pytest.mark.slow
 @needs("openvino")
-def test_openvinos_kernels_of_the_digits(tmp_path: Path) -> None:
+def test_openvino_kernels_of_digits_are_accounted_for(tmp_path: Path) -> None:
     of_onnx = tables(profiled("openvino", tmp_path / "onnx", "format=onnx"))
     of_ir = tables(profiled("openvino", tmp_path / "ir"))
     assert is_accounted(of_onnx)
@@ -192,7 +192,7 @@ def test_openvinos_kernels_of_the_digits(tmp_path: Path) -> None:
 
 
 @needs("openvino")
-def test_openvinos_mean_of_the_last_calls_is_the_difference_of_two_means() -> None:
+def test_openvino_mean_of_last_calls_is_derived_from_two_means() -> None:
     from harness.backends.parts.openvino_kernels import last_mean_ns
 
     means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]  # 90, 30, 30, 30 us
@@ -210,7 +210,7 @@ def between_kernels(profile: LayerProfile) -> float:
 @pytest.mark.slow
 @needs("openvino")
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "densenet121"])
-def test_openvinos_kernels_of_the_light_topologies_are_mapped_whole(name: str) -> None:
+def test_openvino_kernels_of_the_light_topologies_are_mapped_whole(name: str) -> None:
     from harness.backends.openvino import OpenVinoBackend
 
     path = make(name)
@@ -234,7 +234,7 @@ def test_openvinos_kernels_of_the_light_topologies_are_mapped_whole(name: str) -
 
 @pytest.mark.slow
 @needs("torch")
-def test_torchs_operators_of_the_digits(tmp_path: Path) -> None:
+def test_torch_operators_of_digits_are_accounted_for(tmp_path: Path) -> None:
     made = tables(profiled("torch", tmp_path / "p"))
     assert is_accounted(made)
     types = [row["type"].removeprefix("aten::") for row in made["nodes"]]
@@ -246,7 +246,7 @@ def test_torchs_operators_of_the_digits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs("torch")
-def test_torchs_operators_of_an_exported_program(tmp_path: Path) -> None:
+def test_torch_operators_of_an_exported_program_are_found(tmp_path: Path) -> None:
     """In a process of its own, as frameworks that are loaded beside each other crash."""
     code = "from tests.explain.kernels.test_kernel_profile import exported; import pathlib, sys; "
     code += "exported(pathlib.Path(sys.argv[1]))"
@@ -290,7 +290,7 @@ def exported(path: Path) -> None:
 
 @pytest.mark.slow
 @needs("torch")
-def test_what_torch_compiles_is_not_seen_and_says_so(tmp_path: Path) -> None:
+def test_a_compiled_torch_model_has_no_layers_and_a_reason(tmp_path: Path) -> None:
     folder = profiled("torch", tmp_path / "p", "compile=on")
     missing = json.loads((folder / "profile.json").read_text())["missing"]
     assert "drop --backend-option compile=on" in missing["layer"]
@@ -300,7 +300,7 @@ def test_what_torch_compiles_is_not_seen_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs("tensorflow")
 @pytest.mark.parametrize("kind", ["savedmodel", "keras"])
-def test_tensorflows_kernels_of_the_digits(tmp_path: Path, kind: str) -> None:
+def test_tensorflow_kernels_of_digits_are_accounted_for(tmp_path: Path, kind: str) -> None:
     made = tables(profiled("tensorflow", tmp_path / "p", f"format={kind}"))
     assert is_accounted(made)
     types = [row["type"] for row in made["nodes"]]
@@ -320,7 +320,7 @@ def test_tensorflows_kernels_of_the_digits(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.slow
 @needs("tensorflow")
-def test_what_tensorflow_runs_without_a_graph_says_so(tmp_path: Path) -> None:
+def test_tensorflow_without_a_graph_has_no_layers_and_a_reason(tmp_path: Path) -> None:
     folder = profiled("tensorflow", tmp_path / "p", "format=keras", "compile=off")
     missing = json.loads((folder / "profile.json").read_text())["missing"]
     assert "drop --backend-option compile=off" in missing["layer"]

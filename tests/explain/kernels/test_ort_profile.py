@@ -41,7 +41,7 @@ CONV_BN_RELU = graph(
 )
 
 
-def test_a_fused_kernel_stands_for_all_nodes_between_its_inputs_and_its_output() -> None:
+def test_a_fused_kernel_covers_all_nodes_from_its_inputs_to_its_output() -> None:
     executed = graph(
         ("k", "Conv", ["x", "w2"], ["c"]), ("", "Softmax", ["c"], ["y"]), weights=("w2",)
     )
@@ -50,7 +50,7 @@ def test_a_fused_kernel_stands_for_all_nodes_between_its_inputs_and_its_output()
     assert found.eliminated == {}
 
 
-def test_a_blocked_kernel_is_found_by_its_name_and_a_change_of_layout_is_inserted() -> None:
+def test_a_blocked_kernel_is_mapped_and_its_reorder_is_inserted() -> None:
     executed = graph(
         ("c_nchwc", "Conv", ["x", "w2"], ["t0"]),
         ("ReorderOutput", "ReorderOutput", ["t0"], ["c"]),
@@ -65,7 +65,7 @@ def test_a_blocked_kernel_is_found_by_its_name_and_a_change_of_layout_is_inserte
     ]
 
 
-def test_a_blocked_convolution_that_took_in_sum_and_activation_stands_for_them_too() -> None:
+def test_a_blocked_convolution_covers_its_fused_sum_and_activation() -> None:
     file = graph(
         ("", "Relu", ["x"], ["r"]),
         ("", "Conv", ["r", "w"], ["a"]),
@@ -85,7 +85,7 @@ def test_a_blocked_convolution_that_took_in_sum_and_activation_stands_for_them_t
     assert [o.nodes for o in found.origins] == [(0,), (1, 2, 3), (1, 2, 3), (4,)]
 
 
-def test_a_kernel_that_kept_only_its_operator_is_found_by_what_it_takes() -> None:
+def test_a_kernel_that_kept_only_its_operator_is_found_by_its_inputs() -> None:
     file = graph(
         ("", "Conv", ["x", "w"], ["a"]),
         ("", "Conv", ["x", "v"], ["b"]),
@@ -113,7 +113,7 @@ def test_kernels_that_replace_a_node_together_share_it() -> None:
     assert [o.nodes for o in map_kernels(CONV_BN_RELU, executed).origins] == [(0, 1, 2), (3,), (3,)]
 
 
-def test_what_no_kernel_computes_is_eliminated_with_its_reason() -> None:
+def test_a_node_without_a_kernel_is_eliminated_with_a_reason() -> None:
     file = graph(
         ("", "ConstantOfShape", ["s"], ["w"]),
         ("", "Shape", ["x"], ["d"]),
@@ -173,13 +173,13 @@ def test_a_profile_is_the_same_after_it_was_stored(digits: tuple[LayerProfile, P
     assert LayerLevel.from_json(stored).profile == found
 
 
-def test_one_event_a_kernel_and_run(digits: tuple[LayerProfile, Path]) -> None:
+def test_each_kernel_has_one_event_per_run(digits: tuple[LayerProfile, Path]) -> None:
     found, file = digits
     names = [e["name"] for e in read_events(file) if e["cat"] == "Node"]
     assert len(names) == (4 + 1) * len(found.kernels)
 
 
-def test_what_is_no_profile_or_no_model_is_one_line(tmp_path: Path) -> None:
+def test_an_invalid_profile_or_model_is_reported_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "f"
     for text in ("", "{}", '[{"name": "model_run"}]', "[1]"):
         file.write_text(text)
@@ -235,7 +235,7 @@ def _quantised(tmp_path: Path, *, by_default: bool) -> tuple[LayerProfile, Path]
 
 
 @pytest.mark.parametrize("by_default", [True, False], ids=["signed", "unsigned"])
-def test_each_integer_kernel_stands_for_its_own_product(by_default: bool, tmp_path: Path) -> None:
+def test_each_integer_kernel_covers_its_own_product(by_default: bool, tmp_path: Path) -> None:
     """Bug: with quantize_static's default types, which ONNX Runtime turns from signed into
     unsigned, the first QuantizeLinear stood for the whole network.
     """
@@ -279,7 +279,7 @@ def test_kernels_of_the_light_topologies_are_mapped_whole(name: str, level: str)
 
 
 @pytest.mark.parametrize("folded", [False, True])
-def test_a_model_of_which_the_runtime_runs_no_node_is_named(tmp_path: Path, folded: bool) -> None:
+def test_a_model_without_any_executed_node_is_named(tmp_path: Path, folded: bool) -> None:
     """folded: all it has is a sum of constants."""
     onnx = pytest.importorskip("onnx")
     value, tensor = onnx.helper.make_tensor_value_info, onnx.helper.make_tensor

@@ -112,7 +112,7 @@ def test_a_point_is_in_its_file_before_the_database_may_fail(
     assert [*REPORT.read(Path("r.partial"))["points"]] == ["fill.py:Fill/4096"]
 
 
-def test_a_point_that_ends_its_process_is_absent_and_the_others_are_measured(
+def test_a_point_that_kills_its_process_does_not_stop_the_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert (
@@ -126,7 +126,7 @@ def test_a_point_that_ends_its_process_is_absent_and_the_others_are_measured(
     assert "Not measured" in capsys.readouterr().out
 
 
-def test_a_point_that_hangs_is_ended_and_its_library_is_not_asked_again(
+def test_a_point_that_hangs_is_ended_and_its_library_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: OpenVINO hung at its first point of two threads, and the verb with it."""
@@ -140,7 +140,7 @@ def test_a_point_that_hangs_is_ended_and_its_library_is_not_asked_again(
     assert [one.missing for one in others] == [f"left out: {second.name} hung"] * 2
 
 
-def test_points_beyond_the_time_limit_are_skipped_and_measured_by_missing() -> None:
+def test_points_skipped_by_the_time_limit_are_measured_with_missing() -> None:
     words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", "--point-time", "400ms", "--quiet"]
     assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: none was begun
     points = record.points(REPORT.read(Path("r")))
@@ -161,14 +161,14 @@ def test_the_largest_products_come_last_so_that_they_are_left_out_first() -> Non
     )
 
 
-def test_a_filter_that_matches_nothing_names_the_way_out() -> None:
+def test_a_filter_that_matches_nothing_suggests_list() -> None:
     with pytest.raises(ConfigError, match=r"^--filter 'gemmm' matches none of \d+ points: --list"):
         machine(["--filter", "gemmm"])
     with pytest.raises(ConfigError, match=r"^--filter: '\(' is not a regular expression: "):
         machine(["--filter", "("])
 
 
-def test_copies_have_both_states_side_by_side_with_their_spread(prints: Said) -> None:
+def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> None:
     """CS1: a copy of 256 KiB is at least twice as fast where it is in the caches."""
     words = ["--filter", "memory-copy/262144/", "--point-time", "60ms", "--quiet"]
     assert "evicted std" in prints("machine", *words, "--out", "r")
@@ -198,7 +198,9 @@ def test_the_page_is_made_again_from_the_stored_file(capsys: pytest.CaptureFixtu
     assert str(page) in capsys.readouterr().out
 
 
-def test_machines_stand_side_by_side(capsys: pytest.CaptureFixture[str], prints: Said) -> None:
+def test_machines_are_compared_side_by_side(
+    capsys: pytest.CaptureFixture[str], prints: Said
+) -> None:
     assert machine(["--filter", "memory-copy/67108864/warm", "--out", "a", *QUICK]) == 0
     content = json.loads(Path("a/machine.json").read_text())
     content["fingerprint"] = "0123456789abcdef"
@@ -215,7 +217,7 @@ def test_machines_stand_side_by_side(capsys: pytest.CaptureFixture[str], prints:
     assert "the same machine: the differences are its noise" in prints("machine", "a", "a")
 
 
-def test_one_folder_is_no_comparison_and_options_of_a_measurement_are_refused() -> None:
+def test_a_comparison_refuses_one_folder_and_measuring_options() -> None:
     with pytest.raises(ConfigError) as raised:
         machine(["a", "--filter", "gemm"])
     assert str(raised.value).splitlines() == [
@@ -230,7 +232,7 @@ _ERRORS = {"fp32": 1e-5, "bf16": 1e-2, "int8": 0.0}
 
 
 @pytest.mark.slow
-def test_every_installed_library_has_peaks_and_says_which_unit_computed_them() -> None:
+def test_every_library_has_peaks_and_reports_matrix_unit_use() -> None:
     """TP1, TP4: right products, a spread, and a verdict with its evidence."""
     pytest.importorskip("onnxruntime")
     words = ["--filter", "gemm/.*/256/1$", "--point-time", "30ms", "--repeats", "3", "--quiet"]

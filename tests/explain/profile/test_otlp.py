@@ -49,7 +49,7 @@ def attributes(span: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_protocols_own_package_reads_every_span_again(tmp_path: Path) -> None:
+def test_the_protocol_package_reads_every_span(tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     otlp.write(otlp.messages(SPANS, STARTED, "m"), file)
     (line,) = file.read_bytes().splitlines()
@@ -77,7 +77,7 @@ def test_the_protocols_own_package_reads_every_span_again(tmp_path: Path) -> Non
     }
 
 
-def test_the_trace_is_the_same_when_it_is_sent_again_and_another_for_another_profile() -> None:
+def test_the_trace_id_is_stable_and_differs_between_profiles() -> None:
     def trace(started: str, model: str) -> str:
         (message,) = otlp.messages(SPANS, started, model)
         found: str = message["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"]
@@ -87,7 +87,7 @@ def test_the_trace_is_the_same_when_it_is_sent_again_and_another_for_another_pro
     assert len({trace(STARTED, "m"), trace(STARTED, "n"), trace(f"2025{STARTED[4:]}", "m")}) == 3
 
 
-def test_a_message_has_no_more_spans_than_collectors_take() -> None:
+def test_a_message_has_no_more_spans_than_collectors_accept() -> None:
     many = [Span(id=i, name="", level="query", start_ns=i, end_ns=i) for i in range(1, 2_502)]
     sizes = [len(spans_of(otlp.encoded(m))) for m in otlp.messages(many, STARTED, "m")]
     assert sizes == [1_000, 1_000, 501]
@@ -108,7 +108,9 @@ def test_a_collector_gets_every_span() -> None:
         (200, b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too\\nmany"}}', "it dropped 2 spans: too many$"),
     ],
 )  # fmt: skip
-def test_a_collector_that_refuses_is_a_line(status: int, answer: bytes, message: str) -> None:
+def test_a_refusing_collector_is_reported_in_one_line(
+    status: int, answer: bytes, message: str
+) -> None:
     with collecting() as collector:
         collector.status, collector.answer = status, answer
         with pytest.raises(ConfigError, match=message):
@@ -122,7 +124,7 @@ def test_a_collector_that_only_answers_200_has_accepted_all_spans(answer: bytes)
     assert _refused(answer) == ""
 
 
-def test_nobody_there_is_a_line() -> None:
+def test_a_missing_collector_is_reported_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(
@@ -159,12 +161,12 @@ def test_a_target_is_a_file_or_an_address(text: str, target: Path | str) -> None
         "http://é",
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_collector_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a collector: write http://HOST:PORT"):
         parse_otlp(text)
 
 
-def test_a_start_that_is_no_time_is_refused_before_the_first_message() -> None:
+def test_an_invalid_start_time_is_refused() -> None:
     with pytest.raises(ValueError, match="yesterday"):
         otlp.messages([], "yesterday", "m")
 
@@ -193,7 +195,7 @@ def test_the_environment_names_the_collector_and_its_headers() -> None:
     assert SECRET not in repr(chosen)
 
 
-def test_the_variables_of_traces_win_and_their_endpoint_is_taken_as_it_is() -> None:
+def test_trace_variables_win_and_their_endpoint_is_used_unchanged() -> None:
     general, traces = "http://general:4318/base", "https://traces.example/otlp?key=k"
     named = variables(ENDPOINT=general, TRACES_ENDPOINT=traces, HEADERS="a=1", TRACES_HEADERS="b=2")
     chosen = from_environment(named)

@@ -60,7 +60,7 @@ def test_parents_are_rebuilt_from_intervals_one_level_up() -> None:
     assert sorted(parents) == [(1, None), (2, None), (3, 1), (4, 1), (5, 2), (6, 4), (7, 5)]
 
 
-def test_a_span_that_two_could_contain_is_flagged_and_not_guessed() -> None:
+def test_a_span_with_two_possible_parents_is_flagged() -> None:
     found = with_parents([span(1, "model", 0, 9), span(2, "model", 0, 9), span(3, "layer", 1, 2)])
     assert (found[2].parent, found[2].ambiguous) == (None, True)
     alone = with_parents([span(1, "model", 0, 9), span(3, "layer", 1, 12)])
@@ -68,7 +68,9 @@ def test_a_span_that_two_could_contain_is_flagged_and_not_guessed() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=12))
-def test_parents_are_those_that_contain_alone(intervals: list[tuple[int, int]]) -> None:
+def test_a_parent_is_the_only_span_that_contains_the_child(
+    intervals: list[tuple[int, int]],
+) -> None:
     parents = [span(i, "model", a, a + n) for i, (a, n) in enumerate(intervals)]
     child = span(99, "layer", 20, 22)
     holding = [p.id for p in parents if p.start_ns <= 20 and p.end_ns >= 22]
@@ -77,7 +79,7 @@ def test_parents_are_those_that_contain_alone(intervals: list[tuple[int, int]]) 
     assert found.ambiguous == (len(holding) > 1)
 
 
-def test_lanes_keep_what_overlaps_apart() -> None:
+def test_overlapping_spans_get_separate_lanes() -> None:
     assert list(lanes([(0, 10), (5, 8), (8, 12), (10, 11)])) == [0, 1, 1, 0]
 
 
@@ -113,7 +115,7 @@ def test_one_slow_batch_within_the_noise_does_not_end_the_search() -> None:
     assert ly.uncertainty([7.0]) == 0.0
 
 
-def test_the_third_that_dominates() -> None:
+def test_the_dominant_third_is_named() -> None:
     assert ly.dominant([1, 1, 5, 6, 1, 1]) == "middle"
     assert ly.dominant([9, 1, 1, 1]) == "beginning"
     assert sum(ly.thirds([1, 2, 3, 4, 5])) == pytest.approx(1)
@@ -152,7 +154,7 @@ def chain(batch: int, *sizes: int) -> Graph:
     return Graph(Path("m"), nodes, sized, weights, {}, ("x",), (names[-1],), {}, {}, None)
 
 
-def test_activations_live_from_their_maker_to_their_last_taker() -> None:
+def test_activations_live_from_producer_to_last_consumer() -> None:
     found = memory.footprint(chain(1, 5, 100, 20, 30))
     assert (found.weights, found.inputs, found.activations) == (40, 20, 4 * 120)
 
@@ -164,7 +166,7 @@ def test_activations_grow_with_the_batch() -> None:
     assert memory.slope(points) == pytest.approx(1.0)
 
 
-def test_counters_count_or_say_why_not() -> None:
+def test_counters_count_or_have_a_reason() -> None:
     with Counters() as counters:
         counters.start()
         sum(range(200_000))
@@ -198,7 +200,7 @@ def column(folder: Path, key: str, name: str) -> Sequence[Any]:
     return [row[name] for row in stored(folder)[key]["rows"]]
 
 
-def test_every_table_repeats_from_stored_files_alone(
+def test_every_table_is_rebuilt_from_the_stored_files(
     profiled: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["profile", "--from", str(profiled), "--json"]) == 0
@@ -216,7 +218,7 @@ def test_every_table_repeats_from_stored_files_alone(
     assert told.startswith(capsys.readouterr().out + results)
 
 
-def test_the_headline_is_the_unprofiled_runs(
+def test_the_headline_is_from_the_unprofiled_run(
     profiled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = json.loads((profiled / "run" / "result.json").read_text())
@@ -242,7 +244,7 @@ def level_of(**times_ns: float) -> Any:
     return SimpleNamespace(layers=layers, by_type=groups)
 
 
-def test_where_most_time_is_stands_in_a_sentence() -> None:
+def test_a_sentence_says_where_most_time_is() -> None:
     """97 % of it was in two convolutions, and no line said so."""
     assert most_time(level_of(C1=50.0, R1=2.0, C2=47.0, M1=1.0)) == (
         "97 % of the kernels' time is in 2 of 4 kernels: C1 (C), C2 (C)"
@@ -272,7 +274,7 @@ def test_shares_by_type_and_by_phase_are_whole(profiled: Path) -> None:
         assert sum(column(profiled, key, name)) == pytest.approx(1, abs=1e-3), (key, name)
 
 
-def test_kernels_and_named_overhead_are_the_call(profiled: Path) -> None:
+def test_kernels_and_named_overhead_add_up_to_the_call(profiled: Path) -> None:
     rows = {r["part"]: r["time_ns"] for r in stored(profiled)["accounted"]["rows"]}
     parts = [ns for name, ns in rows.items() if name[0] != "=" and name != "less the profiler"]
     assert sum(parts) == pytest.approx(rows["= the profiled call"], rel=0.02)
@@ -280,7 +282,7 @@ def test_kernels_and_named_overhead_are_the_call(profiled: Path) -> None:
     assert less == pytest.approx(rows["= the call without profiler"])
 
 
-def test_the_digits_models_work_is_known(profiled: Path) -> None:
+def test_the_work_of_the_digits_model_is_known(profiled: Path) -> None:
     macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions, two products
     assert sum(column(profiled, "nodes", "work_MAC")) == macs
     assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
@@ -305,7 +307,7 @@ def test_layers_by_batch_are_measured_at_each(profiled: Path) -> None:
     assert conv["intensity_at_2_FLOP_per_byte"] > conv["intensity_at_1_FLOP_per_byte"]
 
 
-def test_a_batch_that_is_refused_is_told_and_the_others_stay(profiled: Path) -> None:
+def test_a_refused_batch_is_noted_and_the_others_stay(profiled: Path) -> None:
     content = json.loads((profiled / "profile.json").read_text())
     content["layer_batches"]["skipped"] = {"4": "no"}
     whole, kernels = batch_tables(Profiled(content))
@@ -318,7 +320,7 @@ def test_a_batch_that_is_refused_is_told_and_the_others_stay(profiled: Path) -> 
     assert list(batch_tables(Profiled(content))) == []
 
 
-def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None:
+def test_uncounted_work_is_absent_and_not_zero(profiled: Path) -> None:
     content = json.loads((profiled / "profile.json").read_text())
     why = "reading a model's graph needs the module 'onnx'"
     content["layer"]["no_costs"] = why
@@ -382,7 +384,7 @@ def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -
             assert event["ts"] + event["dur"] <= parent["ts"] + parent["dur"] + 1
 
 
-def test_the_collector_of_the_environment_gets_its_headers_and_no_file_does(
+def test_headers_of_the_environment_go_only_to_its_collector(
     profiled: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     again = ["profile", "--from", str(profiled), "--table", "levels", "--otlp"]
@@ -423,7 +425,7 @@ def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) ->
     assert main([*again, str(file)]) == 2  # it is never overwritten
 
 
-def test_counters_that_are_not_there_say_so(profiled: Path) -> None:
+def test_missing_counters_have_a_reason(profiled: Path) -> None:
     for row in stored(profiled)["hardware"]["rows"]:
         assert (row["per_call_count"] is None) == bool(row["reason"])
 
@@ -439,7 +441,7 @@ def test_only_the_levels_asked_for_leave_spans(tmp_path: Path) -> None:
     assert not (out / "run").exists()
 
 
-def test_a_runs_folder_alone_gives_its_levels(profiled: Path, prints: Said) -> None:
+def test_a_run_folder_alone_shows_its_levels(profiled: Path, prints: Said) -> None:
     found = json.loads(prints("profile", "--from", profiled / "run", "--json"))
     assert list(found) == ["levels", "stages", "phases", "batches"]
     assert found["stages"] == stored(profiled)["stages"]
@@ -456,7 +458,7 @@ def test_a_start_that_fails_leaves_nothing(
     assert names(tmp_path) == []
 
 
-def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
+def test_a_stopped_profile_names_its_folder_and_keeps_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(config: RunConfig, **_: object) -> Finished:
@@ -472,7 +474,9 @@ def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
     assert told.out == ""
 
 
-def test_mistakes_are_one_line_each(profiled: Path, tmp_path: Path, refuses: Said) -> None:
+def test_mistakes_are_reported_in_one_line_each(
+    profiled: Path, tmp_path: Path, refuses: Said
+) -> None:
     for arguments, message in (
         (
             ["--levels", "model,kernel"],
@@ -491,7 +495,7 @@ def test_mistakes_are_one_line_each(profiled: Path, tmp_path: Path, refuses: Sai
         assert message in refuses("profile", *arguments)
 
 
-def test_a_changed_profile_is_one_line_however_it_is_shown(
+def test_a_changed_profile_is_refused_in_one_line_in_every_view(
     profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = json.loads((profiled / "profile.json").read_text())
@@ -514,7 +518,7 @@ def test_a_changed_profile_is_one_line_however_it_is_shown(
 
 
 @pytest.mark.slow
-def test_a_resnet_50_is_as_published(tmp_path: Path) -> None:
+def test_a_resnet_50_matches_the_published_numbers(tmp_path: Path) -> None:
     """Benanza, table I: 175 layers, 3.87 GMAC; XSP: convolutions have most of the time."""
     pytest.importorskip("onnxruntime")
     out = tmp_path / "p"
@@ -540,7 +544,7 @@ def test_a_resnet_50_is_as_published(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_chromium()
-def test_the_page_draws_everything_without_a_complaint(profiled: Path) -> None:
+def test_the_page_draws_all_plots_without_console_messages(profiled: Path) -> None:
     pytest.importorskip("plotly")
     found = shown(profiled / "profile.html")
     assert found.console == []
@@ -562,7 +566,7 @@ def _calls(wall_ns: int, cpu_ns: int, last_ns: int = 0) -> dict[str, list[int]]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["plain", "profiled"])
-def test_calls_that_others_disturbed_say_so(
+def test_calls_disturbed_by_other_programs_are_noted(
     kind: str, threads: int, calls: dict[str, list[int]], note: str | None
 ) -> None:
     """Bug: with two threads, means three times the medians came without a word."""
@@ -572,7 +576,7 @@ def test_calls_that_others_disturbed_say_so(
     assert [line[: len(note or "")] for line in contended(content)] == ([note] if note else [])
 
 
-def test_a_file_of_a_fixed_batch_is_profiled_at_that_batch_alone(
+def test_a_file_of_a_fixed_batch_is_profiled_only_at_that_batch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: "batch 2: negative dimensions are not allowed"."""

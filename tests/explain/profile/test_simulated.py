@@ -46,7 +46,7 @@ fn=0x0000000004936720
 """
 
 
-def test_a_dump_is_its_totals_and_each_librarys_own_instructions(tmp_path: Path) -> None:
+def test_a_dump_gives_totals_and_instructions_per_library(tmp_path: Path) -> None:
     """What a function calls is counted where it is; zeros at the end of a line are left out."""
     file = tmp_path / "counts.2"
     file.write_text(DUMP)
@@ -72,7 +72,7 @@ def test_output_that_does_not_fit_is_refused(tmp_path: Path, text: str, message:
         valgrind.read_dump(tmp_path / "counts.2")
 
 
-def test_each_call_has_an_output_of_its_own(tmp_path: Path) -> None:
+def test_each_call_has_its_own_output(tmp_path: Path) -> None:
     """What the framework's own threads or libraries mark would shift the calls: it is refused."""
     out = tmp_path / "counts"
     for i in (1, 2, 3):
@@ -113,7 +113,7 @@ def test_without_valgrind_it_is_not_supported(
     assert "hardware" not in json.loads((out / "tables.json").read_text())
 
 
-def test_mistakes_are_one_line_each(refuses: Said) -> None:
+def test_mistakes_are_reported_in_one_line_each(refuses: Said) -> None:
     assert "is not one of perf, valgrind" in refuses("profile", "--counters", "perf,pin")
     assert "--counters valgrind needs the library level" in refuses(
         "profile", "--counters", "valgrind", "--levels", "model"

@@ -35,19 +35,19 @@ def layer(*, is_integer: bool) -> Layer:
     return made
 
 
-def test_an_integer_kernel_is_held_against_the_peak_of_integers() -> None:
+def test_an_integer_kernel_is_compared_with_the_integer_peak() -> None:
     assert ly.utilisation(layer(is_integer=False), PEAKS) == pytest.approx(2.0)
     assert ly.utilisation(layer(is_integer=True), PEAKS) == pytest.approx(0.5)
     assert ly.bound_of(layer(is_integer=True), PEAKS) == "compute"
 
 
-def test_without_a_peak_of_integers_they_have_no_utilisation() -> None:
+def test_integer_kernels_without_a_peak_have_no_utilisation() -> None:
     unknown = PEAKS._replace(int8_per_s=None)
     assert ly.utilisation(layer(is_integer=True), unknown) is None
     assert ly.bound_of(layer(is_integer=True), unknown) is None
 
 
-def test_the_highest_of_what_was_measured_now_and_stored_is_the_peak() -> None:
+def test_the_peak_is_the_highest_of_new_and_stored_measurements() -> None:
     now = {"flops_per_s": 2.0, "bytes_per_s": 5.0, "int8_per_s": 8.0}
     stored = {"flops_per_s": 3.0, "bytes_per_s": 4.0}
     assert highest(now, now, stored) == {"flops_per_s": 3.0, "bytes_per_s": 5.0, "int8_per_s": 8.0}
@@ -55,7 +55,7 @@ def test_the_highest_of_what_was_measured_now_and_stored_is_the_peak() -> None:
     assert highest({"missing": "no module"}, {}) == {"missing": "no module"}
 
 
-def test_peaks_of_this_machine_and_these_versions_are_read_from_the_database(
+def test_peaks_are_read_only_for_this_machine_and_these_versions(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "machine.sqlite"
@@ -72,7 +72,7 @@ def test_peaks_of_this_machine_and_these_versions_are_read_from_the_database(
 
 
 @pytest.mark.slow
-def test_layers_of_a_real_model_use_between_nothing_and_all_of_the_peak(tmp_path: Path) -> None:
+def test_layers_of_a_real_model_use_at_most_the_peak(tmp_path: Path) -> None:
     """TP2: a convolution uses more of it than an elementwise kernel."""
     pytest.importorskip("onnxruntime")
     words = ["profile", "--model", "light/squeezenet", "--levels", "layer", "--threads", "1"]

@@ -41,14 +41,14 @@ def test_a_good_plug_in_dataset_is_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Path) -> None:
+def test_a_performance_count_above_the_dataset_uses_all_of_it(tmp_path: Path) -> None:
     done = run(*dataset("Small", tmp_path / "r", "--performance-count", "20000"))
     assert done.status == 0, done.said + done.printed
     assert result(tmp_path / "r")["accuracy"]["samples"] == 40
 
 
 @pytest.mark.slow
-def test_lengths_that_are_none_are_found_before_the_run(tmp_path: Path) -> None:
+def test_invalid_lengths_are_reported_before_the_run(tmp_path: Path) -> None:
     done = run(
         "--scenario", "offline", "--queries", "700", "--backend", "null",
         "--dataset", f"{DATA}:ForgetsLengths", "--out", f"{tmp_path}/r",
@@ -58,7 +58,7 @@ def test_lengths_that_are_none_are_found_before_the_run(tmp_path: Path) -> None:
     assert codes(tmp_path / "r.partial") == ["did-not-start"]
 
 
-def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     done = run_here(*NULL, "--data-dir", f"{tmp_path}/none", "--out", f"{tmp_path}/r")
     assert done.status == 2
     assert done.said == f"harness: --data-dir {tmp_path}/none: there is no such file or folder\n"
@@ -86,7 +86,7 @@ def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.slow
-def test_a_dataset_that_cannot_load_is_one_line(
+def test_a_dataset_that_cannot_load_is_reported_in_one_line(
     name: str, status: int, line: str, tmp_path: Path
 ) -> None:
     done = run(*dataset(name, tmp_path / "r"))
@@ -107,7 +107,7 @@ def test_a_dataset_that_raises_in_batch_fails_every_sample(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
+def test_a_label_that_raises_gives_no_score(tmp_path: Path) -> None:
     done = run(*dataset("RaisesInLabel", tmp_path / "r"))
     assert done.status == 4
     assert codes(tmp_path / "r") == ["accuracy-failed"]
@@ -123,7 +123,9 @@ def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
         ("accuracy", "ValueError: the dataset has changed since the run loaded it"),
     ],
 )
-def test_data_that_change_meanwhile_are_no_score(mode: str, why: str, tmp_path: Path) -> None:
+def test_data_that_changes_during_the_run_gives_no_score(
+    mode: str, why: str, tmp_path: Path
+) -> None:
     done = run(*dataset("Changes", tmp_path / "r", "--mode", mode))
     assert done.status == 4
     folder = tmp_path / ("r.partial" if mode == "both" else "r")
@@ -137,7 +139,7 @@ def test_data_that_change_meanwhile_are_no_score(mode: str, why: str, tmp_path: 
     [(f"{DATA}:RaisesInScore", "raised ZeroDivisionError: no samples of class 3")],
     ids=["a fault of its own"],
 )
-def test_a_metric_that_raises_is_no_score(metric: str, why: str, tmp_path: Path) -> None:
+def test_a_metric_that_raises_gives_no_score(metric: str, why: str, tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", metric))
     assert done.status == 4
     assert codes(tmp_path / "r") == ["accuracy-failed"]
@@ -222,7 +224,7 @@ def test_samples_may_be_loaded_in_several_sets(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
+def test_a_metric_that_differs_from_the_manifest_is_a_doubt(tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
     assert done.status == 0, done.said + done.printed
     (text,) = (d["text"] for d in result(tmp_path / "r")["doubts"] if "target" in d["code"])
@@ -238,7 +240,7 @@ def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_dataset_that_loads_slowly_and_says_so_is_waited_for(tmp_path: Path) -> None:
+def test_a_dataset_that_reports_slow_loading_is_waited_for(tmp_path: Path) -> None:
     done = run(*dataset("LoadsSlowly", tmp_path / "r", "--mode", "performance"))
     assert done.status == 0, done.said + done.printed
 
@@ -285,7 +287,7 @@ def test_broken_image_files_are_named_and_nothing_is_measured(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_cache_that_cannot_be_written_is_done_without_and_said(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_noted_and_not_used(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no folder")
     ask = images(tmp_path / "data", tmp_path / "r", "--mode", "performance")
     done = run(*ask, env={"XDG_CACHE_HOME": f"{tmp_path}/cache"})

@@ -71,7 +71,7 @@ def test_labels_that_the_metric_does_not_take_are_a_fault(
     assert shown in text
 
 
-def test_bytes_that_are_no_text_are_no_labels(
+def test_labels_that_are_not_utf_8_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, text = checked(tmp_path, [[b"\xff"], [b"a"]], "top1", capsys)
@@ -87,7 +87,7 @@ def test_the_number_of_each_text_is_shown(
 
 
 @pytest.mark.parametrize(("last", "status"), [(9, 0), (10, 2)])
-def test_a_label_that_the_model_has_no_class_for_is_refused_before_the_run(
+def test_a_label_outside_the_model_classes_is_refused_before_the_run(
     last: int, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "d.npz", image=np.zeros((2, 1, 8, 8), np.float32), labels=[0, last])
@@ -102,7 +102,7 @@ def test_a_label_that_the_model_has_no_class_for_is_refused_before_the_run(
 
 
 @pytest.mark.parametrize("home", [None, "relative"])
-def test_without_a_home_there_is_no_cache_folder(
+def test_without_a_home_a_cache_folder_cannot_be_created(
     home: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -123,7 +123,7 @@ def test_without_a_home_there_is_no_cache_folder(
         (b"", "the file is empty: fetch it again"),
     ],
 )
-def test_a_file_that_stands_where_data_should_is_named(
+def test_a_pointer_web_page_or_empty_file_is_refused_as_data(
     kind: str, content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if kind == "parquet":

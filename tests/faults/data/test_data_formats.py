@@ -97,7 +97,7 @@ def test_invalid_annotations_are_reported(
     assert done.said == f"harness: {folder}/annotations.json{told}\n"
 
 
-def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_reported_in_one_line(tmp_path: Path) -> None:
     unprivileged(tmp_path)
     path = tmp_path / "data.npz"
     path.write_bytes(archive())
@@ -141,7 +141,7 @@ def manifest(folder: Path, **changed: object) -> Path:
         ),
     ],
 )  # fmt: skip
-def test_a_postprocess_step_that_cannot_be_is_named_before_the_run(
+def test_an_invalid_postprocess_step_is_named_before_the_run(
     steps: object, told: str, tmp_path: Path
 ) -> None:
     path = manifest(tmp_path, outputs=[{"name": "logits", "postprocess": steps}])
