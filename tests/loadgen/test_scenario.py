@@ -99,7 +99,7 @@ def _branches(path: Path) -> list[str]:
     return found
 
 
-def test_nobody_asks_a_scenario_for_its_name() -> None:
+def test_no_code_branches_on_the_name_of_a_scenario() -> None:
     """submit names MLPerf's own four scenarios, which are no plug-ins."""
     rooms = [p for p in (ROOT / "harness").iterdir() if p.is_dir() and not p.is_symlink()]
     sources = [p for room in rooms if room.name != "submit" for p in room.rglob("*.py")]

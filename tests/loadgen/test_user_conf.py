@@ -141,7 +141,7 @@ def test_all_wrong_lines_are_reported_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--user-conf \S+/no\.conf cannot be read: .+$"):
         lint(tmp_path / "no.conf")
 

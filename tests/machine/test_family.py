@@ -20,7 +20,7 @@ FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstat")
-def test_computing_or_waiting_for_a_core_is_told_from_sleeping() -> None:
+def test_computing_and_waiting_for_a_core_differ_from_sleeping() -> None:
     """Bug: by CPU time alone, a backend that shares its core looked as if it had waited."""
     one_core = ("taskset", "-c", "0", sys.executable, "-c")
     programs = [COMPUTES, FAMILY, "import time; print(1, flush=True); time.sleep(60)"]
@@ -97,7 +97,7 @@ time.sleep(60)
     ],
 )
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no core to lose")
-def test_what_another_program_does_to_a_process_is_counted(
+def test_changes_to_a_process_by_another_program_are_counted(
     command: tuple[str, ...], column: str
 ) -> None:
     """Bug: all threads were moved to one core in mid-run, and no file said so."""

@@ -83,7 +83,9 @@ def test_a_payload_that_holds_no_whole_number_of_elements_is_bytes() -> None:
         (np.array([7]), np.array([8]), 0.5, False),
     ],
 )
-def test_alike(ours: Array, theirs: Array, far: float, alike: bool) -> None:
+def test_answers_agree_within_the_tolerance(
+    ours: Array, theirs: Array, far: float, alike: bool
+) -> None:
     assert _is_alike(ours, theirs, far) is alike
 
 

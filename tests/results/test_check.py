@@ -62,7 +62,7 @@ def test_agreement_names_the_verdict_of_an_invalid_run(
 
 
 @pytest.mark.slow
-def test_an_official_accuracy_run_has_loadgens_bound_and_agrees_with_its_files(
+def test_official_accuracy_run_agrees_with_loadgens_bound_in_its_files(
     tmp_path: Path,
 ) -> None:
     """Bug: `check` took LoadGen's bound from the performance run alone."""
@@ -111,7 +111,7 @@ def test_a_configuration_edited_by_hand_is_found(
 @pytest.mark.parametrize(
     "asked", [None, 3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}]
 )
-def test_a_request_that_was_not_kept_by_a_run_is_one_line(
+def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(run / "findings.json", lambda said: said.update(asked=asked))
@@ -266,7 +266,7 @@ def test_a_broken_table_of_samples_is_named(
     assert refuses("check", run).startswith(f"{run}/{name} is not a file of a run: ")
 
 
-def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, refuses: Said) -> None:
+def test_folder_without_a_run_is_reported_in_one_line(tmp_path: Path, refuses: Said) -> None:
     assert refuses("check", tmp_path) == (f"{tmp_path} has no result.json: is this a run's folder?")
 
 

@@ -54,7 +54,7 @@ def listed(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> li
         ("--model ' OR 1=1 --", []),
     ],
 )
-def test_filters(
+def test_filters_select_the_matching_runs(
     results: Path, capsys: pytest.CaptureFixture[str], words: str, folders: list[str]
 ) -> None:
     given = words.split() if "'" not in words else words.split(" ", 1)
@@ -90,13 +90,13 @@ def test_energy_is_of_a_measured_source_where_there_is_one(
     assert (row["joules_per_sample"], row["energy_source"]) == energy
 
 
-def test_a_folder_that_was_removed_is_told(results: Path, prints: Said) -> None:
+def test_removed_folder_is_marked(results: Path, prints: Said) -> None:
     (results / "old").rmdir()
     lines = prints("runs", "--results", results).splitlines()
     assert [line.split()[0] for line in lines if "(removed)" in line] == ["old"]
 
 
-def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_mistakes_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     words = "runs --scenario no --since soon --verdict good --format xml --limit 0"
     assert main(words.split()) == 2
     assert capsys.readouterr().err.splitlines() == [
@@ -137,7 +137,7 @@ def test_a_file_of_another_schema_is_left_alone(
     assert database.path_in(results).read_bytes() == before
 
 
-def test_a_locked_database_is_said_and_stays_whole(
+def test_locked_database_is_reported_and_stays_intact(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(database, "_LOCKED_S", 0.05)

@@ -57,7 +57,7 @@ def test_texts_are_refused_with_what_to_do(
 
 
 @pytest.mark.slow
-def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
+def test_advice_in_the_refusal_of_texts_works(tmp_path: Path) -> None:
     path = nets.with_strings(tmp_path / "net.onnx")
     (tmp_path / "words.py").write_text(WORDS)
     dataset = ("--dataset", f"{tmp_path}/words.py:Words", "--no-report")
@@ -66,7 +66,9 @@ def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
     assert "of 1 node, 1 mapped" in text
 
 
-def test_there_are_no_pitfalls_of_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pitfalls_of_a_text_model_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = nets.with_strings(tmp_path / "net.onnx")
     (tmp_path / "words.py").write_text(WORDS)
     error = refusal(capsys, "pitfalls", "--model", path, "--dataset", f"{tmp_path}/words.py:Words")
@@ -116,7 +118,7 @@ def by_sample(outputs, indices):
 """
 
 
-def test_what_the_refusal_of_rows_advises_works(tmp_path: Path) -> None:
+def test_advice_in_the_refusal_of_rows_works(tmp_path: Path) -> None:
     """And a hook gets the outputs by name, as the documents say, of a model with one output, too."""
     path = nets.detector(tmp_path / "net.onnx")
     (output,) = nets.onnx.load(path).graph.output

@@ -22,7 +22,7 @@ batches = st.lists(
 
 
 @given(batches, st.booleans())
-def test_what_is_written_is_read_by_every_mapping(
+def test_written_rows_are_read_by_every_mapping(
     written: list[tuple[int, list[int], int, list[int]]], odd: bool
 ) -> None:
     capacity = sum(len(indices) for _, indices, _, _ in written) + odd

@@ -121,7 +121,7 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
     ("words", "told"),
     [((), 4), pytest.param(("--backend-option", "answer=text"), 0, marks=pytest.mark.slow)],
 )
-def test_loadgen_is_told_the_id_of_each_first_token(
+def test_loadgen_receives_the_id_of_each_first_token(
     words: Sequence[str], told: int, tmp_path: Path
 ) -> None:
     """MLPerf's TEST06 holds it against the answer. told: bytes; a text has no ids."""
@@ -178,7 +178,7 @@ def test_a_server_that_counts_at_the_end_only_has_no_time_between_tokens(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["single-stream", "server"])
-def test_answers_of_one_token_are_told_as_they_are(tmp_path: Path, scenario: str) -> None:
+def test_answers_of_one_token_are_reported_unchanged(tmp_path: Path, scenario: str) -> None:
     words = ("--scenario", scenario, "--queries", str(QUERIES), "--mode", "performance", *OF_TOKENS)
     status, result = ran(tmp_path, replace(VLLM, tokens=1), *words)
     assert status == 4
@@ -234,7 +234,7 @@ def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", ["on", pytest.param("off", marks=pytest.mark.slow)])
-def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, stream: str) -> None:
+def test_server_without_token_counts_is_timed_too(tmp_path: Path, stream: str) -> None:
     """Bug: the run was lost after its last answer, as it had no prompt to compare."""
     words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
     result = right(*ran(tmp_path, replace(VLLM, ids=False, usage="none"), *words))
@@ -258,7 +258,7 @@ def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, st
         ),
     ],
 )
-def test_replies_that_end_their_connection_are_no_fault(
+def test_replies_that_end_their_connection_are_accepted(
     tmp_path: Path, dialect: Dialect, replies: int | None, stream: str
 ) -> None:
     """As llama.cpp's server ends each stream, and HTTP/1.0 each reply."""

@@ -211,7 +211,7 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"a" * (MOST_HEAD_BYTES + 4), 431),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_has_a_status(head: bytes, status: int) -> None:
+def test_unreadable_request_has_a_status(head: bytes, status: int) -> None:
     good = b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n"
     assert seen([head]) == ([], status)
     assert seen([good + head]) == ([("GET", "/first", b"")], status)

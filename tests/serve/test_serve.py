@@ -129,7 +129,7 @@ def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -
         (["digits", "other"], "unexpected argument 'other': see --help"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_served_is_one_line(
+def test_model_that_cannot_be_served_is_reported_in_one_line(
     words: Sequence[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -155,7 +155,7 @@ def test_a_model_that_takes_texts_is_not_asked_for_the_sizes_of_its_inputs(
     assert "not warmed up: request takes texts" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["serve", "digits", "--backend", "null", "--listen", address]) == 2

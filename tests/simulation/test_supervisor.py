@@ -129,7 +129,7 @@ def test_a_run_without_a_fault_is_valid(subject: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [range(FAST_SEEDS)], ids=str)
-def test_whatever_goes_wrong_the_run_ends_and_says_why(seeds: range, tmp_path: Path) -> None:
+def test_run_with_any_fault_ends_with_a_reason(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
         world = drawn(seed)
         try:
@@ -141,8 +141,8 @@ def test_whatever_goes_wrong_the_run_ends_and_says_why(seeds: range, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(FAST_SEEDS, SLOW_SEEDS, 144))
-def test_more_seeds(first: int, tmp_path: Path) -> None:
-    test_whatever_goes_wrong_the_run_ends_and_says_why(range(first, first + 144), tmp_path)
+def test_run_with_any_fault_of_more_seeds_ends_with_a_reason(first: int, tmp_path: Path) -> None:
+    test_run_with_any_fault_ends_with_a_reason(range(first, first + 144), tmp_path)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_a_reply_is_the_same_however_its_bytes_are_cut(
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 1000), max_size=6))
-def test_bytes_that_are_no_reply_raise_nothing_else(data: bytes, cuts: list[int]) -> None:
+def test_arbitrary_bytes_raise_only_bad_reply(data: bytes, cuts: list[int]) -> None:
     starts = (b"", b"HTTP/1.1 200 OK\r\n", chunked(b"abc", 2)[:60])
     for start in starts:
         parser = ReplyParser()
@@ -100,7 +100,7 @@ def test_a_reply_without_a_length_ends_with_its_connection() -> None:
 
 
 @pytest.mark.parametrize("data", [sized(_BODY)[:-1], chunked(_BODY, 4)[:-3], b"HTTP/1.1 20"])
-def test_a_reply_that_is_cut_off_is_no_reply(data: bytes) -> None:
+def test_truncated_reply_is_refused(data: bytes) -> None:
     parser = ReplyParser()
     assert parser.feed(data) is None
     assert parser.began
@@ -227,7 +227,7 @@ def test_a_head_that_differs_in_its_times_alone_is_parsed_once(
     assert parser.closes
 
 
-def test_a_head_of_a_known_one_with_more_behind_its_times_is_not_taken_for_it() -> None:
+def test_known_head_with_further_headers_is_parsed_again() -> None:
     parser = ReplyParser()
     assert parser.feed(timed(1)) is not None
     head, end, body = timed(2).partition(b"\r\n\r\n")

@@ -75,7 +75,7 @@ def refusal(server: Server) -> str:
     return text
 
 
-def test_a_certificate_that_nobody_trusts_is_refused(certificate: Path) -> None:
+def test_untrusted_certificate_is_refused(certificate: Path) -> None:
     with tls_served(certificate) as address:
         text = refusal(Server(address=address, tls=tls_context(insecure=False)))
         assert "its certificate is not trusted: self-signed certificate" in text
@@ -94,7 +94,7 @@ def test_a_certificate_of_another_name_is_refused(certificate: Path) -> None:
     assert "127.0.0.1" in text
 
 
-def test_a_server_without_tls_is_one_line() -> None:
+def test_a_server_without_tls_is_reported_in_one_line() -> None:
     def plain(peer: socket.socket, _number: int) -> None:
         peer.recv(100)
         peer.sendall(b"HTTP/1.1 400 no\r\n\r\n")

@@ -251,7 +251,7 @@ def test_an_estimate_is_busy_time_times_watts_and_is_called_estimated() -> None:
 
 
 @pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])
-def test_an_estimate_refuses_an_argument_that_is_no_power(argument: str) -> None:
+def test_estimate_refuses_an_argument_that_is_not_a_power(argument: str) -> None:
     with pytest.raises(ConfigError, match=rf"^--meter estimate={argument}: write the processor's"):
         EstimateMeter(argument)
 
@@ -313,7 +313,7 @@ def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: P
         ("''", ""),
     ],
 )
-def test_a_command_that_prints_other_lines_is_refused_with_the_limit_and_the_line(
+def test_command_without_readings_in_time_is_refused_with_its_last_line(
     printed: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "FIRST_LIMIT_S", 1.5)

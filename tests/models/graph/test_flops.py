@@ -44,7 +44,7 @@ IMAGE = _f32(1, 3, 224, 224)
         ("Transpose", {}, [_f32(2, 5)], _f32(5, 2), 0, 0),
     ],
 )  # fmt: skip
-def test_work_of_a_node(
+def test_node_has_its_macs_and_flops(
     op_type: str,
     attributes: dict[str, Any],
     inputs: list[Operand | None],

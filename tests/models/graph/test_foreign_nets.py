@@ -52,7 +52,7 @@ def layers_profiled(model: Path, out: Path, backend: str = "ort") -> str:
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_metadata_of_nodes_is_no_text_and_is_passed_over(tmp_path: Path, external: bool) -> None:
+def test_binary_metadata_of_nodes_is_skipped(tmp_path: Path, external: bool) -> None:
     path = nets.with_metadata(tmp_path / "net.onnx", external=external)
     wiring = read_wiring(path)
     assert [node.op_type for node in wiring.nodes] == ["Conv", "Relu", "Conv", "Add", "Relu"]
@@ -60,7 +60,7 @@ def test_metadata_of_nodes_is_no_text_and_is_passed_over(tmp_path: Path, externa
     assert wiring.initializers == {"w0", "w1"}
 
 
-def test_a_broken_file_is_no_onnx_model_wherever_it_is_cut(tmp_path: Path) -> None:
+def test_truncated_file_is_refused_as_not_an_onnx_model(tmp_path: Path) -> None:
     """BufferError, of a map closed under its views, hid the cause."""
     whole = nets.with_metadata(tmp_path / "net.onnx").read_bytes()
     path = tmp_path / "cut.onnx"
@@ -75,7 +75,7 @@ def test_a_broken_file_is_no_onnx_model_wherever_it_is_cut(tmp_path: Path) -> No
     assert refused > 0.9 * len(range(0, len(whole), 101))
 
 
-def test_a_name_that_is_no_text_is_no_onnx_model(tmp_path: Path) -> None:
+def test_name_that_is_not_utf_8_is_refused_as_not_an_onnx_model(tmp_path: Path) -> None:
     whole = nets.with_metadata(tmp_path / "net.onnx").read_bytes()
     (tmp_path / "net.onnx").write_bytes(whole.replace(b"Conv0", b"Con\xff0"))
     with pytest.raises(ConfigError, match=r"^.*net\.onnx is not an ONNX model: 'utf-8' codec .*$"):
@@ -157,7 +157,7 @@ def test_a_kernel_of_integers_stands_for_one_operator_and_its_quantisation(
     assert found.eliminated == {}
 
 
-def test_what_several_kernels_take_of_a_nameless_one_is_its_alone() -> None:
+def test_nameless_node_read_by_several_kernels_keeps_its_own_kernel() -> None:
     file = graph(
         ("", "Norm", ["x"], ["n"]),
         ("", "MatMul", ["n", "w"], ["a"]),
@@ -262,7 +262,7 @@ def test_a_kernel_that_cannot_multiply_has_no_work() -> None:
     assert work_checks.doubts(right, layers, costs, None) == []
 
 
-def test_what_only_moves_numbers_has_no_part_of_shared_work() -> None:
+def test_kernel_that_only_moves_data_gets_no_share_of_the_work() -> None:
     profile = profile_of(
         kernel("Reorder", (0,), 500, inserted=True),
         kernel("RNNSeq", (0,), 100),
@@ -501,7 +501,7 @@ def einsum_cost(equation: str, *shapes: tuple[int, ...], makes: tuple[int, ...])
         ("ij,jk->ik", [(3, 4)], (3, 5), None, None),
     ],
 )
-def test_einsum(
+def test_einsum_has_the_macs_and_flops_of_its_equation(
     equation: str,
     shapes: list[tuple[int, ...]],
     makes: tuple[int, ...],
@@ -563,7 +563,7 @@ def test_an_embedding_is_charged_with_the_rows_that_it_picks(tmp_path: Path) -> 
     ("op_type", "read"),
     [("Gather", 64 + 16), ("aten::embedding", 64 + 16), ("GatherV2", 64 + 16), ("Add", 4000 + 16)],
 )
-def test_what_a_kernel_picks_is_known_by_its_operator(op_type: str, read: int) -> None:
+def test_lookup_kernel_is_recognised_by_its_operator(op_type: str, read: int) -> None:
     inputs = (Tensor("float", (250, 4)), Tensor("int64", (2,)))
     one = replace(
         kernel(op_type, (0,), 10),
@@ -584,7 +584,7 @@ def test_fused_embeddings_are_charged_with_the_rows_that_they_pick() -> None:
     assert found.input_bytes == 2 * ids.bytes
 
 
-def test_a_constant_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_constant_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
     """Bug: tracebacks of an unknown element type and of too few bytes."""
     for change, told in (
         ({"data_type": 77}, "it has the unknown element type 77"),
@@ -598,7 +598,7 @@ def test_a_constant_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
             onnx_file.read(tmp_path / "m.onnx")
 
 
-def test_a_function_that_calls_itself_is_one_line(tmp_path: Path) -> None:
+def test_a_function_that_calls_itself_is_reported_in_one_line(tmp_path: Path) -> None:
     helper = onnx.helper
     model = _product(tmp_path / "m.onnx")
     calls = helper.make_node("R", ["a"], ["b"], domain="own")

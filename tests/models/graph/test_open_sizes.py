@@ -39,7 +39,7 @@ def test_a_backend_reports_an_open_size_without_a_name(size: int | str, tmp_path
     assert spec.shape == (None, 3, None, None)
 
 
-def test_a_real_name_stays() -> None:
+def test_declared_name_of_a_size_is_kept() -> None:
     names = ("batch", "s0", "DynamicDimension.0", "unknown_length", "n?", 4)
     assert declared_shape(names) == names
     assert declared_shape((4, " ? ", "UNK__3", "12")) == (4, None, None, None)

@@ -134,7 +134,7 @@ def test_weights_that_no_backend_reads_are_refused(hub: Hub) -> None:
     assert "no backend reads pytorch_model.bin: " in told
 
 
-def test_what_the_hub_refuses_is_said(hub: Hub) -> None:
+def test_refusal_by_the_hub_is_reported(hub: Hub) -> None:
     hub.push("org/net", {"net.onnx": DIGITS})
     for text in ("hf:org/gone@main", "hf:org/net@gone"):
         assert re.match(f"--model {text}: the hub refused it: ", refusal(load_model, text))

@@ -30,7 +30,7 @@ def test_a_file_alone_has_its_own_digest() -> None:
     assert size_bytes(path) == path.stat().st_size
 
 
-def test_the_digest_of_several_is_that_of_what_sha256sum_prints(tmp_path: Path) -> None:
+def test_digest_of_several_files_is_that_of_the_sha256sum_output(tmp_path: Path) -> None:
     path = split(tmp_path)
     assert list(files_of(path)) == ["model.onnx", "weights.bin"]
     assert size_bytes(path) == path.stat().st_size + ROWS.nbytes
@@ -81,7 +81,7 @@ def test_external_data_is_found_wherever_a_tensor_can_be() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_model_reads_nothing_or_is_an_error(content: bytes) -> None:
+def test_bytes_of_no_model_name_no_files_or_raise_value_error(content: bytes) -> None:
     with suppress(ValueError):
         assert external_data(memoryview(content)) == set()
 
@@ -224,7 +224,7 @@ def test_a_run_again_notices_other_weights(tmp_path: Path) -> None:
     assert "harness: the model file has changed: its digest is" in done.said
 
 
-def test_onnx_saves_models_so(tmp_path: Path) -> None:
+def test_model_saved_by_onnx_with_external_data_names_both_files(tmp_path: Path) -> None:
     """As the onnx package itself puts weights into another file."""
     whole = onnx.load(MODELS_DIR / "digits.onnx")
     onnx.save(whole, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=64)  # fmt: skip

@@ -267,7 +267,7 @@ def test_a_saved_model_without_tables_shows_none(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
-def test_tensorflow_accepts_the_last_row_that_a_file_shows_and_no_further_one(
+def test_tensorflow_accepts_the_last_row_shown_and_refuses_the_next(
     tmp_path: Path,
 ) -> None:
     tf = pytest.importorskip("tensorflow")

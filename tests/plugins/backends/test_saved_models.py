@@ -63,7 +63,7 @@ def test_an_only_signature_is_called_whatever_its_name(tmp_path: Path) -> None:
         ((), "it has no signature to call: save the model with tf.saved_model.save"),
     ],
 )
-def test_without_a_signature_to_choose_it_is_one_line(
+def test_without_a_signature_to_choose_it_is_reported_in_one_line(
     names: tuple[str, ...], line: str, tmp_path: Path
 ) -> None:
     model = Doubles()

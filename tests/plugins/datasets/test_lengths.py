@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_samples_in_whatever_order() -> None:
     assert one.describe() == other.describe() != synthetic(4).describe()
 
 
-def test_inputs_with_the_same_dimension_have_the_same_length_and_the_mask_tells_it() -> None:
+def test_inputs_of_one_dimension_share_a_length_and_the_mask_shows_it() -> None:
     made = synthetic()
     made.load(range(8))
     batch = made.batch(range(8)).inputs

@@ -68,7 +68,7 @@ def test_queueing_is_what_a_simulation_by_the_clock_gives(
     assert list(zip(found.queue_ns.tolist(), found.infer_ns.tolist(), strict=True)) == wanted
 
 
-def test_a_query_that_is_alone_has_all_cores_and_the_next_one_waits_for_its_end() -> None:
+def test_lone_query_takes_all_cores_and_the_next_waits_for_its_end() -> None:
     scheduled_ns = np.array([0, 1000, 1020, 1030, 2000])
     found = simulate(scheduled_ns, constant(100), 2, 1, wide=constant(60))
     assert found.queue_ns.tolist() == [0, 0, 40, 30, 0]
@@ -236,7 +236,7 @@ def test_bare_loops_raise_what_a_backend_raises() -> None:
 
 
 @pytest.mark.parametrize("found", [float("nan"), float("inf"), -1.0])
-def test_stored_service_times_that_are_no_times_are_refused(found: float) -> None:
+def test_invalid_stored_service_times_are_refused(found: float) -> None:
     stored = constant(1).to_json()
     stored["ns"][0][0] = found
     with pytest.raises(ValueError, match="negative or not finite"):
@@ -273,7 +273,7 @@ BARE = {"before": constant(90).to_json(), "after": constant(110).to_json()}
 SPEC = InstanceGroup(1, 1, 1)
 
 
-def test_what_a_server_run_lost_sums_to_its_tail() -> None:
+def test_losses_of_a_server_run_sum_to_its_tail() -> None:
     done = completions(np.arange(100) * 1000, issue_delay=5, queue=20, infer=130, complete=7)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
     found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
@@ -307,7 +307,7 @@ def test_the_load_generator_is_not_blamed_for_the_model(
     assert line(section, None) == f"{numbers}: {judgement}"
 
 
-def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_of_a_part_of_the_run_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.results.evidence.reference.LIMIT_QUERIES", 60)
     done = completions(np.arange(100) * 1000, infer=130)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
@@ -432,7 +432,7 @@ def test_loops_that_agree_need_no_second_comparison() -> None:
     assert "at_slower_loops" not in found
 
 
-def test_no_reference_says_why() -> None:
+def test_missing_reference_has_its_reason() -> None:
     found = report(plan("server"), completions([0]), {"reason": "the backend broke"}, SPEC)
     assert line(found, None) == "no reference: the backend broke"
 
@@ -464,7 +464,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert "was the bottleneck" in line(late, None)
 
 
-def test_a_slower_model_is_told_in_offline_too() -> None:
+def test_slower_model_is_reported_in_offline_too() -> None:
     """Bug: the line had "1.04 x that" where the run reached 0.963 x the rate."""
     done = completions(np.zeros(50, np.int64), infer=13_000)
     done.columns["completed_ns"][-1] = 25 * 13_500

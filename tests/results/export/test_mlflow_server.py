@@ -212,7 +212,7 @@ def test_without_mlflow_its_extra_is_named(
         ({"search": (200, {"runs": [{"info": {"run_id": "r0"}}]})}, "was exported there before, as run r0"),
     ],
 )  # fmt: skip
-def test_a_server_that_does_not_take_the_run_is_one_line(
+def test_a_server_that_does_not_take_the_run_is_reported_in_one_line(
     answers: dict[str, tuple[int, object]], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with faulty(**answers) as (url, asked_for):
@@ -276,5 +276,7 @@ def test_the_user_is_that_of_mlflows_own_variables(
         (["mlflow"], "pass --out, or --to URL"),
     ],
 )  # fmt: skip
-def test_a_wrong_address_is_one_line(words: list[str], line: str, refuses: Said) -> None:
+def test_a_wrong_address_is_reported_in_one_line(
+    words: list[str], line: str, refuses: Said
+) -> None:
     assert line in refuses("export", RUNS / "offline", "--format", *words)

@@ -141,7 +141,7 @@ def test_power_and_machine_are_on_the_time_axis_of_the_latency() -> None:
     assert found["hottest sensor"]["y"][-1] == 59
 
 
-def test_a_machine_that_tells_nothing_has_no_empty_panels() -> None:
+def test_machine_without_readings_has_no_empty_panels() -> None:
     bare = HostLog([{"wall_ns": begun_ns() + n * NS_PER_S} for n in range(3)])
     silent = PowerLog(sources=(PACKAGE,), series={PACKAGE.name: []})
     assert list(lines(over_time(power=silent, host=bare))) == list(lines(over_time()))
@@ -159,7 +159,7 @@ def test_the_window_on_the_time_axis_is_loadgens() -> None:
     assert first < band["x0"] < band["x1"] < last
 
 
-def test_no_extreme_is_lost_however_many_points_there_are() -> None:
+def test_thinning_keeps_the_extremes_of_any_number_of_points() -> None:
     rng = np.random.default_rng(1)
     y = rng.lognormal(size=100_000)
     x, kept = thinned(np.arange(100_000), y)
@@ -308,7 +308,7 @@ def test_a_report_that_fails_is_one_line_and_leaves_the_run_whole(
     assert [n for n in names(tmp_path) if n.startswith(".plotly")] == []
 
 
-def test_without_plotly_a_line_of_the_table_says_so(
+def test_missing_plotly_is_reported_in_the_table(
     kept: RunKeeper,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -470,7 +470,7 @@ def test_a_browser_draws_every_plot_without_an_error(
 
 @pytest.mark.slow
 @needs_chromium()
-def test_a_page_that_was_moved_away_from_its_script_says_so(
+def test_page_without_its_script_reports_that_it_was_not_drawn(
     kept: RunKeeper, tmp_path: Path
 ) -> None:
     pytest.importorskip("plotly")

@@ -38,7 +38,7 @@ def test_the_first_screen_is_the_answer() -> None:
     assert lines[-1] == f"details     python -m harness check {FOLDER} --details"
 
 
-def test_a_run_that_ended_before_its_first_query_names_no_command_that_fails() -> None:
+def test_run_without_a_first_query_advises_no_details_command() -> None:
     """Bug: the screen named a command that failed, because the folder has no config.yaml."""
     lines = screen(golden("server", verdict="INVALID", reasons=[LATE], calibration=None))
     assert lines[-1] == f"results     {FOLDER}"

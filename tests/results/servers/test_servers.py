@@ -25,7 +25,7 @@ def test_a_server_that_counts_anew_has_no_growth() -> None:
     assert found["executions"] == 30.0
 
 
-def test_without_readings_the_reason_is_told_and_a_run_here_has_no_section() -> None:
+def test_missing_readings_have_a_reason_and_local_runs_no_section() -> None:
     found = present(section(None, (5, 25), "http://h/metrics: the server answered 404"))
     assert (found["rows"], found["absent"]) == (0, "http://h/metrics: the server answered 404")
     assert section(None, (5, 25), "") is None

@@ -118,7 +118,7 @@ def codes(evidence: Evidence, slos: tuple[Slo, ...]) -> list[str]:
     return [reason.code for reason in reasons(scenario, evidence, slos)]
 
 
-def test_loadgen_s_own_slo_is_left_to_it() -> None:
+def test_slo_that_loadgen_judges_is_not_judged_again() -> None:
     tight = parse_slos("p99=1ns p50=1ns")
     assert codes(run(), tight[:1]) == []
     assert codes(run(), tight) == ["slo-missed"]
@@ -205,7 +205,7 @@ def test_a_search_goes_by_the_latency_where_an_slo_has_one() -> None:
     assert searched(parse_slos("ttft:p90=1s tpot:p99=1ms")) == Slo(0.99, NS_PER_MS, "tpot")
 
 
-def test_answers_that_failed_are_not_told_as_late() -> None:
+def test_failed_answers_are_not_counted_as_late() -> None:
     """Bug: of failed requests it said that their first tokens came too late, and to lower the rate."""
     columns = streams()
     ttft = Slo(0.9, 100 * NS_PER_MS, "ttft")

@@ -240,7 +240,7 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
     assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # batches are as slow as that
 
 
-def test_servers_time_without_a_query_is_no_stop() -> None:
+def test_idle_time_of_server_without_queries_is_not_a_stop() -> None:
     done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
     assert doubts.longest_gap_ns(done, "server") == 10
     assert doubts.longest_gap_ns(done, "single-stream") == 60 * NS_PER_S  # the next comes at once

@@ -169,13 +169,13 @@ def test_a_full_batch_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert batches([0, *[1] * 9], monkeypatch, wait_ms=5) == [(1, 8), (6, 2)]
 
 
-def test_what_has_waited_while_the_model_was_busy_does_not_wait_again(
+def test_sample_that_waited_for_a_busy_model_does_not_wait_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert batches([0, 2, 3], monkeypatch, wait_ms=1, busy_ms=10) == [(1, 1), (11, 2)]
 
 
-def test_without_a_wait_batches_are_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_without_a_wait_takes_the_samples_present(monkeypatch: pytest.MonkeyPatch) -> None:
     assert batches([0, 0, 1, 1, 1], monkeypatch, busy_ms=2) == [(0, 2), (2, 3)]
 
 

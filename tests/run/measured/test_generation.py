@@ -141,7 +141,7 @@ def texts(run: Run) -> list[str]:
     ]
 
 
-def test_with_an_slo_of_tokens_loadgen_is_told_of_them_and_late_ones_are_counted(
+def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     backends: list[GeneratingBackend],
 ) -> None:
     run = Run(backends[:1], "queued", 12, itl_bound_ns=1, tells=True)

@@ -114,7 +114,7 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
         ({}, 3, "batches failed"),
     ],
 )
-def test_a_run_without_bare_loops_says_why(
+def test_run_without_bare_loops_gives_the_reason(
     changed: dict[str, Any], failed: int, reason: str
 ) -> None:
     instances = prepared(Model(), "queued", 2)
@@ -126,7 +126,7 @@ def test_a_run_without_bare_loops_says_why(
     assert line(report(load, done, bare, InstanceGroup(2, 1, 2)), None) == f"no reference: {reason}"
 
 
-def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
+def test_accuracy_run_measures_no_reference() -> None:
     model = Model()
     instances = prepared(model, "queued", 2)
     load = plan("server", accuracy=True)

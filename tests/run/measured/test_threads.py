@@ -451,7 +451,7 @@ def test_one_failed_batch_fails_no_other(make: Any) -> None:
     assert bench.failures.samples == 1
 
 
-def test_the_first_failure_is_the_one_that_is_told() -> None:
+def test_first_failure_is_the_reported_one() -> None:
     failures = Failures()
     failures.add(ValueError("first"), 2)
     failures.add(ValueError("second"), 3)

@@ -99,7 +99,7 @@ def test_a_model_that_cannot_be_loaded_any_more_fails_its_queries(tmp_path: Path
     assert main(["check", str(tmp_path / "run")]) == 0  # its files agree
 
 
-def test_what_is_always_resident_must_fit_before_anything_is_measured(
+def test_always_resident_models_must_fit_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the files' sizes were held against the capacity only once the measured process had begun to load."""

@@ -93,7 +93,7 @@ def test_a_quick_stream_has_an_estimate_although_one_query_is_slow(
     assert plan_of(config, parse_slo(slo) if slo else None).query_count == queries
 
 
-def test_a_closed_loop_takes_each_place_ten_times_where_its_length_is_not_asked_for() -> None:
+def test_closed_loop_without_a_length_uses_each_place_ten_times() -> None:
     """Bug: 100,000 in flight were 2,010 queries in one burst, VALID."""
     many = RunConfig(scenario="server", concurrency=100_000, duration_ns=NS_PER_S)
     assert plan_of(many).query_count == 1_000_000
@@ -181,7 +181,7 @@ def test_without_a_rate_server_demonstrates_a_quarter_of_the_capacity(
         ({"scenario": "multi-stream", "mlperf": True}, True),
     ],
 )
-def test_what_is_not_used_is_not_calibrated(values: dict[str, Any], needed: bool) -> None:
+def test_calibration_runs_only_if_its_result_is_used(values: dict[str, Any], needed: bool) -> None:
     config = RunConfig(**values)
     scenario = registry.load("scenario", config.scenario)
     assert scenario.needs_calibration(config) == needed
@@ -224,7 +224,7 @@ def test_seeds_are_the_rounds_unless_they_are_given(values: dict[str, Any], seed
         ("single-stream", "p90=1ms", "p90=1ms"),
     ],
 )
-def test_only_server_has_an_slo_that_nobody_gave(
+def test_only_server_has_a_default_slo(
     scenario: str, given_slo: str | None, slo: str | None
 ) -> None:
     config = RunConfig(scenario=scenario, slo=(parse_slo(given_slo),) if given_slo else ())
@@ -267,7 +267,7 @@ def test_a_run_that_does_not_fit_is_refused_with_the_longest_that_does(
     )
 
 
-def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
+def test_refusal_of_a_run_sized_by_time_names_the_longest_time() -> None:
     load = sized(10**9, expected_s=50_000.0)
     assert memory_bytes(load, 8, 0) == 377 * GB
     message = (
@@ -278,7 +278,7 @@ def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
         check_memory(load, 8, 0, 100 * GB, counted=False)
 
 
-def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
+def test_refusal_of_a_run_of_a_search_names_an_option_of_the_search() -> None:
     with pytest.raises(ConfigError, match=r"available: shorten --duration$"):
         check_memory(
             *(sized(10**9, expected_s=50_000.0), 8, 0, 100 * GB), counted=True, searched=True
@@ -286,7 +286,7 @@ def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
 
 
 @pytest.mark.parametrize("searched", [False, True])
-def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit(searched: bool) -> None:
+def test_refusal_of_a_large_closed_loop_names_the_most_in_flight(searched: bool) -> None:
     load = sized(10**7, concurrency=10**6, expected_s=100.0)
     available = int(memory_bytes(load, 8, 0) / MEMORY_SHARE / 2)
     with pytest.raises(ConfigError, match=r"the most that fits is --concurrency (\d+)$") as caught:
@@ -294,7 +294,7 @@ def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit(searched
     assert 499_000 <= int(str(caught.value).rsplit(maxsplit=1)[1]) <= 500_000
 
 
-def test_a_long_closed_loop_is_told_the_time_that_fits() -> None:
+def test_refusal_of_a_long_closed_loop_names_the_longest_time() -> None:
     """The duration set the count: fewer queries in flight would change nothing."""
     load = sized(10**9, concurrency=10, expected_s=50_000.0)
     with pytest.raises(ConfigError, match=r"the longest that fits is --duration \d+s$"):

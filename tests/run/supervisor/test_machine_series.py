@@ -41,7 +41,7 @@ def of(page: Samples, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
+def test_readings_of_the_machine_are_served(tmp_path: Path) -> None:
     reader = HostReader(machine(tmp_path))
     reader.pids = [7]
     reader.look()
@@ -57,7 +57,7 @@ def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
     assert of(page, "harness_measured_cpu_seconds_total")[()] > 0
 
 
-def test_what_the_gpus_tell_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_of_the_gpus_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(H100, H100))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     reader = HostReader(device="cuda:0,1")

@@ -124,7 +124,7 @@ def test_a_search_of_one_run_has_no_picture(searched: Searched) -> None:
     assert [*page.figures(content | {"probes": content["probes"][:1]})] == []
 
 
-def test_it_begins_at_half_of_what_was_calibrated_and_probes_are_short(searched: Searched) -> None:
+def test_search_begins_at_half_the_calibrated_rate_with_short_probes(searched: Searched) -> None:
     _, system = searched(System(1300.0), *SERVER, "--duration", "20s", "--probe", "2s")
     calibration, first, *others = system.configs
     assert (calibration.target_qps, calibration.queries) == (None, 100)
@@ -195,7 +195,7 @@ def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Se
     assert all(queries == 10 * in_flight for in_flight, queries in asked)
 
 
-def test_what_a_number_in_flight_cannot_be_is_told(refuses: Said) -> None:
+def test_concurrency_is_refused_with_user_conf_or_arrivals(refuses: Said) -> None:
     file = ("--write-user-conf", "user.conf")
     assert "MLPerf has no load with a fixed concurrency" in refuses(
         *SERVER, "--concurrency", "4", *file
@@ -224,7 +224,7 @@ def test_without_a_rate_that_passes_the_folder_stays_partial(
         (("--concurrency", "20"), {"concurrency": 1}),
     ],
 )
-def test_what_no_answer_meets_is_not_searched_for(
+def test_slo_that_no_answer_meets_is_not_searched(
     searched: Searched,
     given: tuple[str, ...],
     least: dict[str, Any],
@@ -244,7 +244,7 @@ def test_what_no_answer_meets_is_not_searched_for(
     assert f"\n{told}\n" in out
 
 
-def test_a_bound_below_what_the_model_alone_takes_ends_the_search_after_the_first_run(
+def test_bound_below_the_bare_model_ends_the_search_after_one_run(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a second calibration, although the bare loops of the first run had shown it."""
@@ -353,7 +353,7 @@ def test_a_users_mistake_leaves_nothing(searched: Searched) -> None:
     assert names(Path()) == []
 
 
-def test_what_cannot_be_imported_leaves_nothing_either(searched: Searched) -> None:
+def test_missing_module_leaves_nothing(searched: Searched) -> None:
     assert searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)[0] == 3
     assert names(Path()) == []
 
@@ -382,7 +382,7 @@ class _Small:
         return self.system(config, **how)
 
 
-def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
+def test_found_peak_is_kept_if_a_higher_load_exceeds_the_memory(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(_Small(System(1300.0), 12_600), *SERVER, "--target-qps", "1200")[0] == 0
@@ -435,7 +435,7 @@ def test_a_calibration_that_the_client_bounds_is_searched_below(
     assert content["warnings"][0].startswith("the client was the limit at ")
 
 
-def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
+def test_search_without_memory_for_a_full_run_ends_with_advice(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(_Small(System(1300.0), 10_000), *SERVER, "--target-qps", "1200")[0] == 2
@@ -556,7 +556,7 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
     assert "percentile" not in text
 
 
-def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
+def test_unwritable_user_conf_changes_the_status(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0)
@@ -588,7 +588,7 @@ class _Behind:
 
 
 @pytest.mark.parametrize(("bound", "best"), [("5s", ", best to 250 s"), ("10ms", "")])
-def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
+def test_unsustained_rate_has_a_warning_in_table_and_user_conf(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
 ) -> None:
     """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
@@ -613,7 +613,7 @@ def test_a_rate_that_is_sustained_has_no_warning(
     assert "warning" not in capsys.readouterr().out + lint(Path("user.conf"))
 
 
-def test_a_failure_of_a_short_probe_is_told_as_one(
+def test_failure_of_a_short_probe_is_marked_as_such(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All probes go into doubling, so that the full-length runs do not come to where one failed."""
@@ -639,7 +639,9 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
         ("--scenario server --prob 3s", "unknown option --prob: did you mean --probe?"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+def test_a_mistake_is_reported_in_one_line_and_status_2(
+    arguments: str, line: str, refuses: Said
+) -> None:
     assert refuses("peak", *arguments.split()) == line
     assert names(Path()) == []
 

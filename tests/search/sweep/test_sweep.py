@@ -54,7 +54,7 @@ def sweep_json() -> dict[str, Any]:
         ("300", Rates((300.0,), False)),
     ],
 )
-def test_rates_are_read(text: str, rates: Rates) -> None:
+def test_rates_are_parsed(text: str, rates: Rates) -> None:
     assert parse_rates(text) == rates
 
 
@@ -62,12 +62,12 @@ def test_rates_are_read(text: str, rates: Rates) -> None:
     "text",
     ["", "fast", "10%..200", "200..100", "10..20/1", "0%..10%", "5,9%", "1e400%", "..", "nan%"],
 )
-def test_other_rates_are_refused(text: str) -> None:
+def test_invalid_rates_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_rates(text)
 
 
-def test_a_sweep_without_a_valid_point_says_so(swept: Swept) -> None:
+def test_sweep_without_a_valid_point_ends_with_status_4(swept: Swept) -> None:
     status, _ = swept(System(50.0), *SERVER, "--rate", "100..300/3")
     assert [p["verdict"] for p in sweep_json()["points"]] == ["INVALID"] * 3
     assert status == 4
@@ -161,7 +161,7 @@ def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None
     assert len(sweep_json()["points"]) == 3
 
 
-def test_a_peak_that_is_not_sustained_is_told(
+def test_unsustained_peak_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0)
@@ -223,7 +223,7 @@ def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
     assert (status, system.configs) == (0, [])
 
 
-def test_a_sweep_that_goes_on_says_what_was_changed_and_is_sealed_anew(
+def test_resumed_sweep_lists_the_changes_and_is_sealed_again(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the files of a sweep had no seal, so that nobody saw an edited table."""
@@ -279,7 +279,9 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+def test_a_mistake_is_reported_in_one_line_and_status_2(
+    arguments: str, line: str, refuses: Said
+) -> None:
     assert refuses("sweep", *arguments.split()) == line
     assert names(Path()) == []
 
@@ -313,7 +315,7 @@ def test_the_knee_is_of_valid_points_only() -> None:
     assert knee(missed[1:]) is None
 
 
-def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
+def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
@@ -335,7 +337,7 @@ def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() 
     assert list(figures({**content, "points": []})) == []
 
 
-def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
+def test_invalid_point_is_drawn_hollow_and_named_in_the_legend() -> None:
     valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
     content = swept_to([valid._asdict(), missed._asdict()], highest_valid=100)
     for figure in figures(content):
@@ -347,7 +349,7 @@ def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
         assert figure.about.endswith("Crossed: INVALID, left out of the knee.")
 
 
-def test_what_cannot_be_imported_leaves_nothing_and_no_point_goes_with_it(swept: Swept) -> None:
+def test_missing_module_leaves_nothing_and_removes_no_point(swept: Swept) -> None:
     missing = System(900.0, {1: PluginUnavailable("no module")})
     assert swept(missing, *SERVER, "--rate", "100,200")[0] == 3
     assert names(Path()) == []
@@ -401,7 +403,7 @@ def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
     assert "doubt       generator-late in all 2 runs" in list(marks(content))
 
 
-def test_an_invalid_rate_below_the_highest_valid_one_is_told() -> None:
+def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     """1,833/s was INVALID, and the answer was 2,500/s without a word."""
     points = [point(1000, 1.0)._asdict(), point(1833, 2.0)._asdict(), point(2500, 3.0)._asdict()]
     content = {"points": points, "peak": None, "knee": None, "slo": "p99=5ms"}

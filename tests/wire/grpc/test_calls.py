@@ -207,7 +207,9 @@ def test_without_grpcio_a_line_says_how_to_install_it(monkeypatch: pytest.Monkey
         CallLink(server_at("grpc://127.0.0.1:1"), TIMEOUT_S).open_at_start()
 
 
-def test_a_server_that_cannot_be_asked_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_be_asked_is_reported_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(calls_module, "CONNECT_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"grpc://127.0.0.1:{listening.getsockname()[1]}"

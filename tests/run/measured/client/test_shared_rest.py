@@ -5,7 +5,7 @@ from harness.run.measured.client.dispatch import _requests, whole_batches
 
 
 @given(st.integers(1, 500), st.integers(1, 16), st.integers(1, 9))
-def test_the_last_batches_are_as_large_as_each_other_and_end_with_the_sharers(
+def test_last_batches_have_equal_sizes_and_at_most_two_per_sharer(
     count: int, most: int, sharers: int
 ) -> None:
     ids = list(range(100, 100 + count))
