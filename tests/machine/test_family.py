@@ -115,7 +115,7 @@ def test_changes_to_a_process_by_another_program_are_counted(
     assert {kind for kind in kinds if after[kind]} == {column}
 
 
-def test_a_thread_that_gets_cores_back_has_lost_none(tmp_path: Path) -> None:
+def test_widened_core_mask_is_not_a_loss(tmp_path: Path) -> None:
     folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
     family = Family(1, tmp_path)
     seen = []
@@ -126,7 +126,7 @@ def test_a_thread_that_gets_cores_back_has_lost_none(tmp_path: Path) -> None:
     assert seen == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_thread_that_ended_or_another_of_its_number_has_lost_nothing(tmp_path: Path) -> None:
+def test_ended_or_reused_thread_number_is_not_a_loss(tmp_path: Path) -> None:
     """Bug: a thread of the nice value -5 that ended between two of its files looked as if it had been lowered."""
     folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
     family = Family(1, tmp_path)

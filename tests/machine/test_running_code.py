@@ -77,7 +77,7 @@ def test_a_library_of_the_loaders_variables_is_listed(
     assert entry == {"name": "libodd.so", "sha256": digest, "owner": None}
 
 
-def test_a_library_that_stands_in_front_of_the_systems_is_listed(
+def test_library_that_replaces_one_of_the_system_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
@@ -209,7 +209,7 @@ def test_a_checkout_that_git_cannot_read_is_known_by_nothing(checkout: Path) -> 
     assert judged(checkout) == (None, None, [])
 
 
-def test_an_installed_release_is_held_against_its_record(tmp_path: Path) -> None:
+def test_installed_release_is_compared_with_its_record(tmp_path: Path) -> None:
     record(tmp_path, "mlperf_harness", harness__judge=b"reasons = ['late']\n")
     running_code._records.cache_clear()
     (tmp_path / "datasets").mkdir()

@@ -31,7 +31,7 @@ def floats(*values: float) -> Array:
 
 
 @given(rows)
-def test_an_answer_is_alike_to_itself_in_every_way(row: Array) -> None:
+def test_answer_agrees_with_itself_by_every_measure(row: Array) -> None:
     assert is_close(row, row, 0.0)
     assert has_same_label(row, row)
     assert is_first_equal(row.tobytes(), row.tobytes(), "float32")

@@ -153,7 +153,7 @@ def test_the_findings_as_json(run: Path, prints: Said) -> None:
     assert main(["check", str(run), "--json", "--details"]) == 2
 
 
-def test_a_file_that_the_seal_lists_and_that_is_gone_is_named(run: Path, refuses: Said) -> None:
+def test_missing_file_of_the_seal_is_named(run: Path, refuses: Said) -> None:
     """Bugs: `rerun` said that the run had ended before its first query, and `check` FileNotFoundError."""
     for name, verb in (("findings.json", "check"), ("config.yaml", "rerun")):
         (run / name).unlink()
@@ -183,7 +183,7 @@ def test_the_folder_of_an_unfinished_run_is_named(tmp_path: Path, refuses: Said)
 @pytest.mark.parametrize(
     "name", ["environment.json", "accuracy/accuracy.txt", "accuracy/mlperf_log_summary.txt"]
 )
-def test_a_file_that_is_gone_is_found(run: Path, name: str) -> None:
+def test_missing_file_is_found(run: Path, name: str) -> None:
     (run / name).unlink()
     assert main(["check", str(run)]) != 0
 
@@ -293,7 +293,7 @@ def test_a_folder_of_runs_names_its_newest(
 
 
 @pytest.mark.parametrize("name", ["result.json", "findings.json", "performance/run_1/run.json"])
-def test_a_key_that_stands_twice_in_a_file_is_named(run: Path, name: str) -> None:
+def test_repeated_key_in_a_file_is_named(run: Path, name: str) -> None:
     """Bug: `{"verdict": "INVALID", ..., "verdict": "VALID"}` agreed with the files."""
     text = (run / name).read_text()
     (run / name).write_text(text.replace("{", '{"verdict": "INVALID", "verdict": "VALID", ', 1))

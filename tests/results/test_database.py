@@ -61,7 +61,7 @@ def test_filters_select_the_matching_runs(
     assert listed(results, capsys, *given) == folders
 
 
-def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
+def test_csv_has_every_column_and_leaves_unmeasured_values_empty(
     results: Path, prints: Said
 ) -> None:
     database.add(results, "bare", stored_result("2026-03-01", accuracy=None, backend='a,"b"'))
@@ -80,7 +80,7 @@ def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
         ([("estimate:cpu", "estimated", 0.5), ("rapl:psys", "measured", 0.7)], (0.7, "rapl:psys")),
     ],
 )
-def test_energy_is_of_a_measured_source_where_there_is_one(
+def test_energy_prefers_a_measured_source(
     tmp_path: Path, readings: list[tuple[str, str, float]], energy: tuple[float | None, str | None]
 ) -> None:
     names = ("source", "provenance", "joules_per_sample")
@@ -116,7 +116,7 @@ def test_all_mistakes_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -
     ]
 
 
-def test_no_match_is_not_an_empty_database(
+def test_filter_without_a_match_is_reported(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["runs", "--results", str(results), "--model", "none"]) == 0

@@ -202,7 +202,7 @@ def test_a_copy_runs_with_files_of_the_command_line(
     assert "nosuch" in line
 
 
-def test_a_copy_without_a_score_says_nothing_of_it(
+def test_copy_without_a_score_does_not_mention_it(
     copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: `check` said that the score is the stored one, of a run that has none."""

@@ -143,7 +143,7 @@ def test_batches_of_no_samples_are_a_reason_and_no_division_by_zero(scenario: st
     assert "journal-impossible" in {reason["code"] for reason in content["reasons"]}
 
 
-def test_a_run_that_has_not_happened_did_not_finish() -> None:
+def test_run_without_evidence_did_not_finish() -> None:
     found = result(findings("server", None))
     assert [r["code"] for r in found["reasons"]] == ["did-not-finish"]
     for name in ("headline", "latency_ns", "throughput_per_s", "stages_ns", "queries"):
@@ -182,7 +182,7 @@ def test_run_that_cannot_be_submitted_lists_its_reasons(
     assert result(found)["not_for_submission"] == notes
 
 
-def test_a_meter_whose_readings_were_not_stored_is_not_called_no_meter() -> None:
+def test_meter_without_stored_readings_is_not_reported_as_missing() -> None:
     found = findings("server", evidence("server"))
     assert result(found)["power_reason"].startswith("no meter was requested")
     assert result(configured(found, meter=(("rapl", ""),)))["power_reason"] == NOT_STORED
@@ -217,7 +217,7 @@ def test_a_result_saved_again_finds_nothing_again(
         ({"batch_wait_ns": 10**9, "dispatch": "deadline"}, 49 * 10**6),
     ],
 )
-def test_the_reference_waits_as_the_run_was_asked_to(
+def test_reference_waits_as_long_as_the_run(
     changed: dict[str, Any], wait_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --dispatch deadline no longer than a batch of 1 ms is in time for the SLO of 50 ms."""

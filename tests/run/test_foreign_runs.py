@@ -44,9 +44,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return capsys.readouterr().err
 
 
-def test_texts_are_refused_with_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_are_refused_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = nets.with_strings(tmp_path / "net.onnx")
     shared = ("--scenario", "offline", "--duration", "1s", "--out", tmp_path / "out")
     error = refusal(capsys, *shared, "--model", path)
@@ -77,7 +75,7 @@ def test_pitfalls_of_a_text_model_are_refused(
     )
 
 
-def test_several_rows_a_sample_are_refused_with_what_to_do(
+def test_several_rows_per_sample_are_refused_with_advice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = nets.detector(tmp_path / "net.onnx", rows=20)

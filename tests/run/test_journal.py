@@ -57,7 +57,7 @@ def test_rows_from_a_later_start_are_the_new_ones() -> None:
     assert len(view.rows(0)) == 0
 
 
-def test_issue_order_goes_on_where_the_last_callback_ended() -> None:
+def test_issue_order_continues_from_the_last_callback() -> None:
     issuer = journal(capacity=6, workers=1).issuer()
     assert [issuer.issued(n, 0) for n in (1, 3, 2)] == [0, 1, 4]
 

@@ -104,7 +104,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
     return Seconds(monkeypatch)
 
 
-def test_no_half_row_stays_where_the_terminal_becomes_narrower(
+def test_narrower_terminal_shows_no_left_over_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: 60 characters that a terminal of 25 columns had wrapped into three rows left two of them."""
@@ -201,7 +201,7 @@ def test_a_run_that_ended_early_makes_the_others_no_shorter() -> None:
     assert pace.left_s([10.0, 20.0]) == 30
 
 
-def test_the_pace_of_what_has_ended_is_that_of_what_is_left() -> None:
+def test_pace_of_ended_runs_predicts_the_time_left() -> None:
     pace = Pace()
     assert pace.left_s([10.0]) is None
     pace.ended(took_s=13.0, planned_s=10.0)
@@ -266,7 +266,7 @@ def _in_terminal(action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) ->
     return _read_all(ours)
 
 
-def test_a_message_does_not_stand_behind_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_is_printed_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
     def action() -> None:

@@ -197,7 +197,7 @@ def test_single_stream_is_quoted_by_the_latency_of_its_queries(tmp_path: Path) -
     assert result["tokens"]["loadgen"]["tpot_ns"]["p50"] > 1.5 * NS_PER_MS
 
 
-def test_an_slo_of_tokens_wants_a_server_that_counts_them(
+def test_token_slo_needs_a_server_that_counts_tokens(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     prompts(tmp_path)
@@ -285,7 +285,7 @@ EMPTY = {
 @pytest.mark.parametrize(
     "name", ["server", *(pytest.param(name, marks=pytest.mark.slow) for name in [*EMPTY][1:])]
 )
-def test_a_run_without_one_answer_keeps_what_was_measured(tmp_path: Path, name: str) -> None:
+def test_run_without_one_answer_keeps_its_measurements(tmp_path: Path, name: str) -> None:
     """Bug: such a run ended in a traceback, and its numbers were lost."""
     dialect = replace(VLLM, fault="error", in_run=True)
     status, result = ran(tmp_path, dialect, *EMPTY[name], "--mode", "performance")

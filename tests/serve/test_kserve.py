@@ -196,7 +196,7 @@ def test_inputs_and_outputs_may_mix_both_encodings() -> None:
     assert same(answer.outputs()["b"], b)
 
 
-def test_large_tensors_are_sent_from_where_they_lie() -> None:
+def test_large_tensors_return_unchanged() -> None:
     array = np.arange(kserve.JOINED_BYTES, dtype=np.float32).reshape(4, -1)
     answer = infer(OpenInference(echo()), {"x": array}, binary=True, **ALL_BINARY)
     assert same(answer.outputs()["x"], array)
@@ -442,7 +442,7 @@ def test_small_and_large_integers_stay_unchanged() -> None:
             from_json(wrong, "UINT64", (2,))
 
 
-def test_statistics_and_metrics_count_what_was_answered_failed_and_refused() -> None:
+def test_statistics_count_answered_failed_and_refused_requests() -> None:
     def fails_for_two(batch: Batch) -> Outputs:
         if batch.size == 2:
             raise RuntimeError("out of luck")

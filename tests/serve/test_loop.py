@@ -352,7 +352,7 @@ def putting() -> Iterator[tuple[Loop, _Putting]]:
         yield loop, handler
 
 
-def test_answers_that_are_put_off_keep_the_order_of_their_connection() -> None:
+def test_deferred_answers_keep_the_order_of_their_connection() -> None:
     with putting() as (loop, handler), connected(loop) as sock, connected(loop) as other:
         sock.sendall(GET % b"ab" + GET % b"3000000" + GET % b"cd")
         other.sendall(GET % b"ef")
@@ -388,7 +388,7 @@ def test_answer_to_a_client_that_left_is_no_longer_awaited() -> None:
         until(lambda: not loop.open_connections)
 
 
-def test_the_end_waits_for_answers_that_are_put_off() -> None:
+def test_end_waits_for_deferred_answers() -> None:
     with putting() as (loop, handler), connected(loop) as sock:
         sock.sendall(GET % b"ab")
         until(lambda: len(handler.later) == 1)

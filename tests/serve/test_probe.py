@@ -42,7 +42,7 @@ def test_a_model_is_found_with_its_inputs_and_its_encoding(digits: Served, print
     assert f"--backend kserve --url {url} --model digits" in text
 
 
-def test_a_server_is_asked_over_grpc(prints: Said) -> None:
+def test_server_is_probed_over_grpc(prints: Said) -> None:
     pytest.importorskip("grpc")
     from tests.stand_ins.servers.grpc_server import GrpcServer
 

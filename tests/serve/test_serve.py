@@ -104,7 +104,7 @@ def test_metadata_are_known_before_the_first_request(digits: Served) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -> None:
+def test_signal_ends_the_server_in_order_and_closes_the_port(number: signal.Signals) -> None:
     with serving("digits", "--backend", "null") as served:
         rows = np.zeros((3, 1, 8, 8), np.float32)
         with served.connection() as connection:
@@ -140,7 +140,7 @@ def test_model_that_cannot_be_served_is_reported_in_one_line(
     assert errors.count("\n") == 1
 
 
-def test_a_model_that_takes_texts_is_not_asked_for_the_sizes_of_its_inputs(
+def test_model_of_texts_is_served_without_warm_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: "sizes of its inputs are not known (--input-shape sets them)", which nothing sets."""

@@ -209,7 +209,9 @@ def _forge(event: str, forged: dict[str, Any], message: dict[str, Any]) -> dict[
 
 
 @pytest.mark.parametrize("event", ["loaded", "calibrated", "ended"])
-def test_a_forged_message_ends_in_one_line_and_a_kept_result(event: str, tmp_path: Path) -> None:
+def test_forged_message_is_reported_in_one_line_and_the_result_kept(
+    event: str, tmp_path: Path
+) -> None:
     """Bug: a last message without its keys was a KeyError in the supervisor."""
     real: dict[str, dict[str, Any]] = {}
     simulate(World(CLOSED, 0, Fault(), lambda m: real.setdefault(m["event"], m)), tmp_path / "real")
@@ -275,7 +277,7 @@ def kill_at(call: int, subject: str, out: Path) -> tuple[Outcome, int]:
 
 
 @pytest.mark.parametrize("subject", [CLOSED, "server"])
-def test_a_signal_at_any_step_leaves_what_was_measured(subject: str, tmp_path: Path) -> None:
+def test_signal_at_any_step_keeps_the_measurements(subject: str, tmp_path: Path) -> None:
     whole, calls = kill_at(0, subject, tmp_path / "whole")
     assert whole.stored is not None
     assert whole.stored["verdict"] == "VALID"

@@ -158,14 +158,14 @@ def test_an_edge_system_may_infer_offline_from_single_stream(tree: Path) -> None
     assert "wrong-scenario" in {f.rule for f in validate(tree, ROUND).findings}
 
 
-def test_only_one_submitter_is_looked_at_when_asked(tree: Path) -> None:
+def test_only_one_submitter_is_checked_on_request(tree: Path) -> None:
     put("closed/Other/results/x/y/z/a.txt", "a")(tree)
     assert rules(validate(tree, ROUND, "LabOrg").findings) == []
     assert validate(tree, ROUND).findings
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_content_of_any_file_raises(seed: int, tree: Path) -> None:
+def test_any_content_of_a_file_raises_nothing(seed: int, tree: Path) -> None:
     """Garbage, cuts and wrong types in some files at a time."""
     draw = random.Random(seed)
     junk = [
@@ -275,7 +275,7 @@ def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
         (("score of a subset", "duration set"), {"dataset-size", "accuracy-text"}),
     ],
 )
-def test_a_rehearsal_is_forgiven_only_what_its_logs_show(
+def test_rehearsal_is_excused_only_for_marks_in_its_logs(
     mutations: Sequence[str], counting: set[str], tree: Path
 ) -> None:
     """Bug: a rehearsal of full length passed with an audit that both official checkers refuse."""

@@ -248,7 +248,7 @@ def test_the_packed_audit_has_the_text_and_the_whole_log(tmp_path: Path) -> None
     assert packed.accuracy_texts == {ACCURACY: run.accuracy_log.read_text()}
 
 
-def test_every_audit_is_planned_or_says_what_it_needs() -> None:
+def test_every_audit_has_either_a_config_or_unmet_needs() -> None:
     rules = load_round()
     for name, audit in rules.audits.items():
         assert bool(audit.config) != bool(audit.needs), name

@@ -141,7 +141,7 @@ def test_an_address_of_this_machines_cards_is_this_machine(monkeypatch: pytest.M
         (None, True, []),
     ],
 )
-def test_a_run_counts_where_its_servers_are_where_the_division_has_them(
+def test_run_counts_if_its_servers_are_where_the_division_requires(
     told: Mapping[str, Any] | None, qdl: bool, why: list[str]
 ) -> None:
     config = RunConfig.of(scenario="offline", backend="kserve", url=[ELSEWHERE], qdl=qdl)
@@ -220,7 +220,7 @@ def test_a_rehearsal_with_servers_elsewhere_needs_no_description(tmp_path: Path)
     assert left == {"rehearsal", "network-sut"}  # the logs are of other runs
 
 
-def test_a_diagram_that_is_not_there_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_missing_diagram_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "describe.yaml").write_text("network_diagram: nowhere.png")
     with pytest.raises(ConfigError, match=r"nowhere\.png: there is no such file"):
         read_answers_file(tmp_path / "describe.yaml", load_round())

@@ -111,7 +111,7 @@ def test_both_checkers_of_a_checkout_are_run(tmp_path: Path) -> None:
     assert not list(folder.rglob("__pycache__"))
 
 
-def test_the_command_exits_4_where_a_checker_crashes(
+def test_command_exits_4_if_a_checker_crashes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = checkout(tmp_path / "c", "raise AttributeError('boom')", prints(LEGACY, 0))

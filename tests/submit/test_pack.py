@@ -144,7 +144,7 @@ def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path) -> None:
+def test_computing_backend_is_not_refused_as_a_sleeping_one(tmp_path: Path) -> None:
     """Bug: time in which it waited for a core was taken for sleep."""
     make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
     packed(CLOSED, tmp_path / "a", tmp_path / "tree")
@@ -248,7 +248,7 @@ def test_an_open_model_is_mapped(tmp_path: Path) -> None:
     assert not list(found.tree.rglob("TEST0*"))
 
 
-def test_answers_that_differ_stand_beside_their_scores(tmp_path: Path) -> None:
+def test_different_answers_are_shown_beside_their_scores(tmp_path: Path) -> None:
     """TEST01 then passes by the scores of the same samples, which are within 1 %."""
     request = replace(CLOSED, category="edge")
     make_runs(request, tmp_path)

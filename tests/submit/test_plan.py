@@ -469,7 +469,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert (tmp_path / "runs/Offline-performance/attempt-2").is_dir()
 
 
-def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
+def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:
     request = replace(CLOSED, category="edge", division="open", scenarios=("Offline",))
     write_request(tmp_path, request)
     (tmp_path / "hang-Offline-accuracy").touch()

@@ -69,7 +69,7 @@ def test_the_session_is_packed_as_it_is_and_keeps_every_rule(work: Path, tmp_pat
     assert "--audit" not in metered[0]
 
 
-def test_without_power_nothing_of_it_goes_in(tmp_path: Path) -> None:
+def test_package_without_power_runs_has_no_power_files(tmp_path: Path) -> None:
     request = replace(CLOSED, division="open", category="edge", scenarios=("Offline",))
     make_power_runs(replace(request, options=POWERED.options), tmp_path / "work")
     rows = plan(request, tmp_path / "work")

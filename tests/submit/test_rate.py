@@ -29,7 +29,7 @@ def server_rates(request: Request, work: Path) -> set[float | None]:
 
 
 @pytest.mark.parametrize("file", ["", "peak.json"])
-def test_the_rate_is_what_a_peak_found(file: str, tmp_path: Path) -> None:
+def test_rate_is_that_of_the_found_peak(file: str, tmp_path: Path) -> None:
     peak = make_peak(tmp_path / "found")
     words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
     assert main([*words, "--peak", str(peak / file)]) == 0

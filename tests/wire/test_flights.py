@@ -413,7 +413,7 @@ def _chunk(data: bytes) -> bytes:
         (b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", b"", "", 413),
     ],
 )
-def test_no_answer_is_older_than_the_end_of_its_request(
+def test_answer_before_the_end_of_its_request_is_refused(
     early: bytes, late: bytes, kind: str, status: int
 ) -> None:
     """A head may be, and so may a refusal."""
@@ -476,7 +476,7 @@ def test_a_reply_of_single_bytes_and_one_that_ends_the_connection_arrive() -> No
             assert bytes(flight.reply.body) == b"ok"
 
 
-def test_after_a_server_is_given_up_every_flight_fails_at_once(
+def test_every_flight_fails_at_once_after_a_server_is_abandoned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(opener_module, "GIVE_UP_S", 0.5)
@@ -525,7 +525,7 @@ def silent() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0), backlog=1)
 
 
-def test_a_server_that_answers_no_connect_is_given_up_by_the_first_one(
+def test_server_that_never_accepts_a_connect_is_abandoned_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: the time counted from the end of an attempt, so that the run hung before the server was given up."""

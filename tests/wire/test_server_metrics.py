@@ -133,7 +133,7 @@ def test_a_reading_that_fails_later_leaves_out_its_row() -> None:
     assert found.absent == ""
 
 
-def test_a_server_that_is_not_there_is_a_reason() -> None:
+def test_missing_server_is_reported_as_the_reason() -> None:
     with serving([(200, VLLM)]) as (server, _):
         pass
     found = looked(server)

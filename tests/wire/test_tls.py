@@ -219,7 +219,7 @@ def test_an_invalid_address_is_refused_with_an_example(text: str, told: str) -> 
         parse_address(text)
 
 
-def test_a_socket_that_is_not_there_is_looked_for_by_its_path(tmp_path: Path) -> None:
+def test_refusal_of_a_missing_socket_advises_to_check_its_path(tmp_path: Path) -> None:
     address = Address(str(tmp_path / "no.sock"), 0, unix=True)
     with pytest.raises(
         ConfigError, match=r"No such file or directory: start the server, or check the path$"

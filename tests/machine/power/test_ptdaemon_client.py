@@ -165,7 +165,7 @@ def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_director_without_a_server_is_one_line_and_leaves_no_folder(
+def test_director_without_a_server_is_one_line_and_leaves_no_folder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()

@@ -84,7 +84,7 @@ def test_a_view_moves_nothing_and_an_embedding_reads_only_its_rows() -> None:
     assert found == Cost(0, 0, 128, 32, 128)
 
 
-def test_coverage_counts_nodes_and_time_and_names_what_is_missing() -> None:
+def test_coverage_counts_nodes_and_time_and_names_unknown_operators() -> None:
     shape = [_f32(2, 5)]
     op_types = ["Relu", "Mystery", "Mystery"]
     costs = [cost(op, {}, shape, shape) for op in op_types]

@@ -92,7 +92,7 @@ def test_shapes_computed_in_the_graph_are_known(tmp_path: Path) -> None:
     assert read(path, batch=5).tensors["y"].shape == (5, 8, 2)
 
 
-def test_sizes_that_the_model_computes_settle_further_shapes(tmp_path: Path) -> None:
+def test_sizes_computed_by_the_model_determine_further_shapes(tmp_path: Path) -> None:
     """As position embeddings are cut to the length of a text."""
     nodes = [
         onnx.helper.make_node("Shape", ["x"], ["whole"]),
@@ -111,7 +111,7 @@ def test_sizes_that_the_model_computes_settle_further_shapes(tmp_path: Path) -> 
     assert [n.op_type for n in graph.layers] == ["Expand"]
 
 
-def test_constant_nodes_are_constants_and_what_is_made_of_them_is_folded(tmp_path: Path) -> None:
+def test_constant_nodes_and_their_results_are_folded(tmp_path: Path) -> None:
     value = onnx.numpy_helper.from_array(np.ones(4, np.float32))
     nodes = [
         onnx.helper.make_node("Constant", [], ["ones"], value=value),

@@ -17,7 +17,9 @@ from tests.builders.refusals import refusals
 
 
 @pytest.mark.parametrize("size", OPEN_SIZES.values(), ids=OPEN_SIZES)
-def test_each_open_size_is_asked_for_and_set_by_its_place(size: int | str, tmp_path: Path) -> None:
+def test_each_open_size_is_requested_and_set_by_its_position(
+    size: int | str, tmp_path: Path
+) -> None:
     """Bug: "all elements of broadcast shape must be non-negative", as a traceback."""
     path = pooled(tmp_path / "m.onnx", size)
     assert refusals(read, path) == [

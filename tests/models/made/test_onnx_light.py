@@ -99,7 +99,7 @@ def test_weights_are_the_same_every_time(tmp_path: Path) -> None:
     assert again.read_bytes() == first.read_bytes()
 
 
-def test_without_the_onnx_package_the_command_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_names_the_missing_onnx_package(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "onnx" else found(name, *a)

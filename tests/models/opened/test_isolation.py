@@ -232,7 +232,7 @@ ON = (("processes", "on"),)
         ({"meter": (("rapl", ""),)}, False, True),
     ],
 )
-def test_a_run_is_isolated_where_no_plug_in_runs_beside_loadgen(
+def test_run_without_a_plug_in_beside_loadgen_is_isolated(
     options: dict[str, Any], separate: bool, isolated: bool
 ) -> None:
     run_ = resolved(**options)
@@ -391,7 +391,7 @@ def test_a_plug_in_without_a_measured_process_ends(tmp_path: Path) -> None:
     assert codes(tmp_path / "r.partial") == ["died"]
 
 
-def test_a_plug_in_that_asks_a_server_is_not_isolated() -> None:
+def test_plug_in_that_queries_a_server_is_not_isolated() -> None:
     config = RunConfig.of(
         scenario="offline", backend="remote.py:Mine", url=["http://127.0.0.1:8000"], mlperf=True
     )

@@ -88,7 +88,9 @@ def test_a_file_without_arrays_is_reported_in_one_line(
 
 @pytest.mark.parametrize("batch", ["batch", "N", "?", -1])
 @pytest.mark.parametrize("layers", [2, 3])
-def test_a_state_is_refused_with_the_way_out(batch: int | str, layers: int, tmp_path: Path) -> None:
+def test_model_with_a_state_is_refused_with_advice(
+    batch: int | str, layers: int, tmp_path: Path
+) -> None:
     """Bug: "--input-shape state=1x64x128", and `init` wrote `max_batch: 2 # the file fixes it`."""
     line = refused(odd_files.recurrent(tmp_path / "m.onnx", layers, batch, rate=False))
     name = batch if batch in ("batch", "N") else "?"
@@ -99,7 +101,7 @@ def test_a_state_is_refused_with_the_way_out(batch: int | str, layers: int, tmp_
     assert WAY_OUT in line
 
 
-def test_a_scalar_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_model_with_a_scalar_is_refused_with_advice(tmp_path: Path) -> None:
     line = refused(odd_files.recurrent(tmp_path / "m.onnx", 1))
     assert line.startswith(
         "input 'sr' of the model has the shape [] (or the file records none), in which no"

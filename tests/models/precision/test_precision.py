@@ -231,7 +231,7 @@ def test_a_quantised_file_is_not_quantised_again(tmp_path: Path) -> None:
     assert found["quantised"]
 
 
-def test_a_dataset_without_other_samples_says_that_they_are_scored(tmp_path: Path) -> None:
+def test_quantisation_on_scored_samples_is_reported(tmp_path: Path) -> None:
     write_npz(tmp_path / "data.npz", 0, 10)
     model = load_model("digits")
     config = make_config(

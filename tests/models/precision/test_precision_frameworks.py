@@ -105,7 +105,7 @@ def test_converted_model_scores_like_fp32(
 
 
 @pytest.mark.slow
-def test_tensorflow_computes_in_bfloat16_or_says_that_this_cpu_does_not(tmp_path: Path) -> None:
+def test_tensorflow_computes_in_bfloat16_or_refuses_on_this_cpu(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     target = "tests.models.precision.test_precision_frameworks:bf16_beside_fp32"
     found = call(target, {}, tmp_path / "log")

@@ -49,7 +49,7 @@ def listed(answers: Answers) -> Any:
 
 
 @given(outputs)
-def test_nan_and_inf_are_found_whatever_the_step(rows: Any) -> None:
+def test_nan_and_inf_are_found_with_any_step(rows: Any) -> None:
     """Bug: +Inf passed, which a model in float16 that overflows answers before NaN."""
     wanted = not rows.max() < np.inf
     for step in ("none", "argmax", {"topk": {"k": 1}}, ["softmax", "argmax"]):
@@ -298,7 +298,7 @@ def suppressed_one_by_one(boxes: Any, labels: Any, iou: float) -> list[int]:
     st.sampled_from((0.25, 0.5, 1.0)),
     st.data(),
 )
-def test_suppression_is_what_comparing_box_by_box_gives(
+def test_suppression_equals_a_comparison_box_by_box(
     places: Any, iou: float, data: st.DataObject
 ) -> None:
     boxes = np.concatenate([places[:, :2], places[:, :2] + places[:, 2:]], axis=1)
@@ -340,7 +340,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         ("argmax", [np.array(1.0)], "0': argmax takes [n, classes, ...], not 1 arrays, the first float64 of shape []"),
     ],
 )  # fmt: skip
-def test_a_step_that_cannot_take_what_it_gets_is_named_before_the_run(
+def test_step_that_cannot_take_its_input_is_named_before_the_run(
     steps: object, found: Outputs, told: str
 ) -> None:
     field = "the manifest's field 'outputs.0.postprocess."

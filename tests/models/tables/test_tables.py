@@ -254,7 +254,7 @@ def test_a_keras_file_shows_its_tables(tmp_path: Path) -> None:
     assert tables_of(tmp_path / "net.keras") == {}
 
 
-def test_a_saved_model_without_tables_shows_none(tmp_path: Path) -> None:
+def test_saved_model_without_tables_shows_no_tables(tmp_path: Path) -> None:
     shipped = load_model("digits").path(("savedmodel",))
     assert shipped is not None
     flow = saved_model_file.read(shipped)

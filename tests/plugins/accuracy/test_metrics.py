@@ -119,7 +119,7 @@ def test_a_perfect_detector_has_a_precision_of_all() -> None:
     )
 
 
-def test_boxes_in_a_padded_input_are_put_where_the_image_lies() -> None:
+def test_boxes_in_a_padded_input_are_moved_onto_the_image() -> None:
     """200 x 100 pixels fill the middle half of a square input."""
     pytest.importorskip("pycocotools")
     label = image((20, 10, 100, 50, 5), frame=[0, 0.25, 1, 0.5])
@@ -230,7 +230,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
 
 
 @pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
-def test_dice_wants_classes_without_gaps(label: list[int], told: str) -> None:
+def test_dice_refuses_classes_with_gaps(label: list[int], told: str) -> None:
     """A class that is nowhere would count as found, and lift the mean of a blind model to 1."""
     with pytest.raises(ValueError, match=f"have the classes {told}: number them 1, 2"):
         scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
@@ -269,7 +269,7 @@ def test_texts_are_bytes_or_symbols() -> None:
         scored(WordErrorRate("uint8"), {0: b"a"}, {0: 3})
 
 
-def test_a_target_of_errors_is_the_most_there_may_be() -> None:
+def test_target_of_an_error_rate_is_an_upper_limit() -> None:
     found = scored(WordErrorRate("uint8"), {0: b"one two"}, {0: "one three"})
     assert found.value == 50
     assert not list(reasons.score(found, Accuracy(metric="wer", target=50)))
@@ -358,7 +358,7 @@ def test_samples_with_the_same_label_belong_together() -> None:
 
 
 @pytest.mark.parametrize("name", ["wer", "rouge", "exact_match"])
-def test_integers_with_symbols_are_the_texts_they_stand_for(name: str) -> None:
+def test_integers_with_symbols_score_like_their_texts(name: str) -> None:
     if name == "rouge":
         pytest.importorskip("rouge_score")
     symbols = ["", " ", *"abcdehlorstuw"]

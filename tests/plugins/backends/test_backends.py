@@ -162,7 +162,7 @@ def test_all_problems_are_reported_at_once() -> None:
     assert len(refusals(OrtBackend, setup(options={"spining": "on", "graph": "none"}))) == 2
 
 
-def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
+def test_missing_cuda_provider_is_refused_with_the_package_to_install() -> None:
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     assert refusal(setup(device="cuda")) == (
@@ -204,7 +204,7 @@ def test_cuda_of_python_packages_is_loaded_first_and_stdout_stays_clean(
     ],
     ids=str,
 )
-def test_ort_answers_alike_with_every_option(
+def test_ort_gives_the_same_answers_with_every_option(
     options: dict[str, str], digits: DigitsDataset, logits: Any
 ) -> None:
     with OrtBackend(setup(options=options)) as backend:
@@ -269,7 +269,7 @@ def test_shared_weights_are_in_memory_once(tmp_path: Path) -> None:
         ({"spinning": "on"}, False, True),
     ],
 )
-def test_idle_threads_spin_on_cores_of_their_own_or_when_asked(
+def test_idle_threads_spin_on_their_own_cores_or_on_request(
     asked: dict[str, str], owns_cores: bool, spins: bool
 ) -> None:
     with OrtBackend(setup(options=asked, owns_cores=owns_cores)) as backend:
@@ -362,7 +362,7 @@ def test_null_answers_one_row_per_index_and_reports_no_framework(count: int) -> 
 @pytest.mark.parametrize(
     "asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}, {"device": "cuda"}]
 )
-def test_null_refuses_what_it_cannot_do(asked: dict[str, Any]) -> None:
+def test_null_refuses_unsupported_options(asked: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="takes only --device cpu, no --provider and no"):
         NullBackend(setup(None, **asked))
 

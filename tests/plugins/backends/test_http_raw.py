@@ -72,7 +72,7 @@ def test_answers_follow_each_other() -> None:
     assert answer.tolist() == rows.tolist()
 
 
-def test_without_a_shape_an_answer_is_one_number() -> None:
+def test_answer_without_a_shape_is_one_number() -> None:
     assert opened().answer(reply(np.array([1.5, 2], np.float32).tobytes()), 2).tolist() == [1.5, 2]
     assert opened(dtype="u8").answer(reply(b"\x07"), 1).tolist() == [7]
 

@@ -105,7 +105,7 @@ def _values(batch: Batch) -> Values:
         (kserve_sdk, "kserve 0.21.0", "binary", "json", "unknown", None),
     ],
 )
-def test_a_description_says_who_answers_and_how(
+def test_description_names_the_server_and_the_protocol(
     made: Made, framework: str, encoding: str, reply_encoding: str, version: str, most: int | None
 ) -> None:
     assert opened(made(digits, DIGITS)).describe() == {

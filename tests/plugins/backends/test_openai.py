@@ -118,7 +118,7 @@ def test_models_without_a_name_are_ignored(entries: list[Any]) -> None:
         assert remote.describe()["model"] == "tiny"
 
 
-def test_a_server_that_fails_to_list_its_models_is_asked_by_name() -> None:
+def test_server_without_a_list_of_models_is_queried_by_name() -> None:
     with asked(replace(VLLM, lists_models=False), served="tiny", max_tokens="5") as found:
         remote, link, _ = found
         assert answered(remote, link, PROMPT)[0].tolist() == ids_of([1, 2, 3], 5)
@@ -162,7 +162,7 @@ def test_ignore_eos_is_sent_on_request() -> None:
     ("fault", "status", "text"),
     [("error-200", 200, "the engine is dead"), ("busy", 429, "too many requests")],
 )
-def test_an_error_is_a_refusal_whatever_its_status(fault: str, status: int, text: str) -> None:
+def test_error_of_any_status_is_a_refusal(fault: str, status: int, text: str) -> None:
     with asked(replace(VLLM, fault=fault, every=3)) as (remote, link, _):
         with pytest.raises(Refused) as error:
             answered(remote, link, PROMPT)

@@ -133,7 +133,7 @@ def test_stamps_are_arrival_times_and_a_role_is_not_a_token() -> None:
     assert flight.chunks[0][0] - flight.sent_ns > 90 * NS_PER_MS
 
 
-def test_without_a_run_the_whole_reply_is_read_at_once() -> None:
+def test_whole_reply_is_read_at_once_outside_a_run() -> None:
     with opened(VLLM) as (remote, server, _):
         link = Link(server, 10.0)
         (answer,) = remote.answer(link.exchange(remote.request(batch())), 1)
@@ -170,7 +170,7 @@ def test_refusal_is_read_as_a_plain_reply() -> None:
             remote.answer(flight.reply, 1)
 
 
-def test_one_token_is_one_token() -> None:
+def test_answer_of_one_token_is_one_chunk() -> None:
     with opened(replace(VLLM, tokens=1)) as (remote, server, _):
         flight = flown(remote, server)
         assert len(read(flight)) == 1

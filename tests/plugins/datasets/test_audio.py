@@ -81,7 +81,7 @@ def test_the_extensible_format_is_the_same_sound(name: str, bits: int, tmp_path:
         (struct.pack("<HHIIHH", 99, 1, RATE, RATE, 1, 8), "of format 99 with 8 bits"),
     ],
 )
-def test_values_other_than_pcm_are_named_with_what_to_do(
+def test_values_other_than_pcm_are_refused_with_advice(
     form: bytes, shown: str, tmp_path: Path
 ) -> None:
     chunks(tmp_path / "1/2/1-2-0.wav", form, bytes(64))
@@ -182,7 +182,7 @@ def test_truncated_file_is_reported_at_loading(tmp_path: Path) -> None:
         data.load([0])
 
 
-def test_a_folder_without_speech_and_one_that_is_a_file_are_one_line(tmp_path: Path) -> None:
+def test_folder_without_speech_or_a_file_is_reported_in_one_line(tmp_path: Path) -> None:
     assert refusal(setup(tmp_path)) == [
         f"{tmp_path} has no .flac or .wav files and no *.trans.txt: name their folder"
     ]

@@ -40,7 +40,7 @@ loaded = st.lists(st.integers(0, TOTAL - 1), min_size=1, max_size=30)
 
 
 @given(loaded, st.data())
-def test_a_batch_holds_the_rows_asked_for_in_that_order(indices: list[int], data: Any) -> None:
+def test_batch_holds_the_requested_rows_in_order(indices: list[int], data: Any) -> None:
     asked = data.draw(st.lists(st.sampled_from(indices), min_size=1, max_size=20))
     rows, _ = rows_of(indices)
     batch = rows.batch(asked)

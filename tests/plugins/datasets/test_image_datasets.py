@@ -290,7 +290,7 @@ def test_coco_labels_hold_all_that_an_map_needs(tmp_path: Path) -> None:
     assert rows(made, [2, 0]).shape == (2, 3, 16, 16)
 
 
-def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: Path) -> None:
+def test_image_of_another_size_than_in_its_annotations_is_refused(tmp_path: Path) -> None:
     folder = coco(tmp_path)
     asked = setup(folder, cache_dir=tmp_path / "cache")
     rows(CocoDataset(asked), [0, 1, 2])
@@ -306,7 +306,7 @@ def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: 
     assert list(CocoDataset(asked).faults()) == [line]
 
 
-def test_boxes_in_a_padded_input_are_scored_where_the_image_lies(tmp_path: Path) -> None:
+def test_boxes_in_a_padded_input_are_scored_on_the_image(tmp_path: Path) -> None:
     """60 x 80 into 16 x 16: rows 2 to 13 are the image's."""
     steps = (step("resize", size=(16, 16), keep="pad"), *STEPS[1:])
     made = CocoDataset(setup(coco(tmp_path), steps=steps))
@@ -378,7 +378,7 @@ def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
     assert MeanAveragePrecision("float32").score(answers, labels).value == pytest.approx(50.5, 0.01)
 
 
-def test_mlperfs_subset_is_taken_where_it_is(tmp_path: Path) -> None:
+def test_subset_of_mlperf_is_used_if_present(tmp_path: Path) -> None:
     """As create_safe_annotations.py leaves it: beside the whole set, and a folder of its own."""
     coco(tmp_path)
     whole = json.loads((tmp_path / "annotations/instances_val2017.json").read_text())

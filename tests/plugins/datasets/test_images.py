@@ -323,7 +323,7 @@ def test_a_good_jpeg_is_not_called_damaged(kind: str, progressive: bool) -> None
     assert damage(file.getvalue()) == ""
 
 
-def test_other_formats_are_not_looked_into() -> None:
+def test_other_formats_are_not_checked_for_damage() -> None:
     assert damage(encode(cut(0, 20, 20), "PNG")) == ""
 
 

@@ -137,7 +137,7 @@ def test_a_table_larger_than_the_type_is_drawn_as_far_as_the_type_goes(
     assert int(numbers(made).max()) < high
 
 
-def test_the_file_is_not_read_where_no_integer_needs_it() -> None:
+def test_file_is_not_read_if_no_integer_needs_it() -> None:
     def fail() -> Any:
         raise AssertionError("the file was read")
 

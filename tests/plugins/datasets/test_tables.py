@@ -389,9 +389,7 @@ def test_rows_of_a_large_npz_are_the_same(save: Any, cached: bool, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("large")
-def test_a_compressed_npz_is_gone_through_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compressed_npz_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "data.npz", x=np.eye(50, 2))
     archived(tmp_path / "data.npz", tmp_path).load([3])
     told: list[tuple[int, int]] = []
@@ -495,7 +493,7 @@ def test_values_that_a_type_cannot_hold_are_found() -> None:
     assert cast(rows[:1], "bool")[1] is None
 
 
-def test_normalise_is_the_formula_whatever_the_layout() -> None:
+def test_normalise_follows_its_formula_in_any_layout() -> None:
     values = np.asfortranarray(np.arange(24).reshape(2, 3, 4))
     options = {"scale": 2.0, "mean": (1.0, 2.0, 3.0, 4.0), "std": (2.0,)}
     found = normalised(values, options)

@@ -83,7 +83,7 @@ def test_official_token_run_shows_loadgens_times_beside_the_bounds(
     )
 
 
-def test_without_bounds_of_tokens_the_latency_is_the_answer() -> None:
+def test_latency_is_the_answer_without_bounds_of_tokens() -> None:
     assert answer_of(of_tokens(bounds=None)).headline.startswith("p99 ")
 
 
@@ -138,7 +138,7 @@ def test_rate_that_includes_failed_samples_shows_their_number() -> None:
     assert answer_of(offline).headline == f"21,390 samples/s{told}"
 
 
-def test_the_samples_of_a_query_are_named_where_it_has_several() -> None:
+def test_samples_per_query_are_named_if_several() -> None:
     result = golden("single-stream")
     result["queries"]["samples_per_query"] = 8
     assert answer_of(result).headline.endswith(", one query of 8 samples at a time")
@@ -185,7 +185,7 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
         (None, [PADDED], "the "),
     ],
 )  # fmt: skip
-def test_the_limit_is_what_the_reference_and_the_doubts_show(
+def test_limit_follows_from_the_reference_and_the_doubts(
     section: Any, doubts: list[dict[str, str]], limited_by: str
 ) -> None:
     found = answer_of(golden("server", reference=section, doubts=doubts)).limited_by
@@ -200,7 +200,7 @@ def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
     assert answer_of(result).limited_by == "the queue: 70 % of a query's time"
 
 
-def test_cores_that_the_plan_leaves_idle_are_named_with_what_they_would_do() -> None:
+def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
     more = {"instances": 2, "reference": 3_100_000}
     result = golden("server", reference=reference(what="p99", on_all_cores=more))
     result["plan"] |= {"instances": 1, "threads": 1, "cores": 2}
@@ -226,7 +226,7 @@ def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:
     assert answer_of(result).limited_by == "the model: 94 % of a query's time"
 
 
-def test_offline_is_limited_only_where_the_reference_decides() -> None:
+def test_offline_has_a_limit_only_if_the_reference_decides() -> None:
     """Bug: the share of the queue, 92 % in every Offline run, was printed as if it meant something."""
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)

@@ -144,7 +144,7 @@ def a_run(
     return FinishedRun(name=name, folder=Path(name), measured=uuid4().hex, numbers=made, **files)
 
 
-def test_machines_are_compared_by_what_they_promise_and_what_the_runs_got() -> None:
+def test_machines_are_compared_by_their_peaks_and_the_runs_p99() -> None:
     """Only where `machine` has measured both."""
 
     def on(name: str, peaks: dict[str, float], p99: float = 1000.0) -> FinishedRun:
@@ -221,7 +221,7 @@ def test_a_run_that_the_machine_disturbed_is_not_judged_alone(code: str) -> None
 
 
 @pytest.mark.parametrize("code", ["governor", "model-not-pinned", "clock-slewed", "of-tomorrow"])
-def test_any_other_doubt_says_nothing_about_the_machine(code: str) -> None:
+def test_other_doubts_do_not_count_as_a_disturbed_machine(code: str) -> None:
     assert verdicts([a_run("a")], [a_run("b", p99=99_000, doubts=(code,))])["p99"] == WORSE
 
 
@@ -314,7 +314,7 @@ def test_sides_took_turns_if_each_run_has_one_of_the_other_side_beside_it(
     assert in_turns(*sides) is turns
 
 
-def test_an_undecided_comparison_says_how_many_runs_would_do() -> None:
+def test_undecided_comparison_names_the_sufficient_number_of_runs() -> None:
     ours = side_of("a", "adeh", [1000, 1200, 900, 1010])
     theirs = side_of("b", "bcfg", [1150, 1300, 1000, 1250])
     found = compare(ours, theirs)
@@ -506,7 +506,7 @@ def test_contradicting_latency_makes_the_verdict_mixed() -> None:
     )
 
 
-def test_one_number_decides_and_the_others_stand_beside_it() -> None:
+def test_one_number_decides_and_the_others_are_shown_beside_it() -> None:
     """It was `better: p99 better; p90 no difference` where p50 was 17 % slower."""
     found = compare([a_run("a")], [a_run("b", p99=1010, throughput=1700)])
     assert found.verdict == UNDECIDED

@@ -116,7 +116,7 @@ def test_another_model_precision_or_dataset_is_refused(
     assert line.startswith(start)
 
 
-def test_the_same_backend_may_be_asked_for_two_formats(
+def test_same_backend_may_be_compared_with_two_formats(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """OpenVINO reads its own IR and ONNX files, TensorFlow two formats of its own."""
@@ -251,7 +251,7 @@ def test_only_doubts_of_a_single_side_are_shown(ort: Path, tmp_path: Path, print
     assert "\ndoubts" not in prints("compare", ours, ours)
 
 
-def test_no_limit_is_judged_where_nothing_is_comparable(
+def test_limit_is_not_judged_if_nothing_is_comparable(
     ort: Path, tmp_path: Path, prints: Said
 ) -> None:
     """It said `kept     throughput` beside `not comparable`."""
@@ -276,7 +276,7 @@ def repeated(ort: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_folder_of_repeats_stands_for_its_runs(repeated: Path, prints: Said) -> None:
+def test_folder_of_repeats_is_read_as_its_runs(repeated: Path, prints: Said) -> None:
     assert [run.name for run in side(str(repeated / "ga"))] == ["run-1", "run-2", "run-10"]
     assert [run.name for run in side(str(repeated / "gb"))] == ["run-1", "run-2"]
     assert len(side(f"{repeated}/g*")) == 5
@@ -340,7 +340,7 @@ def renamed_onnx(path: Path, names: dict[str, str]) -> None:
     onnx.save(model, path)
 
 
-def test_one_network_whose_files_have_other_names_is_one_model(
+def test_one_network_in_files_of_different_names_is_one_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("ai_edge_litert")

@@ -56,7 +56,7 @@ def test_an_open_interval_reaches_the_end_of_the_scale() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, 0.6), (0.4, None)])
-def test_without_an_interval_only_the_point_is_drawn(low: float | None, high: float | None) -> None:
+def test_only_the_point_is_drawn_without_an_interval(low: float | None, high: float | None) -> None:
     one = change(0.5, low, high)
     assert "H" not in Scale([one]).image(one)
 

@@ -130,7 +130,7 @@ def test_own_log_is_judged_like_loadgens_and_names_its_source() -> None:
         ({"schedule": None, "concurrency": 4}, "lower --concurrency or raise --slo"),
     ],
 )
-def test_too_many_late_queries_say_what_would_help(more: dict[str, Any], advice: str) -> None:
+def test_too_many_late_queries_give_advice(more: dict[str, Any], advice: str) -> None:
     latency_ns = np.where(np.arange(3000) % 50 == 0, 30 * NS_PER_MS, NS_PER_MS)
     (reason,) = judged(latency_ns, **more)["reasons"]
     assert reason["code"] == "slo-missed"

@@ -107,7 +107,7 @@ def test_the_shortest_latency_of_loadgen_moves_the_start_back(
     assert (moved - ours).tolist() == [before_ns] * len(ours)
 
 
-def test_a_journal_of_a_run_that_died_holds_what_was_answered() -> None:
+def test_journal_of_a_run_that_died_holds_its_answers() -> None:
     made = journal(10, 2)
     issuer, writers = made.issuer(), [made.writer(w) for w in range(2)]
     issuer.issued(6, START_NS)

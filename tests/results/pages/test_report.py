@@ -260,7 +260,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_the_report_has_power_with_what_it_covers(
+def test_report_shows_power_and_the_parts_it_covers(
     kept: RunKeeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("plotly")
@@ -288,7 +288,7 @@ def full(*_: object, **__: object) -> None:
         pytest.param("shutil.copyfile", full, "{folder}/report.html cannot be written: No space left on device", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_a_report_that_fails_is_one_line_and_leaves_the_run_whole(
+def test_failed_report_is_one_line_and_leaves_the_run_intact(
     kept: RunKeeper,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -440,7 +440,7 @@ def test_several_runs_need_a_place(run: Path, refuses: Said) -> None:
     assert refuses("report", run, run) == line
 
 
-def test_without_plotly_the_extra_is_named(
+def test_missing_plotly_is_reported_with_its_extra(
     run: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)

@@ -98,7 +98,7 @@ def test_a_history_is_of_one_workload_on_one_machine(results: Path) -> None:
     )
 
 
-def test_a_line_of_the_history_leads_from_valid_run_to_valid_run(results: Path) -> None:
+def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     _, first, offline, *others = history(rows(results), reports_in(results, results / "page.html"))
     line, crosses = figure(first, "p99").data
     assert line["x"] == ["2026-01-01T10:00:00.000", "2026-01-07T10:00:00.000"]

@@ -68,7 +68,7 @@ def test_invalid_line_of_a_seal_is_named(line: str, folder: Path) -> None:
     )
 
 
-def test_a_file_that_stands_there_twice_is_named(folder: Path) -> None:
+def test_file_listed_twice_is_named(folder: Path) -> None:
     path = folder / digests.SEAL
     path.write_text(path.read_text() * 2)
     assert len(list(digests.differences(folder))) == 3

@@ -186,7 +186,7 @@ def test_missing_ssh_keygen_is_reported_in_one_line(
         signature.vouched(sealed, key)
 
 
-def test_a_key_that_is_not_there_is_named_before_the_run(tmp_path: Path) -> None:
+def test_missing_key_is_named_before_the_run(tmp_path: Path) -> None:
     """Bug: there was no such file where a folder has the name."""
     assert signature.problem(tmp_path / "no") == f"--sign {tmp_path}/no: there is no such file"
     assert signature.problem(tmp_path) == f"--sign {tmp_path}: this is a folder: name a file in it"

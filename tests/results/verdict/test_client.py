@@ -109,7 +109,7 @@ def test_each_sign_of_a_bound_client_is_found(
     assert doubted(run) == doubts
 
 
-def test_offline_is_held_against_the_ceiling() -> None:
+def test_offline_is_compared_with_the_ceiling_of_the_client() -> None:
     run = remote("offline", ceiling_per_s=1_000.0, notice_ns=3 * NS_PER_MS)
     assert bound(run, 801.0) == ["client-bound"]
     assert bound(run, 799.0) == []

@@ -272,7 +272,7 @@ def test_a_machine_that_slows_down_is_doubted() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 600))
-def test_a_steady_machine_is_not_doubted_however_noisy(seed: int, count: int) -> None:
+def test_steady_but_noisy_machine_is_not_doubted(seed: int, count: int) -> None:
     noise = np.random.default_rng(seed).exponential(1, 5)
     spent = (1e6 * (1 + np.tile(noise, count // 5 + 1))).astype(np.int64)
     assert list(drifts(spent)) == []

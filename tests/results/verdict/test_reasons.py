@@ -203,7 +203,7 @@ def test_multi_stream_counts_samples_not_queries() -> None:
     assert reason.text == "performance run: LoadGen counted 5,296 samples, the journal 662"
 
 
-def test_offline_is_one_query_however_many_samples() -> None:
+def test_offline_is_one_query_of_any_number_of_samples() -> None:
     assert golden_log("offline").get("result_query_count") == 1
     assert list(reasons.performance(evidence("offline"))) == []
 

@@ -135,7 +135,7 @@ def test_loadgens_thread_is_pinned_only_while_it_issues() -> None:
 
 
 @pytest.mark.parametrize("refused", ["", "sched_setattr: Operation not permitted"])
-def test_a_thread_that_only_issues_asks_once_for_a_short_slice(
+def test_thread_that_only_issues_requests_a_short_slice_once(
     monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     asked: list[str] = []

@@ -206,7 +206,7 @@ def test_a_prompt_that_cannot_be_answered_fails_alone(backends: list[GeneratingB
     assert rows["tokens"].tolist() == [4, 0, 6]
 
 
-def test_a_step_that_raises_fails_what_is_in_work_and_nothing_after_it(
+def test_step_that_raises_fails_only_the_samples_in_work(
     backends: list[GeneratingBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(backends[:1], "inline", 3)

@@ -248,7 +248,7 @@ def test_changed_inputs_stay_in_the_range_and_differ(rows: Array) -> None:
     assert (rows == before).all()
 
 
-def test_only_floats_change_where_there_are_floats() -> None:
+def test_integers_change_only_without_float_inputs() -> None:
     tokens, mask = np.arange(8).reshape(2, 4), np.ones((2, 4), np.int64)
     inputs = {"tokens": tokens, "image": np.array([[0.0, 1.0]] * 2), "mask": mask}
     changed = _Change(inputs).next()

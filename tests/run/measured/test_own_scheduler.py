@@ -225,7 +225,7 @@ def test_the_seed_decides_which_conversations_come(tmp_path: Path) -> None:
     assert ran(other, tmp_path, turns=TURNS)[1].columns["index"].tolist() != runs[0]
 
 
-def test_in_a_closed_loop_latencies_fill_the_run(tmp_path: Path) -> None:
+def test_latencies_of_a_closed_loop_fill_the_run(tmp_path: Path) -> None:
     """Little's law: in flight = rate x mean latency, up to the last round's."""
     load = plan("server", target_qps=None, concurrency=3, query_count=2000)
     _, done = ran(load, tmp_path)
@@ -292,9 +292,7 @@ class Payload:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 40), st.integers(0, 9))
-def test_the_drawn_answers_are_kept_whatever_the_batches(
-    sizes: list[int], target: int, seed: int
-) -> None:
+def test_drawn_answers_are_kept_in_any_batches(sizes: list[int], target: int, seed: int) -> None:
     total = sum(sizes)
     log = AnswerLog(total, target, seed)
     first = 0
@@ -347,7 +345,7 @@ def test_waiting_for_the_next_query_burns_no_core(tmp_path: Path) -> None:
     assert time.process_time() - before < 0.2  # of 0.45 s
 
 
-def test_each_kind_has_its_scheduler(tmp_path: Path) -> None:
+def test_each_kind_of_load_has_its_scheduler(tmp_path: Path) -> None:
     kinds: list[tuple[LoadPlan, Any]] = [
         (replayed(tmp_path, np.zeros(2, np.int64)), Replay),
         (plan("server", concurrency=2), ClosedLoop),

@@ -78,7 +78,7 @@ def prepared(
         ("queued", "server", 100, 3.0, 3.0),
     ],
 )
-def test_where_only_the_count_is_known_a_run_is_as_long_as_its_batches(
+def test_length_of_a_run_of_known_count_is_that_of_its_batches(
     dispatch: str, scenario: str, count: int, expected_s: float | None, seconds: float
 ) -> None:
     query = 16 if scenario == "multi-stream" else 1
@@ -173,7 +173,7 @@ class Notes(Model):
 @pytest.mark.parametrize(
     ("dispatch", "max_batch"), [("inline", 1), ("sliced", 8), ("sliced", 99), ("sliced", 100)]
 )
-def test_no_batch_is_that_of_the_call_before(dispatch: str, max_batch: int) -> None:
+def test_consecutive_batches_differ(dispatch: str, max_batch: int) -> None:
     """Bug: a backend that keeps its last answer made the calibration, and so the run, endless."""
     model = Notes()
     instances = prepared(model, dispatch, max_batch)
@@ -195,7 +195,7 @@ def test_no_batch_is_that_of_the_call_before(dispatch: str, max_batch: int) -> N
         (0.4, [1]),
     ],
 )
-def test_more_samples_are_loaded_where_that_is_quick(
+def test_more_samples_are_loaded_if_loading_is_quick(
     seconds: float, loads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Notes()

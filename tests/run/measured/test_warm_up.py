@@ -85,14 +85,16 @@ def warmed(sizes: Sequence[int], *models: Model) -> warmup.Warmth:
         ("inline", 16, 8, [8]),
     ],
 )
-def test_the_sizes_that_can_occur(
+def test_batch_sizes_are_those_that_can_occur(
     dispatch: str, max_batch: int, query_samples: int, sizes: list[int]
 ) -> None:
     assert batch_sizes(dispatch, max_batch, query_samples) == sizes
 
 
 @given(st.integers(1, 20), st.integers(1, 20))
-def test_streams_have_no_other_size(max_batch: int, query_samples: int) -> None:
+def test_streams_have_only_the_sizes_of_their_cut_queries(
+    max_batch: int, query_samples: int
+) -> None:
     cut = {min(max_batch, query_samples - i) for i in range(0, query_samples, max_batch)}
     assert set(batch_sizes("inline", max_batch, query_samples)) == cut
 
@@ -161,7 +163,7 @@ def test_slow_model_warms_up_with_the_smallest_and_largest_sizes_first(
     assert warmth.slowest_ns == 8000 * MS
 
 
-def test_the_curve_is_what_nine_of_ten_batches_keep(clock: FakeTime) -> None:
+def test_curve_is_the_time_that_nine_of_ten_batches_meet(clock: FakeTime) -> None:
     model = Model(clock, lambda n, batch: n + (batch // 2) % 10)
     curve = measure_curve([model.answerer()], [1, 2], lambda n: list(range(n)), 90, limit_s=10.0)
     assert [size for size, _ in curve] == [1, 2]

@@ -105,7 +105,7 @@ def test_queries_that_wait_and_are_overdue_count(now: list[int]) -> None:
     assert limit.count() == 99
 
 
-def test_a_run_that_is_over_is_left_to_loadgen(now: list[int]) -> None:
+def test_finished_run_is_not_ended_early(now: list[int]) -> None:
     rows, after_ns, limit = server(100, 10)
     issue(rows, after_ns)
     answered(rows, 0, 0, 100, START_NS + 100 * NS_PER_S)
@@ -198,7 +198,7 @@ def test_memory_that_is_short_without_a_run_that_grows_ends_nothing(
     looks(rows)
 
 
-def test_growth_is_named_only_where_it_was_large() -> None:
+def test_growth_is_named_only_if_it_was_large() -> None:
     assert looks([(1, 2, 8), (9, 2.9, 5)]).growth() == ""
     assert (
         looks([(1, 2, 8), (9, 3.1, 5)])

@@ -168,7 +168,7 @@ def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> N
     assert counts.latency.sum == 2 * 40_000
 
 
-def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
+def test_queue_depth_is_the_number_waiting_at_the_newest_batch() -> None:
     view = journal(10, 2)
     issuer = view.issuer()
     counts = LiveCounts(NewRows(view, plan("offline")))
@@ -338,7 +338,7 @@ def test_requests_of_a_set_of_models_are_counted_by_origin() -> None:
     assert value(samples, "harness_stage_seconds_count", **of, stage="acquire") == 3
 
 
-def test_a_page_says_how_the_run_ended() -> None:
+def test_page_shows_how_the_run_ended() -> None:
     samples = parsed(whole_exporter().page().decode())
     assert value(samples, "harness_run_valid") == 0
     assert value(samples, "harness_run_reason", code="slo-missed") == 1
@@ -455,7 +455,7 @@ def test_head_is_get_without_the_page() -> None:
             urllib.request.urlopen(request, timeout=5)
 
 
-def test_a_client_that_drips_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: a byte a second kept all other clients waiting for as long as it went on."""
     monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.CLIENT_LIMIT_S", 0.5)
     with serving(config(metrics=FREE)) as (_, url):
@@ -503,7 +503,7 @@ def test_silent_client_does_not_delay_others_for_long() -> None:
             assert fetch(url) == ""
 
 
-def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: Path) -> None:
+def test_real_run_is_scraped_during_the_run_and_after_its_verdict(tmp_path: Path) -> None:
     process = start(
         "--scenario", "server", "--target-qps", "1000", "--queries", "3000", "--slo", "p99=1s",
         "--metrics", "127.0.0.1:0", "--metrics-linger", "60s", "--out", str(tmp_path / "r"),
@@ -555,7 +555,7 @@ def test_clients_that_hold_the_port_keep_no_scrape_waiting(sent: bytes) -> None:
         assert all(is_dropped(client, 20) for client in clients)
 
 
-def test_a_client_that_drips_is_dropped() -> None:
+def test_slow_sender_is_dropped() -> None:
     with (
         serving(config(metrics=FREE)) as (_, url),
         dripping(parse_endpoint(url.split("/")[2]).port, b"GET /metrics" + b"x" * 500) as client,

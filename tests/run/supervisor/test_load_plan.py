@@ -108,7 +108,7 @@ rates = st.floats(0.1, 1e6)
 
 
 @given(durations, rates)
-def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: float) -> None:
+def test_server_run_lasts_as_requested_or_as_its_verdict_needs(ns: int, qps: float) -> None:
     config = RunConfig(scenario="server", target_qps=qps, duration_ns=ns)
     load = plan_of(config, calibration=Calibration(slowest_batch_ns=1))
     assert load.target_qps == qps
@@ -119,7 +119,7 @@ def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: 
 
 
 @given(durations, st.integers(1_000, 10**10))
-def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
+def test_stream_lasts_about_as_long_as_requested(ns: int, latency_ns: int) -> None:
     config = RunConfig(scenario="single-stream", duration_ns=ns)
     load = plan_of(config, calibration=Calibration(slowest_batch_ns=1, latency_ns=latency_ns))
     assert load.expected_s is not None
@@ -128,7 +128,7 @@ def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["single-stream", "offline"])
-def test_loadgens_own_cost_counts_where_it_is_known(scenario: str) -> None:
+def test_known_cost_of_loadgen_is_part_of_the_plan(scenario: str) -> None:
     """Bug: `--duration 20s` of the null backend took 272 s on a busy machine: only the model was timed."""
     found = Calibration(slowest_batch_ns=1, latency_ns=1_000, rate_per_s=1e6, issued_per_s=50_000.0)
     load = plan_of(RunConfig(scenario=scenario, duration_ns=2 * NS_PER_S), calibration=found)
@@ -136,7 +136,7 @@ def test_loadgens_own_cost_counts_where_it_is_known(scenario: str) -> None:
 
 
 @given(durations, rates)
-def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
+def test_offline_run_lasts_about_as_long_as_requested(ns: int, rate: float) -> None:
     config = RunConfig(scenario="offline", duration_ns=ns)
     load = plan_of(config, calibration=Calibration(slowest_batch_ns=1, rate_per_s=rate))
     assert load.query_count >= 1
@@ -145,7 +145,7 @@ def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_count_that_was_asked_for_is_exact(scenario: str) -> None:
+def test_requested_count_is_exact(scenario: str) -> None:
     load = plan_of(RunConfig(scenario=scenario, queries=7))
     assert load.query_count == 7
     assert load.journal_samples == 7 * load.samples_per_query
@@ -162,7 +162,7 @@ def test_how_long_a_given_count_takes_is_unknown_and_not_zero(scenario: str) -> 
 
 
 @pytest.mark.parametrize(("capacity", "qps"), [(1000.0, 250.0), (1e6, 20_000.0)])
-def test_without_a_rate_server_demonstrates_a_quarter_of_the_capacity(
+def test_server_without_a_rate_runs_at_a_quarter_of_the_capacity(
     capacity: float, qps: float
 ) -> None:
     calibration = Calibration(slowest_batch_ns=1, rate_per_s=capacity)
@@ -302,7 +302,7 @@ def test_refusal_of_a_long_closed_loop_names_the_longest_time() -> None:
 
 
 @pytest.mark.parametrize("expected_s", [None, 0.0, 2.0])
-def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float | None) -> None:
+def test_refusal_never_advises_a_run_of_length_zero(expected_s: float | None) -> None:
     with pytest.raises(ConfigError) as caught:
         check_memory(sized(2010, expected_s=expected_s), 8, 10 * GB, GB, counted=False)
     assert not re.search(r"--(duration 0s|queries 0)$", str(caught.value))

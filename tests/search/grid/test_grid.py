@@ -95,9 +95,7 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     assert "no energy: no meter was requested" in out
 
 
-def test_a_grid_goes_on_where_it_was_stopped(
-    swept: Swept, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_grid_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
     status, runs, _ = swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2,4")
     assert (status, len(runs.configs)) == (130, 2)
     assert "--resume grid continues it" in capsys.readouterr().err
@@ -127,7 +125,7 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
     assert (status, [c.model_file is not None for c in runs.configs]) == (0, [True])
 
 
-def test_a_model_that_is_made_here_is_made_before_it_is_looked_at(
+def test_generated_model_is_made_before_it_is_read(
     swept: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first use of light/squeezenet in a grid said that its file is not there."""
@@ -152,7 +150,7 @@ def test_int8_calibrated_with_noise_is_not_used_for_real_data(
     assert told in capsys.readouterr().out
 
 
-def test_the_time_left_is_that_of_cells_which_take_time(
+def test_time_left_counts_only_cells_that_take_time(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [a for a in GRID if a != "--quiet"]
@@ -374,7 +372,7 @@ def test_network_of_unknown_structure_is_not_ranked_across_frameworks() -> None:
     assert [why for _, why in strangers(mislabelled)] == ["its weights are int8, not fp32"]
 
 
-def test_the_optimal_batch_is_where_doubling_gives_five_percent_or_less() -> None:
+def test_doubling_the_optimal_batch_gains_at_most_five_percent() -> None:
     speeds = {1: 100, 2: 190, 4: 300, 8: 315, 16: 400}
     (best,) = tables.optimal_batches([row(batch=b, throughput_per_s=s) for b, s in speeds.items()])
     assert (best.optimal, best.throughput_per_s) == (4, 300)
@@ -494,7 +492,7 @@ def test_ratio_within_the_noise_is_marked_as_unsure() -> None:
     assert line.unsure == frozenset()
 
 
-def test_only_what_is_comparable_is_ranked() -> None:
+def test_only_comparable_cells_are_ranked() -> None:
     given = [
         row(),
         row(batch=2, verdict="INVALID", reasons=("died",)),

@@ -32,7 +32,7 @@ def test_the_operators_are_three_of_each_kind_with_their_work() -> None:
     assert operators.Lstm(256, 25).flop_per_sample == 25 * 16 * 256 * 256
 
 
-def test_operators_compute_what_their_names_say() -> None:
+def test_operators_compute_as_their_names_say() -> None:
     ort = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     made = operators.make(("gemm", "conv", "lstm"))

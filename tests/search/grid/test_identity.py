@@ -162,7 +162,7 @@ def test_litert_tensor_larger_than_its_file_is_refused() -> None:
         _NetworkReader(40).structure(model)
 
 
-def test_a_litert_file_without_its_package_says_what_to_install(
+def test_litert_file_without_its_package_is_refused_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)

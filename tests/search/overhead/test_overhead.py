@@ -195,9 +195,7 @@ def test_another_reason_ends_the_study(measured: Measured) -> None:
     )
 
 
-def test_a_study_that_was_stopped_goes_on(
-    measured: Measured, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_study_resumes(measured: Measured, capsys: pytest.CaptureFixture[str]) -> None:
     def stopped(name: str, result: dict[str, Any]) -> None:
         if name == "2-in-process":
             result.update(reasons=[reason("interrupted")], status=130)

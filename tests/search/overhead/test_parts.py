@@ -17,7 +17,7 @@ REMOTE = st.fixed_dictionaries(
 
 
 @given(STAGES, REMOTE, NS, st.tuples(NS, NS), st.booleans())
-def test_parts_sum_to_the_overhead_where_every_query_takes_as_long(
+def test_parts_sum_to_the_overhead_if_all_queries_take_equally_long(
     here: dict[str, int], there: dict[str, int], floor: int, times: tuple[int, int], told: bool
 ) -> None:
     pair = pair_of(in_process(here), served(there, floor, *times), told=told)

@@ -45,7 +45,7 @@ def test_a_threshold_is_found_in_twelve_runs(share: float, peak: float) -> None:
 
 
 @given(st.floats(0.9, 1.1))
-def test_full_length_runs_mend_what_short_probes_got_wrong(bias: float) -> None:
+def test_full_length_runs_correct_biased_short_probes(bias: float) -> None:
     system = System(1000.0, short_peak=1000.0 * bias)
     load, _ = search(system, 400.0, LIMITS)
     assert 950 <= present(load) <= 1000
@@ -82,7 +82,7 @@ def test_noise_moves_the_result_by_little_in_most_searches() -> None:
     assert near >= 160
 
 
-def test_a_full_length_run_that_failed_by_accident_is_asked_again() -> None:
+def test_full_length_run_that_failed_by_accident_is_repeated() -> None:
     """A stall at 700 of 1000: the search had ended there."""
     system = System(1000.0)
     accidents = {700.0}

@@ -9,7 +9,7 @@ from tests.search.peak.test_peak_search import System
 OPEN = Limits(least=1e-9, most=1e12, runs=12)
 
 
-def test_where_nothing_passes_eight_runs_beyond_the_limit_are_made() -> None:
+def test_search_without_a_pass_makes_eight_runs_beyond_the_limit() -> None:
     system = System(0.0)
     assert search(system, 1000.0, OPEN).load is None
     full = [load for load, is_full in system.asked if is_full]

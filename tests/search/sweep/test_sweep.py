@@ -149,7 +149,7 @@ def test_a_peak_that_was_measured_is_called_so_again_and_again(
     assert told.search(capsys.readouterr().out)
 
 
-def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None:
+def test_missing_peak_is_searched_once(swept: Swept) -> None:
     _, system = swept(System(1300.0), *SERVER, "--rate", "50%,100%")
     peak = json.loads(Path("swept/peak/peak.json").read_text())["peak"]
     assert sweep_json()["peak"] == peak
@@ -178,9 +178,7 @@ def test_unsustained_peak_is_reported(
     )
 
 
-def test_a_sweep_goes_on_where_it_was_stopped(
-    swept: Swept, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_sweep_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (*SERVER, "--rate", "100..400/4")
     status, system = swept(System(900.0, {3: ("interrupted", 130)}), *arguments)
     assert (status, len(system.configs)) == (130, 3)
@@ -202,7 +200,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(
         (ConfigError("it is too large"), 2),
     ],
 )
-def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
+def test_sweep_resumes_after_a_peak_search_that_ended_early(
     swept: Swept,
     end: tuple[str, int] | ConfigError,
     status: int,
@@ -300,7 +298,7 @@ def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any
     return {"points": list(points), **none, **known}
 
 
-def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
+def test_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
     """M/M/1 of 1000/s: mean time 1/(1000 - rate); rate x (1000 - rate) is largest at 500."""
     points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
     assert knee(points) == 500
@@ -375,7 +373,7 @@ def test_rates_that_no_run_can_offer_are_refused_before_the_first(
     assert capsys.readouterr().err.startswith(f"harness: --rate: {told}")
 
 
-def test_doubts_stand_at_the_end_of_their_row(
+def test_doubts_appear_at_the_end_of_their_row(
     monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     system = System(900.0)
@@ -394,7 +392,7 @@ def test_doubts_stand_at_the_end_of_their_row(
     assert second.endswith("  VALID  doubts: drift busy-machine")
 
 
-def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
+def test_doubt_about_all_points_appears_once_below_the_table() -> None:
     """Bug: the same five codes at the end of every row made the table 150 columns wide."""
     points = [point(rate, 1)._replace(doubts=("generator-late",)) for rate in (100, 200)]
     points[1] = points[1]._replace(doubts=("generator-late", "drift"))
@@ -415,7 +413,7 @@ def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
 
 
-def test_a_page_is_made_where_plotly_is_there(
+def test_page_is_made_if_plotly_is_installed(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patched:
@@ -453,7 +451,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_sweep(
     assert capsys.readouterr().out == out
 
 
-def test_the_machine_is_named_where_it_was_the_limit() -> None:
+def test_machine_is_named_if_it_was_the_limit() -> None:
     """Bug: a point missed the SLO by the neighbours' programs, and no line of the summary said so."""
     calm = point(100, 1)._replace(doubts=("few-samples",))
     busy = point(200, 0.8)._replace(
@@ -479,7 +477,7 @@ def test_the_machine_is_named_where_it_was_the_limit() -> None:
     assert not any(line.startswith(("machine", "limit")) for line in lines)
 
 
-def test_each_point_says_how_it_ended_and_how_long_the_others_take(
+def test_each_point_prints_its_outcome_and_the_time_left(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: `rate 2 of 6: 150 queries/s`, without result or time left."""

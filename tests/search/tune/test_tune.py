@@ -212,7 +212,7 @@ def test_simplest_of_equal_plans_is_taken_and_the_search_ends(
     assert f"{content['best']} and 2 x 1, batch 64 {alike}" in capsys.readouterr().out
 
 
-def test_where_rounds_decide_nothing_the_better_mean_is_taken(
+def test_better_mean_is_taken_if_rounds_decide_nothing(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the plan without tuning was taken, though it seemed the worse one."""
@@ -224,7 +224,7 @@ def test_where_rounds_decide_nothing_the_better_mean_is_taken(
     assert mean in capsys.readouterr().out
 
 
-def test_the_best_of_plans_that_are_alike_may_be_the_simplest(
+def test_best_of_equal_plans_may_be_the_simplest(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = by_plan((100.2, 100.1, 100.2), (100.1, 100.0, 100.2))
@@ -245,7 +245,7 @@ UNTUNED = "2 x 1, batch 64, the plan without tuning"
         ((100.0,), (150.0,), {2: ("batch-failed", 4)}, "not measured for UNTUNED: batch-failed: .*"),
     ],
 )  # fmt: skip
-def test_the_conclusion_begins_with_what_tuning_gains(
+def test_conclusion_begins_with_the_gain_of_tuning(
     tuned: Tuned,
     capsys: pytest.CaptureFixture[str],
     default: tuple[float, ...],
@@ -259,7 +259,7 @@ def test_the_conclusion_begins_with_what_tuning_gains(
     assert re.fullmatch(gain.replace("UNTUNED", UNTUNED), found[1]), found[1]
 
 
-def test_server_is_judged_at_the_rate_that_the_best_plan_bears(tuned: Tuned) -> None:
+def test_server_is_judged_at_the_rate_that_the_best_plan_sustains(tuned: Tuned) -> None:
     machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 40_000 else 5e6)
     status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
     assert status == 0
@@ -314,7 +314,7 @@ def test_slo_that_no_rate_meets_is_reported(
     assert "no plan met p99=10ms at the rate of the judged runs" in capsys.readouterr().out
 
 
-def test_a_plan_that_misses_the_slo_is_not_taken_where_one_meets_it(
+def test_plan_that_misses_the_slo_is_not_taken_if_another_meets_it(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(config: RunConfig) -> float:
@@ -372,7 +372,7 @@ def test_options_set_by_the_user_are_kept(tuned: Tuned) -> None:
     assert all(set(one["predicted"]) == {"4"} for one in content["layouts"])
 
 
-def test_a_given_max_batch_is_kept_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+def test_given_max_batch_is_kept_if_bare_loops_end_before_it(tuned: Tuned) -> None:
     machine = Machine(by_batch, most=4)
     _, content = tuned(machine, *OFFLINE, "--max-batch", "32")
     assert {c.max_batch for c in machine.configs} == {32}
@@ -434,7 +434,7 @@ def test_a_plan_that_fails_under_loadgen_is_out(tuned: Tuned) -> None:
     assert len([r for r in content["runs"] if r["plan"] == failed[0]["plan"]]) == 1
 
 
-def test_a_stopped_run_ends_it_and_what_was_measured_stays(
+def test_stopped_run_ends_the_search_and_keeps_the_measurements(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, content = tuned(Machine(by_batch, broken={5: ("interrupted", 130)}), *OFFLINE)
@@ -607,7 +607,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_search_for_a_rate(
     assert told in capsys.readouterr().err
 
 
-def test_the_machine_is_named_where_it_was_not_at_rest(
+def test_machine_is_named_if_it_was_not_idle(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned(Machine(by_batch, doubted=(2, 3)), *OFFLINE)
@@ -626,7 +626,7 @@ def test_each_run_prints_its_plan_result_and_the_time_left(
     assert lines[-1].startswith("harness: round 3 of at most 10: ")
 
 
-def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
+def test_search_without_a_remaining_layout_keeps_its_times(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, content = tuned(Machine(by_batch), *SERVER[:-3], "--slo", "p99=10us", "--quiet")
@@ -711,14 +711,14 @@ def test_a_plan_that_a_third_one_beats_is_not_called_less_simple() -> None:
     assert present(found.gain).low < 1
 
 
-def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
+def test_dropped_plan_is_taken_if_all_others_failed() -> None:
     dropped, failed = finalist(1, [100.0, 101.0, 99.0]), finalist(2, [110.0, 111.0, 109.0])
     dropped.dropped, failed.failed = True, "died"
     found = present(decide(RATE, [failed, dropped]))
     assert found.taken is dropped
 
 
-def test_where_the_best_plan_meets_the_slo_none_that_misses_it_is_taken() -> None:
+def test_plan_that_misses_the_slo_is_not_taken_if_the_best_meets_it() -> None:
     plain = finalist(1, [9.4e6, 9.7e6, 9.6e6, 9.5e6, 9.6e6], is_default=True)
     fast = finalist(2, [9.5e6] * 5)
     for bound_ns, taken in ((None, plain), (9.51e6, fast), (9e6, plain), (11e6, plain)):

@@ -13,7 +13,7 @@ TUNE = ("tune", "--scenario", "offline", "--no-metrics", "--max-batch", "8")
 
 
 @pytest.mark.slow
-def test_a_signal_ends_it_and_what_was_timed_stays(tmp_path: Path) -> None:
+def test_signal_ends_the_search_and_keeps_its_times(tmp_path: Path) -> None:
     out = tmp_path / "t"
     process = start(*TUNE, "--backend", "null", "--duration", "5s", "--out", str(out))
     runs = tmp_path / "t.partial/runs"

@@ -108,7 +108,7 @@ def test_a_client_that_vanishes_ends_nothing(server: NullServer) -> None:
         assert received(sock, len(REPLY)) == REPLY
 
 
-def test_the_port_is_closed_and_the_process_gone_after_the_block() -> None:
+def test_port_and_process_end_with_the_block() -> None:
     with NullServer(REPLY) as server:
         connected(server).close()
     with pytest.raises(ConnectionRefusedError):

@@ -84,7 +84,7 @@ def delivered(*flights: Flight, named: bool = False, most: int = 64) -> tuple[Re
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_replies_that_are_alike_are_completed_in_one_call(named: bool) -> None:
+def test_equal_replies_are_completed_in_one_call(named: bool) -> None:
     flights = [flight(0, [0, 1]), flight(1, [2, 3, 4, 5], 2), flight(3, [6, 7])]
     taken, failures = delivered(*flights, named=named)
     assert taken.calls == [[0, 1, 2, 3]]

@@ -22,7 +22,7 @@ def test_last_batches_have_equal_sizes_and_at_most_two_per_sharer(
         assert len(rest) <= 2 * sharers
 
 
-def test_a_batch_for_each_of_four_instances_is_not_left_to_one() -> None:
+def test_four_instances_get_a_batch_each() -> None:
     sizes = [len(f.ids) for f in _requests(list(range(44)), list(range(44)), 0, 8, 4)]
     assert sizes == [8, 5, 5, 5, 5, 5, 5, 5, 1] or sum(sizes) == 44
     assert max(sizes[-4:]) - min(sizes[-4:]) <= 5

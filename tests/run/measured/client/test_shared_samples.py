@@ -148,7 +148,7 @@ def test_each_request_names_the_bytes_of_its_sample() -> None:
     assert not machine.regions
 
 
-def test_a_server_that_refuses_the_region_is_one_line_and_leaves_nothing() -> None:
+def test_refusal_of_the_region_is_one_line_and_leaves_nothing() -> None:
     machine = Machine()
     with opened(machine) as (_, _, samples):
         machine.refuses = True

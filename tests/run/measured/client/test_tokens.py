@@ -78,7 +78,7 @@ def test_uncounted_chunks_of_several_tokens_give_no_itl(per_chunk: int) -> None:
 
 
 @pytest.mark.parametrize(("tokens", "known"), [(100, True), (125, True), (126, False)])
-def test_chunks_of_about_one_token_are_taken_for_tokens(tokens: int, known: bool) -> None:
+def test_chunks_of_about_one_token_count_as_tokens(tokens: int, known: bool) -> None:
     assert (told(1, 100, exact=False, tokens=tokens)["itl_ns"] is not None) == known
 
 
