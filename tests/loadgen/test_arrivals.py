@@ -72,7 +72,7 @@ def test_nanoseconds_written_as_seconds_are_read_back(ns: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "nan", "NaN", "NAN", "inf", "-inf", "INF", "abc", "1 2", "0x1"]
 )
-def test_a_text_that_is_no_time_is_refused(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     message = re.escape(f"{text!r} is not a time: {ADVICE}")
     with pytest.raises(ValueError, match=f"^{message}$"):
         arrivals.parse_time_ns(text)
@@ -217,7 +217,7 @@ def test_problems_of_a_file_are_reported_by_line(
     assert problems(tmp_path, content) == expected
 
 
-def test_a_path_that_is_no_file_is_one_line(tmp_path: Path) -> None:
+def test_path_without_a_file_is_reported_in_one_line(tmp_path: Path) -> None:
     advice = "pass a file with one arrival time per line"
     for path, expected in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
         with pytest.raises(ConfigError, match=f"^--arrivals {path} {expected}: {advice}$"):
@@ -343,7 +343,7 @@ def test_samples_outside_of_memory_are_refused_before_the_run(
     ]
 
 
-def test_a_broken_stored_schedule_is_one_line(tmp_path: Path) -> None:
+def test_a_broken_stored_schedule_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / schedule.SCHEDULE
     path.write_bytes(b"PK\x03\x04nothing")
     with pytest.raises(ConfigError, match=f"^{path} cannot be read: "):

@@ -137,7 +137,7 @@ def test_the_official_load_of_resnet50_is_600_seconds(
     assert found.latency_bound_ns == (bound_ms * 10**6 if bound_ms else None)
 
 
-def test_a_user_conf_that_loadgen_refuses_is_one_line(tmp_path: Path) -> None:
+def test_a_user_conf_that_loadgen_refuses_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "none.conf"
     message = rf"^{path}: LoadGen refused it \(FromConfig returned -2\)$"
     with pytest.raises(ConfigError, match=message):

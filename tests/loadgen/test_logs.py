@@ -171,7 +171,7 @@ def test_a_cut_accuracy_log_is_refused(content: str, file: Path) -> None:
     assert _refusal(file).startswith(f"{file} is not the JSON that LoadGen writes: ")
 
 
-def test_an_accuracy_log_that_is_no_list_is_refused(file: Path) -> None:
+def test_accuracy_log_without_a_list_is_refused(file: Path) -> None:
     file.write_text("{}")
     assert _refusal(file) == f"{file} is not a list of answers"
 
@@ -191,7 +191,7 @@ def test_an_accuracy_log_that_is_no_list_is_refused(file: Path) -> None:
         '{"seq_id": 0, "qsl_idx": Infinity, "data": ""}',
     ],
 )
-def test_a_row_that_is_no_answer_is_in_the_message(row: str, file: Path) -> None:
+def test_message_shows_the_row_that_is_not_an_answer(row: str, file: Path) -> None:
     file.write_text(f"[{row}]")
     shown = repr(json.loads(row))
     assert _refusal(file) == f"{file} has a row that is not an answer: {shown}"

@@ -64,7 +64,7 @@ def test_a_made_up_scenario_runs_is_judged_and_can_be_checked(
     assert "p90" in compared.printed
 
 
-def test_a_made_up_scenario_refuses_what_it_does_not_take(added: dict[str, str]) -> None:
+def test_made_up_scenario_refuses_unsupported_options(added: dict[str, str]) -> None:
     ended = run("--scenario", "interactive", "--concurrency", "4", "--backend", "null", env=added)
     assert (ended.status, ended.said) == (
         2,
@@ -99,7 +99,7 @@ def _branches(path: Path) -> list[str]:
     return found
 
 
-def test_nobody_asks_a_scenario_for_its_name() -> None:
+def test_no_code_branches_on_the_name_of_a_scenario() -> None:
     """submit names MLPerf's own four scenarios, which are no plug-ins."""
     rooms = [p for p in (ROOT / "harness").iterdir() if p.is_dir() and not p.is_symlink()]
     sources = [p for room in rooms if room.name != "submit" for p in room.rglob("*.py")]

@@ -8,7 +8,7 @@ from tests.builders.support import plan
 
 
 @pytest.mark.parametrize("queries", [-1, 0, 1, 2])
-def test_a_schedule_has_a_time_for_each_query_and_the_first_is_at_the_start(queries: int) -> None:
+def test_schedule_has_a_time_per_query_and_starts_at_0(queries: int) -> None:
     after_ns = server_schedule_ns(queries, 100.0, 1)
     assert after_ns.dtype == np.int64
     assert len(after_ns) == max(0, queries)

@@ -141,7 +141,7 @@ def test_all_wrong_lines_are_reported_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--user-conf \S+/no\.conf cannot be read: .+$"):
         lint(tmp_path / "no.conf")
 
@@ -149,7 +149,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 SIZED = [("Server.target_qps", "100.000000")]
 
 
-def test_without_a_file_the_sizes_come_from_the_calibration() -> None:
+def test_sizes_come_from_the_calibration_without_a_file() -> None:
     assert compose("", iter(SIZED)) == "# sized by calibration\n*.Server.target_qps = 100.000000\n"
     assert compose("", iter(())) == ""
 

@@ -41,7 +41,7 @@ def test_the_true_offset_lies_within_the_error(
     assert found.error_ns == -(-shortest_ns // 2)
 
 
-def test_drift_is_told_with_its_error() -> None:
+def test_drift_comes_with_its_error() -> None:
     before, after = ClockOffset(0, 1000, 500), ClockOffset(10**9, 51_000, 500)
     drift, error = drift_ppm(before, after)
     assert drift == pytest.approx(50)

@@ -90,7 +90,7 @@ def test_instances_get_whole_cores_before_siblings() -> None:
     ("instances", "threads", "apart"),
     [(2, 2, True), (2, 3, False), (3, 2, True), (1, 3, True), (1, 5, True), (8, 1, False)],
 )
-def test_apart_is_false_where_instances_share_a_core(
+def test_apart_is_false_if_instances_share_a_core(
     instances: int, threads: int, apart: bool
 ) -> None:
     found = Cores(((0, 4), (1, 5), (2, 6), (3, 7)))

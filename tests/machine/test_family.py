@@ -20,7 +20,7 @@ FAMILY = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel has no schedstat")
-def test_computing_or_waiting_for_a_core_is_told_from_sleeping() -> None:
+def test_computing_and_waiting_for_a_core_differ_from_sleeping() -> None:
     """Bug: by CPU time alone, a backend that shares its core looked as if it had waited."""
     one_core = ("taskset", "-c", "0", sys.executable, "-c")
     programs = [COMPUTES, FAMILY, "import time; print(1, flush=True); time.sleep(60)"]
@@ -97,7 +97,7 @@ time.sleep(60)
     ],
 )
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no core to lose")
-def test_what_another_program_does_to_a_process_is_counted(
+def test_changes_to_a_process_by_another_program_are_counted(
     command: tuple[str, ...], column: str
 ) -> None:
     """Bug: all threads were moved to one core in mid-run, and no file said so."""
@@ -115,7 +115,7 @@ def test_what_another_program_does_to_a_process_is_counted(
     assert {kind for kind in kinds if after[kind]} == {column}
 
 
-def test_a_thread_that_gets_cores_back_has_lost_none(tmp_path: Path) -> None:
+def test_widened_core_mask_is_not_a_loss(tmp_path: Path) -> None:
     folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
     family = Family(1, tmp_path)
     seen = []
@@ -126,7 +126,7 @@ def test_a_thread_that_gets_cores_back_has_lost_none(tmp_path: Path) -> None:
     assert seen == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_thread_that_ended_or_another_of_its_number_has_lost_nothing(tmp_path: Path) -> None:
+def test_ended_or_reused_thread_number_is_not_a_loss(tmp_path: Path) -> None:
     """Bug: a thread of the nice value -5 that ended between two of its files looked as if it had been lowered."""
     folder = files(tmp_path / "1", {"stat": "1 (a b) S " + "0 " * 20 + "1"})
     family = Family(1, tmp_path)

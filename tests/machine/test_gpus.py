@@ -22,7 +22,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     return fake
 
 
-def test_a_gpu_tells_its_model_and_its_settings(nvml: FakeNvml) -> None:
+def test_gpu_reports_its_model_and_settings(nvml: FakeNvml) -> None:
     del nvml
     (about,) = Gpus("cuda").about()
     assert about == {
@@ -42,7 +42,7 @@ def test_a_gpu_tells_its_model_and_its_settings(nvml: FakeNvml) -> None:
     }
 
 
-def test_what_a_gpu_does_not_tell_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_that_a_gpu_does_not_report_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small or virtual GPU supports a part of NVML only."""
     few = {name: H100[name] for name in ("nvmlDeviceGetName", "nvmlDeviceGetTemperature")}
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(few))
@@ -90,7 +90,7 @@ def test_numbers_are_those_of_cuda(
         ("cuda", None, "the module 'pynvml' reads them: ./run.sh install nvml"),
     ],
 )
-def test_a_run_without_nvml_has_no_readings_and_says_why(
+def test_run_without_nvml_has_no_readings_but_a_reason(
     device: str, fake: FakeNvml | None, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake)
@@ -132,7 +132,7 @@ def test_other_processes_are_counted_if_the_numbers_are_this_machines(
     assert Gpus("cuda").row(ours).get("gpu0_other_processes") == others
 
 
-def test_an_older_driver_tells_why_the_clock_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_driver_reports_the_reasons_for_a_low_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     old = {**H100, "nvmlDeviceGetCurrentClocksThrottleReasons": 0x24}
     del old["nvmlDeviceGetCurrentClocksEventReasons"]
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(old))

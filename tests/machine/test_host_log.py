@@ -335,7 +335,7 @@ def test_threads_that_lose_their_cores_to_other_processes_are_not_too_many() -> 
     assert "use fewer --instances" in alone.text
 
 
-def test_a_client_that_loses_its_cores_is_told_nothing_of_instances() -> None:
+def test_doubt_about_a_preempted_client_does_not_mention_instances() -> None:
     """Bug: a server answered, and the doubt advised fewer --instances of a model that did not run here."""
     columns = {"measured_involuntary_switches": (7.0, 1007.0), "measured_cpu_s": (2.0, 7.0)}
     (found,) = host_doubts(summarised(5, columns), "server", 100, remote=True)
@@ -380,6 +380,6 @@ def test_turbo_is_read_from_either_driver(
     ("column", "code"),
     [(CONFINED, "cores-lost"), (LOWERED, "priority-lowered"), (STOPPED, "stalled")],
 )
-def test_what_another_program_did_to_the_threads_is_doubted(column: str, code: str) -> None:
+def test_changes_to_threads_by_another_program_are_a_doubt(column: str, code: str) -> None:
     assert [doubt.code for doubt in doubts(5, {column: (2, 2)})] == []
     assert [doubt.code for doubt in doubts(5, {column: (0, 2)})] == [code]

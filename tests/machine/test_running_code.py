@@ -32,7 +32,7 @@ def owners(code: object) -> dict[str, str | None]:
         ("decimal", "", {}),
     ],
 )
-def test_a_module_of_pythonpath_that_nobody_named_is_listed(
+def test_unrequested_module_in_pythonpath_is_listed(
     name: str,
     content: str,
     variables: Mapping[str, str],
@@ -47,7 +47,7 @@ def test_a_module_of_pythonpath_that_nobody_named_is_listed(
     assert owners(startup_code()) == {**before, name: None}
 
 
-def test_a_plug_ins_folder_in_pythonpath_is_no_start_up_code(
+def test_folder_of_a_plug_in_in_pythonpath_is_not_start_up_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_backend.py").write_text("")
@@ -77,7 +77,7 @@ def test_a_library_of_the_loaders_variables_is_listed(
     assert entry == {"name": "libodd.so", "sha256": digest, "owner": None}
 
 
-def test_a_library_that_stands_in_front_of_the_systems_is_listed(
+def test_library_that_replaces_one_of_the_system_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
@@ -129,7 +129,7 @@ def test_a_pth_file_that_was_changed_after_its_installation_has_no_owner(environ
     assert owners(startup_code()) == {"hook.pth": None}
 
 
-def test_an_interpreter_that_does_not_answer_is_no_list(
+def test_interpreter_that_does_not_answer_gives_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os; os._exit(1)\n")
@@ -209,7 +209,7 @@ def test_a_checkout_that_git_cannot_read_is_known_by_nothing(checkout: Path) -> 
     assert judged(checkout) == (None, None, [])
 
 
-def test_an_installed_release_is_held_against_its_record(tmp_path: Path) -> None:
+def test_installed_release_is_compared_with_its_record(tmp_path: Path) -> None:
     record(tmp_path, "mlperf_harness", harness__judge=b"reasons = ['late']\n")
     running_code._records.cache_clear()
     (tmp_path / "datasets").mkdir()

@@ -26,7 +26,7 @@ def in_thread() -> tuple[str, int, int]:
     return (*found[0], slices._attributes(get)[slices._RUNTIME])
 
 
-def test_this_kernel_shortens_it_or_says_why_not() -> None:
+def test_kernel_shortens_the_slice_or_gives_the_reason() -> None:
     told, mine_ns, other_ns = in_thread()
     version = tuple(int(part) for part in os.uname().release.split(".")[:2])
     if version < SLICES_FROM:
@@ -46,7 +46,7 @@ def test_this_kernel_shortens_it_or_says_why_not() -> None:
         (3, None, SLICE_NS, ""),
     ],
 )
-def test_what_refuses_is_told(
+def test_refusal_to_shorten_the_slice_has_its_reason(
     monkeypatch: pytest.MonkeyPatch, policy: int, error: Exception | None, kept_ns: int, told: str
 ) -> None:
     def call(*_: object) -> int:
@@ -62,7 +62,7 @@ def test_what_refuses_is_told(
     assert bool(shorten_slice()) == bool(told)
 
 
-def test_an_unknown_architecture_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_architecture_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "_GET", {})
     assert shorten_slice().startswith("the system call is not known for ")
 

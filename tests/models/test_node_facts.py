@@ -52,7 +52,7 @@ def test_all_differences_are_listed_at_once() -> None:
     ]
 
 
-def test_every_node_is_held_against_what_this_machine_has() -> None:
+def test_every_node_is_compared_with_this_machine() -> None:
     lines = list(differences({"a:1": FACTS, "b:1": FACTS}, own_code()))
     assert len(lines) == 4  # version and code of both
     assert all(re.search(r"this run's is ", line) for line in lines)

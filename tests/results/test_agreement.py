@@ -31,7 +31,7 @@ def floats(*values: float) -> Array:
 
 
 @given(rows)
-def test_an_answer_is_alike_to_itself_in_every_way(row: Array) -> None:
+def test_answer_agrees_with_itself_by_every_measure(row: Array) -> None:
     assert is_close(row, row, 0.0)
     assert has_same_label(row, row)
     assert is_first_equal(row.tobytes(), row.tobytes(), "float32")
@@ -83,7 +83,9 @@ def test_a_payload_that_holds_no_whole_number_of_elements_is_bytes() -> None:
         (np.array([7]), np.array([8]), 0.5, False),
     ],
 )
-def test_alike(ours: Array, theirs: Array, far: float, alike: bool) -> None:
+def test_answers_agree_within_the_tolerance(
+    ours: Array, theirs: Array, far: float, alike: bool
+) -> None:
     assert _is_alike(ours, theirs, far) is alike
 
 

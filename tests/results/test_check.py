@@ -62,7 +62,7 @@ def test_agreement_names_the_verdict_of_an_invalid_run(
 
 
 @pytest.mark.slow
-def test_an_official_accuracy_run_has_loadgens_bound_and_agrees_with_its_files(
+def test_official_accuracy_run_agrees_with_loadgens_bound_in_its_files(
     tmp_path: Path,
 ) -> None:
     """Bug: `check` took LoadGen's bound from the performance run alone."""
@@ -111,7 +111,7 @@ def test_a_configuration_edited_by_hand_is_found(
 @pytest.mark.parametrize(
     "asked", [None, 3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}]
 )
-def test_a_request_that_was_not_kept_by_a_run_is_one_line(
+def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(run / "findings.json", lambda said: said.update(asked=asked))
@@ -153,7 +153,7 @@ def test_the_findings_as_json(run: Path, prints: Said) -> None:
     assert main(["check", str(run), "--json", "--details"]) == 2
 
 
-def test_a_file_that_the_seal_lists_and_that_is_gone_is_named(run: Path, refuses: Said) -> None:
+def test_missing_file_of_the_seal_is_named(run: Path, refuses: Said) -> None:
     """Bugs: `rerun` said that the run had ended before its first query, and `check` FileNotFoundError."""
     for name, verb in (("findings.json", "check"), ("config.yaml", "rerun")):
         (run / name).unlink()
@@ -183,7 +183,7 @@ def test_the_folder_of_an_unfinished_run_is_named(tmp_path: Path, refuses: Said)
 @pytest.mark.parametrize(
     "name", ["environment.json", "accuracy/accuracy.txt", "accuracy/mlperf_log_summary.txt"]
 )
-def test_a_file_that_is_gone_is_found(run: Path, name: str) -> None:
+def test_missing_file_is_found(run: Path, name: str) -> None:
     (run / name).unlink()
     assert main(["check", str(run)]) != 0
 
@@ -266,7 +266,7 @@ def test_a_broken_table_of_samples_is_named(
     assert refuses("check", run).startswith(f"{run}/{name} is not a file of a run: ")
 
 
-def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path, refuses: Said) -> None:
+def test_folder_without_a_run_is_reported_in_one_line(tmp_path: Path, refuses: Said) -> None:
     assert refuses("check", tmp_path) == (f"{tmp_path} has no result.json: is this a run's folder?")
 
 
@@ -293,7 +293,7 @@ def test_a_folder_of_runs_names_its_newest(
 
 
 @pytest.mark.parametrize("name", ["result.json", "findings.json", "performance/run_1/run.json"])
-def test_a_key_that_stands_twice_in_a_file_is_named(run: Path, name: str) -> None:
+def test_repeated_key_in_a_file_is_named(run: Path, name: str) -> None:
     """Bug: `{"verdict": "INVALID", ..., "verdict": "VALID"}` agreed with the files."""
     text = (run / name).read_text()
     (run / name).write_text(text.replace("{", '{"verdict": "INVALID", "verdict": "VALID", ', 1))

@@ -58,7 +58,7 @@ def test_an_edited_table_of_a_study_is_found(study: Path, prints: Said) -> None:
     assert others == [f"{study}/run-1: {VALID}", f"{study}/run-2: {VALID}"]
 
 
-def test_a_change_in_a_run_of_a_study_is_said_once(study: Path, prints: Said) -> None:
+def test_change_in_a_run_of_a_study_is_reported_once(study: Path, prints: Said) -> None:
     path = study / "run-1" / run_folder.RESULT
     edit(path, lambda said: said["latency_ns"].update(p99=1))
     (study / "run-2" / "findings.json").write_text("[]")

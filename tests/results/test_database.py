@@ -54,14 +54,14 @@ def listed(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> li
         ("--model ' OR 1=1 --", []),
     ],
 )
-def test_filters(
+def test_filters_select_the_matching_runs(
     results: Path, capsys: pytest.CaptureFixture[str], words: str, folders: list[str]
 ) -> None:
     given = words.split() if "'" not in words else words.split(" ", 1)
     assert listed(results, capsys, *given) == folders
 
 
-def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
+def test_csv_has_every_column_and_leaves_unmeasured_values_empty(
     results: Path, prints: Said
 ) -> None:
     database.add(results, "bare", stored_result("2026-03-01", accuracy=None, backend='a,"b"'))
@@ -80,7 +80,7 @@ def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
         ([("estimate:cpu", "estimated", 0.5), ("rapl:psys", "measured", 0.7)], (0.7, "rapl:psys")),
     ],
 )
-def test_energy_is_of_a_measured_source_where_there_is_one(
+def test_energy_prefers_a_measured_source(
     tmp_path: Path, readings: list[tuple[str, str, float]], energy: tuple[float | None, str | None]
 ) -> None:
     names = ("source", "provenance", "joules_per_sample")
@@ -90,13 +90,13 @@ def test_energy_is_of_a_measured_source_where_there_is_one(
     assert (row["joules_per_sample"], row["energy_source"]) == energy
 
 
-def test_a_folder_that_was_removed_is_told(results: Path, prints: Said) -> None:
+def test_removed_folder_is_marked(results: Path, prints: Said) -> None:
     (results / "old").rmdir()
     lines = prints("runs", "--results", results).splitlines()
     assert [line.split()[0] for line in lines if "(removed)" in line] == ["old"]
 
 
-def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_mistakes_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     words = "runs --scenario no --since soon --verdict good --format xml --limit 0"
     assert main(words.split()) == 2
     assert capsys.readouterr().err.splitlines() == [
@@ -116,7 +116,7 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
-def test_no_match_is_not_an_empty_database(
+def test_filter_without_a_match_is_reported(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["runs", "--results", str(results), "--model", "none"]) == 0
@@ -137,7 +137,7 @@ def test_a_file_of_another_schema_is_left_alone(
     assert database.path_in(results).read_bytes() == before
 
 
-def test_a_locked_database_is_said_and_stays_whole(
+def test_locked_database_is_reported_and_stays_intact(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(database, "_LOCKED_S", 0.05)

@@ -137,7 +137,7 @@ def test_a_published_copy_holds_no_marker(copy: Path) -> None:
         assert FOLDER not in (copy / name).read_text()
 
 
-def test_the_list_says_what_was_replaced_and_not_what_stood_there(
+def test_list_of_replacements_does_not_show_the_replaced_text(
     run: Path, copy: Path, prints: Said
 ) -> None:
     shown, list_ = prints("publish", run, copy.with_name("again")), (copy / PUBLISHED).read_text()
@@ -150,7 +150,7 @@ def test_the_list_says_what_was_replaced_and_not_what_stood_there(
     assert not (copy / "notes.npz").exists()
 
 
-def test_check_agrees_with_a_published_copy_where_neither_user_nor_files_are(
+def test_check_accepts_a_published_copy_on_another_machine(
     run: Path,
     copy: Path,
     tmp_path: Path,
@@ -202,7 +202,7 @@ def test_a_copy_runs_with_files_of_the_command_line(
     assert "nosuch" in line
 
 
-def test_a_copy_without_a_score_says_nothing_of_it(
+def test_copy_without_a_score_does_not_mention_it(
     copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: `check` said that the score is the stored one, of a run that has none."""

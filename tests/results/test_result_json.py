@@ -37,7 +37,7 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
     assert (intervals is None) == (scenario == "offline")
 
 
-def test_an_official_run_says_that_its_backend_waited() -> None:
+def test_official_run_notes_that_its_backend_waited() -> None:
     """Bug: `submit pack` alone said so, after all runs, and took waiting for a core for sleep."""
     used = {**ENDED["used"], "cpu_s": 0.0, "run_queue_s": 0.0}
 
@@ -53,7 +53,7 @@ def test_an_official_run_says_that_its_backend_waited() -> None:
 
 
 @each_scenario
-def test_latencies_of_a_run_that_died_come_from_the_journal_and_say_so(scenario: str) -> None:
+def test_latencies_of_a_run_that_died_are_marked_as_from_the_journal(scenario: str) -> None:
     died = Reason("died", "the measured process was killed by SIGSEGV in the run")
     found = result(findings(scenario, evidence(scenario, failure=died, ended=None)))
     assert found["verdict"] == "INVALID"
@@ -88,7 +88,7 @@ def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: 
     ("ended", "issuer"),
     [({**ENDED, "issuer": [0]}, [0]), ({**ENDED, "issuer": []}, None), (ENDED, [3]), (None, [3])],
 )
-def test_the_plan_says_where_loadgens_thread_was_and_not_where_it_was_to_be(
+def test_plan_shows_the_actual_cores_of_loadgens_thread(
     ended: Any, issuer: list[int] | None
 ) -> None:
     """Bug: a shared dispatcher's is the first instance's; what was left over stood there.
@@ -143,14 +143,14 @@ def test_batches_of_no_samples_are_a_reason_and_no_division_by_zero(scenario: st
     assert "journal-impossible" in {reason["code"] for reason in content["reasons"]}
 
 
-def test_a_run_that_has_not_happened_did_not_finish() -> None:
+def test_run_without_evidence_did_not_finish() -> None:
     found = result(findings("server", None))
     assert [r["code"] for r in found["reasons"]] == ["did-not-finish"]
     for name in ("headline", "latency_ns", "throughput_per_s", "stages_ns", "queries"):
         assert found[name] is None
 
 
-def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
+def test_score_below_the_target_is_a_reason_and_a_missing_score_has_one() -> None:
     low = Score(metric="top1", value=10.0, unit="%", samples=500, line="")
     with_score = result(findings("server", evidence("server"), scoring=Scoring(low)))
     assert [r["code"] for r in with_score["reasons"]] == ["accuracy-below-target"]
@@ -175,12 +175,14 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
         ({"mlperf": True, "mlperf_model": "resnet50"}, []),
     ],
 )  # fmt: skip
-def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:
+def test_run_that_cannot_be_submitted_lists_its_reasons(
+    config: dict[str, Any], notes: list[str]
+) -> None:
     found = configured(findings("server", evidence("server")), **config)
     assert result(found)["not_for_submission"] == notes
 
 
-def test_a_meter_whose_readings_were_not_stored_is_not_called_no_meter() -> None:
+def test_meter_without_stored_readings_is_not_reported_as_missing() -> None:
     found = findings("server", evidence("server"))
     assert result(found)["power_reason"].startswith("no meter was requested")
     assert result(configured(found, meter=(("rapl", ""),)))["power_reason"] == NOT_STORED
@@ -215,7 +217,7 @@ def test_a_result_saved_again_finds_nothing_again(
         ({"batch_wait_ns": 10**9, "dispatch": "deadline"}, 49 * 10**6),
     ],
 )
-def test_the_reference_waits_as_the_run_was_asked_to(
+def test_reference_waits_as_long_as_the_run(
     changed: dict[str, Any], wait_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --dispatch deadline no longer than a batch of 1 ms is in time for the SLO of 50 ms."""
@@ -240,7 +242,7 @@ def test_the_reference_waits_as_the_run_was_asked_to(
         ({"zero_or_one": ["ids", "mask"]}, "synthetic data, with only 0 and 1 in ids and mask"),
     ],
 )
-def test_synthetic_integers_are_said_in_the_result(about: dict[str, Any], told: str) -> None:
+def test_result_names_synthetic_integers(about: dict[str, Any], told: str) -> None:
     loaded = replace(LOADED, synthetic=True, dataset=about)
     found = result(findings("offline", evidence("offline"), loaded=loaded))
     assert told in found["not_for_submission"]

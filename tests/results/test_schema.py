@@ -29,7 +29,7 @@ def test_every_key_is_documented() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_results_of_each_scenario_fit_whatever_became_of_the_run(scenario: str) -> None:
+def test_result_of_any_outcome_fits_the_schema(scenario: str) -> None:
     """`result` validates what it returns."""
     died = Reason("died", "the measured process was killed by SIGKILL in the run")
     result(findings(scenario, evidence(scenario)))
@@ -66,7 +66,7 @@ def test_another_key_or_type_is_refused(change: Any) -> None:
         pytest.param(("--scenario", "server", "--concurrency", "4", "--slo", "p99=1s"), marks=pytest.mark.slow,),
     ],
 )  # fmt: skip
-def test_the_file_of_a_run_fits(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_result_file_of_a_run_fits_the_schema(words: tuple[str, ...], tmp_path: Path) -> None:
     main([*words, *QUICK, "--out", str(tmp_path / "run")])
     content = json.loads((tmp_path / "run/result.json").read_text())
     VALIDATOR.validate(content)

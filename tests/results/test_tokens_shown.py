@@ -17,7 +17,7 @@ TIMES = {"p50": 10_000_000, "p90": 11_000_000, "p99": 20_000_000}
         ({"output_per_s": None, "tpot_ns": None, "itl_ns": None}, "not counted by the server, TTFT 10.0 ms / 20.0 ms"),
     ],
 )  # fmt: skip
-def test_what_is_known_is_shown(tokens: dict[str, Any], line: str) -> None:
+def test_known_token_numbers_are_shown(tokens: dict[str, Any], line: str) -> None:
     known = {
         "answers": 1,
         "output_per_s": 120.0,
@@ -30,7 +30,7 @@ def test_what_is_known_is_shown(tokens: dict[str, Any], line: str) -> None:
     assert text.removesuffix(" (p50 / p99)") == line
 
 
-def test_what_is_unknown_is_no_number() -> None:
+def test_unknown_token_numbers_are_not_shown() -> None:
     nothing = dict.fromkeys(("output_per_s", "ttft_ns", "tpot_ns", "itl_ns"))
     assert shown({"tokens": {"answers": 1, **nothing}}) == "not counted by the server"
     assert shown({"tokens": {"answers": 0, **nothing}}) == "none: no answer was read"

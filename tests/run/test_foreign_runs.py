@@ -44,9 +44,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return capsys.readouterr().err
 
 
-def test_texts_are_refused_with_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_are_refused_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = nets.with_strings(tmp_path / "net.onnx")
     shared = ("--scenario", "offline", "--duration", "1s", "--out", tmp_path / "out")
     error = refusal(capsys, *shared, "--model", path)
@@ -57,7 +55,7 @@ def test_texts_are_refused_with_what_to_do(
 
 
 @pytest.mark.slow
-def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
+def test_advice_in_the_refusal_of_texts_works(tmp_path: Path) -> None:
     path = nets.with_strings(tmp_path / "net.onnx")
     (tmp_path / "words.py").write_text(WORDS)
     dataset = ("--dataset", f"{tmp_path}/words.py:Words", "--no-report")
@@ -66,7 +64,9 @@ def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
     assert "of 1 node, 1 mapped" in text
 
 
-def test_there_are_no_pitfalls_of_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pitfalls_of_a_text_model_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = nets.with_strings(tmp_path / "net.onnx")
     (tmp_path / "words.py").write_text(WORDS)
     error = refusal(capsys, "pitfalls", "--model", path, "--dataset", f"{tmp_path}/words.py:Words")
@@ -75,7 +75,7 @@ def test_there_are_no_pitfalls_of_texts(tmp_path: Path, capsys: pytest.CaptureFi
     )
 
 
-def test_several_rows_a_sample_are_refused_with_what_to_do(
+def test_several_rows_per_sample_are_refused_with_advice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = nets.detector(tmp_path / "net.onnx", rows=20)
@@ -116,7 +116,7 @@ def by_sample(outputs, indices):
 """
 
 
-def test_what_the_refusal_of_rows_advises_works(tmp_path: Path) -> None:
+def test_advice_in_the_refusal_of_rows_works(tmp_path: Path) -> None:
     """And a hook gets the outputs by name, as the documents say, of a model with one output, too."""
     path = nets.detector(tmp_path / "net.onnx")
     (output,) = nets.onnx.load(path).graph.output

@@ -111,7 +111,7 @@ def test_options_of_batches_are_refused(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", ["10s", "1us"])
-def test_slos_of_tokens_are_judged_in_process_by_loadgen_and_by_the_journal(
+def test_token_slos_in_process_are_judged_by_loadgen_and_the_journal(
     bound: str, tmp_path: Path
 ) -> None:
     words = ["--scenario", "server", "--model", "tinylm", "--mode", "both", "--no-metrics"]
@@ -135,7 +135,7 @@ def test_slos_of_tokens_are_judged_in_process_by_loadgen_and_by_the_journal(
 
 
 @pytest.mark.slow
-def test_a_trace_drives_the_arrivals_and_the_lengths_of_its_prompts_and_answers(
+def test_trace_sets_the_arrivals_and_lengths_of_prompts_and_answers(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "trace.jsonl"
@@ -188,7 +188,7 @@ def test_conversations_go_on_turn_by_turn(served: bool, url: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_synthetic_prompts_have_the_lengths_that_were_asked_for(tmp_path: Path) -> None:
+def test_synthetic_prompts_have_the_requested_lengths(tmp_path: Path) -> None:
     options = ("input=10:21", "output=4", "prefix=0.5", "tokens=5:15", "count=64")
     words = [word for option in options for word in ("--dataset-option", option)]
     dataset = ("--scenario", "offline", "--dataset", "synthetic-prompts", "--queries", "320")

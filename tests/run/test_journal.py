@@ -22,7 +22,7 @@ batches = st.lists(
 
 
 @given(batches, st.booleans())
-def test_what_is_written_is_read_by_every_mapping(
+def test_written_rows_are_read_by_every_mapping(
     written: list[tuple[int, list[int], int, list[int]]], odd: bool
 ) -> None:
     capacity = sum(len(indices) for _, indices, _, _ in written) + odd
@@ -57,7 +57,7 @@ def test_rows_from_a_later_start_are_the_new_ones() -> None:
     assert len(view.rows(0)) == 0
 
 
-def test_issue_order_goes_on_where_the_last_callback_ended() -> None:
+def test_issue_order_continues_from_the_last_callback() -> None:
     issuer = journal(capacity=6, workers=1).issuer()
     assert [issuer.issued(n, 0) for n in (1, 3, 2)] == [0, 1, 4]
 

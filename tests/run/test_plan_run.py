@@ -36,7 +36,7 @@ def masks(pid: int) -> dict[str, str]:
 
 
 @pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
-def test_pinned_threads_are_where_the_plan_says(tmp_path: Path) -> None:
+def test_pinned_threads_run_on_the_cores_of_the_plan(tmp_path: Path) -> None:
     arguments = (*SERVER, "--target-qps", "500", "--duration", "3s", "--slo", "p99=1s")
     out = tmp_path / "r"
     process = start(
@@ -119,7 +119,7 @@ def test_less_than_a_core_of_quota_is_one_thread(
         (("--dispatch", "deadline"), ("planning",), 0.0),
     ],
 )
-def test_batches_are_made_as_asked(
+def test_batches_have_the_requested_size(
     more: tuple[str, ...], dispatcher: tuple[str, ...], mean_batch: float, tmp_path: Path
 ) -> None:
     done = run(*PERFORMANCE, "--oversubscribe", "--instances", "2", *more, "--out", f"{tmp_path}/r")

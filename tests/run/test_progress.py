@@ -59,7 +59,7 @@ HALF = Now(issued=500, completed=500, failed=0, p99_ns=1.5e6, idle_ns=0)
         (88, {}, ", at 10"),
     ],
 )
-def test_the_line_about_a_run_says_why_it_is_longer_than_asked(
+def test_announcement_gives_the_reason_for_a_run_longer_than_requested(
     count: int, more: dict[str, Any], told: str
 ) -> None:
     plan = replace(PLAN, query_count=count, target_qps=10.0)
@@ -104,7 +104,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
     return Seconds(monkeypatch)
 
 
-def test_no_half_row_stays_where_the_terminal_becomes_narrower(
+def test_narrower_terminal_shows_no_left_over_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: 60 characters that a terminal of 25 columns had wrapped into three rows left two of them."""
@@ -120,7 +120,7 @@ def test_no_half_row_stays_where_the_terminal_becomes_narrower(
     assert terminal.written() == ""
 
 
-def test_a_terminal_that_tells_no_width_has_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_of_unknown_width_has_the_usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, line = Terminal(monkeypatch, 0), StatusLine()
     line.draw(terminal, ["x" * 79])
     line.draw(terminal, ["x"])
@@ -141,7 +141,7 @@ def test_a_bar_has_share_rate_p99_and_time_left() -> None:
     assert re.fullmatch(r"performance \S+ +45 % 1,353/s  p99 119 ms  7 s left *", row)
 
 
-def test_where_stderr_is_no_terminal_a_line_comes_after_5_s_and_then_every_10_s(
+def test_progress_without_a_terminal_is_a_line_at_5_s_then_every_10_s(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: not one line between the announcement and the result, for 600 s of an official run."""
@@ -167,7 +167,7 @@ def test_nothing_is_shown_with_quiet(seconds: Seconds, capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_run_of_a_series_says_which_it_is_and_the_time_left_for_all(
+def test_run_of_a_series_shows_its_number_and_the_time_left_for_all(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     progress = Progress()
@@ -201,7 +201,7 @@ def test_a_run_that_ended_early_makes_the_others_no_shorter() -> None:
     assert pace.left_s([10.0, 20.0]) == 30
 
 
-def test_the_pace_of_what_has_ended_is_that_of_what_is_left() -> None:
+def test_pace_of_ended_runs_predicts_the_time_left() -> None:
     pace = Pace()
     assert pace.left_s([10.0]) is None
     pace.ended(took_s=13.0, planned_s=10.0)
@@ -232,7 +232,9 @@ def test_a_run_shows_its_share_its_rate_p99_and_the_time_left(
     assert capsys.readouterr().err == told
 
 
-def test_offline_has_no_p99(seconds: Seconds, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_offline_shows_no_p99(
+    seconds: Seconds, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its latencies only reflect how much was issued at once."""
     _shown(seconds, replace(PLAN, scenario="offline"), HALF)
     assert capsys.readouterr().err == "harness: performance 50 %, 83.3/s, 0 waiting, 6 s left\n"
@@ -264,7 +266,7 @@ def _in_terminal(action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) ->
     return _read_all(ours)
 
 
-def test_a_message_does_not_stand_behind_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_is_printed_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
     def action() -> None:

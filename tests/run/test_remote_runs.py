@@ -167,7 +167,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_what_a_user_gets_wrong_is_one_line_each(
+def test_each_mistake_of_a_user_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = ("--scenario", "offline", "--model", "digits")
@@ -225,7 +225,9 @@ def test_what_a_user_gets_wrong_is_one_line_each(
         assert "changes how a model runs on this machine" in text
 
 
-def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_server_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     url = "http://127.0.0.1:1"
     run = ("--scenario", "offline", "--model", "digits", "--backend", "kserve", "--url", url)
     text = refusal(capsys, *run)
@@ -234,7 +236,7 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     )
 
 
-def test_a_replica_that_is_not_there_is_one_line(
+def test_missing_replica_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
     gone = "http://127.0.0.1:1"

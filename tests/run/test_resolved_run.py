@@ -34,7 +34,7 @@ def digits(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_manifest_is_read_by_the_command_line_and_by_preflight_and_then_no_more(
+def test_manifest_is_read_once_by_the_command_line_and_once_by_preflight(
     tmp_path: Path,
 ) -> None:
     """It was read five times: also by both measured processes and for the score."""
@@ -87,6 +87,6 @@ def test_the_setup_comes_through_the_channel_as_it_was_sent(tmp_path: Path) -> N
     assert received.model.manifest == resolved.model.manifest
 
 
-def test_an_unknown_model_is_one_line() -> None:
+def test_an_unknown_model_is_reported_in_one_line() -> None:
     with pytest.raises(ConfigError, match=r"^no model named 'digts': did you mean 'digits'\?$"):
         preflight.resolve(RunConfig(scenario="offline", backend="null", model="digts"))

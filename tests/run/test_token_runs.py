@@ -121,7 +121,7 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
     ("words", "told"),
     [((), 4), pytest.param(("--backend-option", "answer=text"), 0, marks=pytest.mark.slow)],
 )
-def test_loadgen_is_told_the_id_of_each_first_token(
+def test_loadgen_receives_the_id_of_each_first_token(
     words: Sequence[str], told: int, tmp_path: Path
 ) -> None:
     """MLPerf's TEST06 holds it against the answer. told: bytes; a text has no ids."""
@@ -178,7 +178,7 @@ def test_a_server_that_counts_at_the_end_only_has_no_time_between_tokens(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["single-stream", "server"])
-def test_answers_of_one_token_are_told_as_they_are(tmp_path: Path, scenario: str) -> None:
+def test_answers_of_one_token_are_reported_unchanged(tmp_path: Path, scenario: str) -> None:
     words = ("--scenario", scenario, "--queries", str(QUERIES), "--mode", "performance", *OF_TOKENS)
     status, result = ran(tmp_path, replace(VLLM, tokens=1), *words)
     assert status == 4
@@ -197,7 +197,7 @@ def test_single_stream_is_quoted_by_the_latency_of_its_queries(tmp_path: Path) -
     assert result["tokens"]["loadgen"]["tpot_ns"]["p50"] > 1.5 * NS_PER_MS
 
 
-def test_an_slo_of_tokens_wants_a_server_that_counts_them(
+def test_token_slo_needs_a_server_that_counts_tokens(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     prompts(tmp_path)
@@ -234,7 +234,7 @@ def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", ["on", pytest.param("off", marks=pytest.mark.slow)])
-def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, stream: str) -> None:
+def test_server_without_token_counts_is_timed_too(tmp_path: Path, stream: str) -> None:
     """Bug: the run was lost after its last answer, as it had no prompt to compare."""
     words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
     result = right(*ran(tmp_path, replace(VLLM, ids=False, usage="none"), *words))
@@ -258,7 +258,7 @@ def test_a_server_that_counts_no_tokens_is_timed_all_the_same(tmp_path: Path, st
         ),
     ],
 )
-def test_replies_that_end_their_connection_are_no_fault(
+def test_replies_that_end_their_connection_are_accepted(
     tmp_path: Path, dialect: Dialect, replies: int | None, stream: str
 ) -> None:
     """As llama.cpp's server ends each stream, and HTTP/1.0 each reply."""
@@ -285,7 +285,7 @@ EMPTY = {
 @pytest.mark.parametrize(
     "name", ["server", *(pytest.param(name, marks=pytest.mark.slow) for name in [*EMPTY][1:])]
 )
-def test_a_run_without_one_answer_keeps_what_was_measured(tmp_path: Path, name: str) -> None:
+def test_run_without_one_answer_keeps_its_measurements(tmp_path: Path, name: str) -> None:
     """Bug: such a run ended in a traceback, and its numbers were lost."""
     dialect = replace(VLLM, fault="error", in_run=True)
     status, result = ran(tmp_path, dialect, *EMPTY[name], "--mode", "performance")

@@ -70,7 +70,7 @@ def test_a_given_seed_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [c.schedule_seed for c in system.configs] == [2**64 - 1, 0]
 
 
-def test_one_invalid_run_is_no_valid_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_invalid_run_makes_the_status_4(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = {2: ("slo-missed", 4)}
     status, system = repeated(monkeypatch, System(100.0, broken), "--repeats", "3")
     assert (status, len(system.configs)) == (4, 3)
@@ -104,7 +104,7 @@ def test_a_last_run_that_did_not_end_leaves_the_folder_partial(
 
 
 @pytest.mark.parametrize("end", [("interrupted", 130), ("batch-failed", 4)])
-def test_what_failed_is_in_no_mean(
+def test_failed_run_is_left_out_of_the_mean(
     monkeypatch: pytest.MonkeyPatch, end: tuple[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A failed sample is answered at once: such a run is the fastest of all."""
@@ -128,7 +128,7 @@ def test_what_failed_is_in_no_mean(
     assert re.search(r"^p99 +20.0 ms +20.0 ms to 20.0 ms +20.0 ms +20.0 ms$", out, re.MULTILINE)
 
 
-def test_what_only_missed_its_slo_is_in_the_mean(
+def test_run_that_only_missed_its_slo_is_in_the_mean(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repeated(monkeypatch, System(100.0, {2: ("slo-missed", 4)}), "--repeats", "3")
@@ -136,7 +136,7 @@ def test_what_only_missed_its_slo_is_in_the_mean(
     assert " over  " not in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_named_is_one_line(
+def test_a_folder_that_cannot_be_named_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     system = System(100.0)
@@ -156,7 +156,7 @@ def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     assert names(Path()) == []
 
 
-def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_module_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System(100.0, {1: PluginUnavailable("no module")})
     assert repeated(monkeypatch, system, "--repeats", "3")[0] == 3
     assert names(Path()) == []
@@ -171,7 +171,9 @@ def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
         ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, but --repeats makes several: drop it"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+def test_a_mistake_is_reported_in_one_line_and_status_2(
+    arguments: str, line: str, refuses: Said
+) -> None:
     assert refuses(*SERVER, *arguments.split()) == line
 
 

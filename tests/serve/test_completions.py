@@ -96,7 +96,7 @@ def test_a_client_that_leaves_frees_its_place(
     assert (grown["requests_total", "left"], grown["requests_total", "answered"]) == (8, 2)
 
 
-def test_whole_replies_tell_where_the_time_went(server: Server) -> None:
+def test_whole_reply_reports_its_queue_and_compute_times(server: Server) -> None:
     connection = http.client.HTTPConnection(*server.loop.address, timeout=TIMEOUT_S)
     connection.request(
         "POST", "/v1/completions", json.dumps({"model": "tinylm", "prompt": "sort 21="})
@@ -153,7 +153,7 @@ def test_metrics_count_requests_by_their_end_tokens_and_times(server: Server) ->
         ({"messages": []}, 400, "the request needs prompt, and no messages"),
     ],
 )  # fmt: skip
-def test_what_is_not_done_is_refused_in_one_line(
+def test_unsupported_request_is_refused_in_one_line(
     fields: dict[str, Any], status: int, problem: str, server: Server
 ) -> None:
     found, text = server.ask("/v1/completions", {"model": "tinylm", "prompt": "sort 1=", **fields})

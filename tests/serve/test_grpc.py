@@ -101,7 +101,7 @@ def test_raw_and_typed_tensors_get_the_bits_of_the_model(
     assert (raw.id, typed.id) == ("7", "")
 
 
-def test_the_server_tells_of_itself_and_of_its_model(client: Client, images: Any) -> None:
+def test_server_reports_its_own_and_its_models_metadata(client: Client, images: Any) -> None:
     empty, named = MESSAGES["Named"](), MESSAGES["Named"](name="digits")
     assert client.call("ServerLive", empty, "Ready").ready
     assert client.call("ServerReady", empty, "Ready").ready
@@ -138,7 +138,7 @@ def test_the_server_tells_of_itself_and_of_its_model(client: Client, images: Any
         ({"inputs": [image(np.zeros((99, 1, 8, 8)))], "raw": [bytes(99 * 256)]}, "INVALID_ARGUMENT", "a batch of 99: the server takes 1 to 16"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_answered_has_a_code_and_a_sentence(
+def test_request_that_cannot_be_answered_gets_a_code_and_a_sentence(
     client: Client, fields: dict[str, Any], code: str, text: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as refused:
@@ -147,9 +147,7 @@ def test_what_cannot_be_answered_has_a_code_and_a_sentence(
     assert text in refused.value.details()
 
 
-def test_bytes_that_are_no_message_and_methods_that_are_not_here_are_refused(
-    client: Client, images: Any
-) -> None:
+def test_invalid_messages_and_unknown_methods_are_refused(client: Client, images: Any) -> None:
     channel = client._channel
     for junk in (b"\xff" * 40, b"\x2a\xff\xff\xff\x7f", bytes(9)):
         with pytest.raises(grpc.RpcError) as refused:

@@ -148,7 +148,7 @@ def same(one: Array, other: Array) -> bool:
 
 
 @given(data=st.data(), datatype=st.sampled_from(NUMBERS), binary=st.tuples(*[st.booleans()] * 2))
-def test_numbers_come_back_bit_by_bit(
+def test_numbers_return_bit_by_bit(
     data: st.DataObject, datatype: str, binary: tuple[bool, bool]
 ) -> None:
     shape = data.draw(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(1, 3)))
@@ -172,7 +172,7 @@ def test_numbers_come_back_bit_by_bit(
 @given(
     arrays(object, (2, 2), elements=st.text(max_size=5)), st.tuples(st.booleans(), st.booleans())
 )
-def test_texts_come_back(array: Array, binary: tuple[bool, bool]) -> None:
+def test_texts_return_unchanged(array: Array, binary: tuple[bool, bool]) -> None:
     asked = {"parameters": {"binary_data_output": binary[1]}}
     answer = infer(OpenInference(echo()), {"x": array}, binary=binary[0], **asked)
     assert answer.status == 200, answer.body
@@ -196,13 +196,13 @@ def test_inputs_and_outputs_may_mix_both_encodings() -> None:
     assert same(answer.outputs()["b"], b)
 
 
-def test_large_tensors_are_sent_from_where_they_lie() -> None:
+def test_large_tensors_return_unchanged() -> None:
     array = np.arange(kserve.JOINED_BYTES, dtype=np.float32).reshape(4, -1)
     answer = infer(OpenInference(echo()), {"x": array}, binary=True, **ALL_BINARY)
     assert same(answer.outputs()["x"], array)
 
 
-def test_an_answer_of_another_shape_is_not_told_by_the_remembered_json() -> None:
+def test_answer_of_another_shape_does_not_use_the_cached_json() -> None:
     widths = iter([3, 3, 5])
     backend = Fake(lambda batch: np.full((batch.size, next(widths)), 7, np.float32))
     inference = OpenInference(digits(backend))
@@ -228,7 +228,7 @@ def image(samples: int = 2) -> dict[str, Array]:
     return {"image": np.linspace(0, 1, samples * 64, dtype=np.float32).reshape(samples, 1, 8, 8)}
 
 
-def test_the_times_are_told() -> None:
+def test_reply_reports_its_queue_compute_and_total_times() -> None:
     answer = infer(OpenInference(digits()), image(), binary=True, **ALL_BINARY)
     times = re.fullmatch(
         r"queue;dur=([\d.]+), compute;dur=([\d.]+), total;dur=([\d.]+)",
@@ -262,7 +262,7 @@ def test_postprocessing_on_the_server_gives_answers_in_place_of_outputs() -> Non
     assert outputs == [{"name": "answer", "datatype": "INT64", "shape": [-1]}]
 
 
-def test_an_answer_of_scores_that_are_no_numbers_is_an_error() -> None:
+def test_answer_with_nan_scores_is_an_error() -> None:
     model = load_model("digits")
     broken = Fake(lambda batch: scores(batch) * np.nan)
     served = ServedModel(model, broken, "fake", 8, _steps(model))
@@ -274,7 +274,7 @@ def test_steps_whose_answers_have_no_tensor_are_refused() -> None:
         _steps(load_model("yolo"))
 
 
-def test_metadata_tell_what_the_model_takes_and_gives() -> None:
+def test_metadata_list_the_inputs_and_outputs_of_the_model() -> None:
     inference = OpenInference(digits(Fake(lambda batch: np.zeros((batch.size, 10), np.float32))))
     assert ask(inference, "/v2").json["extensions"] == [*kserve.EXTENSIONS]
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/digits/ready"):
@@ -336,7 +336,7 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of() | {"outputs": [{"name": "image", "parameters": {"classification": 3}}]}, "does not have the extension classification"),
     ],
 )  # fmt: skip
-def test_a_wrong_request_is_told_what_is_wrong(content: object, text: str) -> None:
+def test_wrong_request_is_refused_with_the_cause(content: object, text: str) -> None:
     inference = OpenInference(digits())
     body = content if isinstance(content, str) else json.dumps(content)
     answer = ask(inference, body=body.encode())
@@ -400,7 +400,7 @@ def failing(batch: Batch) -> Outputs:
         (lambda batch: np.full((batch.size, 2), np.nan), "JSON has no NaN"),
     ],
 )  # fmt: skip
-def test_an_answer_that_cannot_be_told_is_an_error(
+def test_answer_that_cannot_be_sent_is_an_error(
     answer: Callable[[Batch], Outputs], text: str
 ) -> None:
     inference = OpenInference(digits(Fake(answer)))
@@ -410,7 +410,7 @@ def test_an_answer_that_cannot_be_told_is_an_error(
 
 
 @given(st.binary(max_size=30))
-def test_texts_that_are_no_texts_are_refused(raw: bytes) -> None:
+def test_bytes_that_are_not_texts_are_refused(raw: bytes) -> None:
     try:
         texts = texts_from(raw, 1)
     except ValueError:
@@ -433,7 +433,7 @@ def test_a_model_whose_inputs_have_no_datatype_is_refused() -> None:
         ServedModel(Model("odd", None, Path(), None), Odd(), "fake", 8)
 
 
-def test_small_and_large_integers_stay_what_they_are() -> None:
+def test_small_and_large_integers_stay_unchanged() -> None:
     """Bug: NumPy makes floats of them, which were refused."""
     values = [0, 2**63, 2**64 - 1]
     assert from_json(values, "UINT64", (3,)).tolist() == values
@@ -442,7 +442,7 @@ def test_small_and_large_integers_stay_what_they_are() -> None:
             from_json(wrong, "UINT64", (2,))
 
 
-def test_statistics_and_metrics_count_what_was_answered_failed_and_refused() -> None:
+def test_statistics_count_answered_failed_and_refused_requests() -> None:
     def fails_for_two(batch: Batch) -> Outputs:
         if batch.size == 2:
             raise RuntimeError("out of luck")
@@ -487,7 +487,7 @@ def test_statistics_and_metrics_count_what_was_answered_failed_and_refused() -> 
         assert total == pytest.approx(stats[name]["ns"] / 1e9)
 
 
-def test_the_index_lists_the_model_and_extensions_that_are_absent_are_named() -> None:
+def test_index_lists_the_model_and_absent_extensions_are_named() -> None:
     inference = OpenInference(digits())
     (listed,) = json.loads(ask(inference, "/v2/repository/index", b"{}").body)
     assert (listed["name"], listed["version"], listed["state"]) == ("digits", "1", "READY")

@@ -79,7 +79,7 @@ def test_requests_that_come_together_are_answered_in_their_order() -> None:
     assert bodies[2] == bytes(300_000)
 
 
-def test_a_long_answer_reaches_a_client_that_reads_late_while_others_are_served() -> None:
+def test_long_answer_reaches_a_slow_reader_while_others_are_served() -> None:
     size = 30_000_000
     with served() as loop, connected(loop) as slow, connected(loop) as other:
         slow.sendall(GET % b"%d" % size + GET % b"after")
@@ -152,7 +152,7 @@ def test_a_client_that_never_closes_is_closed(monkeypatch: pytest.MonkeyPatch) -
         until(lambda: is_reset(sock))
 
 
-def test_peers_that_drip_are_refused_and_silent_ones_cost_nobody_anything(
+def test_slow_senders_are_refused_and_silent_peers_delay_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A byte at a time of a head and of a body; 250 halves of a request; connections that say nothing."""
@@ -255,7 +255,7 @@ def test_many_connections_are_served_at_once() -> None:
             sock.close()
 
 
-def test_at_the_end_requests_that_are_here_are_answered_and_the_port_is_closed() -> None:
+def test_received_requests_are_answered_at_the_end_and_the_port_closes() -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     def slow(request: Request, arrived_ns: int) -> Sequence[bytes | memoryview]:
@@ -278,7 +278,7 @@ def test_at_the_end_requests_that_are_here_are_answered_and_the_port_is_closed()
             socket.create_connection(address, TIMEOUT_S)
 
 
-def test_out_of_descriptors_new_clients_wait(
+def test_new_clients_wait_if_descriptors_run_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import resource
@@ -352,7 +352,7 @@ def putting() -> Iterator[tuple[Loop, _Putting]]:
         yield loop, handler
 
 
-def test_answers_that_are_put_off_keep_the_order_of_their_connection() -> None:
+def test_deferred_answers_keep_the_order_of_their_connection() -> None:
     with putting() as (loop, handler), connected(loop) as sock, connected(loop) as other:
         sock.sendall(GET % b"ab" + GET % b"3000000" + GET % b"cd")
         other.sendall(GET % b"ef")
@@ -362,7 +362,7 @@ def test_answers_that_are_put_off_keep_the_order_of_their_connection() -> None:
         assert answer_of(other)[1] == b"ef"
 
 
-def test_a_request_that_comes_before_the_last_answer_waits_and_keeps_nobody_busy() -> None:
+def test_request_before_the_last_answer_waits_without_a_busy_loop() -> None:
     with putting() as (loop, handler), connected(loop) as sock:
         sock.sendall(GET % b"ab")
         until(lambda: len(handler.later) == 1)
@@ -375,7 +375,7 @@ def test_a_request_that_comes_before_the_last_answer_waits_and_keeps_nobody_busy
         until(lambda: bool(connection.watched & select.EPOLLIN))
 
 
-def test_a_client_that_leaves_before_its_answer_is_no_longer_awaited() -> None:
+def test_answer_to_a_client_that_left_is_no_longer_awaited() -> None:
     with putting() as (loop, handler):
         with connected(loop) as sock, connected(loop) as other:
             sock.sendall(GET % b"ab")
@@ -388,7 +388,7 @@ def test_a_client_that_leaves_before_its_answer_is_no_longer_awaited() -> None:
         until(lambda: not loop.open_connections)
 
 
-def test_the_end_waits_for_answers_that_are_put_off() -> None:
+def test_end_waits_for_deferred_answers() -> None:
     with putting() as (loop, handler), connected(loop) as sock:
         sock.sendall(GET % b"ab")
         until(lambda: len(handler.later) == 1)

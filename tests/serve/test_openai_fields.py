@@ -107,7 +107,7 @@ def test_a_list_of_prompts_has_a_choice_for_each_of_their_answers(server: Server
         ({"max_completion_tokens": 3, "max_tokens": None}, "012", "length", None),
     ],
 )
-def test_an_answer_ends_where_vllm_ends_it_whole_and_streamed(
+def test_whole_and_streamed_answers_end_as_in_vllm(
     fields: Mapping[str, Any], text: str, reason: str, stop_reason: object, server: Server
 ) -> None:
     (choice,) = server.complete(PROMPT, **fields)["choices"]
@@ -126,7 +126,7 @@ def test_an_answer_that_a_stop_string_ends_frees_its_place(server: Server) -> No
     assert server.served.generator.is_idle
 
 
-def test_min_tokens_puts_the_end_off(server: Server) -> None:
+def test_min_tokens_defers_the_end(server: Server) -> None:
     right = server.complete(PROMPT, return_token_ids=True)["choices"][0]["token_ids"]
     more = server.complete(PROMPT, min_tokens=12, return_token_ids=True)["choices"][0]["token_ids"]
     assert len(right) == 6

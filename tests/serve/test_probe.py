@@ -42,7 +42,7 @@ def test_a_model_is_found_with_its_inputs_and_its_encoding(digits: Served, print
     assert f"--backend kserve --url {url} --model digits" in text
 
 
-def test_a_server_is_asked_over_grpc(prints: Said) -> None:
+def test_server_is_probed_over_grpc(prints: Said) -> None:
     pytest.importorskip("grpc")
     from tests.stand_ins.servers.grpc_server import GrpcServer
 
@@ -68,7 +68,9 @@ def test_the_largest_request_is_a_number_with_its_noun(most: int, told: str) -> 
     assert told in next(probe._model_lines("http://127.0.0.1", {**model, **more}))
 
 
-def test_a_server_that_speaks_no_grpc_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_speaks_no_grpc_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     pytest.importorskip("grpc")
     with NullServer(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as server:
         url = server.url.replace("http", "grpc")
@@ -78,9 +80,7 @@ def test_a_server_that_speaks_no_grpc_is_one_line(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
-def test_the_manifest_of_a_model_that_only_the_server_knows_runs_as_printed(
-    tmp_path: Path, prints: Said
-) -> None:
+def test_printed_manifest_of_an_unknown_model_runs(tmp_path: Path, prints: Said) -> None:
     """Bug: the command to try named a model that is not known here."""
     pytest.importorskip("onnxruntime")
     net = shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
@@ -107,7 +107,7 @@ def served_model(*words: str) -> Iterator[str]:
             process.kill()
 
 
-def test_a_model_that_is_not_there_is_told(digits: Served, prints: Said) -> None:
+def test_missing_model_is_reported(digits: Served, prints: Said) -> None:
     assert "model        resnet: the server has no model 'resnet'" in prints(
         "probe", f"http://127.0.0.1:{digits.port}", "--model", "resnet"
     )
@@ -121,7 +121,7 @@ def test_a_model_that_is_not_there_is_told(digits: Served, prints: Said) -> None
         (["org/llm", "b"], "--model llm.yaml --data-dir prompts.jsonl --backend-option served=org/llm "),
     ],
 )  # fmt: skip
-def test_a_server_of_openai_s_api_is_told_with_the_command_that_asks_it(
+def test_openai_server_is_reported_with_the_command_to_run(
     models: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = json.dumps({"data": [{"id": name} for name in models]}).encode()
@@ -135,7 +135,7 @@ def test_a_server_of_openai_s_api_is_told_with_the_command_that_asks_it(
     assert ("dataset: prompts" in above) == (models != ["tinylm"])
 
 
-def test_a_server_of_no_known_protocol_is_told(prints: Said) -> None:
+def test_server_of_an_unknown_protocol_is_reported(prints: Said) -> None:
     closing = (
         b"HTTP/1.1 200 OK\r\nServer: plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
     )
@@ -155,7 +155,9 @@ def test_a_server_of_no_known_protocol_is_told(prints: Said) -> None:
         ("http://no-such-host.invalid", "cannot be resolved"),
     ],
 )
-def test_what_is_no_server_is_one_line(url: str, message: str, refuses: Said) -> None:
+def test_url_without_a_server_is_reported_in_one_line(
+    url: str, message: str, refuses: Said
+) -> None:
     printed = refuses("probe", url)
     assert message in printed
     assert "secret" not in printed

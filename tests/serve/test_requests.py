@@ -85,7 +85,7 @@ CUTS = st.lists(st.integers(0, 10_000), max_size=8)
 
 
 @given(st.lists(good_requests(), min_size=1, max_size=4), CUTS)
-def test_requests_are_the_same_wherever_the_bytes_are_cut(
+def test_requests_are_the_same_for_any_cuts_of_the_bytes(
     requests: list[bytes], places: list[int]
 ) -> None:
     whole = b"".join(requests)
@@ -104,7 +104,7 @@ def test_heads_that_are_known_are_read_as_new_ones(one: bytes, other: bytes) -> 
     assert seen([one, other], known) == expected
 
 
-def test_a_head_whose_lines_all_end_in_a_bare_lf_is_read_as_one_with_crlf() -> None:
+def test_head_with_bare_lf_line_ends_is_read_like_one_with_crlf() -> None:
     body = b"a\r\n\r\nb"
     one = b"POST /a HTTP/1.1\nHost: h\nContent-Length: %d\n\n" % len(body) + body
     other = b"GET /b HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -163,9 +163,7 @@ def damaged_requests(draw: st.DrawFn) -> bytes:
 @given(damaged_requests() | st.binary(max_size=200), CUTS)
 @example(b"\r", [])
 @example(b"\r\nx" * 90 + b"\r\n\r\n", [1, 2, 3])
-def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
-    data: bytes, places: list[int]
-) -> None:
+def test_garbage_has_the_same_outcome_for_any_cuts(data: bytes, places: list[int]) -> None:
     expected = seen([data])
     assert expected[1] in (None, 400, 413, 415, 417, 431, 501, 505)
     assert seen(cut(data, places)) == expected
@@ -211,7 +209,7 @@ def test_garbage_is_refused_or_waited_for_alike_wherever_it_is_cut(
         (b"a" * (MOST_HEAD_BYTES + 4), 431),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_has_a_status(head: bytes, status: int) -> None:
+def test_unreadable_request_has_a_status(head: bytes, status: int) -> None:
     good = b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n"
     assert seen([head]) == ([], status)
     assert seen([good + head]) == ([("GET", "/first", b"")], status)
@@ -283,7 +281,7 @@ def test_the_tensors_of_a_long_body_lie_aligned() -> None:
         assert whole.ctypes.data % np.dtype("float64").itemsize == 0
 
 
-def test_no_more_heads_are_remembered_than_fit() -> None:
+def test_number_of_cached_heads_is_limited() -> None:
     known: dict[bytes, Head] = {}
     for number in range(MOST_KNOWN_HEADS + 10):
         assert seen([b"GET /%d HTTP/1.1\r\nHost: h\r\n\r\n" % number], known)[1] is None

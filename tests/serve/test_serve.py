@@ -104,7 +104,7 @@ def test_metadata_are_known_before_the_first_request(digits: Served) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -> None:
+def test_signal_ends_the_server_in_order_and_closes_the_port(number: signal.Signals) -> None:
     with serving("digits", "--backend", "null") as served:
         rows = np.zeros((3, 1, 8, 8), np.float32)
         with served.connection() as connection:
@@ -129,7 +129,7 @@ def test_a_signal_ends_it_in_order_and_closes_the_port(number: signal.Signals) -
         (["digits", "other"], "unexpected argument 'other': see --help"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_served_is_one_line(
+def test_model_that_cannot_be_served_is_reported_in_one_line(
     words: Sequence[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -140,7 +140,7 @@ def test_what_cannot_be_served_is_one_line(
     assert errors.count("\n") == 1
 
 
-def test_a_model_that_takes_texts_is_not_asked_for_the_sizes_of_its_inputs(
+def test_model_of_texts_is_served_without_warm_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: "sizes of its inputs are not known (--input-shape sets them)", which nothing sets."""
@@ -155,7 +155,7 @@ def test_a_model_that_takes_texts_is_not_asked_for_the_sizes_of_its_inputs(
     assert "not warmed up: request takes texts" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["serve", "digits", "--backend", "null", "--listen", address]) == 2

@@ -47,7 +47,7 @@ SHORT = ("--backend-option", "max_tokens=24")
 OF_TOKENS = ("--slo", "ttft:p90=100s", "--slo", "tpot:p90=50s", "--slo", "itl:p90=50s")
 
 
-def test_vllm_answers_ids_with_ids_and_tells_the_tokens_of_each_chunk(
+def test_vllm_answers_ids_with_ids_and_counts_the_tokens_per_chunk(
     vllm: Addresses, tmp_path: Path
 ) -> None:
     result = ran(vllm, tmp_path / "run", (*SERVER, *OF_TOKENS, *SHORT))
@@ -72,7 +72,7 @@ def test_vllm_answers_a_chat(vllm: Addresses, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["prompt", "messages"])
-def test_transformers_server_answers_texts_and_chats_without_listing_its_models(
+def test_transformers_answers_texts_and_chats_without_a_list_of_models(
     kind: str, transformers: Addresses, tmp_path: Path
 ) -> None:
     data = prompts(tmp_path / "prompts.jsonl", kind)
@@ -97,7 +97,7 @@ dataset: prompts
 
 
 @pytest.mark.parametrize("stream", ["on", "off"])
-def test_connections_that_llama_cpp_closes_after_a_reply_make_no_run_invalid(
+def test_run_stays_valid_if_llama_cpp_closes_connections(
     stream: str, llama_cpp: Addresses, tmp_path: Path
 ) -> None:
     """Bug: every streamed run was `resent-often`, and was advised to raise the time of keep-alive."""

@@ -82,12 +82,12 @@ def nginx_before(served: Served, folder: Path) -> Iterator[int]:
             process.terminate()
 
 
-def test_openai_s_sdk(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
+def test_openai_sdk_works(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
     python = environment(server_cache, "openai") / "bin/python"
     ran([python, CLIENTS / "openai_sdk.py", url_of(tinylm)], tmp_path)
 
 
-def test_openai_s_sdk_through_nginx_with_its_defaults(
+def test_openai_sdk_works_through_nginx_with_its_defaults(
     tinylm: Served, server_cache: Path, tmp_path: Path
 ) -> None:
     python = environment(server_cache, "openai") / "bin/python"
@@ -95,7 +95,7 @@ def test_openai_s_sdk_through_nginx_with_its_defaults(
         ran([python, CLIENTS / "openai_sdk.py", f"http://127.0.0.1:{port}"], tmp_path)
 
 
-def test_triton_s_clients_over_http_and_grpc(server_cache: Path, tmp_path: Path) -> None:
+def test_triton_clients_work_over_http_and_grpc(server_cache: Path, tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     python = environment(server_cache, "tritonclient") / "bin/python"
     port = free_port()
@@ -104,7 +104,7 @@ def test_triton_s_clients_over_http_and_grpc(server_cache: Path, tmp_path: Path)
         ran([python, CLIENTS / "triton_sdk.py", served.port, port], tmp_path)
 
 
-def test_aiperf(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
+def test_aiperf_completes_all_requests(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
     tinylm_gpt2.write(tmp_path / TOKENIZER)
     words = [environment(server_cache, "aiperf") / "bin/aiperf", "profile", "--model", "tinylm"]
     words += ["--url", url_of(tinylm), "--endpoint-type", "chat", "--streaming"]
@@ -119,7 +119,7 @@ def test_aiperf(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
     assert {"harness_serve_generated_tokens", "harness_serve_first_token_seconds"} <= page.keys()
 
 
-def test_guidellm_with_its_default_endpoint(
+def test_guidellm_works_with_its_default_endpoint(
     tinylm: Served, server_cache: Path, tmp_path: Path
 ) -> None:
     tinylm_gpt2.write(tmp_path / TOKENIZER)
@@ -136,7 +136,9 @@ def test_guidellm_with_its_default_endpoint(
     assert (totals["successful"], totals["errored"]) == (ASKED, 0)
 
 
-def test_vllm_bench_serve(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
+def test_vllm_bench_serve_completes_all_requests(
+    tinylm: Served, server_cache: Path, tmp_path: Path
+) -> None:
     tinylm_gpt2.write(tmp_path / TOKENIZER)
     words = [environment(server_cache, "vllm") / "bin/vllm", "bench", "serve"]
     words += ["--base-url", url_of(tinylm), "--model", "tinylm", "--tokenizer", TOKENIZER]
@@ -148,7 +150,9 @@ def test_vllm_bench_serve(tinylm: Served, server_cache: Path, tmp_path: Path) ->
     assert (found["completed"], found["failed"]) == (ASKED, 0)
 
 
-def test_genai_bench(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
+def test_genai_bench_completes_all_requests(
+    tinylm: Served, server_cache: Path, tmp_path: Path
+) -> None:
     tinylm_gpt2.write(tmp_path / TOKENIZER)
     words = [environment(server_cache, "genai-bench") / "bin/genai-bench", "benchmark"]
     words += ["--api-backend", "openai", "--api-base", url_of(tinylm), "--api-key", "none"]

@@ -81,7 +81,7 @@ def test_a_run_that_ends_early_leaves_no_region(
     assert nothing_is_left(triton.url)
 
 
-def test_a_server_without_shared_memory_is_one_line(
+def test_a_server_without_shared_memory_is_reported_in_one_line(
     mlserver: Addresses, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--scenario", "offline", *SHARED, "--url", mlserver.url, "--no-metrics")

@@ -129,7 +129,7 @@ def test_a_run_without_a_fault_is_valid(subject: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [range(FAST_SEEDS)], ids=str)
-def test_whatever_goes_wrong_the_run_ends_and_says_why(seeds: range, tmp_path: Path) -> None:
+def test_run_with_any_fault_ends_with_a_reason(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
         world = drawn(seed)
         try:
@@ -141,8 +141,8 @@ def test_whatever_goes_wrong_the_run_ends_and_says_why(seeds: range, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(FAST_SEEDS, SLOW_SEEDS, 144))
-def test_more_seeds(first: int, tmp_path: Path) -> None:
-    test_whatever_goes_wrong_the_run_ends_and_says_why(range(first, first + 144), tmp_path)
+def test_run_with_any_fault_of_more_seeds_ends_with_a_reason(first: int, tmp_path: Path) -> None:
+    test_run_with_any_fault_ends_with_a_reason(range(first, first + 144), tmp_path)
 
 
 @pytest.mark.slow
@@ -209,7 +209,9 @@ def _forge(event: str, forged: dict[str, Any], message: dict[str, Any]) -> dict[
 
 
 @pytest.mark.parametrize("event", ["loaded", "calibrated", "ended"])
-def test_a_forged_message_ends_in_one_line_and_a_kept_result(event: str, tmp_path: Path) -> None:
+def test_forged_message_is_reported_in_one_line_and_the_result_kept(
+    event: str, tmp_path: Path
+) -> None:
     """Bug: a last message without its keys was a KeyError in the supervisor."""
     real: dict[str, dict[str, Any]] = {}
     simulate(World(CLOSED, 0, Fault(), lambda m: real.setdefault(m["event"], m)), tmp_path / "real")
@@ -275,7 +277,7 @@ def kill_at(call: int, subject: str, out: Path) -> tuple[Outcome, int]:
 
 
 @pytest.mark.parametrize("subject", [CLOSED, "server"])
-def test_a_signal_at_any_step_leaves_what_was_measured(subject: str, tmp_path: Path) -> None:
+def test_signal_at_any_step_keeps_the_measurements(subject: str, tmp_path: Path) -> None:
     whole, calls = kill_at(0, subject, tmp_path / "whole")
     assert whole.stored is not None
     assert whole.stored["verdict"] == "VALID"

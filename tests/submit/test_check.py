@@ -63,7 +63,9 @@ def test_a_submission_that_keeps_the_rules_has_no_finding(golden: Path) -> None:
         ),
     ],
 )
-def test_what_the_rules_allow_is_no_finding(change: Callable[[Path], object], tree: Path) -> None:
+def test_content_that_the_rules_allow_gives_no_finding(
+    change: Callable[[Path], object], tree: Path
+) -> None:
     change(tree)
     assert rules(validate(tree, ROUND).findings) == []
 
@@ -156,14 +158,14 @@ def test_an_edge_system_may_infer_offline_from_single_stream(tree: Path) -> None
     assert "wrong-scenario" in {f.rule for f in validate(tree, ROUND).findings}
 
 
-def test_only_one_submitter_is_looked_at_when_asked(tree: Path) -> None:
+def test_only_one_submitter_is_checked_on_request(tree: Path) -> None:
     put("closed/Other/results/x/y/z/a.txt", "a")(tree)
     assert rules(validate(tree, ROUND, "LabOrg").findings) == []
     assert validate(tree, ROUND).findings
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_content_of_any_file_raises(seed: int, tree: Path) -> None:
+def test_any_content_of_a_file_raises_nothing(seed: int, tree: Path) -> None:
     """Garbage, cuts and wrong types in some files at a time."""
     draw = random.Random(seed)
     junk = [
@@ -205,7 +207,7 @@ def test_unreadable_and_strange_names_are_findings(tree: Path) -> None:
         (tree / SERVER).chmod(0o755)
 
 
-def test_a_tree_that_is_no_submission_is_not_read_to_its_end(
+def test_tree_that_is_not_a_submission_is_not_read_to_its_end(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tree_module, "MOST_ENTRIES", 50)
@@ -245,7 +247,7 @@ def test_the_command_prints_findings_and_exits_4(golden: Path, tree: Path) -> No
     assert json.loads(printed(tree, 4, "--json"))["findings"][0]["expected"] == "VALID"
 
 
-def test_a_rehearsal_passes_as_one_only(tree: Path) -> None:
+def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
     all_of(MUTATIONS["rehearsal mark"][1], MUTATIONS["duration set"][1])(tree)
     out = printed(tree, 4)
     assert out.startswith("rehearsal  ")
@@ -273,7 +275,7 @@ def test_a_rehearsal_passes_as_one_only(tree: Path) -> None:
         (("score of a subset", "duration set"), {"dataset-size", "accuracy-text"}),
     ],
 )
-def test_a_rehearsal_is_forgiven_only_what_its_logs_show(
+def test_rehearsal_is_excused_only_for_marks_in_its_logs(
     mutations: Sequence[str], counting: set[str], tree: Path
 ) -> None:
     """Bug: a rehearsal of full length passed with an audit that both official checkers refuse."""
@@ -292,7 +294,7 @@ def test_other_data_is_forgiven_in_its_own_result(tree: Path) -> None:
     assert other in {f.file for f in validate(tree, ROUND).counted(shortened=True)}
 
 
-def test_what_a_rehearsal_must_keep_is_printed_alone(tree: Path) -> None:
+def test_rehearsal_prints_only_findings_that_it_must_fix(tree: Path) -> None:
     marks = (MUTATIONS[name][1] for name in ("rehearsal mark", "duration set", "INVALID run"))
     all_of(*marks)(tree)
     out = printed(tree, 4, "--rehearsal")
@@ -311,11 +313,11 @@ def test_what_a_rehearsal_must_keep_is_printed_alone(tree: Path) -> None:
         ("check . --raw nowhere", "--raw nowhere is not a folder"),
     ],
 )
-def test_mistakes_in_the_command_are_one_line(words: str, told: str) -> None:
+def test_mistakes_in_the_command_are_reported_in_one_line(words: str, told: str) -> None:
     assert any(told in line for line in refused("submit", *words.split()))
 
 
-def test_checked_concerns_what_lies_above() -> None:
+def test_result_includes_findings_of_the_folders_above_it() -> None:
     """A fault of the root, the submitter or the system is one of each result below."""
     path = f"{CLOSED}/Server"
     above = [

@@ -79,7 +79,7 @@ def verified(folder: Path, log: str, scenario: str, dtype: str = "int32") -> str
         ([], "Sample length"),
     ],
 )
-def test_answers_have_the_tokens_that_loadgen_was_told_and_one_end(
+def test_answers_have_the_tokens_reported_to_loadgen_and_one_end(
     answers: list[tuple[list[int], int | None]], failed: str, tmp_path: Path
 ) -> None:
     text = verified(tmp_path, rows(*answers), "Offline")
@@ -91,7 +91,7 @@ def test_answers_have_the_tokens_that_loadgen_was_told_and_one_end(
     ("begun", "passed"), [([5], True), ([5, 6], True), ([6], False), ([], False), (None, False)]
 )
 @pytest.mark.parametrize("scenario", ["Server", "Interactive"])
-def test_an_answer_begins_with_the_token_that_loadgen_was_told_first(
+def test_answer_begins_with_the_first_token_reported_to_loadgen(
     scenario: str, begun: list[int] | None, passed: bool, tmp_path: Path
 ) -> None:
     second = [5, 6] if begun == [5, 6] else [5, 7]
@@ -100,7 +100,7 @@ def test_an_answer_begins_with_the_token_that_loadgen_was_told_first(
     assert text.startswith(f"First token check pass: {passed}\n")
 
 
-def test_texts_are_no_tokens(tmp_path: Path) -> None:
+def test_texts_are_refused_as_tokens(tmp_path: Path) -> None:
     text = verified(tmp_path, rows(([5, 6, END], 3)), "Offline", dtype="uint8")
     assert "Sample length check pass: False" in text
 
@@ -157,9 +157,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_made_here_is_refused_in_one_line(
-    changed: dict[str, Any], told: str
-) -> None:
+def test_unsupported_submission_is_refused_in_one_line(changed: dict[str, Any], told: str) -> None:
     assert any(line.startswith(told) for line in refusals(replace, LLAMA, **changed))
 
 
@@ -186,7 +184,7 @@ def test_interactive_has_loadgens_settings_and_a_rate_of_its_own(tmp_path: Path)
 
 
 @pytest.mark.parametrize("scenario", ["Server", "Interactive"])
-def test_a_scenario_of_tokens_without_a_rate_is_told_how_to_find_one(
+def test_token_scenario_without_a_rate_is_refused_with_advice(
     scenario: str, tmp_path: Path
 ) -> None:
     request = replace(LLAMA, scenarios=("Offline", scenario))
@@ -250,7 +248,7 @@ def test_the_packed_audit_has_the_text_and_the_whole_log(tmp_path: Path) -> None
     assert packed.accuracy_texts == {ACCURACY: run.accuracy_log.read_text()}
 
 
-def test_every_audit_is_planned_or_says_what_it_needs() -> None:
+def test_every_audit_has_either_a_config_or_unmet_needs() -> None:
     rules = load_round()
     for name, audit in rules.audits.items():
         assert bool(audit.config) != bool(audit.needs), name

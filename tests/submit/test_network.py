@@ -89,7 +89,9 @@ def test_each_run_of_the_division_is_one_of_a_qdl(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_request_outside_the_rules_is_one_line(changed: Mapping[str, Any], told: str) -> None:
+def test_a_request_outside_the_rules_is_reported_in_one_line(
+    changed: Mapping[str, Any], told: str
+) -> None:
     assert told in refusal(replace, REQUEST, **changed)
 
 
@@ -103,14 +105,14 @@ def test_a_request_outside_the_rules_is_one_line(changed: Mapping[str, Any], tol
         ({"url": None}, "--qdl apply to a server: add --url"),
     ],
 )
-def test_what_a_qdl_may_not_do_is_refused_before_the_run(
+def test_option_forbidden_to_a_qdl_is_refused_before_the_run(
     options: Mapping[str, Any], told: str
 ) -> None:
     values = {"scenario": "server", "backend": "kserve", "url": [ELSEWHERE], "qdl": True, **options}
     assert told in refusal(RunConfig.of, **{k: v for k, v in values.items() if v is not None})
 
 
-def test_a_backend_that_asks_for_no_name_is_told_before_the_first_run(tmp_path: Path) -> None:
+def test_backend_without_a_name_request_is_refused_before_the_first_run(tmp_path: Path) -> None:
     asked = replace(REQUEST, options={**REQUEST.options, "backend": "openai"})
     (told,) = problems(asked, plan(asked, tmp_path))
     assert told.startswith("--qdl: backend 'openai' has no request for a server's own name")
@@ -139,7 +141,7 @@ def test_an_address_of_this_machines_cards_is_this_machine(monkeypatch: pytest.M
         (None, True, []),
     ],
 )
-def test_a_run_counts_where_its_servers_are_where_the_division_has_them(
+def test_run_counts_if_its_servers_are_where_the_division_requires(
     told: Mapping[str, Any] | None, qdl: bool, why: list[str]
 ) -> None:
     config = RunConfig.of(scenario="offline", backend="kserve", url=[ELSEWHERE], qdl=qdl)
@@ -147,7 +149,7 @@ def test_a_run_counts_where_its_servers_are_where_the_division_has_them(
     assert [line[: len(begin)] for line, begin in zip(found, why, strict=True)] == why
 
 
-def test_a_run_beside_its_server_says_so_in_the_plan(tmp_path: Path) -> None:
+def test_run_beside_its_server_is_marked_in_the_plan(tmp_path: Path) -> None:
     make_runs(OPEN, tmp_path, client=client(local=True))
     (only,) = {row.why for row in plan(OPEN, tmp_path)}
     assert only.startswith(f"`submit pack` refuses it: its server {ELSEWHERE} is on LoadGen's")
@@ -218,7 +220,7 @@ def test_a_rehearsal_with_servers_elsewhere_needs_no_description(tmp_path: Path)
     assert left == {"rehearsal", "network-sut"}  # the logs are of other runs
 
 
-def test_a_diagram_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_missing_diagram_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "describe.yaml").write_text("network_diagram: nowhere.png")
     with pytest.raises(ConfigError, match=r"nowhere\.png: there is no such file"):
         read_answers_file(tmp_path / "describe.yaml", load_round())
@@ -258,7 +260,7 @@ def test_only_a_rehearsal_may_share_loadgens_machine(tree: Path) -> None:
         assert ("same-machine" in {f["rule"] for f in said["left_out"]}) is not counts
 
 
-def test_a_rehearsal_beside_its_servers_is_told(tmp_path: Path) -> None:
+def test_rehearsal_beside_its_servers_has_a_note(tmp_path: Path) -> None:
     url = "http://127.0.0.1:8000"
     options = {**REQUEST.options, "url": [url]}
     rehearsal = replace(REQUEST, rehearsal=True, options=options)

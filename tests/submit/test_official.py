@@ -69,11 +69,11 @@ def test_the_legacy_checker_is_understood() -> None:
         (0, "INFO:main:Results=0, NoResults=0\nINFO:main:SUMMARY: submission OK"),
     ],
 )
-def test_a_crash_or_nothing_checked_is_no_pass(status: int, output: str) -> None:
+def test_crash_or_empty_check_does_not_pass(status: int, output: str) -> None:
     assert not read_outcome("new", status, output).passed
 
 
-def test_agreement_is_told_result_by_result() -> None:
+def test_agreement_is_reported_per_result() -> None:
     seed = Finding("wrong-seed", f"{B}/performance/run_1/mlperf_log_detail.txt", "2", "1")
     short = Finding("too-short", f"{A}/performance/run_1/mlperf_log_detail.txt", "5 s", "600 s")
     theirs = read_outcome("new", 1, NEW)
@@ -111,7 +111,7 @@ def test_both_checkers_of_a_checkout_are_run(tmp_path: Path) -> None:
     assert not list(folder.rglob("__pycache__"))
 
 
-def test_the_command_exits_4_where_a_checker_crashes(
+def test_command_exits_4_if_a_checker_crashes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = checkout(tmp_path / "c", "raise AttributeError('boom')", prints(LEGACY, 0))
@@ -125,7 +125,7 @@ def test_the_command_exits_4_where_a_checker_crashes(
     assert capsys.readouterr().err == ""
 
 
-def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
+def test_folder_that_is_not_a_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="pass a checkout of mlcommons/inference"):
         run_checkers(tmp_path, tmp_path, "v6.1")
 

@@ -52,7 +52,7 @@ def test_a_closed_submission_keeps_every_rule(work: Path, tmp_path: Path) -> Non
     assert checked.results == [f"closed/LabOrg/results/box/resnet/{s}" for s in sorted(SCENARIOS)]
 
 
-def test_nothing_goes_in_that_is_not_asked_for(work: Path, tmp_path: Path) -> None:
+def test_package_holds_only_requested_files(work: Path, tmp_path: Path) -> None:
     found = packed(CLOSED, work, tmp_path / "tree")
     names = {p.name for p in found.tree.rglob("*") if p.is_file()}
     kinds = ("performance", "accuracy", "TEST01", "TEST04")
@@ -82,7 +82,7 @@ def test_logs_are_truncated_and_the_whole_ones_kept_outside(work: Path, tmp_path
     assert len(head) == len(tail) == 4096
 
 
-def test_the_system_is_read_from_the_machine_and_the_rest_is_asked_for(
+def test_system_is_read_from_the_machine_and_the_rest_is_requested(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = packed(CLOSED, work, tmp_path / "tree")
@@ -122,7 +122,7 @@ def test_the_template_is_a_file_that_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_real_run_is_refused(
+def test_run_not_for_submission_is_refused(
     changed: Mapping[str, Any], told: str, tmp_path: Path
 ) -> None:
     make_runs(CLOSED, tmp_path, **changed)
@@ -144,7 +144,7 @@ def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path) -> None:
+def test_computing_backend_is_not_refused_as_a_sleeping_one(tmp_path: Path) -> None:
     """Bug: time in which it waited for a core was taken for sleep."""
     make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
     packed(CLOSED, tmp_path / "a", tmp_path / "tree")
@@ -153,7 +153,7 @@ def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path
     packed(CLOSED, tmp_path / "b", tmp_path / "other")
 
 
-def test_what_cannot_be_packed_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+def test_failed_packing_leaves_nothing_behind(tmp_path: Path) -> None:
     request = replace(CLOSED, division="open")
     make_runs(request, tmp_path / "work")
     log = tmp_path / "work/runs/Server-accuracy/attempt-1/accuracy" / ACCURACY
@@ -166,7 +166,7 @@ def test_what_cannot_be_packed_leaves_nothing_in_the_way(tmp_path: Path) -> None
     packed(request, tmp_path / "work", tmp_path / "tree")
 
 
-def test_settings_say_what_of_them_is_of_another_machine(tmp_path: Path) -> None:
+def test_settings_mark_the_values_of_another_machine(tmp_path: Path) -> None:
     """And the rest is given by the commands."""
     hook, plugin = tmp_path / "my hook.py", tmp_path / "mine.py"
     for path in (hook, plugin):
@@ -191,7 +191,7 @@ def test_an_invalid_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", [None, {}, "text", {"machine": 1}])
-def test_a_changed_result_is_one_line(changed: object, tmp_path: Path) -> None:
+def test_a_changed_result_is_reported_in_one_line(changed: object, tmp_path: Path) -> None:
     make_runs(CLOSED, tmp_path, environment=changed)
     with pytest.raises(ConfigError, match="some file is not a file of a run"):
         packed(CLOSED, tmp_path, tmp_path / "tree")
@@ -217,7 +217,7 @@ def test_a_subset_is_refused(work: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rehearsal_says_so_everywhere_and_takes_anything(tmp_path: Path) -> None:
+def test_rehearsal_is_marked_everywhere_and_accepts_any_run(tmp_path: Path) -> None:
     request = replace(CLOSED, rehearsal=True)
     make_runs(request, tmp_path, not_for_submission=["random weights"])
     row = next(r for r in plan(request, tmp_path) if r.name == "Offline-accuracy")
@@ -248,7 +248,7 @@ def test_an_open_model_is_mapped(tmp_path: Path) -> None:
     assert not list(found.tree.rglob("TEST0*"))
 
 
-def test_answers_that_differ_stand_beside_their_scores(tmp_path: Path) -> None:
+def test_different_answers_are_shown_beside_their_scores(tmp_path: Path) -> None:
     """TEST01 then passes by the scores of the same samples, which are within 1 %."""
     request = replace(CLOSED, category="edge")
     make_runs(request, tmp_path)

@@ -59,7 +59,7 @@ def states(request: Request, work: Path) -> dict[str, str]:
     return {name: row.state for name, row in rows_of(request, work).items()}
 
 
-def test_a_submission_needs_the_checksum_and_the_licence_that_a_run_can_do_without(
+def test_submission_needs_the_checksum_and_licence_of_its_model(
     tmp_path: Path,
 ) -> None:
     manifest = tmp_path / "own.yaml"
@@ -95,7 +95,7 @@ def test_a_closed_benchmark_needs_each_scenario_four_times(tmp_path: Path) -> No
     assert {row.config.target_qps for row in rows if row.scenario != "Server"} == {None}
 
 
-def test_an_open_model_needs_no_audit_and_the_scenarios_asked_for(tmp_path: Path) -> None:
+def test_open_model_needs_only_the_requested_scenarios_and_no_audit(tmp_path: Path) -> None:
     request = replace(CLOSED, division="open", folder="mine", scenarios=("Offline", "SingleStream"))
     assert [row.name for row in plan(request, tmp_path)] == [
         "SingleStream-performance", "SingleStream-accuracy", "Offline-performance",
@@ -103,7 +103,7 @@ def test_an_open_model_needs_no_audit_and_the_scenarios_asked_for(tmp_path: Path
     ]  # fmt: skip
 
 
-def test_what_a_run_takes_is_told_by_rules_and_calibration(tmp_path: Path) -> None:
+def test_expected_time_of_a_run_comes_from_rules_and_calibration(tmp_path: Path) -> None:
     rows = rows_of(CLOSED, tmp_path)
     assert rows["Server-performance"].expected_s == pytest.approx(605)
     assert rows["Server-performance"].queries == 1_200_000
@@ -274,7 +274,7 @@ def test_an_audit_of_another_audit_config_is_stale(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_run_that_pack_refuses_says_so_in_the_plan(tmp_path: Path) -> None:
+def test_run_that_pack_refuses_is_marked_in_the_plan(tmp_path: Path) -> None:
     """Bug: `plan` and `run` said done, and `pack` refused the run after hours."""
     make_runs(CLOSED, tmp_path, not_for_submission=["random weights"])
     rows = plan(CLOSED, tmp_path)
@@ -335,7 +335,7 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
         ({"round": "v5.0"}, "no round named 'v5.0'"),
     ],
 )
-def test_a_wrong_request_is_told_before_anything_runs(changed: dict[str, Any], told: str) -> None:
+def test_wrong_request_is_refused_before_anything_runs(changed: dict[str, Any], told: str) -> None:
     assert any(told in line for line in refusals(replace, CLOSED, **changed))
 
 
@@ -351,7 +351,7 @@ def test_help_shows_only_options_that_the_verb_takes(
     assert shown.isdisjoint(flag_name(key) for key in REFUSED)
 
 
-def test_a_missing_benchmark_is_told_once() -> None:
+def test_missing_benchmark_is_reported_once() -> None:
     assert [line.split(":")[0] for line in refusals(replace, CLOSED, benchmark="")] == [
         "--benchmark is missing"
     ]
@@ -414,7 +414,7 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["[]", "a: 1", "division: [closed]", "x: {", "", "division: open"]
 )
-def test_a_broken_request_file_is_one_line(content: str, tmp_path: Path) -> None:
+def test_a_broken_request_file_is_reported_in_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "request.yaml").write_text(content)
     with pytest.raises(ConfigError):
         read_request(tmp_path)
@@ -430,7 +430,7 @@ def test_a_broken_request_file_is_one_line(content: str, tmp_path: Path) -> None
         ("backend: ort", "5: ort", "keys of options must be text"),
     ],
 )
-def test_a_changed_request_file_is_one_line(
+def test_a_changed_request_file_is_reported_in_one_line(
     before: str, after: str, told: str, tmp_path: Path
 ) -> None:
     write_request(tmp_path, CLOSED)
@@ -469,7 +469,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert (tmp_path / "runs/Offline-performance/attempt-2").is_dir()
 
 
-def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
+def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:
     request = replace(CLOSED, category="edge", division="open", scenarios=("Offline",))
     write_request(tmp_path, request)
     (tmp_path / "hang-Offline-accuracy").touch()
@@ -492,7 +492,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     assert (found["Offline-performance"], found["Offline-accuracy"]) == (DONE, FAILED)
 
 
-def test_what_is_not_there_is_told_before_the_first_run(tmp_path: Path) -> None:
+def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Path) -> None:
     words = [*WORDS, "--backend", "nosuch", "--data-dir", "/nowhere", "--work", str(tmp_path / "w")]
     told = (
         "harness: no backend named 'nosuch': choose from ",
@@ -518,7 +518,7 @@ def test_an_empty_work_folder_is_not_the_working_directory(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
+def test_two_commands_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
     write_request(tmp_path, CLOSED)
     with execute._alone(tmp_path, ["Server"]):
         for words in ([], ["--only", "Server"]):

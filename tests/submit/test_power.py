@@ -69,7 +69,7 @@ def test_the_session_is_packed_as_it_is_and_keeps_every_rule(work: Path, tmp_pat
     assert "--audit" not in metered[0]
 
 
-def test_without_power_nothing_of_it_goes_in(tmp_path: Path) -> None:
+def test_package_without_power_runs_has_no_power_files(tmp_path: Path) -> None:
     request = replace(CLOSED, division="open", category="edge", scenarios=("Offline",))
     make_power_runs(replace(request, options=POWERED.options), tmp_path / "work")
     rows = plan(request, tmp_path / "work")
@@ -135,7 +135,7 @@ def test_a_session_that_may_not_be_submitted_is_made_again(
     assert rehearsal.state == (FAILED if power is None else DONE)
 
 
-def test_what_is_missing_of_a_session_is_told(tmp_path: Path) -> None:
+def test_missing_files_of_a_session_are_reported(tmp_path: Path) -> None:
     make_power_runs(SERVER_ALONE, tmp_path)
     session = tmp_path / "runs/Server-performance/attempt-1/performance"
     for name in ("power/client.json", "ranging/spl.txt"):
@@ -146,19 +146,19 @@ def test_what_is_missing_of_a_session_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"ptd_messages": []}'])
-def test_a_broken_description_is_one_line(content: str, tmp_path: Path) -> None:
+def test_a_broken_description_is_reported_in_one_line(content: str, tmp_path: Path) -> None:
     make_power_runs(SERVER_ALONE, tmp_path)
     path = tmp_path / "runs/Server-performance/attempt-1/performance/power/server.json"
     path.write_text(content)
     assert len(refusals(packed, SERVER_ALONE, tmp_path, tmp_path / "tree")) == 1
 
 
-def test_what_a_session_does_not_tell_is_asked_for(work: Path, tmp_path: Path) -> None:
+def test_facts_missing_in_a_session_are_requested(work: Path, tmp_path: Path) -> None:
     told = [line.split()[0] for line in refusals(packed, POWERED, work, tmp_path / "tree", ANSWERS)]
     assert told == ["power_analyzer", "power_settings"]
 
 
-def test_the_checkout_is_looked_at_before_the_first_run(
+def test_checkout_is_checked_before_the_first_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -29,7 +29,7 @@ def server_rates(request: Request, work: Path) -> set[float | None]:
 
 
 @pytest.mark.parametrize("file", ["", "peak.json"])
-def test_the_rate_is_what_a_peak_found(file: str, tmp_path: Path) -> None:
+def test_rate_is_that_of_the_found_peak(file: str, tmp_path: Path) -> None:
     peak = make_peak(tmp_path / "found")
     words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
     assert main([*words, "--peak", str(peak / file)]) == 0
@@ -51,16 +51,14 @@ def test_the_rate_is_what_a_peak_found(file: str, tmp_path: Path) -> None:
         ({"slo": "soon"}, "'soon' is not an SLO"),
     ],
 )
-def test_a_peak_that_says_nothing_about_this_is_refused(
-    changed: dict[str, Any], told: str, tmp_path: Path
-) -> None:
+def test_unsuitable_peak_is_refused(changed: dict[str, Any], told: str, tmp_path: Path) -> None:
     peak = make_peak(tmp_path / "found", **changed)
     (line,) = refused(*PLAN, tmp_path / "w", *WITHOUT_RATE, "--peak", peak)
     assert told in line
     assert not (tmp_path / "w").exists()
 
 
-def test_what_a_peak_warned_of_is_told(tmp_path: Path) -> None:
+def test_warning_of_a_peak_is_repeated(tmp_path: Path) -> None:
     text = "389 of 583 queries/s offered were completed"
     peak = make_peak(tmp_path / "found", warnings=[text])
     ended = run_here(*PLAN, str(tmp_path / "w"), *WITHOUT_RATE, "--peak", str(peak))

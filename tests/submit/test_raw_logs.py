@@ -164,7 +164,7 @@ def test_a_few_slow_answers_may_end_a_server_log() -> None:
     assert wrong_end(head + CUT + tail, 5000, "MultiStream") != ""
 
 
-def test_a_log_that_is_cut_within_an_answer_shows_the_answers_before_and_after() -> None:
+def test_log_cut_within_an_answer_shows_the_answers_around_it() -> None:
     """Bug: the two halves around the cut were read as one answer, which was not hexadecimal."""
     head, tail = (
         f'{{"qsl_idx" : {n}, "data" : "{data * 9}"}}' for n, data in ((1, "AB"), (2, "CD"))

@@ -27,7 +27,7 @@ def test_each_text_passes_or_fails_as_theirs(name: str, tmp_path: Path) -> None:
     assert found.passed == all(ours.values())
 
 
-def test_a_sample_asked_twice_must_be_answered_alike(tmp_path: Path) -> None:
+def test_repeated_sample_must_have_equal_answers(tmp_path: Path) -> None:
     """As theirs: an answer of the audit replaces the accuracy run's."""
     case = Case(TEST01, "Server", 2000, 2000, answers={1: RIGHT})
     _, accuracy, test = build(case, tmp_path)

@@ -215,14 +215,14 @@ def ends(sock: socket.socket) -> bool:
         return True
 
 
-def test_a_url_may_be_of_nobody() -> None:
+def test_refused_url_has_no_listener() -> None:
     with bad.refused() as url:
         host, _, port = url.removeprefix("http://").partition(":")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((host, int(port)), TIMEOUT_S)
 
 
-def test_a_frozen_server_keeps_the_connection_and_the_block_ends_all_the_same() -> None:
+def test_frozen_server_keeps_its_connections_and_the_block_ends() -> None:
     with BadServer(bad.freeze_all) as server, connected(server) as one, connected(server) as other:
         for sock in (one, other):
             sock.sendall(REQUEST)
@@ -287,7 +287,9 @@ def chain(behaviour: Behaviour) -> Behaviour:
 
 @pytest.mark.parametrize("retry_after", [None, "2"])
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_server_says_so(status: int, retry_after: str | None) -> None:
+def test_busy_server_refuses_with_its_status_and_retry_after(
+    status: int, retry_after: str | None
+) -> None:
     head, body = asked(bad.refuse(status, retry_after))
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert (b"Retry-After: 2\r\n" in head) is (retry_after is not None)
@@ -323,7 +325,7 @@ def test_contents_are_wrong_as_their_names_say() -> None:
         json.loads(asked(bad.no_json)[1])
 
 
-def test_a_fault_of_the_test_itself_ends_the_block_with_it() -> None:
+def test_error_in_the_test_ends_the_block() -> None:
     def broken(connection: bad.Connection, request: bad.Request, nth: int) -> None:
         raise KeyError("typo")
 

@@ -63,7 +63,7 @@ def test_an_idle_server_that_is_much_faster_answers_alone() -> None:
 
 
 @pytest.mark.parametrize("most", [3, [3, 3, 3]])
-def test_replicas_take_turns_and_the_last_used_connection_of_one_is_used_again(most: Any) -> None:
+def test_replicas_take_turns_and_each_reuses_its_last_connection(most: Any) -> None:
     free = filled(balanced(most, 3), [3, 3, 3])
     first = [free.pop() for _ in range(3)]
     for place in first:

@@ -48,7 +48,7 @@ def test_a_port_that_becomes_free_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
         ({V6: [errno.EADDRNOTAVAIL]}, errno.EADDRNOTAVAIL),
     ],
 )
-def test_the_error_told_is_that_of_an_address_there_may_be(
+def test_reported_error_is_that_of_a_usable_address(
     outcomes: Mapping[int, list[int]], told: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_PORT_WAIT_S", 0.2)

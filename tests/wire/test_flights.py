@@ -199,7 +199,7 @@ def test_idle_connections_are_replaced_one_after_another(monkeypatch: pytest.Mon
     assert max(replaced) <= idle.TOGETHER, replaced
 
 
-def test_the_pace_of_replacements_is_the_lowest_at_which_none_becomes_too_old() -> None:
+def test_pace_of_replacements_is_the_lowest_that_keeps_the_age_limit() -> None:
     def run(ages_s: list[float], seconds: float, tick_s: float) -> list[int]:
         pace, replaced = idle.IdlePace(), []
         for _ in range(int(seconds / tick_s)):
@@ -230,7 +230,7 @@ def closes_on_second(peer: socket.socket, number: int, came_ns: list[int] | None
         answer_all(peer, number)
 
 
-def test_a_request_that_a_closing_connection_lost_is_sent_once_more_and_counted() -> None:
+def test_request_lost_by_a_closing_connection_is_resent_and_counted() -> None:
     came_ns: list[int] = []
     closes = partial(closes_on_second, came_ns=came_ns)
     with served(closes) as server, opened(server) as flights:
@@ -260,7 +260,7 @@ def _reset(peer: socket.socket) -> None:
 
 @pytest.mark.parametrize("how", [socket.socket.close, _reset])
 @pytest.mark.parametrize("replies", [1, 5])
-def test_connections_that_always_end_after_some_replies_are_not_used_longer(
+def test_connections_are_not_used_beyond_their_usual_number_of_replies(
     replies: int, how: Callable[[socket.socket], None]
 ) -> None:
     with served(closes_after(replies, how)) as server, opened(server, 4) as flights:
@@ -308,7 +308,7 @@ def test_connections_may_be_opened_while_an_end_is_learned_from() -> None:
         assert flights.closes_after == [1]
 
 
-def test_without_resending_it_fails() -> None:
+def test_lost_request_fails_without_resending() -> None:
     with served(closes_on_second) as server, opened(server, resend=False) as flights:
         flown(flights, [1])
         (flight,) = flown(flights, [1])
@@ -413,7 +413,7 @@ def _chunk(data: bytes) -> bytes:
         (b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", b"", "", 413),
     ],
 )
-def test_no_answer_is_older_than_the_end_of_its_request(
+def test_answer_before_the_end_of_its_request_is_refused(
     early: bytes, late: bytes, kind: str, status: int
 ) -> None:
     """A head may be, and so may a refusal."""
@@ -476,7 +476,7 @@ def test_a_reply_of_single_bytes_and_one_that_ends_the_connection_arrive() -> No
             assert bytes(flight.reply.body) == b"ok"
 
 
-def test_after_a_server_is_given_up_every_flight_fails_at_once(
+def test_every_flight_fails_at_once_after_a_server_is_abandoned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(opener_module, "GIVE_UP_S", 0.5)
@@ -503,7 +503,7 @@ def test_after_a_server_is_given_up_every_flight_fails_at_once(
         assert median(waits_s) < flights_module._TICK_S / 2, "not woken"
 
 
-def test_a_name_with_two_addresses_is_connected_to_at_the_one_that_listens(
+def test_name_with_two_addresses_connects_to_the_listening_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: `localhost` is ::1 first, and a server at 127.0.0.1 alone was refused."""
@@ -525,7 +525,7 @@ def silent() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0), backlog=1)
 
 
-def test_a_server_that_answers_no_connect_is_given_up_by_the_first_one(
+def test_server_that_never_accepts_a_connect_is_abandoned_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: the time counted from the end of an attempt, so that the run hung before the server was given up."""
@@ -573,7 +573,7 @@ def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
         (ConfigError("the name cannot be resolved"), False),
     ],
 )
-def test_what_the_client_lacks_is_no_outage_of_the_server(
+def test_lack_of_client_resources_is_not_an_outage_of_the_server(
     error: Exception, is_away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: the doubt `server-away` for a client without a free port."""
@@ -600,7 +600,7 @@ def test_what_the_client_lacks_is_no_outage_of_the_server(
     assert bool(away_s) == is_away
 
 
-def test_a_server_that_answers_no_connect_keeps_no_connection_from_its_replica() -> None:
+def test_silent_server_does_not_delay_connections_to_its_replica() -> None:
     """Bug: one thread opened the connections to all servers, and waited for the one that said nothing."""
     with silent() as listener, served(closes_on_second) as replica:
         asleep = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
@@ -635,7 +635,7 @@ def test_two_threads_lose_no_flight_on_connections_that_keep_closing() -> None:
         assert sum(not flight.kind for flight in done) > len(done) / 2
 
 
-def test_what_is_sent_again_gets_the_connection_that_was_opened_for_it(
+def test_resent_request_gets_the_connection_opened_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: a connection that was opened at once came before the flight waited for it, and the flight hung."""

@@ -36,7 +36,7 @@ def chunked(body: bytes, size: int) -> bytes:
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 1000), max_size=12), st.integers(1, 50))
-def test_a_reply_is_the_same_however_its_bytes_are_cut(
+def test_reply_is_the_same_for_any_cuts_of_its_bytes(
     body: bytes, cuts: list[int], size: int
 ) -> None:
     for data in (sized(body), chunked(body, size), b"HTTP/1.1 100 Continue\r\n\r\n" + sized(body)):
@@ -51,7 +51,7 @@ def test_a_reply_is_the_same_however_its_bytes_are_cut(
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 1000), max_size=6))
-def test_bytes_that_are_no_reply_raise_nothing_else(data: bytes, cuts: list[int]) -> None:
+def test_arbitrary_bytes_raise_only_bad_reply(data: bytes, cuts: list[int]) -> None:
     starts = (b"", b"HTTP/1.1 200 OK\r\n", chunked(b"abc", 2)[:60])
     for start in starts:
         parser = ReplyParser()
@@ -100,7 +100,7 @@ def test_a_reply_without_a_length_ends_with_its_connection() -> None:
 
 
 @pytest.mark.parametrize("data", [sized(_BODY)[:-1], chunked(_BODY, 4)[:-3], b"HTTP/1.1 20"])
-def test_a_reply_that_is_cut_off_is_no_reply(data: bytes) -> None:
+def test_truncated_reply_is_refused(data: bytes) -> None:
     parser = ReplyParser()
     assert parser.feed(data) is None
     assert parser.began
@@ -118,7 +118,7 @@ def test_a_reply_that_is_cut_off_is_no_reply(data: bytes) -> None:
         (b"HTTP/1.0 200 OK\r\n", True),
     ],
 )
-def test_the_head_says_whether_the_connection_ends(head: bytes, closes: bool) -> None:
+def test_head_decides_whether_the_connection_ends(head: bytes, closes: bool) -> None:
     parser = ReplyParser()
     assert parser.feed(head + b"Content-Length: 0\r\n\r\n") is not None
     assert parser.closes is closes
@@ -164,7 +164,7 @@ def test_a_head_is_made_once_for_each_length() -> None:
         ("", "/v1/models", "/v1/models"),
     ],
 )
-def test_a_version_that_url_and_path_have_stands_once(prefix: str, path: str, whole: str) -> None:
+def test_version_in_both_url_and_path_appears_once(prefix: str, path: str, whole: str) -> None:
     head = Heads("host", prefix).head(Request(path, method="GET"), 0)
     assert head.startswith(f"GET {whole} HTTP/1.1\r\n".encode())
 
@@ -179,7 +179,7 @@ def test_a_compressed_reply_is_refused_by_its_name(coding: bytes, how: bytes) ->
         fed(b"HTTP/1.1 200 OK\r\ncontent-encoding: %b\r\n%b\r\n\r\n" % (coding, how), [])
 
 
-def test_a_reply_that_says_it_is_not_compressed_is_read() -> None:
+def test_reply_with_identity_encoding_is_read() -> None:
     reply, _ = fed(sized(_BODY, b"Content-Encoding: identity"), [])
     assert reply is not None
 
@@ -227,7 +227,7 @@ def test_a_head_that_differs_in_its_times_alone_is_parsed_once(
     assert parser.closes
 
 
-def test_a_head_of_a_known_one_with_more_behind_its_times_is_not_taken_for_it() -> None:
+def test_known_head_with_further_headers_is_parsed_again() -> None:
     parser = ReplyParser()
     assert parser.feed(timed(1)) is not None
     head, end, body = timed(2).partition(b"\r\n\r\n")

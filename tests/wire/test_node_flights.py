@@ -38,7 +38,7 @@ def never_answers(peer: socket.socket, _number: int) -> None:
         (never_answers, "no answer for 300 ms"),
     ],
 )
-def test_what_a_lost_node_held_fails_and_the_rest_is_answered_by_the_others(
+def test_requests_of_a_lost_node_fail_and_other_nodes_answer_the_rest(
     handler: Any, how: str
 ) -> None:
     asked: list[int] = []
@@ -69,7 +69,7 @@ def test_what_a_lost_node_held_fails_and_the_rest_is_answered_by_the_others(
             flights.close()
 
 
-def test_without_any_node_what_waits_fails_too() -> None:
+def test_waiting_requests_fail_if_no_node_is_left() -> None:
     with served(closes_after_one) as bad:
         flights = NodeFlights([bad], [1], [1.0], lambda _: Request("/", body=(b"12",)), 5)
         try:

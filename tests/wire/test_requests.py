@@ -29,7 +29,7 @@ class Encoder:
         return Request("/infer", (), (part,))
 
 
-def test_what_is_ready_is_what_would_be_made() -> None:
+def test_prepared_request_equals_one_made_on_demand() -> None:
     encode = Encoder()
     requests = Requests(SERVERS, encode)
     requests.prepare([3, 13, 5])
@@ -52,14 +52,14 @@ def test_no_copy_of_a_long_array_is_kept(part: type[bytes] | type[memoryview], k
     assert [*requests.ready[0]] == ([SHORT_BYTES, 1] if kept else [1])
 
 
-def test_what_is_ready_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_requests_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READY_BYTES", 1000)
     requests = Requests(SERVERS[:1], Encoder())
     requests.prepare(range(200, 300))
     assert 2 <= len(requests.ready[0]) <= 4
 
 
-def test_a_request_that_is_ready_is_not_encoded_again() -> None:
+def test_prepared_request_is_not_encoded_again() -> None:
     encode = Encoder()
     with served(answer_all) as server:
         flights = Flights([server], 1, encode, 5.0)

@@ -47,7 +47,7 @@ def test_engines_are_added_and_of_shares_the_largest_counts() -> None:
     }
 
 
-def test_triton_s_names_are_known_too_and_what_is_no_number_counts_as_untold() -> None:
+def test_triton_metrics_are_known_and_values_without_a_number_ignored() -> None:
     assert parse(TRITON) == {
         "inferences": 640.0,
         "executions": 20.0,
@@ -116,7 +116,7 @@ def test_replicas_are_added_in_one_row() -> None:
         ),
     ],
 )
-def test_a_server_without_them_is_asked_once_and_the_reason_is_told(
+def test_server_without_metrics_is_queried_once_and_the_reason_kept(
     page: tuple[int, str], reason: str
 ) -> None:
     with serving([page]) as (server, paths):
@@ -133,14 +133,14 @@ def test_a_reading_that_fails_later_leaves_out_its_row() -> None:
     assert found.absent == ""
 
 
-def test_a_server_that_is_not_there_is_a_reason() -> None:
+def test_missing_server_is_reported_as_the_reason() -> None:
     with serving([(200, VLLM)]) as (server, _):
         pass
     found = looked(server)
     assert found.absent.startswith(f"{server.address}: Connection refused")
 
 
-def test_grpc_has_no_page() -> None:
+def test_grpc_address_has_no_metrics_page() -> None:
     assert looked().absent == NO_PAGE
 
 

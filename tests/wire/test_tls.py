@@ -75,7 +75,7 @@ def refusal(server: Server) -> str:
     return text
 
 
-def test_a_certificate_that_nobody_trusts_is_refused(certificate: Path) -> None:
+def test_untrusted_certificate_is_refused(certificate: Path) -> None:
     with tls_served(certificate) as address:
         text = refusal(Server(address=address, tls=tls_context(insecure=False)))
         assert "its certificate is not trusted: self-signed certificate" in text
@@ -94,7 +94,7 @@ def test_a_certificate_of_another_name_is_refused(certificate: Path) -> None:
     assert "127.0.0.1" in text
 
 
-def test_a_server_without_tls_is_one_line() -> None:
+def test_a_server_without_tls_is_reported_in_one_line() -> None:
     def plain(peer: socket.socket, _number: int) -> None:
         peer.recv(100)
         peer.sendall(b"HTTP/1.1 400 no\r\n\r\n")
@@ -219,7 +219,7 @@ def test_an_invalid_address_is_refused_with_an_example(text: str, told: str) -> 
         parse_address(text)
 
 
-def test_a_socket_that_is_not_there_is_looked_for_by_its_path(tmp_path: Path) -> None:
+def test_refusal_of_a_missing_socket_advises_to_check_its_path(tmp_path: Path) -> None:
     address = Address(str(tmp_path / "no.sock"), 0, unix=True)
     with pytest.raises(
         ConfigError, match=r"No such file or directory: start the server, or check the path$"

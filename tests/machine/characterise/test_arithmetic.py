@@ -46,7 +46,7 @@ def test_a_scan_of_blocks_is_the_scan(count: int, segment: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["numpy", "ort"])
-def test_products_are_right(name: str) -> None:
+def test_matrix_products_and_convolutions_are_correct(name: str) -> None:
     if name == "ort":
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnx")

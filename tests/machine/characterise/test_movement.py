@@ -19,7 +19,7 @@ def result(point: Point) -> dict[str, float]:
         return {"ns": median(timed(ready, QUICK)["repetitions_ns"]), **ready.facts}
 
 
-def test_a_payload_comes_back_by_every_way_and_none_is_faster_than_in_process() -> None:
+def test_payload_returns_unchanged_and_in_process_is_the_fastest_way() -> None:
     """CS2: nothing is faster than the same process."""
     pytest.importorskip("grpc")
     points = {

@@ -64,7 +64,7 @@ def test_a_point_lasts_its_least_time_in_all_its_repetitions() -> None:
     assert result["fastest_ns"] <= min(result["repetitions_ns"])
 
 
-def test_a_point_ends_early_where_its_repetitions_agree_unless_it_is_thorough() -> None:
+def test_point_ends_early_if_repetitions_agree_unless_thorough() -> None:
     plan = Plan(repeats=5)
     assert not plan.is_enough([100.0, 100.0])  # too few for a spread
     assert plan.is_enough([100.0, 100.5, 99.5])
@@ -80,7 +80,7 @@ def test_a_slow_call_is_made_often_enough_for_a_median() -> None:
     assert all(4_000_000 <= ns < 400_000_000 for ns in result["repetitions_ns"])
 
 
-def test_what_happens_between_calls_is_not_timed_and_happens_before_each() -> None:
+def test_work_between_calls_runs_before_each_call_and_is_not_timed() -> None:
     order: list[str] = []
 
     def between() -> None:
@@ -101,7 +101,7 @@ def test_the_spread_is_that_of_the_repetitions() -> None:
     assert (point.per_s, point.peak_per_s) == (5e9, 2e10)
 
 
-def test_what_was_not_measured_is_absent_and_not_zero() -> None:
+def test_unmeasured_value_is_absent_and_not_zero() -> None:
     point = measured(missing="needs the module 'x'", work=100.0)
     assert point.median_ns is point.std_ns is point.per_s is point.peak_per_s is None
 
@@ -134,7 +134,7 @@ def test_threads_get_a_core_each_before_they_share_one() -> None:
     assert len(set(process.bound_to(groups, 8))) == 8
 
 
-def test_what_the_kernel_does_not_report_is_unknown_with_its_reason(tmp_path: Path) -> None:
+def test_fact_that_the_kernel_does_not_report_is_unknown_with_a_reason(tmp_path: Path) -> None:
     """CS5: missing files are no error."""
     facts = {fact.name: fact for fact in hygiene.facts(tmp_path, tmp_path / "enabled")}
     for name in ("governor", "turbo", "SMT", "NUMA nodes", "huge pages"):
@@ -143,7 +143,7 @@ def test_what_the_kernel_does_not_report_is_unknown_with_its_reason(tmp_path: Pa
         assert facts[name].warning.startswith("unknown")
 
 
-def test_what_the_kernel_reports_is_stated(tmp_path: Path) -> None:
+def test_facts_that_the_kernel_reports_are_stated(tmp_path: Path) -> None:
     for path, text in {
         "cpu/cpu0/cpufreq/scaling_governor": "powersave",
         "cpu/cpu1/cpufreq/scaling_governor": "performance",

@@ -135,7 +135,7 @@ def test_a_window_without_a_reading_has_a_reason(kept: tuple[int, ...], reason: 
 
 
 @pytest.mark.parametrize("source", [COUNTER, POWER])
-def test_a_counter_that_stands_still_gives_no_reading_and_never_zero(source: PowerSource) -> None:
+def test_constant_counter_gives_no_reading_instead_of_zero(source: PowerSource) -> None:
     at = stamps([100] * 20)
     value = 7.0 if source.unit == "J" else 0.0
     found = cut(source, [(t, value) for t in at], *inside(at, 0.1, 0.9))
@@ -162,7 +162,7 @@ def test_the_window_is_read_from_loadgens_log() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "11-21-2026", "11-21-2026 03:47:25.453", 7, None])
-def test_a_log_without_a_window_has_none(text: object) -> None:
+def test_log_without_valid_times_gives_no_window(text: object) -> None:
     end = "11-21-2026 03:47:25.453"
     assert window_ns({"power_begin": text, "power_end": end}) is None
     assert window_ns({"power_end": end}) is None

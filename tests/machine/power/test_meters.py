@@ -189,7 +189,7 @@ class FakeNvml(ModuleType):
         return 70_500
 
 
-def test_nvml_reads_energy_or_power_where_no_counter_exists(
+def test_nvml_reads_energy_or_power_if_no_counter_exists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = FakeNvml()
@@ -233,7 +233,7 @@ def test_nvml_reads_the_other_gpus_when_one_is_lost(monkeypatch: pytest.MonkeyPa
     assert (str(lost), other) == ("GPU is lost", 70.5)
 
 
-def test_nvml_reads_power_where_the_counter_stays_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_reads_power_if_the_counter_stays_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(joules=0))
     with NvmlMeter("0") as meter:
         assert [(s.unit, v) for s, v in zip(meter.sources(), meter.read(), strict=True)] == [
@@ -251,7 +251,7 @@ def test_an_estimate_is_busy_time_times_watts_and_is_called_estimated() -> None:
 
 
 @pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])
-def test_an_estimate_refuses_an_argument_that_is_no_power(argument: str) -> None:
+def test_estimate_refuses_an_argument_that_is_not_a_power(argument: str) -> None:
     with pytest.raises(ConfigError, match=rf"^--meter estimate={argument}: write the processor's"):
         EstimateMeter(argument)
 
@@ -313,7 +313,7 @@ def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: P
         ("''", ""),
     ],
 )
-def test_a_command_that_prints_other_lines_is_refused_with_the_limit_and_the_line(
+def test_command_without_readings_in_time_is_refused_with_its_last_line(
     printed: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "FIRST_LIMIT_S", 1.5)
@@ -417,7 +417,7 @@ def test_wrong_names_missing_extras_and_silent_meters_are_reported_at_once(
     assert [line for line, start in zip(lines, expected, strict=True) if start not in line] == []
 
 
-def test_list_shows_for_each_meter_whether_it_works_here() -> None:
+def test_list_shows_whether_each_meter_works_on_this_machine() -> None:
     reasons = dict(availability())
     assert reasons["command"] == ""
     assert reasons["ptdaemon"].startswith("not here: it needs a checkout of MLCommons' power-dev")

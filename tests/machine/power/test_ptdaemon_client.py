@@ -165,7 +165,7 @@ def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_director_without_a_server_is_one_line_and_leaves_no_folder(
+def test_director_without_a_server_is_one_line_and_leaves_no_folder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
@@ -180,7 +180,7 @@ def test_a_director_without_a_server_is_one_line_and_leaves_no_folder(
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("offset_s", [None, 5.0], ids=["silent", "ahead"])
-def test_clocks_that_cannot_be_checked_are_one_line(
+def test_clocks_that_cannot_be_checked_are_reported_in_one_line(
     offset_s: float | None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     address = "127.0.0.124"
@@ -200,7 +200,7 @@ def test_clocks_that_cannot_be_checked_are_one_line(
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_director_whose_ptdaemon_does_not_start_is_one_line(
+def test_a_director_whose_ptdaemon_does_not_start_is_reported_in_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"

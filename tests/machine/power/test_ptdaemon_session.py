@@ -56,7 +56,7 @@ def test_the_workload_imports_nothing_that_its_command_did_not(finished: Path) -
     assert f"{sys.executable} -P -m harness " in (finished / "workload.sh").read_text()
 
 
-def test_a_session_is_one_result_folder_with_the_power_of_its_testing_phase(finished: Path) -> None:
+def test_session_is_one_result_folder_with_power_of_the_testing_phase(finished: Path) -> None:
     content = result(finished)
     (reading,) = content["power"]["readings"]
     assert (reading["source"], reading["mean_watts"]) == ("ptdaemon", 50.0)

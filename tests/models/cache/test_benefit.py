@@ -3,7 +3,7 @@
 from harness.models.cache.benefit import Benefit, Candidate, benefits, expected_load_ns
 
 
-def test_models_that_save_most_for_their_bytes_are_kept_as_far_as_the_capacity_goes() -> None:
+def test_models_that_save_most_per_byte_are_kept_within_the_capacity() -> None:
     found = benefits(
         [
             Candidate(0.5, 100, 50, False),  # saves 1 per byte
@@ -17,12 +17,12 @@ def test_models_that_save_most_for_their_bytes_are_kept_as_far_as_the_capacity_g
     assert expected_load_ns(found) == 50
 
 
-def test_a_model_that_nobody_asks_for_is_not_worth_a_place() -> None:
+def test_model_without_requests_is_not_kept() -> None:
     (found,) = benefits([Candidate(0.0, 1000, 1, False)], 10)
     assert found == Benefit(0.0, False)
 
 
-def test_of_a_tiny_model_and_a_large_one_that_is_popular_the_large_one_may_win() -> None:
+def test_popular_large_model_may_beat_a_tiny_rare_one() -> None:
     """0.5 MB that load in 1 ms, asked for rarely, beside 528 MB that load in 1.4 s."""
     tiny, vgg = (
         Candidate(0.001, 1_000_000, 500_000, False),

@@ -60,7 +60,7 @@ def test_eager_closes_at_the_last_release() -> None:
     assert not second.loaded.open
 
 
-def test_what_is_not_kept_is_closed_after_its_request() -> None:
+def test_model_that_is_not_kept_is_closed_after_its_request() -> None:
     cache = _cache(1, NEVER)
     cache.release(cache.acquire(0))
     alone = cache.acquire(1)

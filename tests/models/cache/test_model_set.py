@@ -47,7 +47,7 @@ def test_a_set_has_its_models_under_their_own_names(tmp_path: Path) -> None:
     assert again.to_json() == found.to_json()
 
 
-def test_the_json_of_a_single_model_stays_one() -> None:
+def test_single_model_survives_the_json_round_trip() -> None:
     model = load_model("digits")
     assert any_model_from_json(model.to_json()).name == "digits"
 
@@ -73,7 +73,7 @@ def test_the_json_of_a_single_model_stays_one() -> None:
         ),
     ],
 )  # fmt: skip
-def test_every_problem_of_a_file_is_told_in_a_line(
+def test_every_problem_of_a_file_has_its_own_line(
     content: dict[str, Any], problems: list[str], tmp_path: Path
 ) -> None:
     path = written(tmp_path, **content)
@@ -84,7 +84,7 @@ def test_every_problem_of_a_file_is_told_in_a_line(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "models"])
-def test_a_file_that_is_no_mapping_is_told_what_it_must_be(text: str, tmp_path: Path) -> None:
+def test_file_that_is_not_a_mapping_is_refused_with_the_format(text: str, tmp_path: Path) -> None:
     path = tmp_path / "set.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"a set of models is a mapping with `models` and `cap"):

@@ -96,7 +96,7 @@ def test_the_least_common_is_not_the_least_recent() -> None:
         assert last == Served(LOADED, (victim,))
 
 
-def test_what_is_larger_than_the_capacity_is_loaded_for_its_request_alone() -> None:
+def test_model_above_the_capacity_is_loaded_for_one_request_only() -> None:
     residents = Residents(10, LRU)
     assert [s.how for s in play([0, 1, 0], {0: 4, 1: 11}, residents)] == [LOADED, ALONE, HIT]
 

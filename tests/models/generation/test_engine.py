@@ -67,7 +67,7 @@ def recomputed(prompt: Sequence[int], most: int, *, ignores_end: bool = False) -
     return answer
 
 
-def test_sequences_that_join_and_leave_at_any_step_get_the_answers_they_get_alone(
+def test_sequences_in_a_shared_batch_get_the_same_answers_as_alone(
     generator: Generator,
 ) -> None:
     """Six prompts of 1 to 13 tokens share three rows; one of them arrives after each step."""
@@ -99,7 +99,7 @@ def test_an_answer_ends_with_the_context(generator: Generator) -> None:
     assert one.tokens == recomputed(prompt, one.most, ignores_end=True)
 
 
-def test_a_sequence_that_nobody_waits_for_makes_room_for_the_next(generator: Generator) -> None:
+def test_abandoned_sequence_frees_its_row_for_the_next(generator: Generator) -> None:
     first = [Answering(tokens_of("sort 987654321="), 30, ignores_end=True) for _ in range(ROWS)]
     last = Answering(tokens_of("sort 21="), 3)
     for one in (*first, last):

@@ -44,7 +44,7 @@ IMAGE = _f32(1, 3, 224, 224)
         ("Transpose", {}, [_f32(2, 5)], _f32(5, 2), 0, 0),
     ],
 )  # fmt: skip
-def test_work_of_a_node(
+def test_node_has_its_macs_and_flops(
     op_type: str,
     attributes: dict[str, Any],
     inputs: list[Operand | None],
@@ -84,7 +84,7 @@ def test_a_view_moves_nothing_and_an_embedding_reads_only_its_rows() -> None:
     assert found == Cost(0, 0, 128, 32, 128)
 
 
-def test_coverage_counts_nodes_and_time_and_names_what_is_missing() -> None:
+def test_coverage_counts_nodes_and_time_and_names_unknown_operators() -> None:
     shape = [_f32(2, 5)]
     op_types = ["Relu", "Mystery", "Mystery"]
     costs = [cost(op, {}, shape, shape) for op in op_types]

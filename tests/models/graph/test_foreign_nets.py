@@ -52,7 +52,7 @@ def layers_profiled(model: Path, out: Path, backend: str = "ort") -> str:
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_metadata_of_nodes_is_no_text_and_is_passed_over(tmp_path: Path, external: bool) -> None:
+def test_binary_metadata_of_nodes_is_skipped(tmp_path: Path, external: bool) -> None:
     path = nets.with_metadata(tmp_path / "net.onnx", external=external)
     wiring = read_wiring(path)
     assert [node.op_type for node in wiring.nodes] == ["Conv", "Relu", "Conv", "Add", "Relu"]
@@ -60,7 +60,7 @@ def test_metadata_of_nodes_is_no_text_and_is_passed_over(tmp_path: Path, externa
     assert wiring.initializers == {"w0", "w1"}
 
 
-def test_a_broken_file_is_no_onnx_model_wherever_it_is_cut(tmp_path: Path) -> None:
+def test_truncated_file_is_refused_as_not_an_onnx_model(tmp_path: Path) -> None:
     """BufferError, of a map closed under its views, hid the cause."""
     whole = nets.with_metadata(tmp_path / "net.onnx").read_bytes()
     path = tmp_path / "cut.onnx"
@@ -75,7 +75,7 @@ def test_a_broken_file_is_no_onnx_model_wherever_it_is_cut(tmp_path: Path) -> No
     assert refused > 0.9 * len(range(0, len(whole), 101))
 
 
-def test_a_name_that_is_no_text_is_no_onnx_model(tmp_path: Path) -> None:
+def test_name_that_is_not_utf_8_is_refused_as_not_an_onnx_model(tmp_path: Path) -> None:
     whole = nets.with_metadata(tmp_path / "net.onnx").read_bytes()
     (tmp_path / "net.onnx").write_bytes(whole.replace(b"Conv0", b"Con\xff0"))
     with pytest.raises(ConfigError, match=r"^.*net\.onnx is not an ONNX model: 'utf-8' codec .*$"):
@@ -135,7 +135,7 @@ QUANTISED = graph(
 
 
 @pytest.mark.parametrize("weights", [("v", "u"), ("v2", "u2")], ids=["kept", "renamed"])
-def test_a_kernel_of_integers_stands_for_one_operator_and_its_quantisation(
+def test_integer_kernel_stands_for_one_operator_and_its_quantisation(
     weights: tuple[str, str],
 ) -> None:
     """In another layout nothing that it makes has the file's names: each then stood for all nodes."""
@@ -157,7 +157,7 @@ def test_a_kernel_of_integers_stands_for_one_operator_and_its_quantisation(
     assert found.eliminated == {}
 
 
-def test_what_several_kernels_take_of_a_nameless_one_is_its_alone() -> None:
+def test_nameless_node_read_by_several_kernels_keeps_its_own_kernel() -> None:
     file = graph(
         ("", "Norm", ["x"], ["n"]),
         ("", "MatMul", ["n", "w"], ["a"]),
@@ -173,7 +173,7 @@ def test_what_several_kernels_take_of_a_nameless_one_is_its_alone() -> None:
     assert [o.nodes for o in map_kernels(file, executed).origins] == [(0,), (1,), (2,)]
 
 
-def test_a_kernel_before_a_change_of_layout_is_known_by_what_that_makes() -> None:
+def test_kernel_before_a_layout_change_is_identified_by_its_result() -> None:
     """x * sigmoid(x): the fused kernel has no name of the file, and took the pooling behind it, too."""
     file = graph(
         ("", "Conv", ["x", "w"], ["a"]),
@@ -236,7 +236,7 @@ def node_cost(macs: int, op_type: str = "Conv") -> NodeCost:
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(0, 10**9))
-def test_shared_work_is_counted_once_however_it_is_divided(times: list[int], macs: int) -> None:
+def test_shared_work_is_counted_once_in_any_division(times: list[int], macs: int) -> None:
     profile = profile_of(*(kernel("RNNSeq", (0,), ns) for ns in times))
     found = layers_of(profile, [node_cost(macs)])
     assert sum(layer.macs or 0 for layer in found) == macs
@@ -262,7 +262,7 @@ def test_a_kernel_that_cannot_multiply_has_no_work() -> None:
     assert work_checks.doubts(right, layers, costs, None) == []
 
 
-def test_what_only_moves_numbers_has_no_part_of_shared_work() -> None:
+def test_kernel_that_only_moves_data_gets_no_share_of_the_work() -> None:
     profile = profile_of(
         kernel("Reorder", (0,), 500, inserted=True),
         kernel("RNNSeq", (0,), 100),
@@ -273,7 +273,7 @@ def test_what_only_moves_numbers_has_no_part_of_shared_work() -> None:
     assert [layer.shared_macs for layer in found] == [0, 0, 0], "one kernel has it all"
 
 
-def test_a_product_is_not_shared_by_what_cannot_multiply() -> None:
+def test_kernel_that_cannot_multiply_gets_no_share_of_a_product() -> None:
     """OpenVINO strides the convolution before, and pools its other input: pooling is no convolution."""
     profile = profile_of(kernel("Pooling", (0,), 300), kernel("Convolution", (0,), 100))
     assert [layer.macs for layer in layers_of(profile, [node_cost(1000)])] == [0, 1000]
@@ -282,7 +282,7 @@ def test_a_product_is_not_shared_by_what_cannot_multiply() -> None:
     assert [layer.flops for layer in layers] == [300, 600]
 
 
-def test_the_higher_of_two_peaks_is_the_peak() -> None:
+def test_higher_of_two_peaks_is_used() -> None:
     slow, fast = {"flops_per_s": 6.0, "bytes_per_s": 3.0}, {"flops_per_s": 9.0, "bytes_per_s": 2.0}
     assert highest(slow, fast) == {"flops_per_s": 9.0, "bytes_per_s": 3.0}
     assert highest({"missing": "no module"}, fast) == fast
@@ -323,7 +323,7 @@ PEAKS = Peaks(flops_per_s=1e11, bytes_per_s=1e10)
     ],
     ids=["lost", "shared", "short kernels above the peak"],
 )
-def test_work_that_cannot_be_is_doubted(
+def test_impossible_work_is_doubted(
     kernels: Sequence[Kernel], nodes: list[NodeCost], told: str
 ) -> None:
     profile = profile_of(*kernels)
@@ -369,7 +369,7 @@ def test_a_kernel_of_integers_has_no_place_under_the_roof_of_float32() -> None:
     assert "integer kernels, to which the float32 roof does not apply: 1" in table.notes
 
 
-def test_doubts_stand_in_the_table_and_below_the_headline() -> None:
+def test_doubts_appear_in_the_table_and_below_the_headline() -> None:
     profile = profile_of(kernel("Conv", (0,), 10**6, inserted=True))
     layer = {"profile": profile.to_json(), "nodes": [node_cost(9)._asdict()], "no_costs": None}
     content = {"batch": 1, "layer": layer, "peaks": PEAKS._asdict()}
@@ -414,7 +414,7 @@ def test_the_kernels_work_is_the_nodes_work(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "BASIC", "EXTENDED", "ALL", "QOperator", "QDQ"])
-def test_no_work_is_lost_whoever_wrote_the_file(kind: str, tmp_path: Path) -> None:
+def test_work_of_a_file_of_any_writer_is_complete(kind: str, tmp_path: Path) -> None:
     """Optimised it lost 89 % of its MACs, of integer operators 97 %, out of order all of them."""
     pytest.importorskip("onnxruntime")
     profile, nodes = profiled(made(kind, tmp_path), ROWS)
@@ -423,7 +423,7 @@ def test_no_work_is_lost_whoever_wrote_the_file(kind: str, tmp_path: Path) -> No
     assert sum(layer.macs or 0 for layer in layers_of(profile, nodes)) == 5_898_560
 
 
-def test_no_work_of_an_optimised_transformer_is_lost(tmp_path: Path) -> None:
+def test_work_of_an_optimised_transformer_is_complete(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     whole = nets.transformer(tmp_path / "whole.onnx")
     path = nets.optimised(whole, tmp_path / "optimised.onnx", "EXTENDED")
@@ -464,7 +464,7 @@ def test_the_work_of_a_function_is_that_of_its_body(tmp_path: Path) -> None:
     assert sum(layer.macs or 0 for layer in layers_of(profile, nodes)) == 1536
 
 
-def test_a_function_named_as_an_operator_of_its_body_is_taken_whole(tmp_path: Path) -> None:
+def test_function_named_like_an_operator_of_its_body_is_kept_whole(tmp_path: Path) -> None:
     node = onnx.helper.make_node
     opset = onnx.helper.make_opsetid("", 17)
     body = [node("MatMul", ["a", "a"], ["p"]), node("Relu", ["p"], ["c"])]
@@ -501,7 +501,7 @@ def einsum_cost(equation: str, *shapes: tuple[int, ...], makes: tuple[int, ...])
         ("ij,jk->ik", [(3, 4)], (3, 5), None, None),
     ],
 )
-def test_einsum(
+def test_einsum_has_the_macs_and_flops_of_its_equation(
     equation: str,
     shapes: list[tuple[int, ...]],
     makes: tuple[int, ...],
@@ -524,7 +524,7 @@ def test_fused_attention_has_the_work_of_its_parts() -> None:
     assert flops.cost("MultiHeadAttention", {}, [four], [x]).macs is None
 
 
-def test_unknown_work_says_whether_a_rule_or_a_shape_is_missing() -> None:
+def test_unknown_work_reports_a_missing_rule_or_shape() -> None:
     assert flops.missing_text(["QLinearConv", "TopK", "Conv", "TopK"]) == [
         "no rule for the work of: TopK",
         "shapes are not known before the run of: Conv, QLinearConv",
@@ -540,7 +540,7 @@ def test_unknown_work_says_whether_a_rule_or_a_shape_is_missing() -> None:
         (nets.with_loop, {"x": (1, 16)}, None),
     ],
 )
-def test_multiplications_of_a_network_are_all_or_none(
+def test_multiplications_of_a_network_are_complete_or_absent(
     write: Any, shapes: dict[str, tuple[int, ...]], macs: int | None, tmp_path: Path
 ) -> None:
     """A part of them, without a word, was called the network's."""
@@ -563,7 +563,7 @@ def test_an_embedding_is_charged_with_the_rows_that_it_picks(tmp_path: Path) -> 
     ("op_type", "read"),
     [("Gather", 64 + 16), ("aten::embedding", 64 + 16), ("GatherV2", 64 + 16), ("Add", 4000 + 16)],
 )
-def test_what_a_kernel_picks_is_known_by_its_operator(op_type: str, read: int) -> None:
+def test_lookup_kernel_is_recognised_by_its_operator(op_type: str, read: int) -> None:
     inputs = (Tensor("float", (250, 4)), Tensor("int64", (2,)))
     one = replace(
         kernel(op_type, (0,), 10),
@@ -584,7 +584,7 @@ def test_fused_embeddings_are_charged_with_the_rows_that_they_pick() -> None:
     assert found.input_bytes == 2 * ids.bytes
 
 
-def test_a_constant_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_constant_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
     """Bug: tracebacks of an unknown element type and of too few bytes."""
     for change, told in (
         ({"data_type": 77}, "it has the unknown element type 77"),
@@ -598,7 +598,7 @@ def test_a_constant_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
             onnx_file.read(tmp_path / "m.onnx")
 
 
-def test_a_function_that_calls_itself_is_one_line(tmp_path: Path) -> None:
+def test_a_function_that_calls_itself_is_reported_in_one_line(tmp_path: Path) -> None:
     helper = onnx.helper
     model = _product(tmp_path / "m.onnx")
     calls = helper.make_node("R", ["a"], ["b"], domain="own")

@@ -47,7 +47,7 @@ def test_another_stride_is_another_layer(tmp_path: Path) -> None:
     assert one.key(one.nodes[0]) != other.key(other.nodes[0])
 
 
-def test_what_says_nothing_makes_no_other_layer(tmp_path: Path) -> None:
+def test_explicit_default_attributes_make_no_other_layer(tmp_path: Path) -> None:
     weight = np.zeros((4, 4, 1, 1), np.float32)
     keys = set()
     for i, spoken in enumerate(
@@ -69,7 +69,7 @@ def test_integers_that_shape_the_work_are_part_of_a_layer(tmp_path: Path) -> Non
     assert len(keys) == 2
 
 
-def test_shapes_are_of_the_batch_asked_for(tmp_path: Path) -> None:
+def test_shapes_follow_the_requested_batch(tmp_path: Path) -> None:
     graph = read(conv_net(tmp_path / "net.onnx"), batch=3)
     assert graph.sizes == {"n": 3}
     assert graph.tensors["y"] == Tensor("float32", (3, 8, 16, 16))
@@ -92,7 +92,7 @@ def test_shapes_computed_in_the_graph_are_known(tmp_path: Path) -> None:
     assert read(path, batch=5).tensors["y"].shape == (5, 8, 2)
 
 
-def test_sizes_that_the_model_computes_settle_further_shapes(tmp_path: Path) -> None:
+def test_sizes_computed_by_the_model_determine_further_shapes(tmp_path: Path) -> None:
     """As position embeddings are cut to the length of a text."""
     nodes = [
         onnx.helper.make_node("Shape", ["x"], ["whole"]),
@@ -111,7 +111,7 @@ def test_sizes_that_the_model_computes_settle_further_shapes(tmp_path: Path) -> 
     assert [n.op_type for n in graph.layers] == ["Expand"]
 
 
-def test_constant_nodes_are_constants_and_what_is_made_of_them_is_folded(tmp_path: Path) -> None:
+def test_constant_nodes_and_their_results_are_folded(tmp_path: Path) -> None:
     value = onnx.numpy_helper.from_array(np.ones(4, np.float32))
     nodes = [
         onnx.helper.make_node("Constant", [], ["ones"], value=value),
@@ -136,7 +136,7 @@ def test_every_dimension_without_a_size_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x08"])
-def test_a_file_that_is_no_model_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_model_is_reported_in_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
     assert "is not an ONNX model" in refusal(read, path)

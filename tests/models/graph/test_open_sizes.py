@@ -17,7 +17,9 @@ from tests.builders.refusals import refusals
 
 
 @pytest.mark.parametrize("size", OPEN_SIZES.values(), ids=OPEN_SIZES)
-def test_each_open_size_is_asked_for_and_set_by_its_place(size: int | str, tmp_path: Path) -> None:
+def test_each_open_size_is_requested_and_set_by_its_position(
+    size: int | str, tmp_path: Path
+) -> None:
     """Bug: "all elements of broadcast shape must be non-negative", as a traceback."""
     path = pooled(tmp_path / "m.onnx", size)
     assert refusals(read, path) == [
@@ -39,7 +41,7 @@ def test_a_backend_reports_an_open_size_without_a_name(size: int | str, tmp_path
     assert spec.shape == (None, 3, None, None)
 
 
-def test_a_real_name_stays() -> None:
+def test_declared_name_of_a_size_is_kept() -> None:
     names = ("batch", "s0", "DynamicDimension.0", "unknown_length", "n?", 4)
     assert declared_shape(names) == names
     assert declared_shape((4, " ? ", "UNK__3", "12")) == (4, None, None, None)

@@ -98,7 +98,7 @@ def test_a_branch_becomes_its_commit_and_works_without_network_afterwards(
     assert len(hub.requests) == before
 
 
-def test_a_file_of_a_commit_asks_nothing_and_travels_to_another_process(hub: Hub) -> None:
+def test_file_of_a_commit_needs_no_request_and_loads_in_another_process(hub: Hub) -> None:
     commit = hub.push("org/net", {"net.onnx": DIGITS})
     name = f"hf:org/net@{commit}:net.onnx"
     model = load_model(name)
@@ -134,7 +134,7 @@ def test_weights_that_no_backend_reads_are_refused(hub: Hub) -> None:
     assert "no backend reads pytorch_model.bin: " in told
 
 
-def test_what_the_hub_refuses_is_said(hub: Hub) -> None:
+def test_refusal_by_the_hub_is_reported(hub: Hub) -> None:
     hub.push("org/net", {"net.onnx": DIGITS})
     for text in ("hf:org/gone@main", "hf:org/net@gone"):
         assert re.match(f"--model {text}: the hub refused it: ", refusal(load_model, text))
@@ -144,7 +144,7 @@ def test_what_the_hub_refuses_is_said(hub: Hub) -> None:
         model.obtain(ONNX, quiet)
 
 
-def test_a_first_visit_without_network_says_what_to_do(
+def test_first_visit_without_network_is_refused_with_advice(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_network(monkeypatch)
@@ -166,7 +166,7 @@ def test_a_damaged_download_is_refused(hub: Hub, content: bytes) -> None:
         model.path(ONNX)
 
 
-def test_the_files_that_a_model_reads_come_with_it(hub: Hub, tmp_path: Path) -> None:
+def test_files_that_a_model_reads_are_fetched_with_it(hub: Hub, tmp_path: Path) -> None:
     made = split(tmp_path)
     files = {f"onnx/{p.name}": p.read_bytes() for p in made.parent.iterdir() if p.is_file()}
     hub.push("org/net", {**files, "onnx/unread.bin": b"1"})

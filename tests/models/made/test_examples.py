@@ -47,7 +47,7 @@ def needs(*modules: str) -> Any:
         ),
     ],
 )
-def test_a_command_of_the_page_has_the_score_it_is_made_for(
+def test_each_command_on_the_page_reaches_its_score(
     name: str,
     metric: str,
     value: float | None,
@@ -85,7 +85,7 @@ def test_building_again_changes_nothing(examples: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_they_are_written_by_the_command_that_the_page_shows(tmp_path: Path) -> None:
+def test_command_on_the_page_writes_the_examples(tmp_path: Path) -> None:
     assert "    python -m harness.models.build_examples examples\n" in PAGE
     code = "from harness.models.build_examples import main; main()"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}", "x"]

@@ -92,7 +92,7 @@ def test_safetensors_are_read_as_they_are_written(tmp_path: Path) -> None:
         read_safetensors(path)
 
 
-def test_the_manifest_is_one(tmp_path: Path) -> None:
+def test_written_manifest_is_valid(tmp_path: Path) -> None:
     (tmp_path / "minilm.onnx").touch()
     made = parse_manifest(manifest(tmp_path / "minilm.onnx"), "minilm.yaml")
     assert [i.preprocess[0].options["gives"] for i in made.inputs] == ["ids", "mask"]

@@ -68,7 +68,7 @@ def test_a_run_is_valid_and_marked(
     assert main(["check", str(out)]) == 0
 
 
-def test_random_weights_have_no_accuracy_to_be_run_for(tmp_path: Path) -> None:
+def test_accuracy_run_on_random_weights_is_refused(tmp_path: Path) -> None:
     words = ["--scenario", "offline", "--model", "light/squeezenet", "--mode", "accuracy"]
     lines = refused(*words, "--quiet", "--out", tmp_path / "run")
     told = "model 'light-squeezenet' has random weights, whose answers have no accuracy"
@@ -88,7 +88,7 @@ def test_a_file_is_written_once_and_whole() -> None:
     assert list(path.parent.glob("*.partial")) == []
 
 
-def test_the_same_weights_every_time(tmp_path: Path) -> None:
+def test_weights_are_the_same_every_time(tmp_path: Path) -> None:
     first = onnx_light.make("shufflenet")
     again = tmp_path / "again.onnx"
     spec = importlib.util.find_spec("onnx")
@@ -99,7 +99,7 @@ def test_the_same_weights_every_time(tmp_path: Path) -> None:
     assert again.read_bytes() == first.read_bytes()
 
 
-def test_without_the_onnx_package_the_command_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_names_the_missing_onnx_package(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "onnx" else found(name, *a)
@@ -111,13 +111,13 @@ def test_without_the_onnx_package_the_command_names_it(monkeypatch: pytest.Monke
     assert (ended.status, ended.said) == (3, told)
 
 
-def test_a_topology_that_is_not_there_is_one_line() -> None:
+def test_missing_topology_is_reported_in_one_line() -> None:
     assert refused("--scenario", "offline", "--model", "light/resnet51") == [
         "no model named 'light/resnet51': did you mean 'light/resnet50'?"
     ]
 
 
-def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_shows_each_light_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
     for name in onnx_light.LIGHT:

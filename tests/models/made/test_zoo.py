@@ -49,7 +49,7 @@ def giga_macs(graph: Graph) -> float:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_as_large_as_published_and_of_sane_numbers(name: str) -> None:
+def test_networks_have_the_published_size_and_finite_outputs(name: str) -> None:
     path = zoo.make(name)
     graph = read(path)
     macs, parameters = PUBLISHED[name]
@@ -73,13 +73,15 @@ def test_resnet50_v1_has_as_many_unique_layers_as_published() -> None:
     assert 46 <= len(graph.unique) <= 48
 
 
-def test_the_same_bytes_every_time(tmp_path: Path) -> None:
+def test_zoo_file_has_the_same_bytes_every_time(tmp_path: Path) -> None:
     zoo.write("mobilenet_v2", tmp_path / "again.onnx")
     assert (tmp_path / "again.onnx").read_bytes() == zoo.make("mobilenet_v2").read_bytes()
 
 
 @pytest.mark.slow
-def test_a_run_takes_it_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_accepts_a_zoo_model_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["--scenario", "offline", "--model", "zoo/mobilenet_v2", "--queries", "2", "--quiet"]
     words += ["--mode", "performance", "--no-metrics", "--no-report", "--max-batch", "1"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
@@ -88,7 +90,7 @@ def test_a_run_takes_it_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "random weights" in capsys.readouterr().out
 
 
-def test_named_and_told_from_paths(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zoo_names_are_listed_and_are_not_paths(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
     for name in zoo.ZOO:

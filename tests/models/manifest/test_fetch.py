@@ -70,7 +70,7 @@ def refused(path: Path, answer: Any, sha256: str = SHA256) -> str:
     return str(caught.value)
 
 
-def test_a_server_that_drips_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_server_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: each byte had 30 s, and all of them no limit."""
     monkeypatch.setattr(f"{fetching.__name__}.time.monotonic", lambda: Drips.now_s)
     assert "(3 B in 87 s is too slow)" in refused(tmp_path / "m", Drips())
@@ -87,7 +87,7 @@ def test_a_file_that_does_not_fit_is_not_begun(
     )
 
 
-def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:
+def test_complete_download_gets_its_name(tmp_path: Path) -> None:
     said: list[str] = []
     path = tmp_path / "new" / "m.onnx"
     fetch(ADDRESS, SHA256, path, said.append, giving(Answer()))
@@ -96,7 +96,7 @@ def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:
     assert said == [f"downloading 7.00 kB to {path}"]
 
 
-def test_a_server_that_tells_no_length_is_read_to_its_end(tmp_path: Path) -> None:
+def test_answer_without_a_length_is_read_to_its_end(tmp_path: Path) -> None:
     fetch(ADDRESS, SHA256, tmp_path / "m", lambda _: None, giving(Answer(length=None)))
     assert (tmp_path / "m").read_bytes() == CONTENT
 
@@ -122,7 +122,7 @@ def test_another_content_is_refused(tmp_path: Path) -> None:
     ],
     ids=lambda x: type(x).__name__ if not isinstance(x, str) else x[:20],
 )
-def test_what_fails_on_the_way_leaves_nothing(answer: Any, reason: str, tmp_path: Path) -> None:
+def test_failed_download_leaves_no_file(answer: Any, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     told = f"{ADDRESS} cannot be fetched ({reason}): put the file at {path}"
     assert refused(path, answer) == told
@@ -135,7 +135,7 @@ def test_more_than_was_announced_and_allowed_is_refused(
     assert "more than 1.00 kB" in refused(tmp_path / "m", Answer(length=None))
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "m.onnx"
     with pytest.raises(ConfigError, match=r"m\.onnx cannot be written: .*: set XDG_CACHE_HOME to"):
@@ -166,7 +166,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_command_fetches_once_and_says_so(manifest: Path, tmp_path: Path) -> None:
+def test_command_fetches_once_and_announces_it(manifest: Path, tmp_path: Path) -> None:
     words = ["--scenario", "offline", "--no-metrics", "--queries", "200", "--model", str(manifest)]
     home = tmp_path / "cache/mlperf-harness/models/far/sub/far.onnx"
     ended = run_here(*words, "--mode", "performance", "--out", str(tmp_path / "1"))
@@ -189,7 +189,7 @@ def test_a_file_beside_the_manifest_is_not_fetched(manifest: Path, tmp_path: Pat
     assert model.path(("onnx",)) == tmp_path / "sub/far.onnx"
 
 
-def test_what_cannot_be_fetched_is_one_line_that_names_the_place(
+def test_failed_fetch_is_one_line_with_the_place_for_the_file(
     manifest: Path, tmp_path: Path
 ) -> None:
     manifest.write_text(manifest.read_text().replace("digits.onnx", "gone.onnx"))
@@ -199,7 +199,7 @@ def test_what_cannot_be_fetched_is_one_line_that_names_the_place(
     assert not home.parent.exists() or list(home.parent.iterdir()) == []
 
 
-def test_a_file_that_nobody_pinned_is_a_doubt(manifest: Path, tmp_path: Path) -> None:
+def test_file_without_a_checksum_is_a_doubt(manifest: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(manifest.read_text())
     content["files"] = {"onnx": {"path": "far.onnx", "sha256": None, "obtain": "ask Ada"}}
     manifest.write_text(yaml.safe_dump(content))

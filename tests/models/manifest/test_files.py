@@ -30,7 +30,7 @@ def test_a_file_alone_has_its_own_digest() -> None:
     assert size_bytes(path) == path.stat().st_size
 
 
-def test_the_digest_of_several_is_that_of_what_sha256sum_prints(tmp_path: Path) -> None:
+def test_digest_of_several_files_is_that_of_the_sha256sum_output(tmp_path: Path) -> None:
     path = split(tmp_path)
     assert list(files_of(path)) == ["model.onnx", "weights.bin"]
     assert size_bytes(path) == path.stat().st_size + ROWS.nbytes
@@ -81,13 +81,13 @@ def test_external_data_is_found_wherever_a_tensor_can_be() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_model_reads_nothing_or_is_an_error(content: bytes) -> None:
+def test_bytes_of_no_model_name_no_files_or_raise_value_error(content: bytes) -> None:
     with suppress(ValueError):
         assert external_data(memoryview(content)) == set()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"PK\x03\x04", b"\x00" * 1000])
-def test_other_formats_are_left_to_their_frameworks(content: bytes, tmp_path: Path) -> None:
+def test_files_of_other_formats_are_not_parsed(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(content)
     assert files_of(path) == {"model.tflite": path}
@@ -118,7 +118,7 @@ def test_a_model_in_a_cache_of_links_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["weights.bin", "circle"])
-def test_weights_that_are_not_there_are_named(name: str, tmp_path: Path) -> None:
+def test_missing_weights_are_named(name: str, tmp_path: Path) -> None:
     """Bug: for a circle of links the message depended on the version of Python."""
     path = split(tmp_path, name)
     (tmp_path / name).unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def test_a_manifest_pins_each_file_that_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_a_manifest_that_pins_nothing_takes_what_is_there(tmp_path: Path) -> None:
+def test_manifest_without_a_checksum_accepts_any_file(tmp_path: Path) -> None:
     path = split(tmp_path)
     model = declared(tmp_path, path, sha256=None)
     assert model.path(("onnx",)) == path
@@ -224,7 +224,7 @@ def test_a_run_again_notices_other_weights(tmp_path: Path) -> None:
     assert "harness: the model file has changed: its digest is" in done.said
 
 
-def test_onnx_saves_models_so(tmp_path: Path) -> None:
+def test_model_saved_by_onnx_with_external_data_names_both_files(tmp_path: Path) -> None:
     """As the onnx package itself puts weights into another file."""
     whole = onnx.load(MODELS_DIR / "digits.onnx")
     onnx.save(whole, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=64)  # fmt: skip
@@ -241,7 +241,7 @@ def odd(content: bytes, way: str) -> bytes:
 
 
 @pytest.mark.parametrize("way", ["a group", "no UTF-8"])
-def test_no_odd_bytes_hide_the_weights_file(way: str) -> None:
+def test_weights_file_is_found_despite_odd_bytes(way: str) -> None:
     """A ValueError made the file one that reads no other: its weights could change unseen."""
     tensor = external("weights.bin")
     tensor.external_data.add(key="checksum", value="0")

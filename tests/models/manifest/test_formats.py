@@ -28,7 +28,7 @@ def test_a_file_for_another_backend_names_that_backend(tmp_path: Path) -> None:
     assert (model.may_have("openvino"), model.may_have("onnx")) == (False, True)
 
 
-def test_what_holds_no_model_is_said_of_folders_and_texts(
+def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: "no model named 'docs'" for a folder, and a text was parsed as a model."""
@@ -75,7 +75,7 @@ def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
         ("model.json", b"{}", " is a model of TensorFlow.js: convert it"),
     ],
 )
-def test_a_file_that_is_no_model_is_named_with_what_to_do(
+def test_file_that_is_not_a_model_is_named_with_advice(
     name: str, content: bytes, text: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name

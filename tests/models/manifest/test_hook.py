@@ -70,7 +70,7 @@ def test_no_other_file_is_run(tmp_path: Path, steps: str, given: str | None, tex
         ("raise SystemExit(3)", ": double cannot be imported: SystemExit: 3"),
     ],
 )
-def test_a_hook_that_cannot_be_imported(tmp_path: Path, code: str, why: str) -> None:
+def test_hook_that_cannot_be_imported_is_refused(tmp_path: Path, code: str, why: str) -> None:
     made = model(tmp_path, code=code)
     with pytest.raises(PluginUnavailable) as caught:
         load_hook(made, tmp_path / "hook.py")

@@ -85,7 +85,7 @@ def test_a_judge_that_lets_wrong_answers_pass_is_doubted(
 
 
 @pytest.mark.parametrize(("target", "lower_is_better"), [(2.5, True), (-7.0, False)])
-def test_a_target_of_a_score_that_is_no_share_is_not_judged(
+def test_target_of_a_score_that_is_not_a_share_is_not_judged(
     target: float, lower_is_better: bool
 ) -> None:
     """A root mean square may be 2.5, and a log-likelihood -7."""
@@ -95,7 +95,7 @@ def test_a_target_of_a_score_that_is_no_share_is_not_judged(
     assert not list(weak_judge(Accuracy(metric="m", target=target), score, 500))
 
 
-def test_a_tolerance_for_long_runs_is_no_doubt_of_a_short_one() -> None:
+def test_tolerance_for_long_runs_raises_no_doubt_about_a_short_run() -> None:
     target = Accuracy(metric="m", target=98.0, sampling_tolerance=5)
     assert not list(weak_judge(target, None, 0))
     assert not list(weak_judge(target, None, 40))

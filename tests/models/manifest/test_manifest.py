@@ -80,7 +80,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, A
     [({}, True), ({"sha256": None}, False), ({"sha256": "0" * 64}, False)],
     ids=["left out", "null", "pinned"],
 )
-def test_a_checksum_that_is_left_out_means_a_file_of_ones_own(
+def test_omitted_checksum_means_the_users_own_file(
     file: dict[str, Any], own: bool, tmp_path: Path, content: dict[str, Any]
 ) -> None:
     """`null` says that the publisher states none."""
@@ -101,7 +101,7 @@ def test_a_missing_file_is_named(tmp_path: Path, content: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 300, "circle"], ids=["NUL", "long", "circle"])
-def test_a_path_that_no_file_can_have_is_one_line(
+def test_a_path_that_no_file_can_have_is_reported_in_one_line(
     path: str, tmp_path: Path, content: dict[str, Any]
 ) -> None:
     (tmp_path / "circle").symlink_to("circle")
@@ -163,7 +163,7 @@ def test_a_missing_field_is_named(field: str, content: dict[str, Any]) -> None:
     assert refusals(parse_manifest, content, "m.yaml") == [f"m.yaml: field '{field}' is missing"]
 
 
-def test_every_problem_of_a_manifest_is_told_at_once(content: dict[str, Any]) -> None:
+def test_all_problems_of_a_manifest_are_reported_at_once(content: dict[str, Any]) -> None:
     del content["dataset"]
     assert len(refusals(parse_manifest, {**content, "colour": 1, "max_batch": -1}, "m.yaml")) == 3
 
@@ -202,7 +202,7 @@ def test_a_file_that_was_made_of_another_has_the_names_of_that_one(
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "just words", "5", ""])
-def test_what_is_no_mapping_is_no_manifest(text: str, tmp_path: Path) -> None:
+def test_manifest_that_is_not_a_mapping_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(text)
     wanted = f"{path}: a manifest is a mapping of fields, see digits.yaml"
@@ -224,13 +224,15 @@ BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]\n" for n in
     ],
     ids=lambda x: x[:12],
 )
-def test_yaml_that_cannot_be_read_is_one_line(text: str, reason: str, tmp_path: Path) -> None:
+def test_yaml_that_cannot_be_read_is_reported_in_one_line(
+    text: str, reason: str, tmp_path: Path
+) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(text)
     assert refusal(load_yaml, path).startswith(f"{path}{reason}")
 
 
-def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_bytes(b"a: \xff\xfe")
     line = refusal(load_yaml, path)
@@ -263,7 +265,7 @@ def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> 
         ("xyz", "no model named 'xyz': see `python -m harness list`, or give a path to a file"),
     ],
 )
-def test_a_model_that_is_not_there_is_one_line(text: str, line: str) -> None:
+def test_missing_model_is_reported_in_one_line(text: str, line: str) -> None:
     assert refusals(load_model, text) == [line]
 
 
@@ -273,7 +275,7 @@ def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
     assert "the key 'target' appears twice" in refusal(load_yaml, path)
 
 
-def test_a_manifest_has_inputs(content: dict[str, Any]) -> None:
+def test_manifest_without_inputs_is_refused(content: dict[str, Any]) -> None:
     line = refusal(parse_manifest, {**content, "inputs": []}, "m.yaml")
     assert line == "m.yaml: field 'inputs': there must be at least one"
 
@@ -286,7 +288,7 @@ def test_a_manifest_has_inputs(content: dict[str, Any]) -> None:
         ("inputs", [{"name": "x", "dtype": "float32", "shape": []}], "at least the batch"),
     ],
 )
-def test_what_would_be_taken_for_something_else_is_refused(
+def test_ambiguous_value_is_refused(
     field: str, value: object, told: str, content: dict[str, Any]
 ) -> None:
     """`topk: 0` was five classes; of two outputs, or steps, of one name one was dropped."""
@@ -320,14 +322,14 @@ def test_steps_that_make_no_input_are_refused(
         ("outputs", [{"name": "y", "postprocess": {"shift": {"by": "1"}}}], "field 'outputs.0.postprocess': shift.by: Input should be a valid integer, not '1'"),
     ],
 )  # fmt: skip
-def test_words_are_no_numbers(field: str, value: object, line: str) -> None:
+def test_value_of_another_type_is_not_converted(field: str, value: object, line: str) -> None:
     """`yes` was 1, and "5" was 5."""
     content = load_yaml(MODELS_DIR / "digits.yaml")
     assert isinstance(content, dict)
     assert refusal(parse_manifest, {**content, field: value}, "m.yaml") == f"m.yaml: {line}"
 
 
-def test_ten_thousand_problems_are_twenty_lines_and_a_count() -> None:
+def test_many_problems_are_twenty_lines_and_a_count() -> None:
     content = load_yaml(MODELS_DIR / "digits.yaml")
     assert isinstance(content, dict)
     lines = refusals(parse_manifest, content | {f"x{i}": i for i in range(10_000)}, "m.yaml")

@@ -58,7 +58,7 @@ def test_counts_and_bounds_are_those_of_loadgens_table(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", READY)
-def test_a_missing_file_is_one_line_that_says_where_and_how(
+def test_missing_file_is_one_line_with_its_place_and_source(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

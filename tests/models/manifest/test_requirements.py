@@ -67,14 +67,14 @@ def test_every_problem_has_its_line() -> None:
     ]
 
 
-def test_what_is_met_is_silent() -> None:
+def test_met_requirement_prints_nothing() -> None:
     requires = Requires(
         frameworks={"onnxruntime": ">=1.20, <2"}, ram_mb=4096, cpu_flags=("fma", "avx2")
     )
     assert list(problems("m", requires, MACHINE)) == []
 
 
-def test_what_is_not_known_here_is_not_held_against_the_machine() -> None:
+def test_unknown_property_of_the_machine_breaks_no_requirement() -> None:
     nothing = Environment(None, None, None, 1 << 20, frozenset())
     requires = Requires(frameworks={"torch": ">=99"}, cpu_flags=("avx512f",))
     assert list(problems("m", requires, nothing)) == []
@@ -111,7 +111,7 @@ def test_a_wrong_requirement_is_an_error_that_names_the_field(
     assert repr(field) in line.replace(".[key]", "")
 
 
-def test_the_command_tells_all_at_once_before_it_loads(tmp_path: Path) -> None:
+def test_command_reports_all_problems_before_it_loads_the_model(tmp_path: Path) -> None:
     content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     content["requires"] = {"frameworks": {"onnxruntime": ">=99"}, "ram_mb": 10**9}
     content["files"] = {"onnx": {"path": "nowhere.onnx", "sha256": None}}

@@ -154,7 +154,7 @@ def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
     assert "printed by the plug-in" in capfd.readouterr().err
 
 
-def test_where_the_limit_cannot_be_set_the_reason_is_known_and_nothing_changes(
+def test_failed_write_limit_gives_its_reason_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
     code = (
@@ -166,7 +166,7 @@ def test_where_the_limit_cannot_be_set_the_reason_is_known_and_nothing_changes(
     assert (tmp_path / "written").exists()
 
 
-def test_its_temporary_folder_is_gone_after_its_instance(tmp_path: Path) -> None:
+def test_temporary_folder_is_removed_after_its_instance(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(
         REACHES.replace('"temporary":', '"at": tempfile.gettempdir(), "temporary":')
     )
@@ -176,7 +176,7 @@ def test_its_temporary_folder_is_gone_after_its_instance(tmp_path: Path) -> None
     assert not folder.exists()
 
 
-def test_what_its_class_declares_is_known_without_its_code_here(tmp_path: Path) -> None:
+def test_declarations_of_a_plug_in_are_read_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(f"{REACHES}\nimport harness\nharness.was_here = True")
     assert declared(f"{tmp_path}/plugin.py:Reaches") == (("onnx", "pt"), ("shared",))
     import harness
@@ -232,7 +232,7 @@ ON = (("processes", "on"),)
         ({"meter": (("rapl", ""),)}, False, True),
     ],
 )
-def test_a_run_is_isolated_where_no_plug_in_runs_beside_loadgen(
+def test_run_without_a_plug_in_beside_loadgen_is_isolated(
     options: dict[str, Any], separate: bool, isolated: bool
 ) -> None:
     run_ = resolved(**options)
@@ -240,7 +240,7 @@ def test_a_run_is_isolated_where_no_plug_in_runs_beside_loadgen(
     assert is_isolated(run_) == isolated
 
 
-def test_neither_on_nor_off_is_refused() -> None:
+def test_value_other_than_on_or_off_is_refused() -> None:
     wrong = replace(resolved().config, backend_option=(("processes", "2"),))
     assert refusal(is_separate, wrong) == "--backend-option processes: '2' is neither on nor off"
 
@@ -391,7 +391,7 @@ def test_a_plug_in_without_a_measured_process_ends(tmp_path: Path) -> None:
     assert codes(tmp_path / "r.partial") == ["died"]
 
 
-def test_a_plug_in_that_asks_a_server_is_not_isolated() -> None:
+def test_plug_in_that_queries_a_server_is_not_isolated() -> None:
     config = RunConfig.of(
         scenario="offline", backend="remote.py:Mine", url=["http://127.0.0.1:8000"], mlperf=True
     )

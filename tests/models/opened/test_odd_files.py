@@ -78,7 +78,7 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
         (odd_files.without_inputs, "it has no inputs: export it with one"),
     ],
 )  # fmt: skip
-def test_a_file_without_arrays_is_one_line(
+def test_a_file_without_arrays_is_reported_in_one_line(
     write: Callable[[Path], Path], line: str, tmp_path: Path
 ) -> None:
     """Bug: a sequence of tensors was taken for the rows of the batch."""
@@ -88,7 +88,9 @@ def test_a_file_without_arrays_is_one_line(
 
 @pytest.mark.parametrize("batch", ["batch", "N", "?", -1])
 @pytest.mark.parametrize("layers", [2, 3])
-def test_a_state_is_refused_with_the_way_out(batch: int | str, layers: int, tmp_path: Path) -> None:
+def test_model_with_a_state_is_refused_with_advice(
+    batch: int | str, layers: int, tmp_path: Path
+) -> None:
     """Bug: "--input-shape state=1x64x128", and `init` wrote `max_batch: 2 # the file fixes it`."""
     line = refused(odd_files.recurrent(tmp_path / "m.onnx", layers, batch, rate=False))
     name = batch if batch in ("batch", "N") else "?"
@@ -99,7 +101,7 @@ def test_a_state_is_refused_with_the_way_out(batch: int | str, layers: int, tmp_
     assert WAY_OUT in line
 
 
-def test_a_scalar_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_model_with_a_scalar_is_refused_with_advice(tmp_path: Path) -> None:
     line = refused(odd_files.recurrent(tmp_path / "m.onnx", 1))
     assert line.startswith(
         "input 'sr' of the model has the shape [] (or the file records none), in which no"
@@ -126,7 +128,7 @@ def test_an_input_with_a_fixed_batch_beside_an_open_one_stays(other: tuple[int |
     "other", [(2, "n"), (2, "n", "n"), (2, None, None), (4, 3, None), (2, "b", 8)]
 )
 @pytest.mark.parametrize("first", ["batch_size", None])
-def test_a_size_that_is_no_batch_refuses_no_file(
+def test_size_that_is_not_the_batch_is_accepted(
     first: str | None, other: tuple[int | str | None, ...]
 ) -> None:
     """Bug: the name `n` was the batch wherever it stood, and so was each open size of three dimensions."""
@@ -170,7 +172,7 @@ def test_the_backend_of_the_documents_holds_state_and_scalar(tmp_path: Path) -> 
         ),
     ],
 )
-def test_a_file_that_is_no_model_is_named(content: bytes, line: str, tmp_path: Path) -> None:
+def test_file_that_is_not_a_model_is_named(content: bytes, line: str, tmp_path: Path) -> None:
     """Bug: "INVALID_PROTOBUF : Load model failed: Protobuf parsing failed"."""
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(ConfigError, match=f"m.onnx: {line}"):
@@ -181,7 +183,7 @@ def test_a_file_that_is_no_model_is_named(content: bytes, line: str, tmp_path: P
         read(tmp_path / "m.onnx")
 
 
-def test_one_number_for_a_whole_batch_is_one_line(tmp_path: Path) -> None:
+def test_one_number_for_a_whole_batch_is_reported_in_one_line(tmp_path: Path) -> None:
     """Bug: "infer raised TypeError: iteration over a 0-d array"."""
     with pytest.raises(ConfigError, match="the model returned 1 row for 3 samples"):
         answered(odd_files.reduced_to_one(tmp_path / "m.onnx"))

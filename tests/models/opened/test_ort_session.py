@@ -46,7 +46,7 @@ def read_back(session: Any) -> dict[str, Any]:
         ("auto", False, "on", "on", 2),
     ],
 )
-def test_every_option_is_the_backends(
+def test_each_option_changes_the_session_as_in_the_backend(
     graph: str, spinning: str, owns_cores: bool, arena: str, share_weights: str, threads: int
 ) -> None:
     from harness.backends.ort import OrtBackend
@@ -64,7 +64,7 @@ def test_every_option_is_the_backends(
     )  # what is compared is not the default of both
 
 
-def test_without_options_it_is_the_backends_default() -> None:
+def test_session_without_options_has_the_defaults_of_the_backend() -> None:
     from harness.backends.ort import OrtBackend
 
     with OrtBackend(BackendSetup(model=DIGITS, model_name="digits", threads=1)) as backend:
@@ -107,7 +107,7 @@ def test_a_profiled_session_leaves_its_events_and_its_graph(tmp_path: Path) -> N
     assert "FusedConv" in kinds  # `extended`, and not a level below it
 
 
-def test_nobody_else_in_the_harness_makes_a_session() -> None:
+def test_only_one_module_of_the_harness_makes_a_session() -> None:
     """Each other way to make one would have settings of its own, as a peak of the machine has.
 
     The worker of `cold` that shares weights changes how the backend's own session is made.

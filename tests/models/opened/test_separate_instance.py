@@ -75,7 +75,7 @@ arrays = some.arrays(
 
 
 @given(st.lists(st.lists(arrays, max_size=4), min_size=1, max_size=4))
-def test_arrays_are_got_as_they_were_put_whatever_came_before(rounds: list[list[Any]]) -> None:
+def test_arrays_are_read_as_written_whatever_came_before(rounds: list[list[Any]]) -> None:
     fd = os.memfd_create("test")
     try:
         writer, reader = Arena(fd), Arena(fd)
@@ -144,7 +144,7 @@ def test_a_framework_answers_as_it_does_here() -> None:
         assert there.describe() == {**here.describe(), "process": "of its own"}
 
 
-def test_what_is_raised_there_is_raised_here(plugin: str) -> None:
+def test_error_in_the_separate_process_is_raised_in_this_one(plugin: str) -> None:
     with pytest.raises(RuntimeError, match=r"^no load$"):
         SeparateInstance(plugin, setup("load")).__enter__()
     with pytest.raises(ConfigError, match="cannot load it"):
@@ -179,7 +179,7 @@ def test_nothing_is_collected_there_between_start_and_end_of_a_run(plugin: str) 
         assert np.asarray(backend.infer(batch(1))).tolist()[0]
 
 
-def test_a_process_that_ends_fails_every_batch_and_is_no_hang(plugin: str) -> None:
+def test_ended_process_fails_every_batch_without_a_hang(plugin: str) -> None:
     with SeparateInstance(plugin, setup("die")) as backend:
         backend.infer(batch(1))
         for _ in range(2):
@@ -188,7 +188,7 @@ def test_a_process_that_ends_fails_every_batch_and_is_no_hang(plugin: str) -> No
         assert backend.end_run() is None
 
 
-def test_the_process_is_gone_after_its_instance(plugin: str) -> None:
+def test_process_ends_with_its_instance(plugin: str) -> None:
     with SeparateInstance(plugin, setup()) as backend:
         pid = backend.describe()["pid"]
         os.kill(int(str(pid)), signal.SIGSTOP)
@@ -207,7 +207,7 @@ def test_a_run_with_instances_in_processes_is_valid(tmp_path: Path) -> None:
     assert check(tmp_path / "r") == []
 
 
-def test_neither_on_nor_off_is_one_line(tmp_path: Path) -> None:
+def test_value_other_than_on_or_off_is_reported_in_one_line(tmp_path: Path) -> None:
     done = run(*SERVER, *SHORT, "--backend-option", "processes=2", "--out", f"{tmp_path}/r")
     assert done.status == 2
     assert done.said.endswith("--backend-option processes: '2' is neither on nor off\n")

@@ -158,7 +158,7 @@ def test_a_quantised_file_keeps_the_types_of_its_inputs(tmp_path: Path) -> None:
     assert answered(tmp_path / "made.yaml", "ort").shape == (2, 10)
 
 
-def test_texts_have_a_type(tmp_path: Path) -> None:
+def test_text_inputs_have_the_type_string(tmp_path: Path) -> None:
     """Bug: no manifest could describe a model that takes texts."""
     pytest.importorskip("onnxruntime")
     content = described(nets.with_strings(tmp_path / "net.onnx"))
@@ -204,7 +204,7 @@ def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
         ("a/net.onnx", "net.onnx: it is not an ONNX file, or only a part of one"),
     ],
 )
-def test_what_cannot_be_described_is_one_line_and_leaves_nothing(
+def test_undescribable_file_is_reported_in_one_line_and_leaves_nothing(
     words: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
@@ -259,7 +259,7 @@ def test_whole_runs_of_quantised_files_texts_and_torch(by_torch: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_file_of_ones_own_without_a_checksum_is_a_note_and_no_doubt(tmp_path: Path) -> None:
+def test_users_own_file_without_a_checksum_is_a_note_and_not_a_doubt(tmp_path: Path) -> None:
     """Bug: the doubt said to compare the file with its publisher's, who is the user."""
     pytest.importorskip("onnxruntime")
     path = nets.classifier(tmp_path / "net.onnx")

@@ -83,7 +83,7 @@ def test_int8_digits_score_within_half_a_point_of_fp32() -> None:
     assert path.stat().st_size > 1000  # a file that changed is made again
 
 
-def test_fp16_says_what_is_computed_in_float32() -> None:
+def test_fp16_file_is_stored_in_float16_and_keeps_its_score() -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     made = make(request("fp16"))
@@ -92,7 +92,7 @@ def test_fp16_says_what_is_computed_in_float32() -> None:
     assert of_onnx(Path(made["file"])).types == ("float16",)
 
 
-def test_onnx_runtime_has_no_bfloat16_kernels_as_is_said() -> None:
+def test_onnx_runtime_has_no_bfloat16_kernels_as_documented() -> None:
     """When it gets them, `way` is to be changed."""
     ort = pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
@@ -171,13 +171,13 @@ def onnx_or_skip() -> Any:
     return pytest.importorskip("onnx")
 
 
-def test_a_model_of_an_old_opset_is_quantised_per_channel_all_the_same(tmp_path: Path) -> None:
+def test_model_of_an_old_opset_is_quantised_per_channel_too(tmp_path: Path) -> None:
     made = int8_of(old_file(tmp_path / "old.onnx", 11))
     assert made["about"].startswith("QDQ, weights int8 per channel, ")
     assert made["kernels"]["QLinearConv"] == 2
 
 
-def test_what_cannot_be_raised_is_quantised_per_tensor(
+def test_model_whose_opset_cannot_be_raised_is_quantised_per_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -231,7 +231,7 @@ def test_a_quantised_file_is_not_quantised_again(tmp_path: Path) -> None:
     assert found["quantised"]
 
 
-def test_a_dataset_without_other_samples_says_that_they_are_scored(tmp_path: Path) -> None:
+def test_quantisation_on_scored_samples_is_reported(tmp_path: Path) -> None:
     write_npz(tmp_path / "data.npz", 0, 10)
     model = load_model("digits")
     config = make_config(
@@ -261,7 +261,7 @@ def test_a_users_own_int8_file_is_a_cell_of_int8(tmp_path: Path) -> None:
     assert precision_onnx.already_quantised(DIGITS) == ""
 
 
-def test_what_is_missing_to_make_a_precision_is_known_without_importing_it() -> None:
+def test_missing_module_of_a_precision_is_found_without_importing_it() -> None:
     """PyTorch takes seconds and hundreds of megabytes: too much for a look before a sweep."""
     code = (
         "import sys; from harness.models.precision.made import MAKERS\n"

@@ -82,7 +82,7 @@ def test_a_file_of_another_kind_is_a_line(tmp_path: Path, monkeypatch: pytest.Mo
     ("form", "precision", "backend"),
     [("tflite", "int8", "litert"), ("tflite", "fp16", "litert"), ("torchscript", "int8", "torch")],
 )
-def test_what_is_made_scores_as_fp32_does(
+def test_converted_model_scores_like_fp32(
     form: str, precision: str, backend: str, tmp_path: Path
 ) -> None:
     pytest.importorskip({"litert": "ai_edge_litert", "torch": "torch"}[backend])
@@ -105,7 +105,7 @@ def test_what_is_made_scores_as_fp32_does(
 
 
 @pytest.mark.slow
-def test_tensorflow_computes_in_bfloat16_or_says_that_this_cpu_does_not(tmp_path: Path) -> None:
+def test_tensorflow_computes_in_bfloat16_or_refuses_on_this_cpu(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     target = "tests.models.precision.test_precision_frameworks:bf16_beside_fp32"
     found = call(target, {}, tmp_path / "log")

@@ -49,7 +49,7 @@ def listed(answers: Answers) -> Any:
 
 
 @given(outputs)
-def test_nan_and_inf_are_found_whatever_the_step(rows: Any) -> None:
+def test_nan_and_inf_are_found_with_any_step(rows: Any) -> None:
     """Bug: +Inf passed, which a model in float16 that overflows answers before NaN."""
     wanted = not rows.max() < np.inf
     for step in ("none", "argmax", {"topk": {"k": 1}}, ["softmax", "argmax"]):
@@ -62,7 +62,7 @@ def test_nan_and_inf_are_found_whatever_the_step(rows: Any) -> None:
 @pytest.mark.parametrize("width", [8, 8192])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
-def test_inf_and_nan_are_told_from_large_numbers(dtype: Any, width: int) -> None:
+def test_inf_and_nan_are_distinguished_from_large_numbers(dtype: Any, width: int) -> None:
     """Scores that a model masks by -Inf are no fault, nor is a sum that overflows."""
     rows = np.full((2, width), np.finfo(dtype).max, dtype)
     assert not not_finite(rows)
@@ -75,7 +75,7 @@ def test_inf_and_nan_are_told_from_large_numbers(dtype: Any, width: int) -> None
     assert not_finite(rows) == (dtype is np.complex64)
 
 
-def test_masked_scores_of_samples_that_differ_in_length_are_no_fault() -> None:
+def test_masked_scores_of_samples_of_different_lengths_are_accepted() -> None:
     masked: Any = [np.array([1.0, -np.inf]), np.array([2.0, -np.inf, -np.inf])]
     assert not not_finite(masked)
     by_name: Any = {"scores": masked}
@@ -111,12 +111,12 @@ def test_topk_is_the_best_first_and_of_equals_the_first(rows: Any, k: int) -> No
     assert listed(answers_of({"topk": {"k": k}}, (rows + 3).astype(np.uint8))) == wanted
 
 
-def test_an_output_the_model_does_not_have() -> None:
+def test_output_that_the_model_lacks_is_refused() -> None:
     told = refusal(made("none", "logits").answers, {"other": np.zeros((1, 2))}, INDICES)
     assert "'logits' is not among the model's: other" in told
 
 
-def test_topk_of_more_than_there_are() -> None:
+def test_topk_of_more_than_the_number_of_classes_is_refused() -> None:
     told = refusal(answers_of, "topk", np.zeros((1, 3), np.float32))
     assert told == "topk of 5, but the output has 3 classes"
 
@@ -152,7 +152,7 @@ def test_stack_puts_the_outputs_side_by_side_in_the_order_named() -> None:
         answers_of(steps, found["end"])
 
 
-def test_rows_of_different_lengths_stay_so() -> None:
+def test_rows_keep_their_different_lengths() -> None:
     one, two = np.array([1, 5], np.float32), np.array([7, 6, 8], np.float32)
     found = answers_of("none", [one, two])
     assert listed(found) == [one.tolist(), two.tolist()]
@@ -214,7 +214,7 @@ def test_a_hook_sees_the_only_output_by_its_name_too() -> None:
     check(declared.postprocess, "b", hook, rows, Batch(2, {}), [0, 1])
 
 
-def test_a_hook_behind_another_step_gets_what_that_gave() -> None:
+def test_hook_behind_another_step_gets_the_result_of_that_step() -> None:
     def hook(found: Any, indices: Sequence[int]) -> Any:
         return found * 10
 
@@ -253,7 +253,7 @@ def test_a_sample_without_a_detection_has_no_rows() -> None:
     assert row_of(found) == AnswerRow((None, 7), np.dtype(np.float32))
 
 
-def test_overlapping_boxes_of_one_class_become_one_and_no_more_than_asked_stay() -> None:
+def test_overlapping_boxes_become_one_and_the_number_is_limited() -> None:
     boxes = [(100 + i, 100, 50, 50, 1, 0.9 - i / 100) for i in range(3)]
     others = [(100 * i, 400, 50, 50, 1, 0.2 + i / 10) for i in range(1, 4)]
     found = listed(answers_of({"boxes": {"most": 3}}, head(*boxes, *others), [0]))
@@ -261,7 +261,7 @@ def test_overlapping_boxes_of_one_class_become_one_and_no_more_than_asked_stay()
 
 
 @pytest.mark.parametrize("shape", [(1, 8400), (1, 4, 10), (1, 1, 84, 10)])
-def test_a_head_of_another_shape(shape: tuple[int, ...]) -> None:
+def test_head_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="a YOLO head is"):
         answers_of("boxes", np.zeros(shape, np.float32), [0])
 
@@ -298,7 +298,7 @@ def suppressed_one_by_one(boxes: Any, labels: Any, iou: float) -> list[int]:
     st.sampled_from((0.25, 0.5, 1.0)),
     st.data(),
 )
-def test_suppression_is_what_comparing_box_by_box_gives(
+def test_suppression_equals_a_comparison_box_by_box(
     places: Any, iou: float, data: st.DataObject
 ) -> None:
     boxes = np.concatenate([places[:, :2], places[:, :2] + places[:, 2:]], axis=1)
@@ -340,7 +340,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         ("argmax", [np.array(1.0)], "0': argmax takes [n, classes, ...], not 1 arrays, the first float64 of shape []"),
     ],
 )  # fmt: skip
-def test_a_step_that_cannot_take_what_it_gets_is_named_before_the_run(
+def test_step_that_cannot_take_its_input_is_named_before_the_run(
     steps: object, found: Outputs, told: str
 ) -> None:
     field = "the manifest's field 'outputs.0.postprocess."
@@ -363,7 +363,7 @@ def test_steps_that_fit_pass(steps: object, found: Outputs, image: tuple[int, ..
     checked(steps, found, image)
 
 
-def test_a_hook_that_raises_is_told_as_the_users_code() -> None:
+def test_error_in_a_hook_is_reported_as_the_users_code() -> None:
     def hook(found: Outputs, indices: Sequence[int]) -> Any:
         raise KeyError("scores")
 
@@ -374,7 +374,7 @@ def test_a_hook_that_raises_is_told_as_the_users_code() -> None:
         check(declared.postprocess, "y", hook, HEAD, Batch(1, {}), [0])
 
 
-def test_answers_that_go_with_the_input_are_told_flat() -> None:
+def test_answers_that_vary_with_the_input_are_flattened() -> None:
     post = flat(made("none"))
     found = post.answers(np.arange(12).reshape(2, 2, 3), [0, 1])
     assert isinstance(found, Ragged)
@@ -389,7 +389,7 @@ def test_answers_that_go_with_the_input_are_told_flat() -> None:
     assert not labels.not_finite(np.zeros((2, 3)), labels.answers(np.zeros((2, 3)), [0, 1]))
 
 
-def test_rows_of_several_batches_are_alike_or_not() -> None:
+def test_rows_of_several_batches_give_a_common_shape_or_differ() -> None:
     one, other = AnswerRow((3,), np.dtype(np.float32)), AnswerRow((4,), np.dtype(np.float32))
     assert common_row([one, one]) == one
     assert common_row([one, other]) is None

@@ -254,7 +254,7 @@ def test_a_keras_file_shows_its_tables(tmp_path: Path) -> None:
     assert tables_of(tmp_path / "net.keras") == {}
 
 
-def test_a_saved_model_without_tables_shows_none(tmp_path: Path) -> None:
+def test_saved_model_without_tables_shows_no_tables(tmp_path: Path) -> None:
     shipped = load_model("digits").path(("savedmodel",))
     assert shipped is not None
     flow = saved_model_file.read(shipped)
@@ -267,7 +267,7 @@ def test_a_saved_model_without_tables_shows_none(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own
-def test_tensorflow_accepts_the_last_row_that_a_file_shows_and_no_further_one(
+def test_tensorflow_accepts_the_last_row_shown_and_refuses_the_next(
     tmp_path: Path,
 ) -> None:
     tf = pytest.importorskip("tensorflow")

@@ -61,7 +61,7 @@ def test_a_score_of_numpys_numbers_and_odd_texts_is_kept_as_plain_ones(
 
 
 @pytest.mark.parametrize("total", [SAMPLES - 1, SAMPLES + 1])
-def test_a_log_that_answers_other_samples_is_no_score(total: int) -> None:
+def test_log_that_answers_other_samples_gives_no_score(total: int) -> None:
     folder = GOLDEN / "server" / "accuracy"
     with pytest.raises(AccuracyLogError) as caught:
         compute(folder, "top1", "int64", dict.fromkeys(range(total), 0))
@@ -99,7 +99,7 @@ def test_top1_is_the_share_of_right_labels_in_percent(
     ids=["empty", "short", "long", "scores", "nan", "inf"],
 )
 @pytest.mark.parametrize("label", [0, 3])
-def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: int) -> None:
+def test_answer_that_is_not_a_label_is_wrong(payload: bytes, dtype: str, label: int) -> None:
     right = Answer(1, np.array(4, dtype).tobytes())
     assert Top1(dtype).score([Answer(0, payload), right], {0: label, 1: 4}).value == 50.0
     with pytest.raises(ValueError, match="no answer is a label: top1 needs one "):
@@ -109,7 +109,7 @@ def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: 
 @pytest.mark.parametrize(
     ("shape", "told"), [([2, 2], "2 x 2"), ([1, 1], "1 x 1"), ([None, 3], r"\? x 3")]
 )
-def test_a_class_for_each_pixel_is_no_list_of_labels(
+def test_class_per_pixel_is_refused_as_labels(
     shape: list[int | None], told: str, tmp_path: Path
 ) -> None:
     """Where the classes of an image's pixels all differed, its first one was scored."""
@@ -123,21 +123,21 @@ def test_a_class_for_each_pixel_is_no_list_of_labels(
         assert compute(tmp_path, "top1", "int64", {0: 0}, good).value == 100.0
 
 
-def test_labels_that_are_texts_are_no_zero_percent() -> None:
+def test_text_labels_are_refused_and_do_not_score_zero() -> None:
     with pytest.raises(
         ValueError, match="labels that are class numbers, but the label of sample 0 is 'cat'"
     ):
         Top1("int64").score([Answer(0, bytes(8))], {0: "cat"})
 
 
-def test_numbers_of_which_two_are_the_same_are_no_labels() -> None:
+def test_repeated_label_in_an_answer_is_refused() -> None:
     """The scores of a model in uint8 were taken for labels, the best first."""
     with pytest.raises(ValueError, match=r"has the same label twice, \[3, 0, 0, 7\]: .* `hook`"):
         Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_the_tokens_that_loadgen_counted_stand_beside_the_score(tmp_path: Path, told: bool) -> None:
+def test_loadgens_token_counts_appear_beside_the_score(tmp_path: Path, told: bool) -> None:
     """The first answer to a sample counts, as it does for the score."""
     answers = [(0, 3), (1, 8), (0, 90)]
     rows = [

@@ -69,7 +69,7 @@ def test_a_log_gets_the_official_scripts_score(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["top1", "map", "squad_f1", "dice", "wer"])
-def test_a_log_without_one_of_its_samples_is_no_score(name: str, tmp_path: Path) -> None:
+def test_log_without_one_of_its_samples_gives_no_score(name: str, tmp_path: Path) -> None:
     case = json.loads((OFFICIAL / f"{name}.json").read_text())
     left = [row for row in case["log"] if row["qsl_idx"] != 2]
     (tmp_path / ACCURACY).write_text(json.dumps(left))
@@ -87,7 +87,7 @@ def test_the_best_five_count_for_top5_and_the_first_for_top1() -> None:
     assert re.match(PATTERNS["top5"], five.line)
 
 
-def test_top5_of_less_than_five_is_no_score() -> None:
+def test_top5_of_fewer_than_five_labels_gives_no_score() -> None:
     told = refusal(scored, Top5("int64"), {0: [1, 2, 3]}, {0: 1}, error=ValueError)
     assert told.startswith("top5 needs 5 labels per answer, but the longest answer has 3")
 
@@ -119,7 +119,7 @@ def test_a_perfect_detector_has_a_precision_of_all() -> None:
     )
 
 
-def test_boxes_in_a_padded_input_are_put_where_the_image_lies() -> None:
+def test_boxes_in_a_padded_input_are_moved_onto_the_image() -> None:
     """200 x 100 pixels fill the middle half of a square input."""
     pytest.importorskip("pycocotools")
     label = image((20, 10, 100, 50, 5), frame=[0, 0.25, 1, 0.5])
@@ -143,7 +143,7 @@ def test_boxes_in_a_padded_input_are_put_where_the_image_lies() -> None:
     ],
     ids=["other sample", "other class", "no rows"],
 )
-def test_boxes_that_cannot_be_are_no_score(rows: Any, text: str) -> None:
+def test_impossible_boxes_give_no_score(rows: Any, text: str) -> None:
     with pytest.raises(ValueError, match=f"^{text}"):
         precision(rows, image((0, 0, 10, 10, 5)))
 
@@ -194,7 +194,7 @@ def test_the_best_window_of_a_question_answers_it() -> None:
     assert (found.value, found.samples, found.details["questions"]) == (100, 3, 1)
 
 
-def test_a_span_of_more_than_thirty_positions_is_none() -> None:
+def test_span_of_more_than_thirty_positions_is_ignored() -> None:
     words = [(3 * i, 3 * i + 2) for i in range(40)]
     label = window(context="ab " * 40, offsets=words, is_max_context=[True] * 40, answers=["ab"])
     long = logits(0, 30, length=40)
@@ -230,7 +230,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
 
 
 @pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
-def test_dice_wants_classes_without_gaps(label: list[int], told: str) -> None:
+def test_dice_refuses_classes_with_gaps(label: list[int], told: str) -> None:
     """A class that is nowhere would count as found, and lift the mean of a blind model to 1."""
     with pytest.raises(ValueError, match=f"have the classes {told}: number them 1, 2"):
         scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
@@ -269,7 +269,7 @@ def test_texts_are_bytes_or_symbols() -> None:
         scored(WordErrorRate("uint8"), {0: b"a"}, {0: 3})
 
 
-def test_a_target_of_errors_is_the_most_there_may_be() -> None:
+def test_target_of_an_error_rate_is_an_upper_limit() -> None:
     found = scored(WordErrorRate("uint8"), {0: b"one two"}, {0: "one three"})
     assert found.value == 50
     assert not list(reasons.score(found, Accuracy(metric="wer", target=50)))
@@ -333,7 +333,7 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
         scored(Retrieval("float32"), {0: vector(1)}, {0: {"id": 0}})
 
 
-def test_what_has_the_same_label_belongs_together() -> None:
+def test_samples_with_the_same_label_belong_together() -> None:
     """The same score as with the ids spelt out, whatever kind the labels are of."""
     random = np.random.default_rng(0)
     kinds = ["a", "b", "b", "c", "a", "b", "a"]
@@ -358,7 +358,7 @@ def test_what_has_the_same_label_belongs_together() -> None:
 
 
 @pytest.mark.parametrize("name", ["wer", "rouge", "exact_match"])
-def test_integers_with_symbols_are_the_texts_they_stand_for(name: str) -> None:
+def test_integers_with_symbols_score_like_their_texts(name: str) -> None:
     if name == "rouge":
         pytest.importorskip("rouge_score")
     symbols = ["", " ", *"abcdehlorstuw"]
@@ -386,7 +386,7 @@ def test_a_manifests_symbols_go_with_labels_that_are_texts(tmp_path: Path) -> No
     assert label_of(texts, 0, load_model("digits")) == "a a"
 
 
-def test_a_language_models_pieces_are_the_symbols_of_token_ids_and_not_of_texts() -> None:
+def test_pieces_of_a_language_model_spell_token_ids_and_not_texts() -> None:
     model = load_model("tinylm")
     assert model.generation is not None
     right: Any = SimpleNamespace(label=lambda _: "21")

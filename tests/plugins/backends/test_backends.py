@@ -109,7 +109,7 @@ def test_ort_takes_as_many_threads_as_it_is_given_and_gives_them_back(threads: i
         assert own & _threads() == set()
 
 
-def test_ort_describes_what_it_is(ort: OrtBackend) -> None:
+def test_ort_describes_its_settings(ort: OrtBackend) -> None:
     assert ort.describe() == {
         "framework": f"onnxruntime {onnxruntime.__version__}",
         "device": "CPUExecutionProvider",
@@ -134,7 +134,7 @@ def test_ort_can_be_left_and_entered_again(digits: DigitsDataset, logits: Any) -
         assert np.allclose(found, logits[[3]])
 
 
-def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
+def test_unknown_provider_is_refused_with_the_available_ones() -> None:
     have = ", ".join(onnxruntime.get_available_providers())
     assert refusal(setup(provider="WarpExecutionProvider")) == (
         f"--provider WarpExecutionProvider: this ONNX Runtime has {have}"
@@ -154,15 +154,15 @@ def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
         ({"spinning": "yes"}, "--backend-option spinning: 'yes' is not one of auto, off, on"),
     ],
 )
-def test_an_option_that_ort_has_not_is_refused(options: dict[str, str], line: str) -> None:
+def test_unknown_option_of_ort_is_refused(options: dict[str, str], line: str) -> None:
     assert refusal(setup(options=options)) == line
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert len(refusals(OrtBackend, setup(options={"spining": "on", "graph": "none"}))) == 2
 
 
-def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
+def test_missing_cuda_provider_is_refused_with_the_package_to_install() -> None:
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     assert refusal(setup(device="cuda")) == (
@@ -204,7 +204,7 @@ def test_cuda_of_python_packages_is_loaded_first_and_stdout_stays_clean(
     ],
     ids=str,
 )
-def test_ort_answers_alike_with_every_option(
+def test_ort_gives_the_same_answers_with_every_option(
     options: dict[str, str], digits: DigitsDataset, logits: Any
 ) -> None:
     with OrtBackend(setup(options=options)) as backend:
@@ -216,7 +216,7 @@ def test_ort_answers_alike_with_every_option(
         assert about[name] in (value, value == "on")
 
 
-def test_weights_are_shared_by_the_sessions_of_one_file_and_freed_with_the_last() -> None:
+def test_weights_are_shared_per_file_and_freed_with_the_last_session() -> None:
     assert DIGITS is not None
     first, second = shared_weights(DIGITS), shared_weights(DIGITS)
     assert first is second
@@ -269,7 +269,7 @@ def test_shared_weights_are_in_memory_once(tmp_path: Path) -> None:
         ({"spinning": "on"}, False, True),
     ],
 )
-def test_idle_threads_spin_on_cores_of_their_own_or_when_asked(
+def test_idle_threads_spin_on_their_own_cores_or_on_request(
     asked: dict[str, str], owns_cores: bool, spins: bool
 ) -> None:
     with OrtBackend(setup(options=asked, owns_cores=owns_cores)) as backend:
@@ -300,7 +300,7 @@ def test_tune_tries_spinning_only_with_threads_that_could_spin(
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 1000, "cut"])
-def test_a_corrupt_model_is_one_line(content: bytes | str, tmp_path: Path) -> None:
+def test_a_corrupt_model_is_reported_in_one_line(content: bytes | str, tmp_path: Path) -> None:
     assert DIGITS is not None
     path = tmp_path / "bad.onnx"
     path.write_bytes(DIGITS.read_bytes()[:5000] if isinstance(content, str) else content)
@@ -309,7 +309,7 @@ def test_a_corrupt_model_is_one_line(content: bytes | str, tmp_path: Path) -> No
     assert len(line) < len(str(path)) + 250
 
 
-def test_a_model_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_opened_is_reported_in_one_line(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone.onnx"):
         assert refusal(setup(path)).startswith(f"{path}: ONNX Runtime cannot load it: ")
 
@@ -350,7 +350,7 @@ def test_a_model_with_several_outputs_gives_them_by_name(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_null_answers_one_row_an_index_and_says_that_it_is_none(count: int) -> None:
+def test_null_answers_one_row_per_index_and_reports_no_framework(count: int) -> None:
     with NullBackend(setup(None, max_batch=5)) as backend:
         answers = backend.infer(Batch(count, {}))
         about = backend.describe()
@@ -362,12 +362,12 @@ def test_null_answers_one_row_an_index_and_says_that_it_is_none(count: int) -> N
 @pytest.mark.parametrize(
     "asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}, {"device": "cuda"}]
 )
-def test_null_refuses_what_it_cannot_do(asked: dict[str, Any]) -> None:
+def test_null_refuses_unsupported_options(asked: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="takes only --device cpu, no --provider and no"):
         NullBackend(setup(None, **asked))
 
 
-def test_an_output_that_is_not_a_row_a_sample_is_not_hidden_by_the_padding(tmp_path: Path) -> None:
+def test_padding_does_not_hide_an_output_without_a_row_per_sample(tmp_path: Path) -> None:
     node = helper.make_node("Transpose", ["x"], ["y"])
     x, y = odd_files.value("x", [4, 3]), odd_files.value("y", [3, 4])
     path = odd_files.write(tmp_path / "sum.onnx", [node], [x], [y])
@@ -376,7 +376,7 @@ def test_an_output_that_is_not_a_row_a_sample_is_not_hidden_by_the_padding(tmp_p
     assert np.asarray(found).shape == (3, 4)
 
 
-def test_more_samples_than_a_file_fixes_are_one_line(tmp_path: Path) -> None:
+def test_more_samples_than_a_file_fixes_are_reported_in_one_line(tmp_path: Path) -> None:
     """Bug: "negative dimensions are not allowed"."""
     path = odd_files.fixed(tmp_path / "m.onnx", 2)
     with OrtBackend(setup(path)) as backend:
@@ -393,7 +393,7 @@ def test_the_batch_that_a_file_fixes() -> None:
         fixed_batch([free, four, TensorSpec("c", "float32", (1, 3))])
 
 
-def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
+def test_shared_weights_with_separate_processes_are_refused() -> None:
     """It shared nothing and reported True."""
     options = (("share_weights", "on"), ("processes", "on"))
     config = make_config({"scenario": "offline", "backend": "ort", "backend_option": options})
@@ -405,7 +405,7 @@ def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
         )
 
 
-def test_a_file_whose_name_is_no_utf_8_is_to_be_renamed(tmp_path: Path) -> None:
+def test_file_name_that_is_not_utf_8_is_refused_with_advice(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"n\xff.onnx")
     path.write_bytes((MODELS_DIR / "digits.onnx").read_bytes())
     assert "ONNX Runtime cannot load it: its name, or a folder's, is not UTF-8: rename it" in (

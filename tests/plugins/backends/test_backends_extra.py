@@ -78,7 +78,9 @@ UNNEEDED = ("build", "results", "tests")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["option", "config"])
-def test_run_sh_installs_the_extra_on_first_use_and_says_so(source: str, tmp_path: Path) -> None:
+def test_run_sh_installs_the_extra_on_first_use_and_announces_it(
+    source: str, tmp_path: Path
+) -> None:
     """A checkout without an environment; LiteRT is the smallest framework."""
     checkout = tmp_path / "checkout"
     checkout.mkdir()

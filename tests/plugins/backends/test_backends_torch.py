@@ -151,13 +151,15 @@ def test_weights_that_are_a_pickle_of_code_are_not_run(program: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04"])
-def test_what_is_no_archive_is_one_line(content: bytes, tmp_path: Path) -> None:
+def test_file_that_is_not_an_archive_is_reported_in_one_line(
+    content: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "bad.pt2"
     path.write_bytes(content)
     assert _refusal(path).startswith(f"{path}: not an archive of torch.export.save: ")
 
 
-def test_torchscript_without_a_manifest_says_what_to_do(tmp_path: Path) -> None:
+def test_torchscript_without_a_manifest_is_refused_with_advice(tmp_path: Path) -> None:
     path = Path(__file__).parents[3] / "harness" / "models" / "shipped" / "digits.pt"
     assert _refusal(path) == (
         f"{path}: a TorchScript file does not record the shapes of its inputs: name a manifest that "
@@ -166,7 +168,7 @@ def test_torchscript_without_a_manifest_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
-def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None:
+def test_torchscript_computes_in_the_requested_precision(precision: str) -> None:
     from harness.models.manifest.lookup import load_model
     from harness.models.manifest.model import MODELS_DIR
 
@@ -224,7 +226,7 @@ def test_nested_outputs_are_outputs_of_their_own(more: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("more", "kind"), [(None, "NoneType"), (7, "int")])
-def test_an_output_that_is_no_tensor_is_named(more: Any, kind: str, tmp_path: Path) -> None:
+def test_output_that_is_not_a_tensor_is_named(more: Any, kind: str, tmp_path: Path) -> None:
     """Bug: "'NoneType' object is not iterable"."""
     path = exported(tmp_path / "module.pt2", lambda _: (more,))
     with (

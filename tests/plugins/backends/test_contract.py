@@ -98,7 +98,7 @@ def logits(digits: DigitsDataset) -> Any:
 
 
 @each_case
-def test_it_agrees_with_onnx_runtime_on_every_digit(
+def test_backend_agrees_with_onnx_runtime_on_every_digit(
     case: Case, digits: DigitsDataset, logits: Any
 ) -> None:
     with case.open() as backend:
@@ -174,7 +174,9 @@ def test_instances_answer_in_threads_of_their_own_at_the_same_time(
 
 
 @each_case
-def test_it_can_be_left_and_entered_again(case: Case, digits: DigitsDataset, logits: Any) -> None:
+def test_backend_can_be_left_and_entered_again(
+    case: Case, digits: DigitsDataset, logits: Any
+) -> None:
     backend = case.open()
     for index in (3, 4):
         with backend:
@@ -183,7 +185,7 @@ def test_it_can_be_left_and_entered_again(case: Case, digits: DigitsDataset, log
 
 
 @each_case
-def test_it_tells_what_it_is(case: Case) -> None:
+def test_backend_describes_itself_and_its_tensors(case: Case) -> None:
     with case.open() as backend:
         about = backend.describe()
         (image,) = backend.signature()
@@ -207,7 +209,7 @@ def test_it_tells_what_it_is(case: Case) -> None:
         )
     ),
 )
-def test_every_precision_that_can_be_asked_for_is_reported_by_its_numpy_name(case: Case) -> None:
+def test_each_available_precision_is_reported_by_its_numpy_name(case: Case) -> None:
     try:
         with case.open() as backend:
             told = backend.describe()["precision"]
@@ -218,7 +220,7 @@ def test_every_precision_that_can_be_asked_for_is_reported_by_its_numpy_name(cas
 
 
 @each_case
-def test_compiled_and_eager_are_told_apart(case: Case) -> None:
+def test_description_distinguishes_compiled_from_eager(case: Case) -> None:
     with case.open() as backend:
         told = backend.describe().get("compile")
     wanted = {
@@ -241,7 +243,9 @@ def _refusal(case: Case, **more: Any) -> str:
 
 @each_backend
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 1000, "cut"])
-def test_a_corrupt_file_is_one_line(case: Case, content: bytes | str, tmp_path: Path) -> None:
+def test_a_corrupt_file_is_reported_in_one_line(
+    case: Case, content: bytes | str, tmp_path: Path
+) -> None:
     good = MODEL.path((case.format,))
     assert good is not None
     name = {"openvino": "bad.xml", "onnx": "bad.onnx"}.get(case.format, good.name)
@@ -253,7 +257,7 @@ def test_a_corrupt_file_is_one_line(case: Case, content: bytes | str, tmp_path: 
 
 
 @each_backend
-def test_an_absent_file_is_one_line(case: Case, tmp_path: Path) -> None:
+def test_an_absent_file_is_reported_in_one_line(case: Case, tmp_path: Path) -> None:
     good = MODEL.path((case.format,))
     assert good is not None
     path = tmp_path / good.name
@@ -261,7 +265,7 @@ def test_an_absent_file_is_one_line(case: Case, tmp_path: Path) -> None:
 
 
 @each_backend
-def test_what_it_has_not_is_refused(case: Case) -> None:
+def test_unknown_option_or_provider_is_refused(case: Case) -> None:
     options = {**case.options, "nosuch": "1"}
     assert _refusal(case, options=options).startswith(
         f"backend {case.backend!r} has no option 'nosuch': it has "
@@ -273,7 +277,7 @@ def test_what_it_has_not_is_refused(case: Case) -> None:
 
 
 @each_backend
-def test_a_device_that_is_not_there_is_refused(case: Case) -> None:
+def test_missing_device_is_refused(case: Case) -> None:
     said = _refusal(case, device="cuda")
     if case.backend in ("litert", "openvino"):
         assert said == f"backend {case.backend!r} has no --device cuda: it has cpu"
@@ -319,7 +323,7 @@ def _threads(case: Case, threads: int) -> dict[str, int]:
 
 
 @each_backend
-def test_threads_are_really_taken(case: Case) -> None:
+def test_requested_number_of_threads_is_used(case: Case) -> None:
     """In a process each, because TensorFlow fixes them and PyTorch has one number a process."""
     one, two = _threads(case, 1), _threads(case, 2)
     assert (one["told"], two["told"]) == (1, 2)
@@ -327,7 +331,7 @@ def test_threads_are_really_taken(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", params((Case("tensorflow", "savedmodel"),)))
-def test_threads_that_cannot_be_had_any_more_are_refused(case: Case, digits: DigitsDataset) -> None:
+def test_change_of_threads_after_their_start_is_refused(case: Case, digits: DigitsDataset) -> None:
     with case.open() as backend:
         backend.infer(digits.batch([0]))
         assert _refusal(case, threads=3) == (
@@ -441,7 +445,7 @@ def test_weights_in_another_file_are_read(case: Case, digits: DigitsDataset, log
 
 
 @pytest.mark.parametrize("case", params((Case("tensorflow", "keras"),)))
-def test_what_is_no_keras_file_is_called_so(case: Case, tmp_path: Path) -> None:
+def test_file_that_is_not_a_keras_archive_is_reported_as_such(case: Case, tmp_path: Path) -> None:
     """Keras itself says that the file is not there."""
     path = tmp_path / "bad.keras"
     path.write_bytes(b"not a model")

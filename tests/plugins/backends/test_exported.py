@@ -15,7 +15,7 @@ from harness.backends.parts.exported import _TARGET, _is_size
         "8",
     ],
 )
-def test_arithmetic_of_sizes_is_data(expression: str) -> None:
+def test_arithmetic_of_sizes_is_accepted(expression: str) -> None:
     assert _is_size(expression)
 
 
@@ -35,10 +35,10 @@ def test_arithmetic_of_sizes_is_data(expression: str) -> None:
         "",
     ],
 )
-def test_anything_else_is_not(expression: str) -> None:
+def test_expression_that_is_not_arithmetic_is_refused_as_a_size(expression: str) -> None:
     assert not _is_size(expression)
 
 
-def test_operators_that_read_or_write_files_are_no_targets() -> None:
+def test_operators_that_read_or_write_files_are_refused_as_targets() -> None:
     assert _TARGET.fullmatch("torch.ops.aten.add.Tensor")
     assert not _TARGET.fullmatch("torch.ops.aten.from_file.default")

@@ -173,7 +173,7 @@ def test_instances_share_their_weights(files: dict[str, Path]) -> None:
             assert third._module is not first._module
 
 
-def test_too_large_a_batch_is_one_line(files: dict[str, Path]) -> None:
+def test_too_large_a_batch_is_reported_in_one_line(files: dict[str, Path]) -> None:
     with opened(files["pt2"], cuda_graph="off") as gpu:
         held = torch.empty(0, dtype=torch.uint8, device="cuda")
         free, _ = torch.cuda.mem_get_info()

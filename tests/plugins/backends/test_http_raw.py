@@ -72,7 +72,7 @@ def test_answers_follow_each_other() -> None:
     assert answer.tolist() == rows.tolist()
 
 
-def test_without_a_shape_an_answer_is_one_number() -> None:
+def test_answer_without_a_shape_is_one_number() -> None:
     assert opened().answer(reply(np.array([1.5, 2], np.float32).tobytes()), 2).tolist() == [1.5, 2]
     assert opened(dtype="u8").answer(reply(b"\x07"), 1).tolist() == [7]
 
@@ -94,7 +94,7 @@ def test_any_bytes_are_an_answer_of_the_right_shape_or_an_error(
         assert answer.tobytes() == body
 
 
-def test_errors_say_what_came_instead() -> None:
+def test_error_shows_the_reply_that_came_instead() -> None:
     remote = opened(shape="10")
     with pytest.raises(Refused, match=r"^the server answered 404: no such page$"):
         remote.answer(reply(b"no such\npage\n", 404), 1)
@@ -119,7 +119,7 @@ def test_errors_say_what_came_instead() -> None:
         ((IMAGE, TEXT), {}, "backend 'http-raw' sends one input, but model 'm' has image, text: use a server of KServe v2, and --backend kserve"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked_is_refused(
+def test_request_that_cannot_be_sent_is_refused(
     inputs: tuple[TensorSpec, ...], options: dict[str, str], message: str
 ) -> None:
     assert message in refusal(opened, inputs, **options)
@@ -137,7 +137,7 @@ def test_a_batch_of_two_inputs_cannot_be_sent() -> None:
         opened(()).request(Batch(1, {"a": rows, "b": rows}))
 
 
-def test_a_description_says_what_is_asked() -> None:
+def test_description_shows_the_request() -> None:
     assert opened(shape="10", path="/p").describe() == {
         "framework": "unknown",
         "protocol": "bytes over HTTP",

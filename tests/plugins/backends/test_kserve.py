@@ -78,7 +78,7 @@ each_dialect = pytest.mark.parametrize("made", [triton, mlserver, kserve_sdk])
 
 
 @each_dialect
-def test_every_dialect_is_found_by_a_probe_and_answers_batches_of_every_size(made: Made) -> None:
+def test_probe_finds_each_dialect_which_answers_each_batch_size(made: Made) -> None:
     server = made(digits, DIGITS)
     remote = opened(server)
     assert isinstance(remote, Remote)
@@ -105,7 +105,7 @@ def _values(batch: Batch) -> Values:
         (kserve_sdk, "kserve 0.21.0", "binary", "json", "unknown", None),
     ],
 )
-def test_a_description_says_who_answers_and_how(
+def test_description_names_the_server_and_the_protocol(
     made: Made, framework: str, encoding: str, reply_encoding: str, version: str, most: int | None
 ) -> None:
     assert opened(made(digits, DIGITS)).describe() == {
@@ -122,7 +122,7 @@ def test_a_description_says_who_answers_and_how(
     }
 
 
-def test_precision_and_threads_are_those_that_the_server_tells() -> None:
+def test_precision_and_threads_come_from_the_server() -> None:
     told = {"precision": "float32", "threads": "2", "math_library": "x"}
     described = opened(triton(digits, {**DIGITS, "properties": told})).describe()
     assert (described["precision"], described["threads"]) == ("float32", "2")
@@ -175,7 +175,7 @@ def test_the_dataset_s_own_bytes_are_sent() -> None:
     assert np.shares_memory(np.asarray(part), batch.inputs["image"])
 
 
-def test_rows_that_are_not_contiguous_or_of_another_byte_order_are_sent_as_the_others() -> None:
+def test_strided_or_byte_swapped_rows_are_sent_like_the_others() -> None:
     server = triton(digits, DIGITS)
     remote = opened(server)
     rows = images(8).inputs["image"]
@@ -448,7 +448,9 @@ def changed(**about: Any) -> Mapping[str, Any]:
         ([BINARY], 80, "not a JSON object"),
     ],
 )
-def test_a_wrong_binary_reply_is_no_answer(content: Any, bytes_: int, message: str) -> None:
+def test_wrong_binary_reply_is_refused_as_an_answer(
+    content: Any, bytes_: int, message: str
+) -> None:
     remote = opened(triton(digits, DIGITS))
     with pytest.raises(BadAnswer) as error:
         remote.answer(binary_reply(content, bytes(bytes_)), 2)
@@ -475,7 +477,7 @@ def test_a_wrong_binary_reply_is_no_answer(content: Any, bytes_: int, message: s
         ({"parameters": {"binary_data_size": 40}}, "has the binary_data_size 40"),
     ],
 )
-def test_a_wrong_reply_in_json_is_no_answer(about: Mapping[str, Any], message: str) -> None:
+def test_wrong_json_reply_is_refused_as_an_answer(about: Mapping[str, Any], message: str) -> None:
     remote = opened(mlserver(digits, DIGITS))
     assert message in refusal(_answered, remote, error=BadAnswer, **about)
 
@@ -553,9 +555,7 @@ def test_binary_texts_must_fill_their_bytes(texts: bytes) -> None:
         (301, b"moved", "the server answered 301: moved"),
     ],
 )
-def test_an_error_of_the_server_is_told_in_its_words(
-    status: int, body: bytes, message: str
-) -> None:
+def test_error_of_the_server_is_quoted(status: int, body: bytes, message: str) -> None:
     remote = opened(triton(digits, DIGITS))
     with pytest.raises(Refused) as error:
         remote.answer(reply(status, body), 1)
@@ -564,7 +564,7 @@ def test_an_error_of_the_server_is_told_in_its_words(
     assert "\n" not in str(error.value)
 
 
-def test_deep_nesting_is_no_answer_and_no_crash() -> None:
+def test_deeply_nested_reply_is_refused_without_a_crash() -> None:
     remote = opened(mlserver(digits, DIGITS))
     for depth in (100, 900, 990, 1000, 100_000):
         data = b"[" * depth + b"]" * depth
@@ -577,7 +577,7 @@ def test_deep_nesting_is_no_answer_and_no_crash() -> None:
 
 
 @pytest.mark.parametrize("length", ["", "-1", "abc", "1e2", "100000", "9" * 5000, "٣"])
-def test_a_length_of_the_json_part_that_cannot_be_is_no_answer(length: str) -> None:
+def test_impossible_length_of_the_json_part_is_refused(length: str) -> None:
     remote = opened(triton(digits, DIGITS))
     body = reply(200, b"{}" * 40)
     head = f"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: {length}\r\n\r\n".encode()
@@ -626,7 +626,7 @@ contents = json_values | st.fixed_dictionaries(
     st.none() | st.binary(max_size=10) | st.integers(-2, 400).map(lambda n: str(n).encode()),
     st.sampled_from([200, 200, 200, 400, 500]),
 )
-def test_any_bytes_are_an_answer_of_the_right_shape_or_an_error_of_the_server(
+def test_any_bytes_give_an_answer_of_the_right_shape_or_an_error(
     knows_shapes: bool, text: bytes, behind: bytes, length: bytes | None, status: int
 ) -> None:
     model = DIGITS if knows_shapes else {**DIGITS, "outputs": []}
@@ -672,7 +672,7 @@ def test_a_reply_with_changed_bytes_is_an_answer_or_an_error_of_the_server(
 METADATA = ("/v2/health/ready", "/v2", "/v2/models/digits")
 
 
-def test_options_and_devices_that_it_has_not_are_refused() -> None:
+def test_unknown_options_and_devices_are_refused() -> None:
     assert refusals(KserveRemote, setup(options={"graph": "all"}, device="cuda", provider="X")) == [
         (
             "backend 'kserve' has no option 'graph': it has served=NAME version=VERSION "
@@ -774,7 +774,7 @@ BROKEN = {
         ),
     ],
 )
-def test_what_is_wrong_with_a_server_is_said_in_one_line_before_the_run(
+def test_problem_of_a_server_is_one_line_before_the_run(
     paths: dict[str, Reply], message: str
 ) -> None:
     server = triton(digits, DIGITS)
@@ -783,7 +783,7 @@ def test_what_is_wrong_with_a_server_is_said_in_one_line_before_the_run(
     assert refusal(opened, server) == message
 
 
-def test_a_version_that_the_server_lacks_is_told_with_those_it_has() -> None:
+def test_missing_version_is_refused_with_the_available_ones() -> None:
     server = triton(digits, DIGITS)
     server.index = [{"name": "digits", "version": v, "state": "READY"} for v in ("1", "3")]
     assert refusal(opened, server, options={"version": "7"}) == (
@@ -792,7 +792,7 @@ def test_a_version_that_the_server_lacks_is_told_with_those_it_has() -> None:
     )
 
 
-def test_a_server_without_the_optional_endpoints_is_asked_all_the_same() -> None:
+def test_server_without_the_optional_endpoints_is_queried_too() -> None:
     """Behind a gateway that passes the model's own paths only."""
     server = triton(digits, DIGITS)
     server.paths = {path: reply(404, b"no route") for path in ("/v2/health/ready", "/v2")}
@@ -818,14 +818,14 @@ def test_more_samples_than_the_server_takes_are_refused() -> None:
     opened(triton(digits, DIGITS, max_batch_size=0))  # the model's own first dimension is open
 
 
-def test_inputs_that_neither_server_nor_manifest_tells_are_asked_for() -> None:
+def test_inputs_unknown_to_server_and_manifest_are_requested() -> None:
     assert refusal(opened, kserve_sdk(digits, DIGITS), inputs=()) == (
         "the server does not report the inputs of model 'digits': pass --model FILE.yaml, a manifest "
         "that lists them"
     )
 
 
-def test_the_probe_has_the_sizes_of_the_manifest_where_the_server_s_are_open() -> None:
+def test_probe_takes_sizes_that_the_server_leaves_open_from_the_manifest() -> None:
     shapes = []
 
     def model(inputs: Mapping[str, Values]) -> Mapping[str, Values]:
@@ -865,7 +865,7 @@ def test_a_model_of_a_fixed_batch_gets_whole_batches() -> None:
     assert set(sizes) == {4}
 
 
-def test_shapes_that_vary_keep_no_more_heads_than_are_bounded(
+def test_varying_shapes_keep_a_bounded_number_of_heads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("harness.backends.parts.kserve.encoding.MOST_HEADS", 3)

@@ -48,7 +48,7 @@ def images(count: int) -> Batch:
     return Batch(count, {"image": rows})
 
 
-def test_answers_are_those_of_the_server_and_its_requests_those_of_protobuf() -> None:
+def test_answers_match_the_server_and_requests_match_protobuf() -> None:
     server = GrpcServer()
     with opened(server, version="1") as backend:
         for size in (1, 64, 3):
@@ -103,7 +103,7 @@ def test_a_reply_of_another_kind_is_a_bad_answer(made: Any, told: str) -> None:
         decoder(bad, 1)
 
 
-def test_what_the_server_refuses_is_told_in_its_words() -> None:
+def test_refusal_by_the_server_is_quoted() -> None:
     no = refuse("INVALID_ARGUMENT", "unexpected shape")
     with (
         opened(GrpcServer(lambda c, r, nth: (sums if nth == 1 else no)(c, r, nth))) as backend,
@@ -126,7 +126,7 @@ def test_a_model_that_the_server_lacks_is_a_mistake_of_the_user(
         pass
 
 
-def test_a_plug_in_that_knows_http_alone_is_not_asked_over_grpc() -> None:
+def test_plug_in_for_http_only_is_refused_over_grpc() -> None:
     config = RunConfig(scenario="offline", backend="http-raw", url=("grpc://127.0.0.1:1",))
     with pytest.raises(
         ConfigError, match=r"'http-raw' does not support gRPC: pass an address with "
@@ -176,7 +176,7 @@ def test_typed_contents_are_read_as_raw_bytes_are(datatype: str) -> None:
         assert decoder.encoding == form
 
 
-def test_bytes_that_are_no_message_are_a_bad_answer() -> None:
+def test_bytes_that_are_not_a_message_are_a_bad_answer() -> None:
     whole = reply([1, 10], bytes(40)).SerializeToString()
     for cut in range(1, len(whole)):
         decoder = MessageDecoder("digits", [Tensor("logits", "FP32", (None, 10))], None)

@@ -110,7 +110,7 @@ def test_a_server_without_token_ids_answers_with_texts() -> None:
 
 
 @pytest.mark.parametrize("entries", [[{}], [{"id": None}], [{"id": ""}], [{"id": 7}], ["tiny"]])
-def test_models_without_a_name_are_none(entries: list[Any]) -> None:
+def test_models_without_a_name_are_ignored(entries: list[Any]) -> None:
     """Bug: a model without an id was named `None`, and all others were refused."""
     listed = json.dumps({"data": entries}).encode()
     dialect = replace(VLLM, change=lambda path, data: listed if path == "/v1/models" else data)
@@ -118,7 +118,7 @@ def test_models_without_a_name_are_none(entries: list[Any]) -> None:
         assert remote.describe()["model"] == "tiny"
 
 
-def test_a_server_that_fails_to_list_its_models_is_asked_by_name() -> None:
+def test_server_without_a_list_of_models_is_queried_by_name() -> None:
     with asked(replace(VLLM, lists_models=False), served="tiny", max_tokens="5") as found:
         remote, link, _ = found
         assert answered(remote, link, PROMPT)[0].tolist() == ids_of([1, 2, 3], 5)
@@ -133,7 +133,7 @@ def test_a_server_that_fails_to_list_its_models_is_asked_by_name() -> None:
         (replace(VLLM, tokens=7), Usage(1, 7, "usage", "stop")),
     ],
 )
-def test_tokens_are_counted_from_the_best_that_the_server_tells(
+def test_tokens_are_counted_from_the_best_source_of_the_server(
     dialect: Dialect, usage: Usage
 ) -> None:
     with asked(dialect) as (remote, link, _):
@@ -141,7 +141,7 @@ def test_tokens_are_counted_from_the_best_that_the_server_tells(
 
 
 @pytest.mark.parametrize("api", ["/v1/completions", "/v1/chat/completions"])
-def test_an_endpoint_that_tells_no_end_is_asked_as_well(api: str) -> None:
+def test_endpoint_without_finish_reasons_is_used_too(api: str) -> None:
     """Bug: its answers were cut off where the other endpoint told their ends."""
 
     def without_end(path: str, data: bytes) -> bytes:
@@ -152,7 +152,7 @@ def test_an_endpoint_that_tells_no_end_is_asked_as_well(api: str) -> None:
         assert sorted(ends) == ["", "length"]
 
 
-def test_ignore_eos_is_sent_where_it_is_asked_for() -> None:
+def test_ignore_eos_is_sent_on_request() -> None:
     with asked(replace(VLLM, tokens=2), ignore_eos="on", max_tokens="9") as (remote, link, server):
         assert len(answered(remote, link, PROMPT)[0]) == 9
         assert server.requests[-1]["ignore_eos"] is True
@@ -162,7 +162,7 @@ def test_ignore_eos_is_sent_where_it_is_asked_for() -> None:
     ("fault", "status", "text"),
     [("error-200", 200, "the engine is dead"), ("busy", 429, "too many requests")],
 )
-def test_an_error_is_a_refusal_whatever_its_status(fault: str, status: int, text: str) -> None:
+def test_error_of_any_status_is_a_refusal(fault: str, status: int, text: str) -> None:
     with asked(replace(VLLM, fault=fault, every=3)) as (remote, link, _):
         with pytest.raises(Refused) as error:
             answered(remote, link, PROMPT)
@@ -170,7 +170,7 @@ def test_an_error_is_a_refusal_whatever_its_status(fault: str, status: int, text
         assert (error.value.status, str(error.value)) == (status, told)
 
 
-def test_a_server_is_described_as_it_tells() -> None:
+def test_server_is_described_by_its_own_words() -> None:
     with asked() as (remote, _, _):
         about = remote.describe()
     told = (about["framework"], about["model"], about["device"])
@@ -192,7 +192,7 @@ def test_a_server_is_described_as_it_tells() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_server_lacks_is_told_before_the_run(
+def test_missing_feature_of_a_server_is_reported_before_the_run(
     dialect: Dialect, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigError) as error, asked(dialect, **options):
@@ -285,7 +285,7 @@ def test_a_reply_of_a_model_that_answered_before_the_run_is_taken(model: Any, st
 
 
 @pytest.mark.parametrize("stream", ["off", "on"])
-def test_a_reply_of_another_model_than_before_the_run_is_no_answer(stream: str) -> None:
+def test_reply_of_another_model_than_before_the_run_is_refused(stream: str) -> None:
     with asked(stream=stream) as (remote, _, _), pytest.raises(BadAnswer) as error:
         remote.reader().answer(reply_of("smaller", stream == "on"))
     assert str(error.value) == (
@@ -293,7 +293,7 @@ def test_a_reply_of_another_model_than_before_the_run_is_no_answer(stream: str) 
     )
 
 
-def test_a_stream_of_two_models_is_no_answer() -> None:
+def test_stream_of_two_models_is_refused() -> None:
     with asked(stream="on") as (remote, _, _):
         chunks = [
             {"model": model, "choices": [{"text": "word", "finish_reason": None}]}
@@ -304,7 +304,7 @@ def test_a_stream_of_two_models_is_no_answer() -> None:
             remote.reader().answer(Reply(200, b"", memoryview(body.encode())))
 
 
-def test_a_server_that_tells_no_model_may_be_any() -> None:
+def test_reply_is_accepted_from_a_server_without_a_model_name() -> None:
     reading = Reading()
     (answer,) = Completion(reading).answer(reply_of("any", stream=False))
     assert answer.tobytes() == b"word"

@@ -52,7 +52,7 @@ def test_a_count_that_may_be_right_is_a_doubt() -> None:
 
 @pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": 0, "prompt_tokens": 0}, [1],
                                    {"completion_tokens": 8.0}, {"completion_tokens": True}])  # fmt: skip
-def test_a_count_that_is_none_is_unknown(usage: Any) -> None:
+def test_missing_or_invalid_count_is_unknown(usage: Any) -> None:
     assert told(usage)[:4] == (None, None, "", "stop")
 
 
@@ -73,7 +73,7 @@ EMPTY = Reply(200, b"", memoryview(b""))
 
 
 @pytest.mark.parametrize("lead", ["", " ", "\n\t", "\u200b"])
-def test_a_chunk_that_shows_nothing_is_no_first_token(lead: str) -> None:
+def test_chunk_without_visible_text_is_not_the_first_token(lead: str) -> None:
     reader = Streamed(Reading())
     assert reader.feed(f"data: {json.dumps(chunk(lead, tokens=1))}\n\n".encode()) == 0
     assert reader.feed(f"data: {json.dumps(chunk('word', tokens=2))}\n\n".encode()) == 2
@@ -85,7 +85,7 @@ def test_a_count_that_falls_is_a_contradiction() -> None:
     assert reader.usage.contradiction == counts.FELL
 
 
-def test_a_stream_of_more_tokens_than_its_text_has_bytes_is_a_contradiction() -> None:
+def test_stream_with_more_tokens_than_bytes_is_a_contradiction() -> None:
     forged = streamed(*[chunk("word ", tokens=10 * i) for i in range(1, 9)], "[DONE]")
     forged.answer(EMPTY)
     assert forged.usage.contradiction == counts.NOT_TEXT
@@ -114,7 +114,7 @@ def test_a_usage_without_a_choice_is_taken(end: Any) -> None:
     assert (reader.usage.output, reader.usage.source) == (1, "usage")
 
 
-def test_zeros_beside_a_text_are_no_counts() -> None:
+def test_zero_count_beside_a_text_is_unknown() -> None:
     reader = streamed(chunk("word", tokens=0), chunk("s", "stop", tokens=0))
     assert reader.answer(EMPTY)[0].tobytes() == b"words"
     assert (reader.usage.output, reader.chunks) == (None, 2)
@@ -129,7 +129,7 @@ def test_zeros_beside_a_text_are_no_counts() -> None:
         (None, "without a finish_reason"),
     ],
 )
-def test_an_answer_that_is_cut_off_is_none(stream: bool, finish: Any, told: str) -> None:
+def test_answer_that_is_cut_off_is_refused(stream: bool, finish: Any, told: str) -> None:
     whole = chunk("word", finish)
     reply = EMPTY if stream else Reply(200, b"", memoryview(json.dumps(whole).encode()))
     reader = (
@@ -142,7 +142,7 @@ def test_an_answer_that_is_cut_off_is_none(stream: bool, finish: Any, told: str)
         reader.answer(reply)
 
 
-def test_an_answer_that_is_cut_off_warms_a_server_up_as_well() -> None:
+def test_answer_that_is_cut_off_counts_in_warm_up() -> None:
     remote = OpenAiRemote(BackendSetup(model=None, model_name="m", options={"stream": "off"}))
     body = memoryview(json.dumps(chunk("word", "abort")).encode())
     assert remote.answer(Reply(200, b"", body), 1)[0].tobytes() == b"word"
@@ -159,7 +159,7 @@ def test_an_answer_that_is_cut_off_warms_a_server_up_as_well() -> None:
         "no memory",
     ],
 )
-def test_an_error_is_told_in_the_server_s_words(error: Any) -> None:
+def test_error_message_of_the_server_is_quoted(error: Any) -> None:
     with pytest.raises((Refused, BadAnswer), match="no memory"):
         streamed(chunk("word"), error, "[DONE]").answer(EMPTY)
     body = error if isinstance(error, str) else json.dumps(error)
@@ -187,7 +187,7 @@ def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> 
 
 
 @pytest.mark.parametrize("index", [1, -1, "0"])
-def test_another_choice_than_the_one_asked_for_is_no_answer(index: Any) -> None:
+def test_choice_that_was_not_requested_is_refused(index: Any) -> None:
     """Bug: the chunks of two choices became one answer with twice the tokens, VALID."""
     choice = {"index": index, "text": "word", "finish_reason": "stop"}
     with pytest.raises(BadAnswer, match="a choice of index"):
@@ -204,12 +204,12 @@ def test_another_choice_than_the_one_asked_for_is_no_answer(index: Any) -> None:
         ([chunk("a", "stop"), "[DONE]", chunk("b")], "tokens after"),
     ],
 )
-def test_a_stream_that_contradicts_its_own_end_is_no_answer(events: list[Any], told: str) -> None:
+def test_stream_that_contradicts_its_own_end_is_refused(events: list[Any], told: str) -> None:
     with pytest.raises(BadAnswer, match=told):
         streamed(*events).answer(EMPTY)
 
 
-def test_an_end_may_be_told_twice() -> None:
+def test_finish_reason_may_come_twice() -> None:
     assert streamed(chunk("a", "stop"), chunk("", "stop"), "[DONE]").answer(EMPTY)
 
 
@@ -219,7 +219,7 @@ def test_a_thought_under_its_old_and_its_new_name_is_one() -> None:
     assert reader.answer(EMPTY)[0].tobytes() == b"12"
 
 
-def test_an_empty_list_of_ids_beside_a_text_says_nothing() -> None:
+def test_empty_list_of_ids_beside_a_text_is_ignored() -> None:
     """Bug: the model was said to give no numbers."""
     choice = {"text": "word", "token_ids": [], "finish_reason": "stop"}
     body = json.dumps({"choices": [choice]}).encode()

@@ -119,7 +119,7 @@ def test_token_ids_are_put_together_from_their_chunks() -> None:
         assert read(flown(remote, server)).tolist() == ids_of(MESSAGES, TOKENS)
 
 
-def test_stamps_are_those_of_the_arrival_and_a_role_is_no_token() -> None:
+def test_stamps_are_arrival_times_and_a_role_is_not_a_token() -> None:
     dialect = replace(VLLM, per_chunk=4, first_s=0.1, gap_s=0.03)
     with opened(dialect) as (remote, server, stub):
         flight = flown(remote, server)
@@ -133,7 +133,7 @@ def test_stamps_are_those_of_the_arrival_and_a_role_is_no_token() -> None:
     assert flight.chunks[0][0] - flight.sent_ns > 90 * NS_PER_MS
 
 
-def test_without_a_run_the_whole_reply_is_read_at_once() -> None:
+def test_whole_reply_is_read_at_once_outside_a_run() -> None:
     with opened(VLLM) as (remote, server, _):
         link = Link(server, 10.0)
         (answer,) = remote.answer(link.exchange(remote.request(batch())), 1)
@@ -160,7 +160,7 @@ def test_a_stream_that_is_cut_off_or_stalls_has_failed() -> None:
         assert (stalled.reply, stalled.kind) == (None, "timeout")
 
 
-def test_a_refusal_is_no_stream() -> None:
+def test_refusal_is_read_as_a_plain_reply() -> None:
     with opened(VLLM) as (remote, server, stub):
         stub.dialect = replace(VLLM, fault="busy")
         flight = flown(remote, server)
@@ -170,7 +170,7 @@ def test_a_refusal_is_no_stream() -> None:
             remote.answer(flight.reply, 1)
 
 
-def test_one_token_is_one_token() -> None:
+def test_answer_of_one_token_is_one_chunk() -> None:
     with opened(replace(VLLM, tokens=1)) as (remote, server, _):
         flight = flown(remote, server)
         assert len(read(flight)) == 1
@@ -193,7 +193,7 @@ def test_one_token_is_one_token() -> None:
         (b"", "the stream ended before the answer did"),
     ],
 )
-def test_what_is_no_whole_stream_is_told(body: bytes, message: str) -> None:
+def test_incomplete_or_broken_stream_is_reported(body: bytes, message: str) -> None:
     with pytest.raises(BadAnswer) as error:
         Streamed(Reading()).answer(Reply(200, b"", memoryview(body)))
     assert str(error.value) == message

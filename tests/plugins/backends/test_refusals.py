@@ -15,7 +15,7 @@ def reply(status: int, body: bytes, *headers: str) -> Reply:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_names_where_it_leads(status: int) -> None:
+def test_redirect_is_reported_with_its_target(status: int) -> None:
     moved = reply(status, b"<html><title>Moved</title></html>", "Location: https://other/api/v1")
     assert said(moved) == (
         "it redirects to https://other/api/v1: pass the server's own address with --url"
@@ -28,7 +28,7 @@ def test_a_redirect_names_where_it_leads(status: int) -> None:
 
 
 @pytest.mark.parametrize("again", ["7", "Wed, 21 Oct 2026 07:28:00 GMT"])
-def test_when_to_ask_again_is_told(again: str) -> None:
+def test_refusal_shows_the_retry_after_header(again: str) -> None:
     busy = reply(429, b'{"error": {"message": "slow down"}}', f"retry-after: {again}")
     assert str(refused(busy)) == f"the server answered 429: slow down (Retry-After: {again})"
 
@@ -51,5 +51,5 @@ def test_when_to_ask_again_is_told(again: str) -> None:
         (b"", "no text"),
     ],
 )
-def test_the_words_are_one_line(body: bytes, text: str) -> None:
+def test_message_of_a_refusal_is_one_line(body: bytes, text: str) -> None:
     assert said(reply(502, body)) == text

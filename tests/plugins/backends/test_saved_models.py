@@ -47,7 +47,7 @@ def test_the_state_of_an_optimiser_is_left_out(optimiser: str, tmp_path: Path) -
     assert answer(tmp_path / "m", [[1.0, 2, 3, 4]]) == [[2, 4, 6, 8]]
 
 
-def test_an_only_signature_is_called_whatever_its_name(tmp_path: Path) -> None:
+def test_single_signature_of_any_name_is_called(tmp_path: Path) -> None:
     model = Doubles()
     tf.saved_model.save(model, str(tmp_path / "m"), signatures={"predict": model.__call__})
     assert answer(tmp_path / "m", [[1.0, 2, 3, 4]]) == [[2, 4, 6, 8]]
@@ -63,7 +63,7 @@ def test_an_only_signature_is_called_whatever_its_name(tmp_path: Path) -> None:
         ((), "it has no signature to call: save the model with tf.saved_model.save"),
     ],
 )
-def test_without_a_signature_to_choose_it_is_one_line(
+def test_missing_or_ambiguous_signature_is_reported_in_one_line(
     names: tuple[str, ...], line: str, tmp_path: Path
 ) -> None:
     model = Doubles()

@@ -78,7 +78,7 @@ def test_a_batch_is_not_padded_if_an_output_has_no_row_for_each_sample() -> None
     assert cuda.captures == 2
 
 
-def test_samples_of_another_type_are_not_converted_by_the_graph_of_the_first() -> None:
+def test_samples_of_another_type_do_not_use_the_graph_of_the_first() -> None:
     """Bug: float64 rows came back as float32, of int64 the low bits."""
     runs = module(lambda x: x + 1, stand_in.FakeCuda())
     for dtype in (np.float32, np.float64, np.int64, np.float32):
@@ -133,7 +133,7 @@ def test_batches_of_several_shapes_are_made_elsewhere() -> None:
     assert runs.buffers(2) is None
 
 
-def test_a_module_that_looks_at_values_runs_without_a_graph_and_says_why() -> None:
+def test_module_that_reads_values_runs_without_a_graph_for_a_reason() -> None:
     cuda = stand_in.FakeCuda()
     runs = module(lambda x: x if x.sum().item() > 0 else -x, cuda)
     for sign in (1, -1, 1):
@@ -185,7 +185,7 @@ def test_one_capture_at_a_time() -> None:
     assert most == [1]
 
 
-def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_cuda.opened_device("cpu").type == "cpu"
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match=r"^--device cuda: PyTorch .* sees no CUDA device"):

@@ -81,7 +81,7 @@ def test_the_extensible_format_is_the_same_sound(name: str, bits: int, tmp_path:
         (struct.pack("<HHIIHH", 99, 1, RATE, RATE, 1, 8), "of format 99 with 8 bits"),
     ],
 )
-def test_values_other_than_pcm_are_named_with_what_to_do(
+def test_values_other_than_pcm_are_refused_with_advice(
     form: bytes, shown: str, tmp_path: Path
 ) -> None:
     chunks(tmp_path / "1/2/1-2-0.wav", form, bytes(64))
@@ -117,7 +117,7 @@ def refusal(made: DatasetSetup) -> list[str]:
     return refusals(LibrispeechDataset, made)
 
 
-def test_samples_are_cut_or_filled_and_their_length_is_told(tmp_path: Path) -> None:
+def test_samples_are_cut_or_filled_and_have_their_length(tmp_path: Path) -> None:
     data = LibrispeechDataset(setup(chapter(tmp_path)))
     data.load([1, 0, 2])
     batch = data.batch([0, 1, 2]).inputs
@@ -148,7 +148,7 @@ def test_every_width_of_pcm_is_the_same_sound(tmp_path: Path) -> None:
         assert decode(path).tolist() == [v / 128 for v in values]
 
 
-def test_every_fault_is_told_with_its_file(tmp_path: Path) -> None:
+def test_every_fault_is_reported_with_its_file(tmp_path: Path) -> None:
     chapter(tmp_path)
     a, b = tmp_path / "19/198", tmp_path / "26/495"
     wav(a / "19-198-0000.wav", ramp(30), rate=8000)
@@ -174,7 +174,7 @@ def test_every_fault_is_told_with_its_file(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_file_cut_off_is_told_as_it_is_loaded(tmp_path: Path) -> None:
+def test_truncated_file_is_reported_at_loading(tmp_path: Path) -> None:
     data = LibrispeechDataset(setup(chapter(tmp_path)))
     path = tmp_path / "19/198/19-198-0000.wav"
     path.write_bytes(path.read_bytes()[:-7])
@@ -182,7 +182,7 @@ def test_a_file_cut_off_is_told_as_it_is_loaded(tmp_path: Path) -> None:
         data.load([0])
 
 
-def test_a_folder_without_speech_and_one_that_is_a_file_are_one_line(tmp_path: Path) -> None:
+def test_folder_without_speech_or_a_file_is_reported_in_one_line(tmp_path: Path) -> None:
     assert refusal(setup(tmp_path)) == [
         f"{tmp_path} has no .flac or .wav files and no *.trans.txt: name their folder"
     ]
@@ -192,7 +192,7 @@ def test_a_folder_without_speech_and_one_that_is_a_file_are_one_line(tmp_path: P
     ]
 
 
-def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_reported(tmp_path: Path) -> None:
     chapter(tmp_path)
     wav(tmp_path / "26/198/19-198-0000.wav", ramp(5))
     assert refusal(setup(tmp_path)) == [
@@ -201,7 +201,7 @@ def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_steps_that_do_not_fit_the_model_are_told(tmp_path: Path) -> None:
+def test_steps_that_do_not_fit_the_model_are_reported(tmp_path: Path) -> None:
     short = TensorSpec("wave", "float32", ("batch", 400))
     assert refusal(setup(tmp_path, short, TensorSpec("length", "int64", ("batch", 2)))) == [
         "input 'wave' takes [400], but its step gives 500 audio samples",
@@ -237,7 +237,7 @@ def test_flac_is_the_same_sound_as_wav(tmp_path: Path) -> None:
     assert line.startswith(f"{broken} cannot be read: ")
 
 
-def test_flac_without_its_package_says_what_to_install(
+def test_flac_without_its_package_names_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chapter(tmp_path)

@@ -29,7 +29,7 @@ def rows_of(indices: Sequence[int]) -> tuple[LoadedRows, Any]:
     return rows, held
 
 
-def test_no_rows_can_be_held() -> None:
+def test_empty_set_of_rows_is_accepted() -> None:
     """Bug: an IndexError, as numpy makes an empty list one of floats."""
     rows, _ = rows_of([])
     with pytest.raises(KeyError, match="sample 0 is not loaded"):
@@ -40,7 +40,7 @@ loaded = st.lists(st.integers(0, TOTAL - 1), min_size=1, max_size=30)
 
 
 @given(loaded, st.data())
-def test_a_batch_holds_the_rows_asked_for_in_that_order(indices: list[int], data: Any) -> None:
+def test_batch_holds_the_requested_rows_in_order(indices: list[int], data: Any) -> None:
     asked = data.draw(st.lists(st.sampled_from(indices), min_size=1, max_size=20))
     rows, _ = rows_of(indices)
     batch = rows.batch(asked)
@@ -95,7 +95,7 @@ def test_a_sample_that_is_not_loaded_is_named(asked: list[int]) -> None:
     assert refusal(rows.batch, asked, error=KeyError) == "'sample 7 is not loaded'"
 
 
-def test_what_was_loaded_before_is_gone() -> None:
+def test_earlier_rows_are_dropped_at_the_next_load() -> None:
     rows, _ = rows_of([1, 2])
     rows.hold([3], {"x": np.zeros((1, 3))})
     assert refusal(rows.batch, [1], error=KeyError) == "'sample 1 is not loaded'"
@@ -172,7 +172,7 @@ def synthetic(seed: int, specs: tuple[TensorSpec, ...] = SPECS) -> SyntheticData
 
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, COUNT - 1), min_size=1, max_size=6))
-def test_the_same_seed_gives_the_same_bytes_in_whatever_order_they_are_loaded(
+def test_same_seed_gives_the_same_bytes_in_any_order_of_loading(
     seed: int, indices: list[int]
 ) -> None:
     one, other = synthetic(seed), synthetic(seed)
@@ -195,7 +195,7 @@ def test_another_seed_gives_other_samples_and_another_digest() -> None:
 
 
 @pytest.mark.parametrize("batch", ["batch_size", "N", 1, None])
-def test_how_a_framework_spells_the_batch_is_no_other_dataset(batch: str | int | None) -> None:
+def test_name_of_the_batch_dimension_does_not_change_the_digest(batch: str | int | None) -> None:
     """`sweep --backend ort,openvino` measured one of the two: 'the dataset has changed'."""
     spelt = tuple(spec._replace(shape=(batch, *spec.shape[1:])) for spec in SPECS)
     one, other = synthetic(1), synthetic(1, spelt)
@@ -206,7 +206,7 @@ def test_how_a_framework_spells_the_batch_is_no_other_dataset(batch: str | int |
     assert one.describe()["digest"] != synthetic(1, typed).describe()["digest"]
 
 
-def test_integers_that_are_only_0_and_1_are_said() -> None:
+def test_description_names_integer_inputs_of_only_0_and_1() -> None:
     """Bug: an embedding was measured on two hot rows, and nothing said so."""
     specs = (*SPECS, TensorSpec("ids", "int64", (None, 4)))
     integers = {spec.name for spec in specs if np.dtype(spec.dtype).kind != "f"}
@@ -228,7 +228,7 @@ def test_integers_are_0_or_1_so_that_any_embedding_has_them() -> None:
     assert set(made.batch(range(20)).inputs["ids"].ravel().tolist()) == {0, 1}
 
 
-def test_synthetic_samples_have_no_label_and_say_that_they_are_synthetic() -> None:
+def test_synthetic_samples_have_no_label_and_are_marked_as_synthetic() -> None:
     made: Dataset = synthetic(0)
     assert SyntheticDataset.synthetic
     assert [made.label(i) for i in (0, COUNT - 1)] == [None, None]
@@ -277,7 +277,7 @@ def test_a_shape_that_cannot_be_made_is_refused(
     assert refusals(SyntheticDataset, DatasetSetup(inputs=inputs, shapes=shapes)) == lines
 
 
-def test_a_model_that_tells_no_inputs_is_refused() -> None:
+def test_model_without_declared_inputs_is_refused() -> None:
     assert refusal(SyntheticDataset, DatasetSetup()) == (
         "dataset 'synthetic' needs the model's inputs: name a --model with a manifest, which "
         "declares them"

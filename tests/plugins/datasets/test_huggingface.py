@@ -43,7 +43,7 @@ def test_a_saved_data_set_is_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_unusable_data_set_is_reported(tmp_path: Path) -> None:
     cls = dataset_class()
     ragged = saved(tmp_path / "ragged", v=[[1.0, 2.0], [3.0]])
     assert refusal(cls, setup(ragged)) == [

@@ -128,7 +128,7 @@ def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path}/data/ant/more: it is a link to a folder")
 
 
-def test_what_file_managers_leave_behind_is_skipped(tmp_path: Path) -> None:
+def test_files_of_file_managers_are_skipped(tmp_path: Path) -> None:
     in_classes(tmp_path, 2)
     mac = (".DS_Store", "ant/.DS_Store", "ant/._0.jpg", "__MACOSX/ant/._0.jpg")
     for name in (*mac, "bird/Thumbs.db"):
@@ -195,7 +195,7 @@ def test_an_image_without_a_class_is_refused(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path}/loose.jpg has no label: put images into one sub-folder")
 
 
-def test_links_to_nothing_are_told_and_not_left_out(tmp_path: Path) -> None:
+def test_broken_links_are_reported_and_not_skipped(tmp_path: Path) -> None:
     (in_classes(tmp_path) / "ant" / "9.png").symlink_to("nowhere.png")
     line = refusal(FolderDataset, setup(tmp_path))
     assert line == f"{tmp_path}/ant/9.png cannot be read: No such file or directory"
@@ -290,7 +290,7 @@ def test_coco_labels_hold_all_that_an_map_needs(tmp_path: Path) -> None:
     assert rows(made, [2, 0]).shape == (2, 3, 16, 16)
 
 
-def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: Path) -> None:
+def test_image_of_another_size_than_in_its_annotations_is_refused(tmp_path: Path) -> None:
     folder = coco(tmp_path)
     asked = setup(folder, cache_dir=tmp_path / "cache")
     rows(CocoDataset(asked), [0, 1, 2])
@@ -306,7 +306,7 @@ def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: 
     assert list(CocoDataset(asked).faults()) == [line]
 
 
-def test_boxes_in_a_padded_input_are_scored_where_the_image_lies(tmp_path: Path) -> None:
+def test_boxes_in_a_padded_input_are_scored_on_the_image(tmp_path: Path) -> None:
     """60 x 80 into 16 x 16: rows 2 to 13 are the image's."""
     steps = (step("resize", size=(16, 16), keep="pad"), *STEPS[1:])
     made = CocoDataset(setup(coco(tmp_path), steps=steps))
@@ -360,7 +360,7 @@ def test_annotations_that_do_not_fit_are_refused(
     assert re.search(problem, line), line
 
 
-def test_boxes_without_an_area_stay_and_are_told(tmp_path: Path) -> None:
+def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
     """pycocotools counts each as an object that no detection overlaps; dropped, the score would be
     another one than MLPerf's.
     """
@@ -378,7 +378,7 @@ def test_boxes_without_an_area_stay_and_are_told(tmp_path: Path) -> None:
     assert MeanAveragePrecision("float32").score(answers, labels).value == pytest.approx(50.5, 0.01)
 
 
-def test_mlperfs_subset_is_taken_where_it_is(tmp_path: Path) -> None:
+def test_subset_of_mlperf_is_used_if_present(tmp_path: Path) -> None:
     """As create_safe_annotations.py leaves it: beside the whole set, and a folder of its own."""
     coco(tmp_path)
     whole = json.loads((tmp_path / "annotations/instances_val2017.json").read_text())
@@ -394,7 +394,7 @@ def test_mlperfs_subset_is_taken_where_it_is(tmp_path: Path) -> None:
     assert np.array_equal(rows(CocoDataset(setup(tmp_path)), [0]), first)
 
 
-def test_a_coco_folder_that_is_none_says_what_is_expected(tmp_path: Path) -> None:
+def test_folder_that_is_not_coco_is_refused_with_the_expected_files(tmp_path: Path) -> None:
     line = refusal(CocoDataset, setup(tmp_path))
     assert line.startswith(f"{tmp_path} has no annotations/instances_val2017.json or annotations.")
     coco(tmp_path)
@@ -407,7 +407,7 @@ def test_a_coco_folder_that_is_none_says_what_is_expected(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("cls", [FolderDataset, ImagenetDataset, CocoDataset])
-def test_without_a_folder_it_is_said_what_should_lie_there(cls: Any) -> None:
+def test_missing_folder_is_refused_with_the_expected_content(cls: Any) -> None:
     line = refusal(cls, setup(None))
     assert line.startswith(f"dataset '{cls.name}' needs --data-dir: a folder with ")
 
@@ -492,7 +492,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
     assert refusal(strict.load, range(6)).startswith(f"{bad}: ")
 
 
-def test_where_damage_cannot_be_seen_a_note_says_so(
+def test_note_reports_that_damage_cannot_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overwritten(in_classes(tmp_path) / "ant/3.jpg")
@@ -530,7 +530,7 @@ def test_a_run_gives_up_after_twenty_bad_files(tmp_path: Path) -> None:
     assert re.match(r".*/a/\d\d\.jpg and 19 more: ", lines[0])
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_named_pipe_is_refused_and_not_read(tmp_path: Path) -> None:
     """A named pipe would block for ever."""
     write(tmp_path / "0.png", 0)
     os.mkfifo(tmp_path / "1.png")
@@ -551,7 +551,7 @@ def test_the_memory_of_a_performance_run_is_bounded(tmp_path: Path) -> None:
     assert made.performance_count == preprocessed.MEMORY_LIMIT_BYTES // (3 * 16 * 16 * 4)
 
 
-def test_it_tells_what_it_is_made_of(tmp_path: Path) -> None:
+def test_dataset_describes_its_source_and_steps(tmp_path: Path) -> None:
     about = dict(FolderDataset(setup(in_classes(tmp_path))).describe())
     assert len(str(about.pop("digest"))) == 64
     versions = about.pop("versions")
@@ -603,7 +603,7 @@ def no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ImageDataset, "_preprocessed", refuse)
 
 
-def test_what_was_preprocessed_once_is_read_again(
+def test_preprocessed_sample_is_read_from_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_classes(tmp_path / "data")
@@ -680,7 +680,7 @@ def test_two_that_fill_it_at_the_same_time_agree(tmp_path: Path) -> None:
     assert all(np.array_equal(found, wanted) for found in results)
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+def test_unwritable_cache_is_not_used(tmp_path: Path) -> None:
     in_classes(tmp_path / "data")
     (tmp_path / "cache").write_text("a file where the folder should be")
     made = cached(tmp_path)
@@ -692,7 +692,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_a_full_disk_is_one_line(
+def test_a_full_disk_is_reported_in_one_line(
     short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_classes(tmp_path / "data")
@@ -727,7 +727,7 @@ def test_a_disk_that_will_be_full_is_known_before(
     made.load([0, 1, 2, 3, 4, 5])  # three more rows: these fit
 
 
-def test_progress_is_told_on_the_callers_thread(
+def test_progress_is_reported_on_the_thread_of_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_classes(tmp_path / "data")
@@ -759,7 +759,7 @@ def test_numbers_that_sort_otherwise_as_names_are_refused(tmp_path: Path) -> Non
     assert "'10' would be class 2" in refusal(FolderDataset, setup(tmp_path))
 
 
-def test_what_is_wrong_with_many_images_alike_is_said_once(tmp_path: Path) -> None:
+def test_same_fault_of_many_images_is_reported_once(tmp_path: Path) -> None:
     """Bug: the same wrong size of eight images was eight lines."""
     made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
     count = len(made)

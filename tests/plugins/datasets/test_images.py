@@ -121,7 +121,9 @@ def test_mlperf_resnet50_is_the_reference_bit_for_bit(height: int, width: int) -
 @pytest.mark.parametrize("library", ["pillow", "opencv"])
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
 @pytest.mark.parametrize("colour", ["rgb", "grey"])
-def test_every_method_makes_the_size_asked_for(library: str, method: str, colour: str) -> None:
+def test_every_resize_method_makes_the_requested_size(
+    library: str, method: str, colour: str
+) -> None:
     data, channels = encode(cut(0, 50, 70)), 1 if colour == "grey" else 3
     resize = step("resize", size=(20, 30), method=method, library=library)
     made = run(data, step("decode", colour=colour), resize, dtype="uint8")
@@ -170,7 +172,7 @@ def test_an_odd_row_of_a_letterbox_is_below() -> None:
     assert np.flatnonzero(letterboxed(5, 10, 10)[:, 0, 0]).tolist() == [2, 3, 4, 5, 6]
 
 
-def test_crops_are_centred() -> None:
+def test_crop_is_centred() -> None:
     pixels = cut(0, 21, 30)
     by_size = run(encode(pixels, "PNG"), step("crop", size=(10, 20)), dtype="uint8")
     assert np.array_equal(by_size, pixels[5:15, 5:25])
@@ -251,7 +253,7 @@ def test_a_truncated_png_is_refused(decoder: str, kept: float) -> None:
 
 @each_decoder
 @pytest.mark.parametrize("data", [b"", b"hello", b"\xff\xd8", b"%!PS-Adobe-3.0 EPSF-3.0\n"])
-def test_what_is_no_image_is_refused(decoder: str, data: bytes) -> None:
+def test_bytes_that_are_not_an_image_are_refused(decoder: str, data: bytes) -> None:
     with pytest.raises(ValueError, match=r"no image data|not an image"):
         decode(data, decoder)
 
@@ -265,7 +267,7 @@ def test_a_thumbnail_does_not_hide_that_the_image_is_cut_off() -> None:
         decode(data[:-50], "opencv")
 
 
-def test_simplejpeg_says_that_it_decodes_jpeg_only() -> None:
+def test_simplejpeg_refuses_formats_other_than_jpeg() -> None:
     told = refusal(decode, encode(cut(0, 9, 9), "PNG"), "simplejpeg", error=ValueError)
     assert told == "it is not a JPEG, the only format that simplejpeg decodes"
 
@@ -305,7 +307,7 @@ def test_options_that_contradict_each_other_are_refused(
         PREPROCESS[name](**options)
 
 
-def test_the_versions_of_what_makes_the_pixels_are_told() -> None:
+def test_versions_of_the_image_libraries_are_reported() -> None:
     versions = ImageSteps(image_spec(3), RESNET50).versions
     assert set(versions) == {"numpy", "opencv"}
     assert f" {cv2.__version__}" in versions["opencv"]
@@ -321,7 +323,7 @@ def test_a_good_jpeg_is_not_called_damaged(kind: str, progressive: bool) -> None
     assert damage(file.getvalue()) == ""
 
 
-def test_other_formats_are_not_looked_into() -> None:
+def test_other_formats_are_not_checked_for_damage() -> None:
     assert damage(encode(cut(0, 20, 20), "PNG")) == ""
 
 

@@ -55,7 +55,7 @@ def test_a_row_alone_is_a_view_that_cannot_be_written() -> None:
         found[0, 0, 0] = 9
 
 
-def test_rows_that_must_not_be_filled_up_are_a_batch_only_when_alike() -> None:
+def test_unpadded_rows_form_a_batch_only_if_their_shapes_agree() -> None:
     rows = RaggedRows(TOTAL, pad=False)
     rows.hold([7, 8, 9], {"x": [np.zeros((2, 3)), np.ones((2, 3)), np.ones((2, 4))]})
     assert rows.batch([8, 7]).inputs["x"].sum() == 6
@@ -96,7 +96,7 @@ def test_lognormal_lengths_have_their_median_and_their_limits() -> None:
     assert draw(Lognormal(1, 3, 9), 1000, 0, "x").min() == 1
 
 
-def test_the_same_seed_gives_the_same_samples_in_whatever_order() -> None:
+def test_same_seed_gives_the_same_samples_in_any_order() -> None:
     one, other = synthetic(3), synthetic(3)
     one.load([9, 4])
     other.load(range(10))
@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_samples_in_whatever_order() -> None:
     assert one.describe() == other.describe() != synthetic(4).describe()
 
 
-def test_inputs_with_the_same_dimension_have_the_same_length_and_the_mask_tells_it() -> None:
+def test_inputs_of_one_dimension_share_a_length_and_the_mask_shows_it() -> None:
     made = synthetic()
     made.load(range(8))
     batch = made.batch(range(8)).inputs
@@ -143,7 +143,7 @@ def test_a_file_that_holds_no_lengths_is_refused(content: str, told: str, tmp_pa
     assert refusals(read_lengths, path)[0].startswith(f"{path}{told}")
 
 
-def test_lengths_of_what_the_model_does_not_have_are_refused() -> None:
+def test_lengths_of_an_unknown_dimension_are_refused() -> None:
     setup = DatasetSetup(
         inputs=SPECS, lengths={"word": NORMAL, "sequence": NORMAL}, shapes={"frames": (1, 5, 3)}
     )

@@ -98,7 +98,7 @@ def test_a_range_that_a_type_cannot_have_is_refused(
     assert refusals(synthetic, dtype, ranges={"x": interval}) == [line]
 
 
-def test_every_problem_is_said_at_once_with_the_nearest_name() -> None:
+def test_all_problems_are_reported_at_once_with_the_nearest_name() -> None:
     inputs = (TensorSpec("ids", "int64", ("batch", "n")), TensorSpec("tags", "int8", ("batch", 2)))
     ranges = {"idz": Interval(0, 2), "words": Interval(0, 2), "tags": Interval(0, 200)}
     setup = DatasetSetup(inputs=inputs, shapes={"tag": (1, 2)}, ranges=ranges)
@@ -137,7 +137,7 @@ def test_a_table_larger_than_the_type_is_drawn_as_far_as_the_type_goes(
     assert int(numbers(made).max()) < high
 
 
-def test_the_file_is_not_read_where_no_integer_needs_it() -> None:
+def test_file_is_not_read_if_no_integer_needs_it() -> None:
     def fail() -> Any:
         raise AssertionError("the file was read")
 
@@ -163,7 +163,7 @@ def test_a_range_beyond_the_table_is_refused(interval: Interval, advice: str) ->
     assert about(synthetic("int64", tables=lambda: table, ranges=passed))["x"]["high"] == 7
 
 
-def test_the_range_is_part_of_the_digest_and_its_source_is_not() -> None:
+def test_digest_depends_on_the_range_and_not_on_its_source() -> None:
     ranges = [Interval(0, 2), Interval(0, 7), Interval(1, 7), Interval(0, 8)]
     digests = {str(synthetic("int64", ranges={"x": r}).describe()["digest"]) for r in ranges}
     assert len(digests) == len(ranges)
@@ -172,7 +172,7 @@ def test_the_range_is_part_of_the_digest_and_its_source_is_not() -> None:
     assert found.describe()["digest"] in digests
 
 
-def test_a_mask_of_drawn_lengths_is_one_unless_the_user_says_otherwise() -> None:
+def test_mask_of_drawn_lengths_is_1_unless_the_user_sets_a_range() -> None:
     inputs = tuple(TensorSpec(n, "int64", ("batch", "n")) for n in ("ids", "attention_mask"))
     lengths = {"n": Lognormal(8, 0.5, 20)}
     made = SyntheticDataset(DatasetSetup(inputs=inputs, lengths=lengths))
@@ -212,7 +212,7 @@ NO_NUMBER = "is an empty range: LOW must be below HIGH, which is excluded"
      "x=0:2:3", f"x=0:{'9' * 5000}")]
     + [(text, NO_NUMBER) for text in ("x=5:5", "x=5:4", "x=-1:-2", "x=0.5:0.5")],
 )  # fmt: skip
-def test_what_is_no_range_or_an_empty_one_is_refused(text: str, told: str) -> None:
+def test_invalid_or_empty_range_is_refused(text: str, told: str) -> None:
     assert refusal(parse_input_range, text, error=ValueError) == f"{text!r} {told}"
 
 

@@ -168,7 +168,7 @@ INT = TensorSpec("x", "int8", ("batch", 2))
         ('a,b\n"1,2\n', FEATURES, [":2: unexpected end of data"]),
     ],
 )  # fmt: skip
-def test_a_csv_that_cannot_be_used_is_told_line_by_line(
+def test_problems_of_an_unusable_csv_are_reported_by_line(
     text: str, spec: TensorSpec, told: list[str], tmp_path: Path
 ) -> None:
     path = csv(tmp_path, text)
@@ -216,13 +216,13 @@ def test_only_the_first_problems_of_many_are_shown(tmp_path: Path) -> None:
     assert lines[-1] == "and 980 more problems like these"
 
 
-def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
     (line,) = refusal(CsvDataset, setup(tmp_path))
     assert line.startswith(f"{tmp_path}/data.csv cannot be read: 'utf-8' codec can't decode")
 
 
-def test_columns_that_are_not_there_are_all_told(tmp_path: Path) -> None:
+def test_all_missing_columns_are_reported(tmp_path: Path) -> None:
     path = csv(tmp_path, "a,b\n1,2\n")
     wants = (step("column", names=["a", "z"], label="y"), step("decode"))
     (line,) = refusal(CsvDataset, setup(path, x=wants))
@@ -249,7 +249,7 @@ def test_a_folder_must_hold_one_such_file(tmp_path: Path) -> None:
     assert line == f"--data-dir {tmp_path}/none: there is no such file or folder"
 
 
-def test_a_model_that_tells_no_inputs_is_refused(tmp_path: Path) -> None:
+def test_model_without_declared_inputs_is_refused(tmp_path: Path) -> None:
     (line,) = refusal(NpzDataset, DatasetSetup(data_dir=tmp_path))
     assert line.startswith("dataset 'npz' needs the model's inputs: name a --model with a manifest")
 
@@ -324,7 +324,7 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
         ({"x": np.array([[1, 2], [3, 300]])}, INT, ["array 'x', row 1: a value does not fit the input's type, int8"]),
     ],
 )  # fmt: skip
-def test_an_npz_that_cannot_be_used_is_told_array_by_array(
+def test_problems_of_an_unusable_npz_are_reported_by_array(
     arrays: dict[str, Any], spec: TensorSpec, told: list[str], tmp_path: Path
 ) -> None:
     path = npz(tmp_path, **arrays)
@@ -344,14 +344,14 @@ def test_an_npz_with_two_members_of_one_name_is_refused(again: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("keep", [0, 20, 400])
-def test_a_truncated_npz_is_one_line(keep: int, tmp_path: Path) -> None:
+def test_a_truncated_npz_is_reported_in_one_line(keep: int, tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.zeros((50, 2)))
     path.write_bytes(path.read_bytes()[:keep])
     (line,) = refusal(NpzDataset, setup(path))
     assert line.startswith(f"{path} cannot be read: ")
 
 
-def test_a_damaged_npz_is_told_as_it_is_loaded(tmp_path: Path) -> None:
+def test_damaged_npz_is_reported_at_loading(tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.zeros((50, 2)))
     content = bytearray(path.read_bytes())
     content[500] ^= 1
@@ -389,9 +389,7 @@ def test_rows_of_a_large_npz_are_the_same(save: Any, cached: bool, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("large")
-def test_a_compressed_npz_is_gone_through_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compressed_npz_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "data.npz", x=np.eye(50, 2))
     archived(tmp_path / "data.npz", tmp_path).load([3])
     told: list[tuple[int, int]] = []
@@ -418,7 +416,7 @@ def test_a_damaged_cache_of_an_npz_costs_only_work(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_damage_in_a_large_npz_is_told_before_a_row_is_used(save: Any, tmp_path: Path) -> None:
+def test_damage_in_a_large_npz_is_reported_before_a_row_is_used(save: Any, tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
     save(path, x=np.random.default_rng(0).standard_normal((50, 2)))
     content = bytearray(path.read_bytes())
@@ -429,7 +427,7 @@ def test_damage_in_a_large_npz_is_told_before_a_row_is_used(save: Any, tmp_path:
 
 
 @pytest.mark.usefixtures("large")
-def test_an_array_of_another_length_than_its_header_says(tmp_path: Path) -> None:
+def test_array_of_another_length_than_in_its_header_is_refused(tmp_path: Path) -> None:
     file = io.BytesIO()
     np.save(file, np.zeros((4, 2)))
     for kept, told in (
@@ -470,7 +468,7 @@ def test_an_npz_that_is_too_large_is_held_in_part(monkeypatch: pytest.MonkeyPatc
     assert data.performance_count == 5
 
 
-def test_an_npz_without_arrays_is_told(tmp_path: Path) -> None:
+def test_npz_without_arrays_is_reported(tmp_path: Path) -> None:
     npz(tmp_path)
     assert refusal(NpzDataset, setup(tmp_path)) == [
         f"{tmp_path}/data.npz: it has no array 'x', nor any other"
@@ -495,7 +493,7 @@ def test_values_that_a_type_cannot_hold_are_found() -> None:
     assert cast(rows[:1], "bool")[1] is None
 
 
-def test_normalise_is_the_formula_whatever_the_layout() -> None:
+def test_normalise_follows_its_formula_in_any_layout() -> None:
     values = np.asfortranarray(np.arange(24).reshape(2, 3, 4))
     options = {"scale": 2.0, "mean": (1.0, 2.0, 3.0, 4.0), "std": (2.0,)}
     found = normalised(values, options)

@@ -56,7 +56,7 @@ def test_cases_without_segmentations_have_no_labels(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_preprocessed_volume_is_told(tmp_path: Path) -> None:
+def test_case_that_is_not_a_preprocessed_volume_is_reported(tmp_path: Path) -> None:
     (tmp_path / "case_00000.pkl").write_bytes(pickle.dumps([np.zeros(1), np.zeros(1)]))
     (tmp_path / "case_00001").mkdir()
     (tmp_path / "case_00001/imaging.nii.gz").touch()
@@ -84,7 +84,7 @@ def test_what_is_no_preprocessed_volume_is_told(tmp_path: Path) -> None:
     assert "case_00006/imaging.npy" in lines[6]
 
 
-def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
+def test_an_empty_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     assert refusals(KitsDataset, setup(tmp_path)) == [
         f"{tmp_path} has no folders with imaging.npy: nothing can be measured"
     ]

@@ -73,7 +73,7 @@ def of_tokens(**changed: Any) -> dict[str, Any]:
         ({"tpot_ns": None, "tokens_per_s": None}, "TTFT p99 1.21 s of 2 s allowed, TPOT not measured"),
     ],
 )  # fmt: skip
-def test_an_official_run_of_tokens_is_answered_by_loadgens_times_beside_the_bounds(
+def test_official_token_run_shows_loadgens_times_beside_the_bounds(
     changed: dict[str, Any], headline: str
 ) -> None:
     answer = answer_of(of_tokens(**changed))
@@ -83,7 +83,7 @@ def test_an_official_run_of_tokens_is_answered_by_loadgens_times_beside_the_boun
     )
 
 
-def test_without_bounds_of_tokens_the_latency_is_the_answer() -> None:
+def test_latency_is_the_answer_without_bounds_of_tokens() -> None:
     assert answer_of(of_tokens(bounds=None)).headline.startswith("p99 ")
 
 
@@ -101,7 +101,7 @@ def test_the_other_scenarios_are_answered_by_their_own_number() -> None:
     assert answer_of(replayed).headline.endswith(" at 172 queries/s, replayed from a file")
 
 
-def test_a_percentile_that_loadgen_does_not_log_is_answered_by_the_late_queries() -> None:
+def test_percentile_missing_in_loadgens_log_is_shown_as_late_queries() -> None:
     result = golden("server", slo="p99.5=2ms")
     result["queries"] |= {"late": 3, "counted_by_loadgen": 1_200}
     assert answer_of(result).headline == (
@@ -123,7 +123,7 @@ def test_a_rate_that_was_not_kept_up_is_named() -> None:
     assert answer_of(result).headline.endswith(" at 900 queries/s, of which 170 were completed")
 
 
-def test_failed_samples_are_told_where_a_rate_has_them() -> None:
+def test_rate_that_includes_failed_samples_shows_their_number() -> None:
     """Bug: "of which 80.5 were completed" was all that was said of a run of which 85 % had failed."""
     queries = {"samples_failed": 1_700, "samples_answered": 2_010}
     told = ", failed ones included (1,700 of 2,010 samples)"
@@ -138,7 +138,7 @@ def test_failed_samples_are_told_where_a_rate_has_them() -> None:
     assert answer_of(offline).headline == f"21,390 samples/s{told}"
 
 
-def test_the_samples_of_a_query_are_named_where_it_has_several() -> None:
+def test_samples_per_query_are_named_if_several() -> None:
     result = golden("single-stream")
     result["queries"]["samples_per_query"] = 8
     assert answer_of(result).headline.endswith(", one query of 8 samples at a time")
@@ -185,7 +185,7 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
         (None, [PADDED], "the "),
     ],
 )  # fmt: skip
-def test_the_limit_is_what_the_reference_and_the_doubts_show(
+def test_limit_follows_from_the_reference_and_the_doubts(
     section: Any, doubts: list[dict[str, str]], limited_by: str
 ) -> None:
     found = answer_of(golden("server", reference=section, doubts=doubts)).limited_by
@@ -200,7 +200,7 @@ def test_a_query_that_mostly_waits_is_limited_by_the_queue() -> None:
     assert answer_of(result).limited_by == "the queue: 70 % of a query's time"
 
 
-def test_cores_that_the_plan_leaves_idle_are_named_with_what_they_would_do() -> None:
+def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
     more = {"instances": 2, "reference": 3_100_000}
     result = golden("server", reference=reference(what="p99", on_all_cores=more))
     result["plan"] |= {"instances": 1, "threads": 1, "cores": 2}
@@ -219,14 +219,14 @@ def test_cores_that_the_plan_leaves_idle_are_named_with_what_they_would_do() -> 
     )
 
 
-def test_a_busy_machine_does_not_matter_where_the_model_takes_most_of_the_time() -> None:
+def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:
     result = golden("server", reference=reference(), doubts=[BUSY])
     for name, stage in result["stages_ns"].items():
         stage["share"] = 0.9 if name == "infer" else 0.02
     assert answer_of(result).limited_by == "the model: 94 % of a query's time"
 
 
-def test_offline_is_limited_only_where_the_reference_decides() -> None:
+def test_offline_has_a_limit_only_if_the_reference_decides() -> None:
     """Bug: the share of the queue, 92 % in every Offline run, was printed as if it meant something."""
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
@@ -272,7 +272,7 @@ def test_a_folder_that_could_not_be_written_explains_the_other_reasons() -> None
     assert advice == "Free disk space or pass another --out, then run again."
 
 
-def test_every_code_has_advice_without_markup_and_unknown_ones_are_no_error() -> None:
+def test_every_code_has_plain_advice_and_unknown_codes_are_accepted() -> None:
     for code in CODES:
         text = answer_of(golden("server", doubts=[{"code": code, "text": "text"}])).advice
         assert text

@@ -144,7 +144,7 @@ def a_run(
     return FinishedRun(name=name, folder=Path(name), measured=uuid4().hex, numbers=made, **files)
 
 
-def test_machines_are_compared_by_what_they_promise_and_what_the_runs_got() -> None:
+def test_machines_are_compared_by_their_peaks_and_the_runs_p99() -> None:
     """Only where `machine` has measured both."""
 
     def on(name: str, peaks: dict[str, float], p99: float = 1000.0) -> FinishedRun:
@@ -162,7 +162,7 @@ def test_machines_are_compared_by_what_they_promise_and_what_the_runs_got() -> N
         assert "promise" not in dict(notes(compare([slow], [other]), []))
 
 
-def test_what_is_stored_of_a_machine_is_read_by_its_key(tmp_path: Path) -> None:
+def test_stored_peak_of_a_machine_is_read_by_its_key(tmp_path: Path) -> None:
     machine = {"cpu": "x", "cores_usable": 2}
     database = tmp_path / "machine.sqlite"
     assert here.stored_of(machine, database) == {}
@@ -204,7 +204,7 @@ def test_one_run_a_side_is_judged_by_the_noise_that_the_user_gives() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("p50", 100.0), ("p99", 1000.0), ("throughput", 500.0)]
 )
-def test_one_run_a_side_is_judged_beyond_what_equal_runs_show_anywhere(
+def test_one_run_per_side_is_judged_beyond_the_known_spread_of_equal_runs(
     name: str, value: float
 ) -> None:
     kind = {"p50": "body", "p99": "tail", "throughput": "rate"}[name]
@@ -221,7 +221,7 @@ def test_a_run_that_the_machine_disturbed_is_not_judged_alone(code: str) -> None
 
 
 @pytest.mark.parametrize("code", ["governor", "model-not-pinned", "clock-slewed", "of-tomorrow"])
-def test_any_other_doubt_says_nothing_about_the_machine(code: str) -> None:
+def test_other_doubts_do_not_count_as_a_disturbed_machine(code: str) -> None:
     assert verdicts([a_run("a")], [a_run("b", p99=99_000, doubts=(code,))])["p99"] == WORSE
 
 
@@ -260,7 +260,7 @@ def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None
     assert found[1] >= 85
 
 
-def test_sides_that_took_no_turns_must_differ_by_more_than_runs_of_one_side() -> None:
+def test_sides_without_turns_must_differ_more_than_runs_of_one_side() -> None:
     """A machine drifts between the runs of one side and those of the other."""
     ours = [1000.0, 1010.0, 1080.0, 1005.0]
     assert (
@@ -270,7 +270,7 @@ def test_sides_that_took_no_turns_must_differ_by_more_than_runs_of_one_side() ->
     assert compare(side_of("a", "abcd", ours), side_of("b", "efgh", [1190.0] * 4)).verdict == WORSE
 
 
-def test_a_steady_drift_is_no_change() -> None:
+def test_steady_drift_is_not_a_change() -> None:
     """Its sides lie further apart than two runs of one side."""
     for runs in (2, 3, 5):
         times = "abcdefghij"
@@ -282,7 +282,7 @@ def test_a_steady_drift_is_no_change() -> None:
         assert compare(*sides).verdict == UNDECIDED
 
 
-def test_sides_of_which_one_was_disturbed_are_not_judged_unless_they_took_turns() -> None:
+def test_disturbed_side_is_judged_only_if_sides_took_turns() -> None:
     ours, slow = [1000.0, 1010.0, 1005.0], [2000.0, 2010.0, 2005.0]
     busy = {"doubts": ("busy-machine",)}
     found = compare(side_of("a", "abc", ours), side_of("b", "def", slow, **busy))
@@ -314,7 +314,7 @@ def test_sides_took_turns_if_each_run_has_one_of_the_other_side_beside_it(
     assert in_turns(*sides) is turns
 
 
-def test_an_undecided_comparison_says_how_many_runs_would_do() -> None:
+def test_undecided_comparison_names_the_sufficient_number_of_runs() -> None:
     ours = side_of("a", "adeh", [1000, 1200, 900, 1010])
     theirs = side_of("b", "bcfg", [1150, 1300, 1000, 1250])
     found = compare(ours, theirs)
@@ -326,7 +326,7 @@ def test_an_undecided_comparison_says_how_many_runs_would_do() -> None:
     )
 
 
-def test_the_machine_is_too_noisy_for_a_change_that_no_number_of_runs_would_decide() -> None:
+def test_quieter_machine_is_advised_if_no_number_of_runs_would_decide() -> None:
     ours = side_of("a", "adeh", [1000, 4000, 300, 2010])
     theirs = side_of("b", "bcfg", [4150, 300, 1000, 2250])
     assert dict(notes(compare(ours, theirs), []))["next"] == (
@@ -395,7 +395,7 @@ def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
     assert chosen.verdict == SAME  # the headline's
 
 
-def test_nothing_against_20_ns_is_no_more_than_a_factor_of_20() -> None:
+def test_change_from_0_to_20_ns_is_at_most_a_factor_of_20() -> None:
     """It was x 2e+13, and -100 % the other way round."""
     change = compare([a_run("a", p50=0)], [a_run("b", p50=20)]).changes[0]
     assert change.name == "p50"
@@ -417,7 +417,7 @@ def noise_line(found: Comparison) -> str:
         ((2, 1), ("steal",), "the machine disturbed a run (steal), and the sides did not take turns: nothing is judged"),
     ],
 )  # fmt: skip
-def test_the_noise_is_told_in_words(
+def test_noise_is_described_in_words(
     sides: tuple[int, int], doubts: tuple[str, ...], line: str
 ) -> None:
     ours, theirs = ([a_run(str(i), p99=1000 + i, doubts=doubts) for i in range(n)] for n in sides)
@@ -427,7 +427,7 @@ def test_the_noise_is_told_in_words(
     )
 
 
-def test_one_wrong_answer_more_is_worse_and_the_whole_can_be_both() -> None:
+def test_one_more_wrong_answer_is_worse_and_the_verdict_can_be_mixed() -> None:
     found = compare([a_run("a")], [a_run("b", accuracy=98.8)])
     assert found.verdict == WORSE
     assert found.changes[-1].low == pytest.approx(-0.2 / 99)
@@ -466,7 +466,7 @@ def test_an_unmeasured_headline_is_undecided_and_takes_no_number() -> None:
         parse_limit("undecided:+5%")
 
 
-def test_the_last_line_says_who_is_how_many_times_as_fast() -> None:
+def test_last_line_says_which_side_is_faster_and_by_what_factor() -> None:
     ours = side_of("a", "adeh", [1000, 1030, 990, 1010])
     slower = list(lines(compare(ours, side_of("b", "bcfg", [1110, 1100, 1130, 1120])), []))[-1]
     assert re.fullmatch(
@@ -485,7 +485,7 @@ def test_the_last_line_says_who_is_how_many_times_as_fast() -> None:
     )
 
 
-def test_a_latency_that_says_otherwise_makes_it_mixed() -> None:
+def test_contradicting_latency_makes_the_verdict_mixed() -> None:
     """A p99 that is better was the whole verdict where p50 was 17 % slower."""
     times = ("adeh", "bcfg")
     ours, theirs = (
@@ -506,7 +506,7 @@ def test_a_latency_that_says_otherwise_makes_it_mixed() -> None:
     )
 
 
-def test_one_number_decides_and_the_others_stand_beside_it() -> None:
+def test_one_number_decides_and_the_others_are_shown_beside_it() -> None:
     """It was `better: p99 better; p90 no difference` where p50 was 17 % slower."""
     found = compare([a_run("a")], [a_run("b", p99=1010, throughput=1700)])
     assert found.verdict == UNDECIDED
@@ -561,12 +561,12 @@ def test_other_invalid_runs_are_not_ranked(before: list[str], after: list[str]) 
     assert exit_status([(found, [])]) == RunInvalid.exit_status
 
 
-def test_a_miss_on_a_disturbed_machine_is_no_regression() -> None:
+def test_missed_slo_on_a_disturbed_machine_is_not_a_regression() -> None:
     theirs = invalid(a_run("b", doubts=("busy-machine",), p99=17_000), "slo-missed")
     assert compare([a_run("a")], [theirs]).refusals == ["b is INVALID (slo-missed)"]
 
 
-def test_a_stricter_slo_that_is_missed_is_no_regression() -> None:
+def test_missed_stricter_slo_is_not_a_regression() -> None:
     theirs = invalid(a_run("b"), "slo-missed")
     theirs = replace(theirs, result={**theirs.result, "slo": "p99=1us"})
     assert compare([a_run("a")], [theirs]).refusals == ["b is INVALID (slo-missed)"]
@@ -577,7 +577,7 @@ def test_a_side_that_misses_its_slo_now_and_then_is_not_ranked() -> None:
     assert found.refusals == ["d is INVALID (slo-missed)"]
 
 
-def test_what_an_optimised_side_paid_stands_in_the_last_line() -> None:
+def test_last_line_shows_the_accuracy_cost_of_an_optimised_side() -> None:
     def of(run: FinishedRun, precision: str, **config: object) -> FinishedRun:
         result = {**run.result, "backend_description": {"precision": precision}}
         return replace(run, result=result, config=config)
@@ -648,7 +648,7 @@ def test_a_slower_backend_is_worse_and_the_gate_exits_6(runs: Path, prints: Said
     assert found["changes"]["infer.p50"]["high"] < -0.5
 
 
-def test_a_run_against_itself_is_no_difference(
+def test_run_compared_with_itself_shows_no_difference(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: nothing said that both sides are the same run."""
@@ -734,7 +734,7 @@ def shown(before: float, after: float, low: float, high: float) -> list[str]:
     return list(row(Change(**about, low=low, high=high, noise=0.05, verdict=None)))
 
 
-def test_a_ratio_to_nothing_is_no_number() -> None:
+def test_ratio_to_zero_is_not_shown() -> None:
     """Bug: the ratio of 111 us to 0 ns was `x 1.11e+05`, to a nanosecond that nobody measured."""
     row = ["issue_delay.p50", "0 ns", "111 us", "-", "-", "not ranked"]
     assert shown(0, 111_000, 1.03e5, 1.28e5) == row
@@ -764,7 +764,7 @@ def test_a_row_has_one_notation() -> None:
         ("result.json", lambda c: c.update(verdict="INVALID", reasons=[{"code": "late", "text": ""}]), "other is INVALID (late)"),
     ],
 )  # fmt: skip
-def test_what_is_not_comparable_is_not_ranked(
+def test_incomparable_runs_are_not_ranked(
     runs: Path, tmp_path: Path, prints: Said, name: str, change: Callable[[Any], None], line: str
 ) -> None:
     other = edited(runs / "fast", tmp_path / "other", name, change)
@@ -841,7 +841,7 @@ def test_energy_of_different_sources_is_not_compared(
     assert [name for name in found["changes"] if "joules" in name or "watt" in name] == []
 
 
-def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) -> None:
+def test_gpu_run_has_no_throughput_per_core(runs: Path, tmp_path: Path) -> None:
     (cpu,) = side(str(runs / "fast"))
     on_gpu = {"device": "cuda"}
     other = edited(runs / "fast", tmp_path / "gpu", "config.yaml", lambda c: c.update(on_gpu))
@@ -863,7 +863,7 @@ def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) ->
         (["fast", "gone"], "gone: there is no such folder"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line(
+def test_a_mistake_is_reported_in_one_line(
     runs: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said, words: list[str], line: str
 ) -> None:
     monkeypatch.chdir(runs)
@@ -871,7 +871,7 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "{", '{"verdict": 3, "reasons": [3]}'])
-def test_a_broken_result_is_one_line(
+def test_a_broken_result_is_reported_in_one_line(
     runs: Path, tmp_path: Path, refuses: Said, content: str
 ) -> None:
     other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
@@ -880,7 +880,7 @@ def test_a_broken_result_is_one_line(
 
 
 @pytest.mark.parametrize(("verb", "sides"), [("compare", 2), ("report", 1)])
-def test_a_scenario_that_nobody_knows_is_one_line(
+def test_unknown_scenario_is_reported_in_one_line(
     runs: Path, tmp_path: Path, refuses: Said, verb: str, sides: int
 ) -> None:
     """It was a KeyError where every side has it."""
@@ -965,9 +965,7 @@ def test_rerun_of_two_runs_makes_new_ones_in_turns_and_compares_those(
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5", "1001"])
-def test_rerun_refuses_a_number_of_repeats_that_is_none(
-    runs: Path, refuses: Said, number: str
-) -> None:
+def test_rerun_refuses_an_invalid_number_of_repeats(runs: Path, refuses: Said, number: str) -> None:
     assert refuses("rerun", runs / "fast", f"--repeats={number}") == (
         f"--repeats {number}: write a number of runs from 1 to 1,000"
     )

@@ -116,7 +116,7 @@ def test_another_model_precision_or_dataset_is_refused(
     assert line.startswith(start)
 
 
-def test_the_same_backend_may_be_asked_for_two_formats(
+def test_same_backend_may_be_compared_with_two_formats(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """OpenVINO reads its own IR and ONNX files, TensorFlow two formats of its own."""
@@ -163,7 +163,7 @@ def test_other_files_without_answers_are_refused_with_the_next_step(
     ]
 
 
-def test_the_same_file_without_answers_is_ranked_and_says_so(
+def test_same_file_without_answers_is_ranked_with_a_note(
     ort: Path, tmp_path: Path, prints: Said
 ) -> None:
     """As a bare ONNX file on synthetic data is."""
@@ -187,7 +187,7 @@ def answer_otherwise(run: Path, count: int) -> None:
     ("count", "precision", "ranked"),
     [(5, "float32", True), (6, "float32", False), (25, "bfloat16", True), (26, "bfloat16", False)],
 )
-def test_files_of_one_manifest_that_answer_otherwise_are_refused(
+def test_files_of_one_manifest_with_different_answers_are_refused(
     ort: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -214,7 +214,7 @@ def test_files_of_one_manifest_that_answer_otherwise_are_refused(
         ]
 
 
-def test_what_only_one_framework_reports_is_one_line_a_side(
+def test_settings_of_only_one_framework_are_one_line_per_side(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def environment(content: Any) -> None:
@@ -243,9 +243,7 @@ def doubting(*codes: str) -> Edit:
     return lambda content: content.update(doubts=[{"code": c, "text": ""} for c in codes])
 
 
-def test_of_the_doubts_only_those_of_one_side_are_shown(
-    ort: Path, tmp_path: Path, prints: Said
-) -> None:
+def test_only_doubts_of_a_single_side_are_shown(ort: Path, tmp_path: Path, prints: Said) -> None:
     """`doubts: a b c -> a b d` had to be read letter by letter."""
     ours = edited(ort, tmp_path / "a", {"result.json": doubting("steal", "drift", "paged")})
     theirs = edited(ort, tmp_path / "b", {"result.json": doubting("drift", "governor")})
@@ -253,7 +251,7 @@ def test_of_the_doubts_only_those_of_one_side_are_shown(
     assert "\ndoubts" not in prints("compare", ours, ours)
 
 
-def test_no_limit_is_judged_where_nothing_is_comparable(
+def test_limit_is_not_judged_if_nothing_is_comparable(
     ort: Path, tmp_path: Path, prints: Said
 ) -> None:
     """It said `kept     throughput` beside `not comparable`."""
@@ -278,7 +276,7 @@ def repeated(ort: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_folder_of_repeats_stands_for_its_runs(repeated: Path, prints: Said) -> None:
+def test_folder_of_repeats_is_read_as_its_runs(repeated: Path, prints: Said) -> None:
     assert [run.name for run in side(str(repeated / "ga"))] == ["run-1", "run-2", "run-10"]
     assert [run.name for run in side(str(repeated / "gb"))] == ["run-1", "run-2"]
     assert len(side(f"{repeated}/g*")) == 5
@@ -287,7 +285,7 @@ def test_the_folder_of_repeats_stands_for_its_runs(repeated: Path, prints: Said)
     assert printed[1] == f"B   2 runs in {repeated}/gb: run-1, run-2  (single-stream ort digits)"
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(repeated: Path, prints: Said) -> None:
+def test_runs_of_one_name_are_named_by_their_folders(repeated: Path, prints: Said) -> None:
     """Both sides were called run-1, run-2."""
     sides = [side(str(repeated / name)) for name in ("ga", "gb")]
     found = [[run.name for run in one] for one in named_apart(sides)]
@@ -307,7 +305,7 @@ def test_each_side_has_its_letter(ort: Path, prints: Said) -> None:
     assert [letter(side) for side in (0, 25, 26)] == ["A", "Z", "27"]
 
 
-def test_the_digest_of_a_manifest_is_of_what_it_says(tmp_path: Path) -> None:
+def test_digest_of_a_manifest_depends_on_its_content(tmp_path: Path) -> None:
     source = Path(load_model("digits").folder / "digits.yaml").read_text()
     (tmp_path / "a.yaml").write_text("# a comment\n" + source)
     (tmp_path / "b.yaml").write_text(source.replace('version: "1.0"', 'version: "1.1"'))
@@ -342,7 +340,7 @@ def renamed_onnx(path: Path, names: dict[str, str]) -> None:
     onnx.save(model, path)
 
 
-def test_one_network_whose_files_have_other_names_is_one_model(
+def test_one_network_in_files_of_different_names_is_one_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("ai_edge_litert")
@@ -365,7 +363,7 @@ def test_one_network_whose_files_have_other_names_is_one_model(
     assert "answers   top-1 agreement 100.00 % of 500 samples" in capsys.readouterr().out
 
 
-def test_bare_files_of_two_formats_are_refused_with_the_manifest_that_ranks_them(
+def test_bare_files_of_two_formats_are_refused_with_the_manifest_to_write(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bare: dict[str, Edit] = {"environment": lambda c: c.update(manifest_sha256=None)}

@@ -38,7 +38,7 @@ def test_a_small_change_does_not_look_large() -> None:
     assert point(scale.image(change(0.001, 0.0, 0.002))) == pytest.approx(90 + 90 * 0.0205, abs=0.2)
 
 
-def test_the_largest_change_of_single_runs_is_a_point_at_the_end_of_the_scale() -> None:
+def test_largest_change_of_single_runs_is_a_point_at_the_scales_end() -> None:
     one = change(0.5)
     assert point(Scale([one]).image(one)) == 180
 
@@ -56,7 +56,7 @@ def test_an_open_interval_reaches_the_end_of_the_scale() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, 0.6), (0.4, None)])
-def test_without_an_interval_only_the_point_is_drawn(low: float | None, high: float | None) -> None:
+def test_only_the_point_is_drawn_without_an_interval(low: float | None, high: float | None) -> None:
     one = change(0.5, low, high)
     assert "H" not in Scale([one]).image(one)
 

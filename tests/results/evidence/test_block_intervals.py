@@ -70,7 +70,7 @@ def test_too_few_independent_parts_have_no_interval(
     assert percentile_coverage(NAMED[name], queries, 40)[percentile].intervals <= 0.2
 
 
-def test_a_reason_says_how_much_longer_a_run_must_be() -> None:
+def test_reason_names_the_necessary_length_of_a_run() -> None:
     """Whoever follows it gets an interval."""
     rng = np.random.default_rng(8)
     short = percentile_intervals(queue(0.9)(rng, 5000), in_time(5000), FRACTIONS)["p50"]

@@ -71,7 +71,7 @@ def test_order_statistics_are_measured_latencies() -> None:
     assert {low, high} <= set(done.latency_ns.tolist())
 
 
-def test_a_query_of_two_samples_is_one_query_and_a_half_one_is_none() -> None:
+def test_half_answered_query_of_two_samples_is_not_counted() -> None:
     columns = {
         "order": np.arange(5),
         "scheduled_ns": np.zeros(5, np.int64),

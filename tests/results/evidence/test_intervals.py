@@ -35,7 +35,7 @@ def test_ranks_are_those_of_the_exact_binomial(count: int, p: float) -> None:
     assert high == (above[0] if above else None)
 
 
-def test_known_ranks() -> None:
+def test_interval_has_the_tabulated_ranks() -> None:
     """Of ten samples the median lies between the second and the ninth (98 %), any table of it."""
     assert interval_ranks(10, 0.5, 0.95) == (1, 8)
     assert interval_ranks(5, 0.5, 0.95) == (None, None)
@@ -148,7 +148,7 @@ def test_a_clock_that_adds_the_same_to_all_moves_an_interval_by_that() -> None:
         assert moved[name]["early_stopping"] == own[name]["early_stopping"] + 1_200
 
 
-def test_slow_queries_one_after_another_leave_the_order_statistic_and_no_block_interval() -> None:
+def test_consecutive_slow_queries_prevent_a_block_interval() -> None:
     run = evidence("server")
     assert run.done is not None
     count = len(run.done)

@@ -67,7 +67,7 @@ def test_every_value_is_loadgens_for_the_same_latencies(
     [said for said in early_stopping_table() if said["scenario"] == "Server"],
     ids=lambda said: f"{said['queries']}-{said['late']}",
 )
-def test_early_stopping_says_what_loadgen_said(said: dict[str, Any]) -> None:
+def test_early_stopping_text_equals_that_of_loadgen(said: dict[str, Any]) -> None:
     assert early_stopping_text(said["late"], said["queries"], 0.99) == said["text"]
 
 
@@ -79,7 +79,7 @@ def test_golden_latencies_of_the_journal_are_near_loadgens() -> None:
             assert ours.get(key) == pytest.approx(value, rel=0.05), key
 
 
-def test_what_was_never_answered_has_no_log() -> None:
+def test_run_without_answers_has_an_empty_log() -> None:
     empty = completions(np.zeros(0, np.int64), np.zeros(0, np.int64))
     for done in (None, empty):
         log = detail_log(of(1), done, "Server")
@@ -111,7 +111,7 @@ def judged(latency_ns: Array, due_ns: Array | None = None, **more: Any) -> Any:
     return result(configured(found, arrivals=arrivals, concurrency=made.concurrency))
 
 
-def test_a_run_of_ours_is_judged_like_loadgens_and_says_whose_it_is() -> None:
+def test_own_log_is_judged_like_loadgens_and_names_its_source() -> None:
     content = judged(np.full(3000, NS_PER_MS), arrivals_sha256="abc")
     assert (content["verdict"], content["reasons"]) == ("VALID", [])
     assert content["headline"]["source"] == f"{HARNESS} result_completed_samples_per_sec"
@@ -130,7 +130,7 @@ def test_a_run_of_ours_is_judged_like_loadgens_and_says_whose_it_is() -> None:
         ({"schedule": None, "concurrency": 4}, "lower --concurrency or raise --slo"),
     ],
 )
-def test_too_many_late_queries_say_what_would_help(more: dict[str, Any], advice: str) -> None:
+def test_too_many_late_queries_give_advice(more: dict[str, Any], advice: str) -> None:
     latency_ns = np.where(np.arange(3000) % 50 == 0, 30 * NS_PER_MS, NS_PER_MS)
     (reason,) = judged(latency_ns, **more)["reasons"]
     assert reason["code"] == "slo-missed"
@@ -141,7 +141,7 @@ def test_too_few_queries_are_invalid_although_none_was_late() -> None:
     assert [r["code"] for r in judged(np.full(100, NS_PER_MS))["reasons"]] == ["early-stopping"]
 
 
-def test_latency_that_follows_a_changing_load_is_no_drift_of_the_machine() -> None:
+def test_latency_that_follows_a_changing_load_is_not_a_drift() -> None:
     latency_ns = np.linspace(NS_PER_MS, 5 * NS_PER_MS, 3000).astype(np.int64)
     ramp_ns = np.cumsum(np.linspace(2, 1, 3000) * NS_PER_MS).astype(np.int64)
     drifted = [

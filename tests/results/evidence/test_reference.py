@@ -58,7 +58,7 @@ def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[t
     st.lists(st.integers(1, 9), min_size=1, max_size=4),
     st.integers(1, 3),
 )
-def test_queueing_is_what_a_simulation_by_the_clock_gives(
+def test_queueing_equals_a_simulation_by_the_clock(
     gaps: list[int], service_ns: list[int], instances: int
 ) -> None:
     service_ns = sorted(service_ns)  # a larger batch takes no less
@@ -68,7 +68,7 @@ def test_queueing_is_what_a_simulation_by_the_clock_gives(
     assert list(zip(found.queue_ns.tolist(), found.infer_ns.tolist(), strict=True)) == wanted
 
 
-def test_a_query_that_is_alone_has_all_cores_and_the_next_one_waits_for_its_end() -> None:
+def test_lone_query_takes_all_cores_and_the_next_waits_for_its_end() -> None:
     scheduled_ns = np.array([0, 1000, 1020, 1030, 2000])
     found = simulate(scheduled_ns, constant(100), 2, 1, wide=constant(60))
     assert found.queue_ns.tolist() == [0, 0, 40, 30, 0]
@@ -88,7 +88,7 @@ def test_a_batch_of_the_wide_instance_is_as_fast_as_its_own_bare_loops() -> None
     assert (found["at_run_speed"]["reference"], found["lost_ns"]["infer"]) == (60, 0)
 
 
-def test_a_wait_that_was_asked_for_is_not_the_dispatchers() -> None:
+def test_requested_wait_is_not_charged_to_the_dispatcher() -> None:
     """--batch-wait: the batch goes when it is full, or when its oldest query has waited."""
     scheduled_ns = np.array([0, 10, 20, 1000, 1500, 5000])
     found = simulate(scheduled_ns, constant(5, 6, 7), 2, 3, wait_ns=600)
@@ -97,7 +97,7 @@ def test_a_wait_that_was_asked_for_is_not_the_dispatchers() -> None:
     assert simulate(scheduled_ns, constant(5, 6, 7), 2, 3).queue_ns.tolist() == [0, 0, 0, 0, 0, 0]
 
 
-def test_a_run_that_waited_as_asked_was_not_held_back() -> None:
+def test_run_that_waited_as_requested_was_not_held_back() -> None:
     done = completions(np.arange(100) * 10_000, queue=5000, infer=100)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
     server = plan("server", target_qps=1.0, percentile=0.99)
@@ -120,7 +120,7 @@ def test_one_instance_without_batches_waits_as_queueing_theory_says(load: float)
     assert found.queue_ns.mean() == pytest.approx(wanted, rel=0.05)
 
 
-def test_service_times_between_and_beyond_what_was_measured() -> None:
+def test_service_times_are_interpolated_and_extrapolated() -> None:
     service = constant(10, 40, sizes=(1, 4))
     assert [service.median_ns(size) for size in (1, 2, 3, 4, 8)] == [10, 20, 30, 40, 80]
 
@@ -213,7 +213,7 @@ def test_bare_loops_of_a_slow_model_end_in_time(
     assert (found.sizes, found.counts) == (sizes, counts)
 
 
-def test_sizes_that_one_end_had_no_time_for_are_left_out() -> None:
+def test_sizes_measured_at_only_one_end_are_left_out() -> None:
     bare = {
         "before": constant(100, 200, 400, sizes=[1, 2, 4]).to_json(),
         "after": constant(100, 400, sizes=[1, 4]).to_json(),
@@ -226,7 +226,7 @@ def test_sizes_that_one_end_had_no_time_for_are_left_out() -> None:
     assert (found["ratio"], found["drift"]) == (1, 0)
 
 
-def test_bare_loops_raise_what_a_backend_raises() -> None:
+def test_bare_loops_raise_the_error_of_a_backend() -> None:
     class Broken:
         def infer(self, _batch: Batch) -> Any:
             raise ValueError("no")
@@ -236,7 +236,7 @@ def test_bare_loops_raise_what_a_backend_raises() -> None:
 
 
 @pytest.mark.parametrize("found", [float("nan"), float("inf"), -1.0])
-def test_stored_service_times_that_are_no_times_are_refused(found: float) -> None:
+def test_invalid_stored_service_times_are_refused(found: float) -> None:
     stored = constant(1).to_json()
     stored["ns"][0][0] = found
     with pytest.raises(ValueError, match="negative or not finite"):
@@ -273,7 +273,7 @@ BARE = {"before": constant(90).to_json(), "after": constant(110).to_json()}
 SPEC = InstanceGroup(1, 1, 1)
 
 
-def test_what_a_server_run_lost_sums_to_its_tail() -> None:
+def test_losses_of_a_server_run_sum_to_its_tail() -> None:
     done = completions(np.arange(100) * 1000, issue_delay=5, queue=20, infer=130, complete=7)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
     found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
@@ -307,7 +307,7 @@ def test_the_load_generator_is_not_blamed_for_the_model(
     assert line(section, None) == f"{numbers}: {judgement}"
 
 
-def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_of_a_part_of_the_run_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.results.evidence.reference.LIMIT_QUERIES", 60)
     done = completions(np.arange(100) * 1000, infer=130)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
@@ -315,7 +315,7 @@ def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatc
     assert line(found, None).startswith("p99 of the first 60 queries 130 ns, 1.3 x")
 
 
-def test_offline_is_held_against_the_bare_loop() -> None:
+def test_offline_is_compared_with_the_bare_loop() -> None:
     done = completions(np.zeros(50, np.int64), infer=10_000, postprocess=990_000)
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
     found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
@@ -323,7 +323,7 @@ def test_offline_is_held_against_the_bare_loop() -> None:
     assert "was the bottleneck" in line(found, None)
 
 
-def test_a_plan_that_leaves_cores_idle_is_held_against_one_that_does_not() -> None:
+def test_plan_with_idle_cores_is_compared_with_one_on_all_cores() -> None:
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
     done = completions(np.arange(100) // 2 * 200, queue=50, infer=100)
     served = plan("server", target_qps=1.0, percentile=0.99)
@@ -371,7 +371,7 @@ def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1), pytest.approx(1))
 
 
-def test_offlines_last_batch_says_nothing_of_the_machine() -> None:
+def test_last_batch_of_offline_is_not_used_to_judge_the_machine() -> None:
     bare = {
         "before": constant(100, 10_000, sizes=[1, 64]).to_json(),
         "after": constant(150, 10_000, sizes=[1, 64]).to_json(),
@@ -380,7 +380,7 @@ def test_offlines_last_batch_says_nothing_of_the_machine() -> None:
     assert report(plan("offline"), done, bare, InstanceGroup(1, 1, 64))["drift"] == 0
 
 
-def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
+def test_query_of_several_batches_is_compared_with_all_of_them() -> None:
     done = completions(np.repeat(np.arange(5) * 1000, 2), infer=100, postprocess=10)
     columns = dict(done.columns)
     second = np.tile([0, 110], 5)
@@ -432,7 +432,7 @@ def test_loops_that_agree_need_no_second_comparison() -> None:
     assert "at_slower_loops" not in found
 
 
-def test_no_reference_says_why() -> None:
+def test_missing_reference_has_its_reason() -> None:
     found = report(plan("server"), completions([0]), {"reason": "the backend broke"}, SPEC)
     assert line(found, None) == "no reference: the backend broke"
 
@@ -464,7 +464,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert "was the bottleneck" in line(late, None)
 
 
-def test_a_slower_model_is_told_in_offline_too() -> None:
+def test_slower_model_is_reported_in_offline_too() -> None:
     """Bug: the line had "1.04 x that" where the run reached 0.963 x the rate."""
     done = completions(np.zeros(50, np.int64), infer=13_000)
     done.columns["completed_ns"][-1] = 25 * 13_500

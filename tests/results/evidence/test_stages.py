@@ -84,7 +84,7 @@ def test_shares_of_the_stages_sum_to_one(
 
 
 @given(batches)
-def test_server_samples_are_scheduled_as_the_seed_says_and_never_after_their_callback(
+def test_server_samples_follow_the_seed_and_precede_their_callback(
     rows: list[tuple[int, int, list[int]]],
 ) -> None:
     made = plan("server")
@@ -107,7 +107,7 @@ def test_the_shortest_latency_of_loadgen_moves_the_start_back(
     assert (moved - ours).tolist() == [before_ns] * len(ours)
 
 
-def test_a_journal_of_a_run_that_died_holds_what_was_answered() -> None:
+def test_journal_of_a_run_that_died_holds_its_answers() -> None:
     made = journal(10, 2)
     issuer, writers = made.issuer(), [made.writer(w) for w in range(2)]
     issuer.issued(6, START_NS)
@@ -186,7 +186,7 @@ def _multi_stream_calls(columns: dict[str, Any]) -> Array:
     return columns["entry_ns"].reshape(-1, 8)  # type: ignore[no-any-return]
 
 
-def test_samples_of_a_multi_stream_query_come_in_one_call_and_go_in_one_batch() -> None:
+def test_multi_stream_query_comes_in_one_call_and_is_one_batch() -> None:
     columns = golden_columns("multi-stream")
     calls = _multi_stream_calls(columns)
     assert bool((calls == calls[:, :1]).all())

@@ -27,7 +27,7 @@ def test_a_golden_summary_repeats_its_log(scenario: str) -> None:
 
 
 @pytest.mark.parametrize(("scenario", "line"), LINES)
-def test_every_line_of_a_summary_is_held_against_the_log(scenario: str, line: str) -> None:
+def test_every_line_of_a_summary_is_compared_with_the_log(scenario: str, line: str) -> None:
     """Bug: `check` compared three lines; a rate of ten times in the summary agreed."""
     name, _, value = (part.strip() for part in line.partition(":"))
     other = f"1{value}" if value[0].isdigit() else "NO"

@@ -286,7 +286,7 @@ def test_a_source_of_power_names_no_folder_of_the_store(tmp_path: Path) -> None:
         (["--format", "mlflow", "--out", "{run}/result.json"], "cannot be written: Not a directory"),
     ],
 )  # fmt: skip
-def test_a_wrong_call_is_one_line_and_changes_nothing(
+def test_a_wrong_call_is_reported_in_one_line_and_changes_nothing(
     words: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = invalid("server", tmp_path)
@@ -297,7 +297,7 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_run_without_samples_is_one_line(tmp_path: Path, refuses: Said) -> None:
+def test_a_run_without_samples_is_reported_in_one_line(tmp_path: Path, refuses: Said) -> None:
     run = invalid("offline", tmp_path)
     (run / "performance/run_1/run.json").unlink()
     assert refuses("export", run, "--format", "csv") == f"{run} has no completed samples"

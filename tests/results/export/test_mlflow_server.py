@@ -170,7 +170,7 @@ print(set.union(*asked.values()), threading.active_count())
 """
 
 
-def test_only_the_named_server_is_asked(tmp_path: Path) -> None:
+def test_only_the_named_server_is_contacted(tmp_path: Path) -> None:
     """MLflow's client would tell its makers of its use, ask a proxy, and send a password of .netrc."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password pw")
     variables = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "http_proxy": "http://127.0.0.1:1"}
@@ -184,7 +184,7 @@ def test_only_the_named_server_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--to", "http://127.0.0.1:1"], ["--out", "store"]])
-def test_without_mlflow_its_extra_is_named(
+def test_missing_mlflow_is_reported_with_its_extra(
     words: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -212,7 +212,7 @@ def test_without_mlflow_its_extra_is_named(
         ({"search": (200, {"runs": [{"info": {"run_id": "r0"}}]})}, "was exported there before, as run r0"),
     ],
 )  # fmt: skip
-def test_a_server_that_does_not_take_the_run_is_one_line(
+def test_a_server_that_does_not_take_the_run_is_reported_in_one_line(
     answers: dict[str, tuple[int, object]], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with faulty(**answers) as (url, asked_for):
@@ -253,7 +253,7 @@ def test_a_token_that_cannot_be_sent_is_not_shown(
         ({"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "pä"}, f"Basic {base64.b64encode('me:pä'.encode()).decode()}"),
     ],
 )  # fmt: skip
-def test_the_user_is_that_of_mlflows_own_variables(
+def test_user_comes_from_the_variables_of_mlflow(
     variables: dict[str, str], header: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TOKEN", "USERNAME", "PASSWORD"):
@@ -276,5 +276,7 @@ def test_the_user_is_that_of_mlflows_own_variables(
         (["mlflow"], "pass --out, or --to URL"),
     ],
 )  # fmt: skip
-def test_a_wrong_address_is_one_line(words: list[str], line: str, refuses: Said) -> None:
+def test_a_wrong_address_is_reported_in_one_line(
+    words: list[str], line: str, refuses: Said
+) -> None:
     assert line in refuses("export", RUNS / "offline", "--format", *words)

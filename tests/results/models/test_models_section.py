@@ -86,7 +86,7 @@ def changed(run: Evidence, column: str, row: int, number: int) -> Evidence:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_section_counts_what_the_rows_have(policy: str) -> None:
+def test_section_has_the_counts_of_the_rows(policy: str) -> None:
     run = served(policy)
     found = present(section(run, loaded(policy)))
     hits = int((present(run.done).columns["origin"] == 0).sum())
@@ -102,7 +102,7 @@ def test_the_section_counts_what_the_rows_have(policy: str) -> None:
     assert not list(witness.reasons(run, loaded(policy)))
 
 
-def test_each_model_has_its_own_percentiles_and_what_keeping_it_saves() -> None:
+def test_each_model_has_its_percentiles_and_the_gain_of_keeping_it() -> None:
     found = present(section(served(), loaded()))
     popular, rare = found["models"][0], found["models"][2]
     assert popular["latency_ns"] is not None
@@ -121,7 +121,7 @@ def test_each_model_has_its_own_percentiles_and_what_keeping_it_saves() -> None:
         ("evicted", 9, r"^the journal has \d+ evictions, the cache counted \d+$"),
     ],
 )
-def test_rows_that_are_not_what_the_cache_counted_are_found(
+def test_rows_that_contradict_the_counts_of_the_cache_are_found(
     column: str, number: int, text: str
 ) -> None:
     found = list(witness.reasons(changed(served(), column, 100, number), loaded()))

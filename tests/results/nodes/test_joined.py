@@ -55,7 +55,7 @@ def test_stages_of_a_node_are_its_own_spans_and_the_network_is_the_rest(
 
 
 @given(journals())
-def test_without_the_row_of_an_answered_batch_there_are_no_stages_of_nodes(
+def test_missing_row_of_an_answered_batch_prevents_node_stages(
     made: tuple[dict[str, Array], dict[str, Array], list[list[int]]],
 ) -> None:
     columns, rows, _ = made

@@ -46,7 +46,7 @@ def test_shares_are_of_all_nodes() -> None:
     )
 
 
-def test_who_was_slow_lost_or_silent_is_said() -> None:
+def test_notes_name_slow_lost_and_silent_nodes() -> None:
     silent = {**OTHER, "no_journal": "it was cut off", "host": None, "no_host": "too old"}
     lost = {**NODE, "node": "c:3", "samples": 0, "lost": "no answer for 2 s", "lost_samples": 8}
     stepped = {**NODE, "node": "d:4", "clock_step_ns": 2_000_000_000}
@@ -61,7 +61,7 @@ def test_who_was_slow_lost_or_silent_is_said() -> None:
     )
 
 
-def test_no_accuracy_run_waits_for_a_node_that_the_performance_run_has_lost() -> None:
+def test_accuracy_run_does_not_wait_for_a_lost_node() -> None:
     """Bug: it asked the node again, and gave up after 10 s."""
     lost = {"node": "c:3", "lost": "no answer for 2 s"}
     ended: Any = {"client": {"nodes": [{"node": "a:1", "lost": ""}, lost]}}

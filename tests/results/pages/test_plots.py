@@ -12,7 +12,7 @@ SERIES: dict[str, list[float | None]] = {
 }
 
 
-def test_upright_bars_stand_in_order_whatever_has_a_value() -> None:
+def test_upright_bars_keep_their_order_if_values_are_missing() -> None:
     figure = bars("t", "about", ("name", "ms"), NAMES, SERIES, "group")
     assert figure.data == [
         {"type": "bar", "name": "a", "x": ["second", "third"], "y": [0.333333, 3.0]},

@@ -141,7 +141,7 @@ def test_power_and_machine_are_on_the_time_axis_of_the_latency() -> None:
     assert found["hottest sensor"]["y"][-1] == 59
 
 
-def test_a_machine_that_tells_nothing_has_no_empty_panels() -> None:
+def test_machine_without_readings_has_no_empty_panels() -> None:
     bare = HostLog([{"wall_ns": begun_ns() + n * NS_PER_S} for n in range(3)])
     silent = PowerLog(sources=(PACKAGE,), series={PACKAGE.name: []})
     assert list(lines(over_time(power=silent, host=bare))) == list(lines(over_time()))
@@ -159,7 +159,7 @@ def test_the_window_on_the_time_axis_is_loadgens() -> None:
     assert first < band["x0"] < band["x1"] < last
 
 
-def test_no_extreme_is_lost_however_many_points_there_are() -> None:
+def test_thinning_keeps_the_extremes_of_any_number_of_points() -> None:
     rng = np.random.default_rng(1)
     y = rng.lognormal(size=100_000)
     x, kept = thinned(np.arange(100_000), y)
@@ -260,7 +260,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_the_report_has_power_with_what_it_covers(
+def test_report_shows_power_and_the_parts_it_covers(
     kept: RunKeeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("plotly")
@@ -288,7 +288,7 @@ def full(*_: object, **__: object) -> None:
         pytest.param("shutil.copyfile", full, "{folder}/report.html cannot be written: No space left on device", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_a_report_that_fails_is_one_line_and_leaves_the_run_whole(
+def test_failed_report_is_one_line_and_leaves_the_run_intact(
     kept: RunKeeper,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -308,7 +308,7 @@ def test_a_report_that_fails_is_one_line_and_leaves_the_run_whole(
     assert [n for n in names(tmp_path) if n.startswith(".plotly")] == []
 
 
-def test_without_plotly_a_line_of_the_table_says_so(
+def test_missing_plotly_is_reported_in_the_table(
     kept: RunKeeper,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -440,7 +440,7 @@ def test_several_runs_need_a_place(run: Path, refuses: Said) -> None:
     assert refuses("report", run, run) == line
 
 
-def test_without_plotly_the_extra_is_named(
+def test_missing_plotly_is_reported_with_its_extra(
     run: Path, monkeypatch: pytest.MonkeyPatch, refuses: Said
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
@@ -470,7 +470,7 @@ def test_a_browser_draws_every_plot_without_an_error(
 
 @pytest.mark.slow
 @needs_chromium()
-def test_a_page_that_was_moved_away_from_its_script_says_so(
+def test_page_without_its_script_reports_that_it_was_not_drawn(
     kept: RunKeeper, tmp_path: Path
 ) -> None:
     pytest.importorskip("plotly")

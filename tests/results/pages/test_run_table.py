@@ -38,7 +38,7 @@ def test_the_first_screen_is_the_answer() -> None:
     assert lines[-1] == f"details     python -m harness check {FOLDER} --details"
 
 
-def test_a_run_that_ended_before_its_first_query_names_no_command_that_fails() -> None:
+def test_run_without_a_first_query_advises_no_details_command() -> None:
     """Bug: the screen named a command that failed, because the folder has no config.yaml."""
     lines = screen(golden("server", verdict="INVALID", reasons=[LATE], calibration=None))
     assert lines[-1] == f"results     {FOLDER}"
@@ -69,7 +69,7 @@ def test_the_details_have_every_number() -> None:
 
 
 @pytest.mark.parametrize("cpus", [[0, 1], None])
-def test_the_details_say_which_queries_had_all_cores(cpus: Any) -> None:
+def test_details_name_the_queries_that_had_all_cores(cpus: Any) -> None:
     times = {"wide_ns": 5_070_000, "narrow_ns": 8_730_000}
     result = golden("server")
     result["plan"]["elastic"] = {"cpus": cpus, **times, "samples": 556, "reason": None}
@@ -77,7 +77,7 @@ def test_the_details_say_which_queries_had_all_cores(cpus: Any) -> None:
     assert (line in screen(result, details=True)) == (cpus is not None)
 
 
-def test_the_details_blame_what_the_first_screen_blames() -> None:
+def test_details_name_the_same_cause_as_the_first_screen() -> None:
     """The screen named the machine, and the details of the same run the load generator."""
     section = {**golden("server")["reference"], **held_back()}
     (calm,) = _overhead(screen(golden("server", reference=section), details=True))
@@ -134,7 +134,7 @@ class Terminal(io.StringIO):
         (False, {}, False),
     ],
 )
-def test_the_verdict_has_a_colour_on_a_terminal_that_wants_one(
+def test_verdict_has_a_colour_on_a_terminal_with_colours(
     *, terminal: bool, environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Source: no-color.org, and ECMA-48 for the codes."""

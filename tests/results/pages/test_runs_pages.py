@@ -98,7 +98,7 @@ def test_a_history_is_of_one_workload_on_one_machine(results: Path) -> None:
     )
 
 
-def test_a_line_of_the_history_leads_from_valid_run_to_valid_run(results: Path) -> None:
+def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     _, first, offline, *others = history(rows(results), reports_in(results, results / "page.html"))
     line, crosses = figure(first, "p99").data
     assert line["x"] == ["2026-01-01T10:00:00.000", "2026-01-07T10:00:00.000"]
@@ -111,7 +111,7 @@ def test_a_line_of_the_history_leads_from_valid_run_to_valid_run(results: Path) 
     assert [one.figures for one in others] == [[]] * 3  # bug: plots of one point
 
 
-def test_what_was_asked_for_is_no_result(results: Path) -> None:
+def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:
     """Bug: the rate of a Server run was drawn as its throughput: the more you ask for the better you are.
 
     Runs at other loads are other workloads, and the load that `peak` found is a result.
@@ -182,7 +182,7 @@ def test_the_history_links_to_reports_that_are_there(results: Path) -> None:
     assert ">again</td>" in text(article)
 
 
-def test_a_page_has_twelve_workloads_at_most_and_says_what_is_left_out(results: Path) -> None:
+def test_page_has_at_most_twelve_workloads_and_names_the_rest(results: Path) -> None:
     for n in range(12):
         database.add(results, f"more{n}", measured(8, 1, 1, 1, 1, model=f"m{n}"))
     articles = history(rows(results), reports_in(results, results / "page.html"))
@@ -191,7 +191,7 @@ def test_a_page_has_twelve_workloads_at_most_and_says_what_is_left_out(results: 
 
 
 @pytest.mark.parametrize("value", ["text", float("nan"), float("inf"), None, b"1"])
-def test_what_is_no_number_in_the_database_is_not_drawn(value: object) -> None:
+def test_value_that_is_not_a_number_is_not_drawn(value: object) -> None:
     row = dict.fromkeys(database.COLUMNS) | {"scenario": "server", "p99_ns": value}
     assert numbers(row) == {}
 
@@ -213,7 +213,9 @@ def of(**values: float) -> dict[str, Number]:
         (of(rate=2), of(rate=1, p99=9), False),
     ],
 )
-def test_who_beats_whom(ours: Any, theirs: Any, found: bool) -> None:
+def test_run_beats_another_if_better_in_one_number_and_worse_in_none(
+    ours: Any, theirs: Any, found: bool
+) -> None:
     assert beats(ours, theirs) is found
 
 
@@ -270,7 +272,7 @@ def test_a_page_is_written_and_escaped(results: Path, tmp_path: Path, prints: Sa
         (["--history", "h.html", "--model", "none"], 0, "no such run in {results}: `runs` without a filter lists all"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_drawn_is_one_line(
+def test_page_that_cannot_be_drawn_is_reported_in_one_line(
     results: Path,
     monkeypatch: pytest.MonkeyPatch,
     refuses: Said,

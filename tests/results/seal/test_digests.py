@@ -58,7 +58,7 @@ def test_a_writer_of_the_page_that_was_killed_breaks_no_seal(folder: Path) -> No
 
 
 @pytest.mark.parametrize("line", ["no digest", "../x", ""])
-def test_a_seal_that_is_no_list_of_digests_is_named(line: str, folder: Path) -> None:
+def test_invalid_line_of_a_seal_is_named(line: str, folder: Path) -> None:
     with (folder / digests.SEAL).open("a") as file:
         file.write(f"{line}\n")
     (found,) = digests.differences(folder)
@@ -68,7 +68,7 @@ def test_a_seal_that_is_no_list_of_digests_is_named(line: str, folder: Path) -> 
     )
 
 
-def test_a_file_that_stands_there_twice_is_named(folder: Path) -> None:
+def test_file_listed_twice_is_named(folder: Path) -> None:
     path = folder / digests.SEAL
     path.write_text(path.read_text() * 2)
     assert len(list(digests.differences(folder))) == 3
@@ -80,7 +80,7 @@ def test_a_folder_without_a_result_has_no_seal(tmp_path: Path) -> None:
     assert not (new.finish() / digests.SEAL).exists()
 
 
-def test_what_report_makes_again_is_not_sealed(folder: Path) -> None:
+def test_files_that_report_makes_again_are_not_sealed(folder: Path) -> None:
     """Bug: `report` of a run inside a search broke the seal of the search; any report.html was left out."""
     (folder / "report.html").write_text("")
     (folder / "plotly-7.1.0.min.js").write_text("")

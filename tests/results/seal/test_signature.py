@@ -99,7 +99,7 @@ def test_a_stranger_a_changed_seal_and_no_signature_differ(
 
 
 @pytest.mark.parametrize("content", ["", "# none\n\n"])
-def test_a_file_without_signers_is_one_line(
+def test_a_file_without_signers_is_reported_in_one_line(
     content: str, sealed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     signers = tmp_path / "signers"
@@ -127,7 +127,7 @@ def test_a_signature_for_another_purpose_does_not_fit(key: Path, sealed: Path) -
 @pytest.mark.parametrize(
     "change", [lambda p: p.write_text(""), lambda p: p.write_bytes(b"\xff" * 99)]
 )
-def test_a_broken_signature_is_one_line(key: Path, sealed: Path, change) -> None:  # type: ignore[no-untyped-def]
+def test_a_broken_signature_is_reported_in_one_line(key: Path, sealed: Path, change) -> None:  # type: ignore[no-untyped-def]
     signature.sign(sealed, key)
     change(sealed / digests.SIGNATURE)
     assert len(signature.vouched(sealed, None)[0]) == 1
@@ -171,7 +171,7 @@ def test_a_key_of_the_agent_needs_its_public_half_only(
         agent.wait()
 
 
-def test_without_ssh_keygen_one_line_says_so(
+def test_missing_ssh_keygen_is_reported_in_one_line(
     key: Path, sealed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signature.sign(sealed, key)
@@ -186,14 +186,14 @@ def test_without_ssh_keygen_one_line_says_so(
         signature.vouched(sealed, key)
 
 
-def test_a_key_that_is_not_there_is_named_before_the_run(tmp_path: Path) -> None:
+def test_missing_key_is_named_before_the_run(tmp_path: Path) -> None:
     """Bug: there was no such file where a folder has the name."""
     assert signature.problem(tmp_path / "no") == f"--sign {tmp_path}/no: there is no such file"
     assert signature.problem(tmp_path) == f"--sign {tmp_path}: this is a folder: name a file in it"
 
 
 @pytest.mark.parametrize("text", ["garbage", "# signers\nann ssh-ed25519 AAAA", "\xff\xfe"])
-def test_a_file_that_lists_no_signers_is_one_line(
+def test_a_file_that_lists_no_signers_is_reported_in_one_line(
     text: str, key: Path, sealed: Path, tmp_path: Path
 ) -> None:
     """Bug: it was said that the file does not allow the key."""

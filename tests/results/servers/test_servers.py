@@ -18,14 +18,14 @@ def test_only_loadgens_window_counts() -> None:
     assert found["kv_cache_share_max"] is found["generated_tokens"] is None
 
 
-def test_a_server_that_counts_anew_has_no_growth() -> None:
+def test_restarted_counters_of_a_server_give_no_growth() -> None:
     restarted = {"wall_ns": 22, "waiting_requests": 0.0, "inferences": 3.0, "executions": 80.0}
     found = present(section(HostLog([*ROWS, restarted]), (5, 25), ""))
     assert found["inferences"] is found["batch_mean"] is None
     assert found["executions"] == 30.0
 
 
-def test_without_readings_the_reason_is_told_and_a_run_here_has_no_section() -> None:
+def test_missing_readings_have_a_reason_and_local_runs_no_section() -> None:
     found = present(section(None, (5, 25), "http://h/metrics: the server answered 404"))
     assert (found["rows"], found["absent"]) == (0, "http://h/metrics: the server answered 404")
     assert section(None, (5, 25), "") is None

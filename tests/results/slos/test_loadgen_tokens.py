@@ -60,7 +60,7 @@ def test_an_honest_log_agrees() -> None:
     assert found(log(told_ns=0)) == []
 
 
-def test_a_few_completions_that_loadgen_stamped_late_are_no_contradiction() -> None:
+def test_few_completions_stamped_late_are_not_a_contradiction() -> None:
     """Bug: an honest run was INVALID where a thread was preempted between the journal's stamp and LoadGen's."""
     stamped = columns()["first_token_ns"] + (40 + np.arange(COUNT)) * NS_PER_MS
     each_ns = (stamped - columns()["first_token_ns"]) // (TOKENS - 1)
@@ -88,7 +88,7 @@ def test_each_number_has_a_witness(key: str, change: Callable[[float], float], t
     assert any(text in line for line in found(changed))
 
 
-def test_where_an_answer_has_one_token_there_is_nothing_to_compare() -> None:
+def test_log_with_an_answer_of_one_token_is_not_compared() -> None:
     changed = log()
     changed.values[TTFT.format("50.00")] = 0
     tokens = columns()["tokens"]
@@ -96,7 +96,7 @@ def test_where_an_answer_has_one_token_there_is_nothing_to_compare() -> None:
     assert found(changed, tokens=tokens) == []
 
 
-def test_the_section_has_loadgen_s_numbers_where_they_are_right() -> None:
+def test_section_has_loadgens_numbers_if_they_are_right() -> None:
     counted = plan("server", token_latencies=True)
     made = present(told(log(), counted, 0, 0))
     assert made["tpot_ns"] is not None

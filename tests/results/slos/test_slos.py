@@ -118,7 +118,7 @@ def codes(evidence: Evidence, slos: tuple[Slo, ...]) -> list[str]:
     return [reason.code for reason in reasons(scenario, evidence, slos)]
 
 
-def test_loadgen_s_own_slo_is_left_to_it() -> None:
+def test_slo_that_loadgen_judges_is_not_judged_again() -> None:
     tight = parse_slos("p99=1ns p50=1ns")
     assert codes(run(), tight[:1]) == []
     assert codes(run(), tight) == ["slo-missed"]
@@ -126,7 +126,7 @@ def test_loadgen_s_own_slo_is_left_to_it() -> None:
     assert codes(run(token_latencies=True), tight[:1]) == ["slo-missed"]
 
 
-def test_a_missed_slo_of_tokens_says_by_how_many() -> None:
+def test_missed_token_slo_shows_the_number_of_late_answers() -> None:
     found = [*reasons(scenario_named("server"), run(), parse_slos("ttft:p90=1ns itl:p90=1ms"))]
     assert [reason.code for reason in found] == ["slo-missed", "slo-missed"]
     assert found[0].text == (
@@ -157,7 +157,7 @@ def test_times_that_answers_do_not_have_are_a_reason() -> None:
     assert codes(unknown, parse_slos("itl:p90=1s")) == ["slo-not-measured"]
 
 
-def test_answers_of_one_token_are_a_reason_where_loadgen_counts_tokens() -> None:
+def test_answers_of_one_token_are_a_reason_if_loadgen_counts_tokens() -> None:
     ended = {**ENDED, "client": {"tokens": {"one_token_answers": 3}}}
     made = replace(run(), ended=ended)
     assert [*token_counts.one_token_answers(made)] == []
@@ -199,13 +199,13 @@ def test_the_line_is_for_more_than_one_slo_of_the_latency() -> None:
     assert shown({"slo": None}) is None
 
 
-def test_a_search_goes_by_the_latency_where_an_slo_has_one() -> None:
+def test_search_follows_the_latency_if_an_slo_has_one() -> None:
     assert leading(parse_slos("p50=1ms p99=2ms ttft:p99.9=1s")) == Slo(0.99, 2 * NS_PER_MS)
     assert leading(parse_slos("ttft:p99=1s")) is None
     assert searched(parse_slos("ttft:p90=1s tpot:p99=1ms")) == Slo(0.99, NS_PER_MS, "tpot")
 
 
-def test_answers_that_failed_are_not_told_as_late() -> None:
+def test_failed_answers_are_not_counted_as_late() -> None:
     """Bug: of failed requests it said that their first tokens came too late, and to lower the rate."""
     columns = streams()
     ttft = Slo(0.9, 100 * NS_PER_MS, "ttft")

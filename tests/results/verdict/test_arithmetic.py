@@ -108,7 +108,7 @@ def changed(scenario: str, **values: Any) -> list[str]:
     return list(contradictions(log))
 
 
-def test_offlines_query_is_filled_up_where_samples_are_issued_equally_often() -> None:
+def test_equal_issue_mode_pads_the_offline_query() -> None:
     """Bug: honest results of language benchmarks, whose log counts fewer samples than were issued."""
     fewer = {"effective_samples_per_query": 450}
     assert len(changed("offline", **fewer)) == 1

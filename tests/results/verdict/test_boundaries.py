@@ -70,7 +70,7 @@ def test_a_run_without_a_log_is_not_doubted_for_its_number_of_queries() -> None:
 
 
 @pytest.mark.parametrize(("step_ns", "jumped"), [(JUMP_NS, False), (-JUMP_NS - 1, True)])
-def test_a_step_of_the_clock_at_the_limit_is_none(step_ns: int, jumped: bool) -> None:
+def test_clock_step_at_the_limit_is_accepted(step_ns: int, jumped: bool) -> None:
     run = evidence("server", clock=ClockWatch(largest_step_ns=step_ns))
     assert ("clock-jumped" in found(reasons.any_run(run))) == jumped
 

@@ -42,7 +42,7 @@ def test_the_stages_of_a_server_sum_to_the_latency() -> None:
     assert np.array_equal(total, done.latency_ns)
 
 
-def test_without_stamps_of_the_kernel_there_is_no_stage_notice() -> None:
+def test_missing_kernel_stamps_leave_out_the_stage_notice() -> None:
     done = present(remote().done)
     columns = {name: values for name, values in done.columns.items() if name != "arrived_ns"}
     unstamped = Completions(columns, done.issued, done.answered_once)
@@ -109,7 +109,7 @@ def test_each_sign_of_a_bound_client_is_found(
     assert doubted(run) == doubts
 
 
-def test_offline_is_held_against_the_ceiling() -> None:
+def test_offline_is_compared_with_the_ceiling_of_the_client() -> None:
     run = remote("offline", ceiling_per_s=1_000.0, notice_ns=3 * NS_PER_MS)
     assert bound(run, 801.0) == ["client-bound"]
     assert bound(run, 799.0) == []

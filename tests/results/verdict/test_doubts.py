@@ -240,7 +240,7 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
     assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # batches are as slow as that
 
 
-def test_servers_time_without_a_query_is_no_stop() -> None:
+def test_idle_time_of_server_without_queries_is_not_a_stop() -> None:
     done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
     assert doubts.longest_gap_ns(done, "server") == 10
     assert doubts.longest_gap_ns(done, "single-stream") == 60 * NS_PER_S  # the next comes at once
@@ -272,7 +272,7 @@ def test_a_machine_that_slows_down_is_doubted() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 600))
-def test_a_steady_machine_is_not_doubted_however_noisy(seed: int, count: int) -> None:
+def test_steady_but_noisy_machine_is_not_doubted(seed: int, count: int) -> None:
     noise = np.random.default_rng(seed).exponential(1, 5)
     spent = (1e6 * (1 + np.tile(noise, count // 5 + 1))).astype(np.int64)
     assert list(drifts(spent)) == []

@@ -164,7 +164,7 @@ def test_one_thing_wrong_is_one_reason(
     assert found == [Reason(code, text)]
 
 
-def test_the_queries_that_would_settle_a_share_and_their_seconds_fit_together() -> None:
+def test_advised_number_of_queries_and_their_seconds_are_consistent() -> None:
     late = {"result_overlatency_query_count": 3, "effective_target_qps": 10}
     change = logged(early_stopping_met=False, result_validity="INVALID", **late)
     (reason,) = reasons.performance(change(evidence("server")))
@@ -175,24 +175,24 @@ def test_the_queries_that_would_settle_a_share_and_their_seconds_fit_together() 
     assert seconds == round(queries / 10)
 
 
-def test_a_dead_process_is_the_reason_and_no_log_is_asked_of_it() -> None:
+def test_dead_process_is_the_only_reason_and_its_log_is_not_required() -> None:
     died = Reason("died", "the measured process was killed by SIGSEGV in the run")
     run = evidence("server", failure=died, log=DetailLog(), ended=None)
     assert list(reasons.performance(run)) == [died]
 
 
-def test_slewing_alone_is_no_step() -> None:
+def test_slewing_alone_is_not_a_clock_step() -> None:
     """Ten minutes at the kernel's 500 ppm move the clock by 300 ms without any step."""
     assert list(reasons.performance(moved(300 * NS_PER_MS, wall_s=600.0)(evidence("server")))) == []
 
 
-def test_an_accuracy_run_is_judged_by_the_same_rules_and_says_so() -> None:
+def test_accuracy_run_is_judged_by_the_same_rules_and_named() -> None:
     run = logged(effective_qsl_rng_seed=1)(accuracy_evidence("server"))
     text = "accuracy run: the qsl seed in the log is not the plan's"
     assert list(reasons.any_run(run)) == [Reason("wrong-seed", text)]
 
 
-def test_a_performance_log_is_no_accuracy_log() -> None:
+def test_performance_log_is_refused_as_an_accuracy_log() -> None:
     run = replace(accuracy_evidence("server"), log=golden_log("server"))
     assert "wrong-run" in [r.code for r in reasons.any_run(run)]
 
@@ -203,7 +203,7 @@ def test_multi_stream_counts_samples_not_queries() -> None:
     assert reason.text == "performance run: LoadGen counted 5,296 samples, the journal 662"
 
 
-def test_offline_is_one_query_however_many_samples() -> None:
+def test_offline_is_one_query_of_any_number_of_samples() -> None:
     assert golden_log("offline").get("result_query_count") == 1
     assert list(reasons.performance(evidence("offline"))) == []
 

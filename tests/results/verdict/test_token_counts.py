@@ -33,7 +33,7 @@ def codes(**told: Any) -> tuple[list[str], list[str]]:
         ({"streams": {"several": 10, "at_once": 6}}, ([], ["tokens-at-once"])),
     ],
 )
-def test_what_the_server_says_is_judged(
+def test_token_counts_of_the_server_are_judged(
     told: dict[str, Any], expected: tuple[list[str], list[str]]
 ) -> None:
     assert codes(**told) == expected

@@ -149,7 +149,7 @@ def test_slower_clocks_of_loadgen_alone_are_found() -> None:
     assert {reason.code for reason in reasons(run)} >= {"numbers-disagree"}
 
 
-def test_a_pause_before_the_fastest_answer_is_no_reason() -> None:
+def test_pause_before_the_fastest_answer_is_not_a_reason() -> None:
     """Bug: INVALID on a busy machine, because LoadGen stamped the fastest answer 50 us after the journal,
     which moved the start of the schedule, by the journal, that much earlier.
     """
@@ -207,11 +207,11 @@ def test_a_clock_of_another_rate_is_found(times: float) -> None:
 
 
 @pytest.mark.parametrize("times", [1.0, 0.999, 1.001])
-def test_the_same_clock_and_a_pause_are_no_reason(times: float) -> None:
+def test_pause_under_the_same_clock_is_not_a_reason(times: float) -> None:
     assert not list(witnesses.clock_reasons(looks("single-stream", times, pause_ns=10**9)))
 
 
-def test_a_process_that_was_stopped_with_an_answer_in_its_hand_has_no_other_clock() -> None:
+def test_process_stopped_before_it_writes_a_row_has_the_same_clock() -> None:
     """Bug: SIGSTOP between an answer and its row: the supervisor missed that answer for 30 looks."""
     run = looks("single-stream", 1.0)
     at_ns, answered = run.looks[10]

@@ -71,7 +71,7 @@ def hold_and_free(bytes_: int) -> None:
     assert b"x" * bytes_  # written, so that the memory is really there
 
 
-def test_memory_that_was_freed_before_the_run_is_no_growth_in_it() -> None:
+def test_memory_freed_before_the_run_is_not_growth_in_it() -> None:
     """Bug: memory that loading or warm-up had used and freed was reported as growth."""
     hold_and_free(200 << 20)
     calls = callbacks(Data())
@@ -85,7 +85,7 @@ def test_memory_that_was_freed_before_the_run_is_no_growth_in_it() -> None:
     assert used["rss_peak_bytes"] - used["rss_run_peak_bytes"] > 50 << 20
 
 
-def test_growth_is_absent_with_its_reason_where_the_peak_cannot_be_forgotten(
+def test_growth_is_absent_with_a_reason_if_the_peak_cannot_be_reset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "none" / "clear_refs"
@@ -112,7 +112,7 @@ class Separate:
 
 
 @pytest.mark.parametrize(("left", "unknown"), [((5000, 700), False), ((5000, None), True)])
-def test_what_separate_instances_leave_is_counted_with_it(
+def test_cyclic_garbage_of_separate_instances_is_added(
     left: tuple[int | None, ...], unknown: bool
 ) -> None:
     separate = [Separate(objects) for objects in left]
@@ -125,7 +125,7 @@ def test_what_separate_instances_leave_is_counted_with_it(
     assert objects is None if unknown else 5700 <= objects < 6700
 
 
-def test_loadgens_thread_is_where_it_should_be_while_it_issues_and_only_then() -> None:
+def test_loadgens_thread_is_pinned_only_while_it_issues() -> None:
     data = Data()
     calls = callbacks(data, MASK[:1])
     calls.load([0])
@@ -135,7 +135,7 @@ def test_loadgens_thread_is_where_it_should_be_while_it_issues_and_only_then() -
 
 
 @pytest.mark.parametrize("refused", ["", "sched_setattr: Operation not permitted"])
-def test_a_thread_that_only_issues_asks_once_for_a_short_slice(
+def test_thread_that_only_issues_requests_a_short_slice_once(
     monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     asked: list[str] = []

@@ -25,7 +25,7 @@ CURVE = latency_curve([(1, 11 * MS), (30, 40 * MS)], 30)
 """10 ms, and 1 ms per sample."""
 
 
-def test_the_curve_goes_through_what_was_measured_and_never_falls() -> None:
+def test_curve_passes_through_the_measured_points_and_never_falls() -> None:
     curve = latency_curve([(8, 30), (1, 10), (2, 20), (4, 15)], 8)
     assert curve == [0, 10, 20, 20, 20, 22, 25, 27, 30]
     assert latency_curve([(4, 100)], 6) == [0, 100, 100, 100, 100, 125, 150]
@@ -50,18 +50,18 @@ def chosen(waited_ms: list[float], bound_ms: int = 50, instances: int = 1) -> in
         ([60], 1),
     ],
 )
-def test_a_batch_is_as_large_as_its_oldest_sample_can_bear(
+def test_batch_size_is_limited_by_the_bound_of_its_oldest_sample(
     waited_ms: list[float], size: int
 ) -> None:
     assert chosen(waited_ms) == size
 
 
-def test_a_cut_is_made_where_it_saves_more_samples_than_it_makes_late() -> None:
+def test_batch_is_cut_if_that_saves_more_samples_than_it_makes_late() -> None:
     """The oldest may take 30 ms, the others 35; all in one batch take 40."""
     assert chosen([20.0] * 20 + [15.0] * 10) == 20  # the other ten are late either way
 
 
-def test_a_cut_that_would_make_more_samples_late_is_not_made() -> None:
+def test_batch_is_not_cut_if_that_makes_more_samples_late() -> None:
     """The oldest may take 38 ms, the others 41; two samples left over would be answered after 50."""
     assert chosen([12.0] + [9.0] * 29) == 30
 
@@ -83,7 +83,7 @@ rises = st.lists(st.integers(0, 20), min_size=12, max_size=12)
     gaps=st.lists(st.integers(0, 20), min_size=1, max_size=12),
     bound=st.integers(5, 120),
 )
-def test_no_sample_is_late_that_greedy_batches_would_save(
+def test_batch_size_makes_no_more_samples_late_than_greedy_batches(
     rises: list[int], gaps: list[int], bound: int
 ) -> None:
     """Prediction for one instance: the batch, then the rest in one batch."""
@@ -169,17 +169,17 @@ def test_a_full_batch_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert batches([0, *[1] * 9], monkeypatch, wait_ms=5) == [(1, 8), (6, 2)]
 
 
-def test_what_has_waited_while_the_model_was_busy_does_not_wait_again(
+def test_sample_that_waited_for_a_busy_model_does_not_wait_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert batches([0, 2, 3], monkeypatch, wait_ms=1, busy_ms=10) == [(1, 1), (11, 2)]
 
 
-def test_without_a_wait_batches_are_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_without_a_wait_takes_the_samples_present(monkeypatch: pytest.MonkeyPatch) -> None:
     assert batches([0, 0, 1, 1, 1], monkeypatch, busy_ms=2) == [(0, 2), (2, 3)]
 
 
-def test_waiting_ends_where_it_would_make_the_oldest_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_ends_before_it_makes_the_oldest_sample_late(monkeypatch: pytest.MonkeyPatch) -> None:
     deadlines = Deadlines(20 * MS, CURVE, 1)  # two samples take 12 ms
     assert batches([0, 30], monkeypatch, wait_ms=15, deadlines=deadlines) == [(8, 1), (38, 1)]
 
@@ -222,7 +222,7 @@ def test_no_sample_is_lost_duplicated_or_reordered(
 
 
 @pytest.mark.parametrize("bound_ns", [None, 10**12])
-def test_a_burst_is_copied_once_however_many_batches_it_makes(bound_ns: int | None) -> None:
+def test_burst_is_copied_once_for_all_its_batches(bound_ns: int | None) -> None:
     def make(instances: Any, most: int, issuer: Any) -> PlanningDispatcher:
         curve = latency_curve([(1, 1000), (most, 5000)], most)
         deadlines = Deadlines(bound_ns, curve, 1) if bound_ns else None

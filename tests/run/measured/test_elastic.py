@@ -55,7 +55,7 @@ def test_every_sample_is_answered_once_and_in_order(callbacks: list[int]) -> Non
     assert set(bench.plugins[-1].sizes) <= {1}
 
 
-def test_queries_that_are_alone_are_the_wide_instances_on_the_first_workers_thread() -> None:
+def test_lone_query_runs_on_the_wide_instance_in_the_first_worker() -> None:
     bench = Bench(100, 4, Named)
     dispatcher = elastic(bench)
     done = 0
@@ -156,7 +156,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
         ({"plugin": Other}, "its answer to a sample differs from the answer of a usual instance"),
     ],
 )
-def test_a_run_says_why_it_has_no_wide_instance(
+def test_run_without_a_wide_instance_gives_the_reason(
     given: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = opened(monkeypatch, **given)

@@ -141,7 +141,7 @@ def texts(run: Run) -> list[str]:
     ]
 
 
-def test_with_an_slo_of_tokens_loadgen_is_told_of_them_and_late_ones_are_counted(
+def test_token_slo_reports_tokens_to_loadgen_and_counts_late_ones(
     backends: list[GeneratingBackend],
 ) -> None:
     run = Run(backends[:1], "queued", 12, itl_bound_ns=1, tells=True)
@@ -206,7 +206,7 @@ def test_a_prompt_that_cannot_be_answered_fails_alone(backends: list[GeneratingB
     assert rows["tokens"].tolist() == [4, 0, 6]
 
 
-def test_a_step_that_raises_fails_what_is_in_work_and_nothing_after_it(
+def test_step_that_raises_fails_only_the_samples_in_work(
     backends: list[GeneratingBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(backends[:1], "inline", 3)

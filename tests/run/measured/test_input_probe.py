@@ -129,12 +129,12 @@ class Draws:
         return self.random.integers(2, size=batch.size).astype(np.float32)
 
 
-def test_a_model_that_draws_its_answers_is_not_one_that_answers_by_index() -> None:
+def test_model_with_random_answers_is_not_accused() -> None:
     for seed in range(20):
         assert "answers-by-index" not in codes(probed(Draws(seed), (1,)))
 
 
-def test_an_answer_that_a_hook_marks_with_its_index_is_no_answer_by_index() -> None:
+def test_answer_that_a_hook_marks_with_its_index_is_not_accused() -> None:
     """Equal answers to two samples, apart from the indices that the hook writes."""
 
     def marked(outputs: Any, indices: Sequence[int]) -> Any:
@@ -157,7 +157,7 @@ def test_a_hook_that_answers_by_its_index_is_found() -> None:
     ]
 
 
-def test_a_hook_that_marks_answers_with_a_number_of_its_own_table_is_not_accused() -> None:
+def test_hook_that_marks_answers_from_its_own_table_is_not_accused() -> None:
     numbers = np.random.default_rng(2).permutation(10_000)[:SAMPLES].astype(np.float32)
 
     def marked(outputs: Any, indices: Sequence[int]) -> Any:
@@ -167,7 +167,7 @@ def test_a_hook_that_marks_answers_with_a_number_of_its_own_table_is_not_accused
     assert codes(probed(Model(), postprocess=Postprocess(marked, not_finite), row=row)) == []
 
 
-def test_it_is_called_as_in_the_run() -> None:
+def test_probe_calls_the_backend_as_in_the_run() -> None:
     names: set[str] = set()
 
     class Notes(Model):
@@ -216,7 +216,7 @@ def test_few_loaded_samples_are_enough(loaded: int) -> None:
     assert message["rows"] == (0 if loaded == 1 else 8)
 
 
-def test_an_error_of_the_dataset_is_the_reason_why_there_is_no_probe() -> None:
+def test_error_of_the_dataset_is_the_reason_for_a_missing_probe() -> None:
     message = probed(Model(), loaded=SAMPLES + 2, sizes=(SAMPLES + 1,))
     assert message["reason"].startswith("IndexError: ")
 
@@ -248,7 +248,7 @@ def test_changed_inputs_stay_in_the_range_and_differ(rows: Array) -> None:
     assert (rows == before).all()
 
 
-def test_only_floats_change_where_there_are_floats() -> None:
+def test_integers_change_only_without_float_inputs() -> None:
     tokens, mask = np.arange(8).reshape(2, 4), np.ones((2, 4), np.int64)
     inputs = {"tokens": tokens, "image": np.array([[0.0, 1.0]] * 2), "mask": mask}
     changed = _Change(inputs).next()

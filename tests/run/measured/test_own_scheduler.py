@@ -136,7 +136,7 @@ def ran(
     return server, done
 
 
-def test_loadgen_schedules_unless_something_else_is_asked_for() -> None:
+def test_loadgen_schedules_by_default() -> None:
     assert scheduler_for(plan("server"), journal(1, 1)) is None
 
 
@@ -149,7 +149,7 @@ def test_a_replayed_query_is_never_issued_before_its_time(tmp_path: Path) -> Non
     assert len(server.calls) > 10
 
 
-def test_what_is_overdue_comes_in_one_call(tmp_path: Path) -> None:
+def test_overdue_queries_come_in_one_call(tmp_path: Path) -> None:
     server, _ = ran(replayed(tmp_path, np.zeros(QUERIES, np.int64)), tmp_path)
     assert len(server.calls) == 1
 
@@ -168,7 +168,9 @@ def test_a_schedule_names_its_samples_or_they_are_drawn_by_seed(tmp_path: Path) 
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("concurrency", [1, 7, QUERIES, 10 * QUERIES])
-def test_so_many_are_in_flight_and_no_more(concurrency: int, how: How, tmp_path: Path) -> None:
+def test_number_in_flight_never_exceeds_the_limit(
+    concurrency: int, how: How, tmp_path: Path
+) -> None:
     load = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
     server, done = ran(load, tmp_path, how)
     entered = [ns for ids, _, ns in server.calls for _ in ids]
@@ -194,7 +196,7 @@ TURNS = np.array([0, 1, 2, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 1, 0, 1, 2, 3,
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_a_turn_is_asked_once_the_one_before_it_was_answered(
+def test_turn_is_issued_after_the_answer_to_the_previous_one(
     concurrency: int, how: How, tmp_path: Path
 ) -> None:
     load = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
@@ -223,7 +225,7 @@ def test_the_seed_decides_which_conversations_come(tmp_path: Path) -> None:
     assert ran(other, tmp_path, turns=TURNS)[1].columns["index"].tolist() != runs[0]
 
 
-def test_in_a_closed_loop_latencies_fill_the_run(tmp_path: Path) -> None:
+def test_latencies_of_a_closed_loop_fill_the_run(tmp_path: Path) -> None:
     """Little's law: in flight = rate x mean latency, up to the last round's."""
     load = plan("server", target_qps=None, concurrency=3, query_count=2000)
     _, done = ran(load, tmp_path)
@@ -233,7 +235,7 @@ def test_in_a_closed_loop_latencies_fill_the_run(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50), st.integers(1, 60))
-def test_a_place_is_free_at_the_start_or_when_an_earlier_query_was_answered(
+def test_place_is_free_at_the_start_or_after_an_earlier_answer(
     latencies: list[int], concurrency: int
 ) -> None:
     completed = np.array(latencies, np.int64)
@@ -243,7 +245,7 @@ def test_a_place_is_free_at_the_start_or_when_an_earlier_query_was_answered(
     assert later == sorted(latencies)[: len(later)]
 
 
-def test_of_a_run_cut_off_no_query_was_due_after_it_came() -> None:
+def test_query_of_an_interrupted_run_is_due_before_it_is_issued() -> None:
     """The process was killed between an answer and its row: only the row is missing."""
     load = plan("server", target_qps=None, concurrency=1, query_count=5)
     view = journal(5, 1)
@@ -290,9 +292,7 @@ class Payload:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 40), st.integers(0, 9))
-def test_the_drawn_answers_are_kept_whatever_the_batches(
-    sizes: list[int], target: int, seed: int
-) -> None:
+def test_drawn_answers_are_kept_in_any_batches(sizes: list[int], target: int, seed: int) -> None:
     total = sum(sizes)
     log = AnswerLog(total, target, seed)
     first = 0
@@ -345,7 +345,7 @@ def test_waiting_for_the_next_query_burns_no_core(tmp_path: Path) -> None:
     assert time.process_time() - before < 0.2  # of 0.45 s
 
 
-def test_each_kind_has_its_scheduler(tmp_path: Path) -> None:
+def test_each_kind_of_load_has_its_scheduler(tmp_path: Path) -> None:
     kinds: list[tuple[LoadPlan, Any]] = [
         (replayed(tmp_path, np.zeros(2, np.int64)), Replay),
         (plan("server", concurrency=2), ClosedLoop),

@@ -78,7 +78,7 @@ def prepared(
         ("queued", "server", 100, 3.0, 3.0),
     ],
 )
-def test_where_only_the_count_is_known_a_run_is_as_long_as_its_batches(
+def test_length_of_a_run_of_known_count_is_that_of_its_batches(
     dispatch: str, scenario: str, count: int, expected_s: float | None, seconds: float
 ) -> None:
     query = 16 if scenario == "multi-stream" else 1
@@ -114,7 +114,7 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
         ({}, 3, "batches failed"),
     ],
 )
-def test_a_run_without_bare_loops_says_why(
+def test_run_without_bare_loops_gives_the_reason(
     changed: dict[str, Any], failed: int, reason: str
 ) -> None:
     instances = prepared(Model(), "queued", 2)
@@ -126,7 +126,7 @@ def test_a_run_without_bare_loops_says_why(
     assert line(report(load, done, bare, InstanceGroup(2, 1, 2)), None) == f"no reference: {reason}"
 
 
-def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
+def test_accuracy_run_measures_no_reference() -> None:
     model = Model()
     instances = prepared(model, "queued", 2)
     load = plan("server", accuracy=True)
@@ -173,7 +173,7 @@ class Notes(Model):
 @pytest.mark.parametrize(
     ("dispatch", "max_batch"), [("inline", 1), ("sliced", 8), ("sliced", 99), ("sliced", 100)]
 )
-def test_no_batch_is_that_of_the_call_before(dispatch: str, max_batch: int) -> None:
+def test_consecutive_batches_differ(dispatch: str, max_batch: int) -> None:
     """Bug: a backend that keeps its last answer made the calibration, and so the run, endless."""
     model = Notes()
     instances = prepared(model, dispatch, max_batch)
@@ -195,7 +195,7 @@ def test_no_batch_is_that_of_the_call_before(dispatch: str, max_batch: int) -> N
         (0.4, [1]),
     ],
 )
-def test_more_samples_are_loaded_where_that_is_quick(
+def test_more_samples_are_loaded_if_loading_is_quick(
     seconds: float, loads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Notes()

@@ -65,7 +65,7 @@ class InOwnMemory(Plugin):
         return Batch(len(indices), into)
 
 
-def test_batches_are_made_in_the_backends_memory_where_it_has_some() -> None:
+def test_batches_are_made_in_the_memory_that_a_backend_offers() -> None:
     plugin: Any = InOwnMemory()
     batch = batch_maker(plugin, plugin)
     for size in (1, 2, 4, 5):
@@ -252,7 +252,7 @@ def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
 
 
 @each_dispatcher
-def test_a_burst_is_copied_once_however_many_batches_it_makes(make: Any) -> None:
+def test_burst_is_copied_once_for_all_its_batches(make: Any) -> None:
     """Bug: each batch copied all waiting samples under the lock: quadratic work."""
     assert copies_of_a_burst(make, 999, 2) <= 2 * 1000
     assert copies_of_a_burst(make, 1000, 3) <= 2 * 1001
@@ -294,7 +294,7 @@ def test_server_batches_grow_while_the_model_is_busy_and_only_then() -> None:
     assert plugin.sizes == [1, 8, 3]
 
 
-def test_offline_slices_are_as_large_as_they_may_be() -> None:
+def test_offline_slices_have_the_largest_allowed_size() -> None:
     bench = Bench(20, 2)
     run(SlicedDispatcher, [20], 8, bench)
     assert [len(ids) for _, ids, _, _ in bench.batches()] == [8, 8, 4]
@@ -331,7 +331,7 @@ class Wake(SimpleQueue[None]):
     ("samples", "sizes"),
     [(1, ([1], [])), (SPLIT_FROM, ([SPLIT_FROM], [])), (SPLIT_FROM + 3, ([6], [5]))],
 )
-def test_the_issuing_thread_shares_only_what_is_worth_waking_another_for(
+def test_issuing_thread_shares_only_if_waking_another_pays(
     samples: int, sizes: tuple[list[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Wake, "idle", threading.Semaphore(0))
@@ -451,7 +451,7 @@ def test_one_failed_batch_fails_no_other(make: Any) -> None:
     assert bench.failures.samples == 1
 
 
-def test_the_first_failure_is_the_one_that_is_told() -> None:
+def test_first_failure_is_the_reported_one() -> None:
     failures = Failures()
     failures.add(ValueError("first"), 2)
     failures.add(ValueError("second"), 3)
@@ -467,7 +467,7 @@ def test_the_first_failure_is_the_one_that_is_told() -> None:
         ("postprocess", "ValueError: no row"),
     ],
 )
-def test_a_dataset_that_raises_is_not_taken_for_the_backend(where: str, last: str) -> None:
+def test_error_of_the_dataset_is_not_blamed_on_the_backend(where: str, last: str) -> None:
     bench = Bench(1, 1, lambda: Faulty(raising(ValueError("no row")), where))
     bench.instances[0].answer([1], [2], 0, wall_ns())
     assert bench.failures.first.splitlines()[0].startswith("Traceback")

@@ -85,19 +85,21 @@ def warmed(sizes: Sequence[int], *models: Model) -> warmup.Warmth:
         ("inline", 16, 8, [8]),
     ],
 )
-def test_the_sizes_that_can_occur(
+def test_batch_sizes_are_those_that_can_occur(
     dispatch: str, max_batch: int, query_samples: int, sizes: list[int]
 ) -> None:
     assert batch_sizes(dispatch, max_batch, query_samples) == sizes
 
 
 @given(st.integers(1, 20), st.integers(1, 20))
-def test_streams_have_no_other_size(max_batch: int, query_samples: int) -> None:
+def test_streams_have_only_the_sizes_of_their_cut_queries(
+    max_batch: int, query_samples: int
+) -> None:
     cut = {min(max_batch, query_samples - i) for i in range(0, query_samples, max_batch)}
     assert set(batch_sizes("inline", max_batch, query_samples)) == cut
 
 
-def test_what_is_left_over_of_a_count_is_a_size_of_its_own() -> None:
+def test_remainder_of_a_count_is_a_batch_size() -> None:
     assert remainders((500,), 64) == [52]
     assert remainders((512,), 64) == []
     assert remainders((500, 130, 2), 64) == [2, 52]
@@ -117,7 +119,7 @@ def test_every_size_is_answered_on_every_instance(clock: FakeTime) -> None:
     assert warmth.first.dtype == np.int64
 
 
-def test_it_ends_when_latency_is_flat(clock: FakeTime) -> None:
+def test_warm_up_ends_when_latency_is_flat(clock: FakeTime) -> None:
     """One size, answered twice at first; then rounds of two batches until three were not faster."""
     times = [90, 50, 20, 10, 5, 5, 5, 5, 99]
     model = Model(clock, lambda _, batch: times[batch])
@@ -128,14 +130,14 @@ def test_it_ends_when_latency_is_flat(clock: FakeTime) -> None:
     assert warmth.slowest_ns == 5 * MS  # the median of its rounds, warm
 
 
-def test_a_busy_machine_does_not_keep_it_from_ending(clock: FakeTime) -> None:
+def test_busy_machine_does_not_prevent_the_end_of_warm_up(clock: FakeTime) -> None:
     times = [9, 5, 5, 50, 50, 50]
     model = Model(clock, lambda _, batch: times[min(batch, 5)])
     assert warmed([1], model).flat
     assert len(model.sizes) == 2 + 1 + 5
 
 
-def test_what_never_comes_to_rest_ends_in_time_and_says_so(clock: FakeTime) -> None:
+def test_warm_up_of_a_changing_latency_ends_in_time_as_not_flat(clock: FakeTime) -> None:
     model = Model(clock, lambda _, batch: 1000 * 0.9**batch)
     warmth = warmed([1], model)
     assert not warmth.flat
@@ -148,7 +150,7 @@ def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
     assert not warmed([1], model).flat
 
 
-def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_time_for(
+def test_slow_model_warms_up_with_the_smallest_and_largest_sizes_first(
     clock: FakeTime,
 ) -> None:
     model = Model(clock, lambda n, _: 1000 * n)
@@ -161,7 +163,7 @@ def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_tim
     assert warmth.slowest_ns == 8000 * MS
 
 
-def test_the_curve_is_what_nine_of_ten_batches_keep(clock: FakeTime) -> None:
+def test_curve_is_the_time_that_nine_of_ten_batches_meet(clock: FakeTime) -> None:
     model = Model(clock, lambda n, batch: n + (batch // 2) % 10)
     curve = measure_curve([model.answerer()], [1, 2], lambda n: list(range(n)), 90, limit_s=10.0)
     assert [size for size, _ in curve] == [1, 2]

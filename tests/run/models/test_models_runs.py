@@ -51,7 +51,7 @@ def result_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_the_guides_command_gives_what_the_guide_shows(
+def test_command_of_the_guide_prints_the_shown_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = re.search(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
@@ -83,7 +83,7 @@ def test_the_guides_command_gives_what_the_guide_shows(
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_loaded_any_more_fails_its_queries(tmp_path: Path) -> None:
+def test_model_that_can_no_longer_be_loaded_fails_its_queries(tmp_path: Path) -> None:
     (tmp_path / "flaky.py").write_text(FLAKY)
     digits = str(MODELS_DIR / "digits.yaml")
     models = [{"model": digits, "name": name, "bytes": "1MB"} for name in "abc"]
@@ -99,7 +99,7 @@ def test_a_model_that_cannot_be_loaded_any_more_fails_its_queries(tmp_path: Path
     assert main(["check", str(tmp_path / "run")]) == 0  # its files agree
 
 
-def test_what_is_always_resident_must_fit_before_anything_is_measured(
+def test_always_resident_models_must_fit_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the files' sizes were held against the capacity only once the measured process had begun to load."""

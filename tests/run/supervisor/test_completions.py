@@ -45,7 +45,7 @@ def test_steps_hold_every_row_once_and_never_many_samples(sizes: list[int], most
     assert all(int(step["size"].sum()) <= most or len(step) == 1 for step in steps)
 
 
-def test_a_counter_that_is_seen_before_its_row_is_no_empty_row(
+def test_counter_seen_before_its_row_gives_no_empty_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: on Arm another process may see the counter first, and read a row of zeros."""
@@ -75,7 +75,7 @@ def test_a_row_without_samples_is_read() -> None:
     assert read["size"].tolist() == [0]
 
 
-def test_the_start_is_the_earliest_that_the_rows_show_and_our_own_schedulers_is_exact() -> None:
+def test_start_is_the_earliest_in_the_rows_or_that_of_our_scheduler() -> None:
     view = journal(4, 1)
     rows = NewRows(view, plan("server"))
     assert rows.due_ns is not None

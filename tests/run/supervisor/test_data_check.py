@@ -22,7 +22,7 @@ def check(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, lis
     return status, printed.splitlines(), errors
 
 
-def test_a_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_describes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for i in range(5):
         write(tmp_path / ("ant" if i else "bird") / f"{i}.jpg", i)
     status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
@@ -154,7 +154,7 @@ def test_an_npz_is_checked_with_its_models_inputs(
     )
 
 
-def test_a_damaged_jpeg_and_boxes_without_area_are_told(
+def test_damaged_jpeg_and_boxes_without_area_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("simplejpeg")
@@ -172,16 +172,14 @@ def test_a_damaged_jpeg_and_boxes_without_area_are_told(
     assert lines[-1].startswith(f"bad         {bad}: the JPEG is damaged: ")
 
 
-def test_a_part_of_mlperfs_set_is_called_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_part_of_mlperfs_set_has_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = imagenet(tmp_path)
     status, lines, _ = check("imagenet", "--data-dir", str(folder), "--model", "resnet50", capsys=capsys)  # fmt: skip
     assert status == 0
     assert "note        MLPerf's set for resnet50 has 50,000 samples, but this one has 3" in lines
 
 
-def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_digits_pass_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     status, lines, _ = check("digits", "--model", "digits", capsys=capsys)
     assert status == 0
     assert "labels      500 samples in 10 classes" in lines
@@ -197,7 +195,7 @@ def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
         ((f"{FAULTY}:Empty",), f"dataset '{FAULTY}:Empty' is empty: nothing can be measured"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_checked_is_one_line(
+def test_dataset_that_cannot_be_checked_is_reported_in_one_line(
     arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, lines, error = check(*arguments, capsys=capsys)

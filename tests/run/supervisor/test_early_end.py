@@ -105,7 +105,7 @@ def test_queries_that_wait_and_are_overdue_count(now: list[int]) -> None:
     assert limit.count() == 99
 
 
-def test_a_run_that_is_over_is_left_to_loadgen(now: list[int]) -> None:
+def test_finished_run_is_not_ended_early(now: list[int]) -> None:
     rows, after_ns, limit = server(100, 10)
     issue(rows, after_ns)
     answered(rows, 0, 0, 100, START_NS + 100 * NS_PER_S)
@@ -129,7 +129,7 @@ def test_a_streams_query_is_as_late_as_its_last_batch(now: list[int]) -> None:
     assert limit.count() == 1
 
 
-def test_a_run_that_nobody_limits_is_never_ended(now: list[int]) -> None:
+def test_run_without_a_limit_is_never_ended(now: list[int]) -> None:
     rows = journal(100, 1)
     rows.issuer().issued(100, START_NS)
     answered(rows, 0, 0, 100, START_NS + 1000 * NS_PER_S)
@@ -137,7 +137,7 @@ def test_a_run_that_nobody_limits_is_never_ended(now: list[int]) -> None:
     LateLimit(NewRows(rows, plan("offline", latency_bound_ns=None)), lambda _: 0).check()
 
 
-def test_a_hopeless_run_leaves_what_it_measured_and_says_why(tmp_path: Path) -> None:
+def test_hopeless_run_keeps_its_measurements_and_gives_the_reason(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     config = RunConfig(
         scenario="server",
@@ -198,7 +198,7 @@ def test_memory_that_is_short_without_a_run_that_grows_ends_nothing(
     looks(rows)
 
 
-def test_growth_is_named_only_where_it_was_large() -> None:
+def test_growth_is_named_only_if_it_was_large() -> None:
     assert looks([(1, 2, 8), (9, 2.9, 5)]).growth() == ""
     assert (
         looks([(1, 2, 8), (9, 3.1, 5)])

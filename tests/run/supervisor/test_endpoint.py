@@ -133,7 +133,7 @@ def test_counts_are_those_of_the_completions(scenario: str) -> None:
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10**9), st.booleans()), max_size=30),
     st.sets(st.integers(0, 29)),
 )
-def test_it_does_not_matter_when_it_is_read(
+def test_counts_do_not_depend_on_the_times_of_reading(
     batches: list[tuple[int, int, bool]], looks: set[int]
 ) -> None:
     view = journal(1200, 1)
@@ -168,7 +168,7 @@ def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> N
     assert counts.latency.sum == 2 * 40_000
 
 
-def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
+def test_queue_depth_is_the_number_waiting_at_the_newest_batch() -> None:
     view = journal(10, 2)
     issuer = view.issuer()
     counts = LiveCounts(NewRows(view, plan("offline")))
@@ -182,7 +182,7 @@ def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
     assert counts.queued == 0
 
 
-def test_the_wide_instance_keeps_the_others_from_computing_and_is_none_of_them() -> None:
+def test_wide_instance_occupies_all_workers_and_is_not_one() -> None:
     view = journal(2, 3)
     start_ns = 10**18
     for order, worker in enumerate((0, 2)):
@@ -325,7 +325,7 @@ def cached_counts() -> LiveCounts:
     return counts
 
 
-def test_requests_of_a_set_of_models_are_counted_by_where_the_model_came_from() -> None:
+def test_requests_of_a_set_of_models_are_counted_by_origin() -> None:
     exporter = Exporter()
     exporter.describe_run(LABELS, {})
     exporter.begin(cached_counts(), [])
@@ -338,7 +338,7 @@ def test_requests_of_a_set_of_models_are_counted_by_where_the_model_came_from() 
     assert value(samples, "harness_stage_seconds_count", **of, stage="acquire") == 3
 
 
-def test_a_page_says_how_the_run_ended() -> None:
+def test_page_shows_how_the_run_ended() -> None:
     samples = parsed(whole_exporter().page().decode())
     assert value(samples, "harness_run_valid") == 0
     assert value(samples, "harness_run_reason", code="slo-missed") == 1
@@ -365,11 +365,11 @@ def test_sources_add_their_families() -> None:
     assert b"\nharness_power_watts 7.0\n" in exporter.page()
 
 
-def test_nothing_is_said_before_the_run_is_known() -> None:
+def test_page_is_empty_before_the_run_is_known() -> None:
     assert Exporter().page() == b""
 
 
-def test_a_taken_port_that_was_asked_for_is_refused_and_for_the_default_one_another_is_taken(
+def test_taken_port_is_refused_on_request_and_replaced_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -399,13 +399,13 @@ def test_a_taken_port_that_was_asked_for_is_refused_and_for_the_default_one_anot
         ("[::1]:9464", Endpoint("::1", 9464)),
     ],
 )
-def test_places_to_listen(text: str, endpoint: Endpoint) -> None:
+def test_address_to_listen_on_is_parsed(text: str, endpoint: Endpoint) -> None:
     assert parse_endpoint(text) == endpoint
     assert str(endpoint) == text
 
 
 @pytest.mark.parametrize("text", ["9464", ":9464", "localhost", "::1:9464", "a:65536", "a:-1"])
-def test_what_is_no_place_to_listen(text: str) -> None:
+def test_invalid_address_to_listen_on_is_refused(text: str) -> None:
     with pytest.raises(
         ValueError,
         match=f"^{text!r} is not an address: write HOST:PORT, e.g. 127.0.0.1:9464$",
@@ -413,12 +413,12 @@ def test_what_is_no_place_to_listen(text: str) -> None:
         parse_endpoint(text)
 
 
-def test_where_a_run_was_watched_is_not_repeated() -> None:
+def test_metrics_address_of_a_run_is_not_repeated() -> None:
     watched = config(metrics=FREE, metrics_linger_ns=10**9)
     assert to_plain(watched) == to_plain(config(no_metrics=True)) == to_plain(config())
 
 
-def test_none_and_some_contradict_each_other() -> None:
+def test_no_metrics_contradicts_options_of_metrics() -> None:
     with pytest.raises(
         ConfigError,
         match=r"^--no-metrics opens no port: drop it, or drop --metrics and --metrics-linger$",
@@ -455,7 +455,7 @@ def test_head_is_get_without_the_page() -> None:
             urllib.request.urlopen(request, timeout=5)
 
 
-def test_a_client_that_drips_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bug: a byte a second kept all other clients waiting for as long as it went on."""
     monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.CLIENT_LIMIT_S", 0.5)
     with serving(config(metrics=FREE)) as (_, url):
@@ -496,14 +496,14 @@ def test_a_storm_of_scrapes_makes_few_pages(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(b - a > PAGE_LASTS_S for a, b in itertools.pairwise(times_s))
 
 
-def test_a_client_that_says_nothing_holds_nobody_up_for_long() -> None:
+def test_silent_client_does_not_delay_others_for_long() -> None:
     with serving(config(metrics=FREE)) as (_, url):
         port = int(url.split(":")[2].split("/")[0])
         with socket.create_connection(("127.0.0.1", port)):
             assert fetch(url) == ""
 
 
-def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: Path) -> None:
+def test_real_run_is_scraped_during_the_run_and_after_its_verdict(tmp_path: Path) -> None:
     process = start(
         "--scenario", "server", "--target-qps", "1000", "--queries", "3000", "--slo", "p99=1s",
         "--metrics", "127.0.0.1:0", "--metrics-linger", "60s", "--out", str(tmp_path / "r"),
@@ -555,7 +555,7 @@ def test_clients_that_hold_the_port_keep_no_scrape_waiting(sent: bytes) -> None:
         assert all(is_dropped(client, 20) for client in clients)
 
 
-def test_a_client_that_drips_is_dropped() -> None:
+def test_slow_sender_is_dropped() -> None:
     with (
         serving(config(metrics=FREE)) as (_, url),
         dripping(parse_endpoint(url.split("/")[2]).port, b"GET /metrics" + b"x" * 500) as client,

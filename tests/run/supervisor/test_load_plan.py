@@ -93,7 +93,7 @@ def test_a_quick_stream_has_an_estimate_although_one_query_is_slow(
     assert plan_of(config, parse_slo(slo) if slo else None).query_count == queries
 
 
-def test_a_closed_loop_takes_each_place_ten_times_where_its_length_is_not_asked_for() -> None:
+def test_closed_loop_without_a_length_uses_each_place_ten_times() -> None:
     """Bug: 100,000 in flight were 2,010 queries in one burst, VALID."""
     many = RunConfig(scenario="server", concurrency=100_000, duration_ns=NS_PER_S)
     assert plan_of(many).query_count == 1_000_000
@@ -108,7 +108,7 @@ rates = st.floats(0.1, 1e6)
 
 
 @given(durations, rates)
-def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: float) -> None:
+def test_server_run_lasts_as_requested_or_as_its_verdict_needs(ns: int, qps: float) -> None:
     config = RunConfig(scenario="server", target_qps=qps, duration_ns=ns)
     load = plan_of(config, calibration=Calibration(slowest_batch_ns=1))
     assert load.target_qps == qps
@@ -119,7 +119,7 @@ def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: 
 
 
 @given(durations, st.integers(1_000, 10**10))
-def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
+def test_stream_lasts_about_as_long_as_requested(ns: int, latency_ns: int) -> None:
     config = RunConfig(scenario="single-stream", duration_ns=ns)
     load = plan_of(config, calibration=Calibration(slowest_batch_ns=1, latency_ns=latency_ns))
     assert load.expected_s is not None
@@ -128,7 +128,7 @@ def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["single-stream", "offline"])
-def test_loadgens_own_cost_counts_where_it_is_known(scenario: str) -> None:
+def test_known_cost_of_loadgen_is_part_of_the_plan(scenario: str) -> None:
     """Bug: `--duration 20s` of the null backend took 272 s on a busy machine: only the model was timed."""
     found = Calibration(slowest_batch_ns=1, latency_ns=1_000, rate_per_s=1e6, issued_per_s=50_000.0)
     load = plan_of(RunConfig(scenario=scenario, duration_ns=2 * NS_PER_S), calibration=found)
@@ -136,7 +136,7 @@ def test_loadgens_own_cost_counts_where_it_is_known(scenario: str) -> None:
 
 
 @given(durations, rates)
-def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
+def test_offline_run_lasts_about_as_long_as_requested(ns: int, rate: float) -> None:
     config = RunConfig(scenario="offline", duration_ns=ns)
     load = plan_of(config, calibration=Calibration(slowest_batch_ns=1, rate_per_s=rate))
     assert load.query_count >= 1
@@ -145,7 +145,7 @@ def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_count_that_was_asked_for_is_exact(scenario: str) -> None:
+def test_requested_count_is_exact(scenario: str) -> None:
     load = plan_of(RunConfig(scenario=scenario, queries=7))
     assert load.query_count == 7
     assert load.journal_samples == 7 * load.samples_per_query
@@ -162,7 +162,7 @@ def test_how_long_a_given_count_takes_is_unknown_and_not_zero(scenario: str) -> 
 
 
 @pytest.mark.parametrize(("capacity", "qps"), [(1000.0, 250.0), (1e6, 20_000.0)])
-def test_without_a_rate_server_demonstrates_a_quarter_of_the_capacity(
+def test_server_without_a_rate_runs_at_a_quarter_of_the_capacity(
     capacity: float, qps: float
 ) -> None:
     calibration = Calibration(slowest_batch_ns=1, rate_per_s=capacity)
@@ -181,7 +181,7 @@ def test_without_a_rate_server_demonstrates_a_quarter_of_the_capacity(
         ({"scenario": "multi-stream", "mlperf": True}, True),
     ],
 )
-def test_what_is_not_used_is_not_calibrated(values: dict[str, Any], needed: bool) -> None:
+def test_calibration_runs_only_if_its_result_is_used(values: dict[str, Any], needed: bool) -> None:
     config = RunConfig(**values)
     scenario = registry.load("scenario", config.scenario)
     assert scenario.needs_calibration(config) == needed
@@ -224,7 +224,7 @@ def test_seeds_are_the_rounds_unless_they_are_given(values: dict[str, Any], seed
         ("single-stream", "p90=1ms", "p90=1ms"),
     ],
 )
-def test_only_server_has_an_slo_that_nobody_gave(
+def test_only_server_has_a_default_slo(
     scenario: str, given_slo: str | None, slo: str | None
 ) -> None:
     config = RunConfig(scenario=scenario, slo=(parse_slo(given_slo),) if given_slo else ())
@@ -267,7 +267,7 @@ def test_a_run_that_does_not_fit_is_refused_with_the_longest_that_does(
     )
 
 
-def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
+def test_refusal_of_a_run_sized_by_time_names_the_longest_time() -> None:
     load = sized(10**9, expected_s=50_000.0)
     assert memory_bytes(load, 8, 0) == 377 * GB
     message = (
@@ -278,7 +278,7 @@ def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
         check_memory(load, 8, 0, 100 * GB, counted=False)
 
 
-def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
+def test_refusal_of_a_run_of_a_search_names_an_option_of_the_search() -> None:
     with pytest.raises(ConfigError, match=r"available: shorten --duration$"):
         check_memory(
             *(sized(10**9, expected_s=50_000.0), 8, 0, 100 * GB), counted=True, searched=True
@@ -286,7 +286,7 @@ def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
 
 
 @pytest.mark.parametrize("searched", [False, True])
-def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit(searched: bool) -> None:
+def test_refusal_of_a_large_closed_loop_names_the_most_in_flight(searched: bool) -> None:
     load = sized(10**7, concurrency=10**6, expected_s=100.0)
     available = int(memory_bytes(load, 8, 0) / MEMORY_SHARE / 2)
     with pytest.raises(ConfigError, match=r"the most that fits is --concurrency (\d+)$") as caught:
@@ -294,7 +294,7 @@ def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit(searched
     assert 499_000 <= int(str(caught.value).rsplit(maxsplit=1)[1]) <= 500_000
 
 
-def test_a_long_closed_loop_is_told_the_time_that_fits() -> None:
+def test_refusal_of_a_long_closed_loop_names_the_longest_time() -> None:
     """The duration set the count: fewer queries in flight would change nothing."""
     load = sized(10**9, concurrency=10, expected_s=50_000.0)
     with pytest.raises(ConfigError, match=r"the longest that fits is --duration \d+s$"):
@@ -302,7 +302,7 @@ def test_a_long_closed_loop_is_told_the_time_that_fits() -> None:
 
 
 @pytest.mark.parametrize("expected_s", [None, 0.0, 2.0])
-def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float | None) -> None:
+def test_refusal_never_advises_a_run_of_length_zero(expected_s: float | None) -> None:
     with pytest.raises(ConfigError) as caught:
         check_memory(sized(2010, expected_s=expected_s), 8, 10 * GB, GB, counted=False)
     assert not re.search(r"--(duration 0s|queries 0)$", str(caught.value))

@@ -41,7 +41,7 @@ def of(page: Samples, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
+def test_readings_of_the_machine_are_served(tmp_path: Path) -> None:
     reader = HostReader(machine(tmp_path))
     reader.pids = [7]
     reader.look()
@@ -57,7 +57,7 @@ def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
     assert of(page, "harness_measured_cpu_seconds_total")[()] > 0
 
 
-def test_what_the_gpus_tell_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_of_the_gpus_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(H100, H100))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     reader = HostReader(device="cuda:0,1")
@@ -73,7 +73,7 @@ def test_what_the_gpus_tell_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
         assert of(page, name) == {("0",): value, ("1",): value}
 
 
-def test_a_sensor_that_is_not_there_is_absent_and_not_zero(tmp_path: Path) -> None:
+def test_missing_sensor_is_absent_and_not_zero(tmp_path: Path) -> None:
     reader = HostReader(tmp_path)
     reader.look()
     page = samples(HostSeries(reader.log))
@@ -83,7 +83,7 @@ def test_a_sensor_that_is_not_there_is_absent_and_not_zero(tmp_path: Path) -> No
     assert of(page, "harness_host_cpu_seconds_total")
 
 
-def test_a_machine_that_is_not_read_any_more_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_that_is_no_longer_read_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = HostReader()
     series = HostSeries(reader.log)
     assert samples(series) == {}

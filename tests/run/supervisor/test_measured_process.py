@@ -36,7 +36,7 @@ def test_a_message_sent_just_before_the_exit_is_received() -> None:
     "line",
     [b"nonsense", b"\xff", b"[" * 100_000, b"[]", b"{}", b'{"event": []}', b'{"event": "alive"}'],
 )
-def test_what_is_no_message_of_ours_is_one_line(line: bytes) -> None:
+def test_foreign_message_is_reported_in_one_line(line: bytes) -> None:
     """Bug: a JSONDecodeError or a KeyError in the supervisor."""
     ours, theirs = socket.socketpair()
     process = MeasuredProcess.__new__(MeasuredProcess)

@@ -17,7 +17,7 @@ from tests.stand_ins.servers.pushgateway import pushed, pushgateway
 QUICK = ("--scenario", "single-stream", "--mode", "performance", "--no-metrics", "--quiet")
 
 
-def test_no_gateway_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     config = RunConfig.of(scenario="server", metrics_push=url, no_metrics=True)

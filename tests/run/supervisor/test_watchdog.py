@@ -73,7 +73,7 @@ def test_time_after_the_end_begins_again_with_each_completion(clock: Clock) -> N
     raise_if_stuck(now, 121, 600)
 
 
-def test_an_accuracy_run_of_queries_of_many_samples_answers_each_sample_once() -> None:
+def test_accuracy_run_of_large_queries_plans_each_sample_once() -> None:
     """Bug: eight times as many were expected, and the line of progress ended at 12 %."""
     of_accuracy = plan("multi-stream", accuracy=True, query_count=20)
     assert of_accuracy.planned_samples == 20
@@ -96,7 +96,7 @@ def test_failed_samples_are_counted_once() -> None:
     assert watchdog.look().failed == 9
 
 
-def test_before_the_first_completion_there_is_no_percentile() -> None:
+def test_percentile_is_absent_before_the_first_completion() -> None:
     assert Watchdog(NewRows(journal(1, 1), plan("single-stream"))).look().p99_ns is None
 
 
@@ -108,7 +108,7 @@ def _one_by_one(view: Journal, latencies: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1_000, 10**12), min_size=1, max_size=300))
-def test_the_running_p99_is_within_6_percent_of_the_value_loadgen_would_give(
+def test_running_p99_is_within_6_percent_of_loadgens_value(
     latencies: list[int],
 ) -> None:
     view = journal(len(latencies), 1)
@@ -125,7 +125,7 @@ def test_latencies_beyond_the_histogram_are_shown_as_its_end() -> None:
     assert Watchdog(NewRows(view, plan("single-stream"))).look().p99_ns == pytest.approx(1e12)
 
 
-def test_batches_before_the_run_are_not_a_dataset_that_blocks(clock: Clock) -> None:
+def test_batches_before_the_run_are_not_taken_for_a_blocked_dataset(clock: Clock) -> None:
     shown: list[tuple[int, int]] = []
 
     def show(done: int, total: int) -> None:

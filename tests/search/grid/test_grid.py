@@ -56,7 +56,7 @@ def rows() -> list[dict[str, str]]:
     ("text", "sizes"),
     [("1,2,4..64", (1, 2, 4, 8, 16, 32, 64)), ("8,1", (1, 8)), ("3..13", (3, 6, 12)), ("1", (1,))],
 )
-def test_batches_are_read(text: str, sizes: tuple[int, ...]) -> None:
+def test_batch_sizes_are_parsed(text: str, sizes: tuple[int, ...]) -> None:
     assert parse_batches(text) == sizes
 
 
@@ -68,7 +68,7 @@ def test_batches_are_read(text: str, sizes: tuple[int, ...]) -> None:
         *((parse_price, text) for text in ("", "free", "0/h", "-1", "nan", "inf")),
     ],
 )
-def test_other_values_are_refused(parse: Callable[[str], object], text: str) -> None:
+def test_invalid_batch_sizes_are_refused(parse: Callable[[str], object], text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse(text)
 
@@ -95,9 +95,7 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     assert "no energy: no meter was requested" in out
 
 
-def test_a_grid_goes_on_where_it_was_stopped(
-    swept: Swept, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_grid_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
     status, runs, _ = swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2,4")
     assert (status, len(runs.configs)) == (130, 2)
     assert "--resume grid continues it" in capsys.readouterr().err
@@ -127,7 +125,7 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
     assert (status, [c.model_file is not None for c in runs.configs]) == (0, [True])
 
 
-def test_a_model_that_is_made_here_is_made_before_it_is_looked_at(
+def test_generated_model_is_made_before_it_is_read(
     swept: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first use of light/squeezenet in a grid said that its file is not there."""
@@ -152,7 +150,7 @@ def test_int8_calibrated_with_noise_is_not_used_for_real_data(
     assert told in capsys.readouterr().out
 
 
-def test_the_time_left_is_that_of_cells_which_take_time(
+def test_time_left_counts_only_cells_that_take_time(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [a for a in GRID if a != "--quiet"]
@@ -231,7 +229,7 @@ def test_tables_that_are_made_again_keep_the_seal(swept: Swept) -> None:
         ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
     ],
 )
-def test_a_changed_folder_is_told_in_one_line(
+def test_changed_folder_is_reported_in_one_line(
     name: str,
     value: object,
     told: str,
@@ -282,7 +280,7 @@ def test_every_table_again_from_stored_files_alone(
     assert prints("sweep", "--from", "grid", "--json") == as_json
 
 
-def test_what_a_runtime_has_not_is_absent_with_its_reason(
+def test_unsupported_precision_is_absent_with_its_reason(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, runs, _ = swept(Runs(), *GRID, "--batch", "1", "--precision", "fp32,bf16")
@@ -310,13 +308,13 @@ def test_a_cell_that_cannot_be_run_does_not_end_the_others(
     assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID one is a result
 
 
-def test_where_nothing_can_be_run_nothing_is_left(swept: Swept) -> None:
+def test_grid_without_a_runnable_cell_leaves_nothing(swept: Swept) -> None:
     wrong = ConfigError("no such data")
     assert swept(Runs({1: wrong, 2: wrong}), *GRID, "--batch", "1,2")[0] == 2
     assert not Path("grid").exists()
 
 
-def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> None:
+def test_status_is_3_if_every_cell_lacks_a_plugin(swept: Swept) -> None:
     wrong = PluginUnavailable("backend 'ort' needs the module 'onnxruntime'")
     assert swept(Runs({1: wrong, 2: wrong}), *GRID, "--batch", "1,2")[0] == 3
     assert not Path("grid").exists()
@@ -361,7 +359,7 @@ def cell(**values: Any) -> Cell:
     return row(**values).cell.variant
 
 
-def test_what_cannot_be_told_to_be_the_same_is_not_ranked_across_frameworks() -> None:
+def test_network_of_unknown_structure_is_not_ranked_across_frameworks() -> None:
     net = Structure((16, 32), ("float32",))
     unknown: dict[Cell, Structure | str] = {
         cell(): net,
@@ -374,7 +372,7 @@ def test_what_cannot_be_told_to_be_the_same_is_not_ranked_across_frameworks() ->
     assert [why for _, why in strangers(mislabelled)] == ["its weights are int8, not fp32"]
 
 
-def test_the_optimal_batch_is_where_doubling_gives_five_percent_or_less() -> None:
+def test_doubling_the_optimal_batch_gains_at_most_five_percent() -> None:
     speeds = {1: 100, 2: 190, 4: 300, 8: 315, 16: 400}
     (best,) = tables.optimal_batches([row(batch=b, throughput_per_s=s) for b, s in speeds.items()])
     assert (best.optimal, best.throughput_per_s) == (4, 300)
@@ -414,7 +412,7 @@ def test_the_table_marks_an_optimum_within_the_noise(
     assert re.search(rf"{re.escape(title)}\n +batch  samples/s\nall +~4 ", told)
 
 
-def test_two_networks_of_one_name_are_told_apart_and_named(
+def test_two_networks_of_one_name_are_distinguished_and_named(
     swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Two(Calls):
@@ -445,7 +443,7 @@ def test_labels_are_as_short_as_they_can_be() -> None:
     assert both["digits"] == "digits"
 
 
-def test_a_missing_tool_is_told_before_anything_is_measured(
+def test_missing_tool_is_reported_before_anything_is_measured(
     swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """'making int8 (onnx), once' was announced, and then that the module is not there."""
@@ -481,7 +479,7 @@ def test_a_precision_is_compared_with_fp32_of_the_same_setting_only() -> None:
     assert lines[0].unsure == frozenset()
 
 
-def test_a_ratio_within_the_noise_says_so() -> None:
+def test_ratio_within_the_noise_is_marked_as_unsure() -> None:
     pair = [
         row(throughput_per_s=100.0, uncertainty=0.1, batch_p50_ns=10.0),
         row(throughput_per_s=120.0, uncertainty=0.1, batch_p50_ns=5.0, precision="int8"),
@@ -494,7 +492,7 @@ def test_a_ratio_within_the_noise_says_so() -> None:
     assert line.unsure == frozenset()
 
 
-def test_only_what_is_comparable_is_ranked() -> None:
+def test_only_comparable_cells_are_ranked() -> None:
     given = [
         row(),
         row(batch=2, verdict="INVALID", reasons=("died",)),
@@ -507,7 +505,7 @@ def test_only_what_is_comparable_is_ranked() -> None:
     assert why_not[given[3].cell].endswith("its accuracy is not known: no labels")
 
 
-def test_operators_are_told_by_what_they_compute_in_a_second() -> None:
+def test_operators_are_rated_by_their_work_per_second() -> None:
     """LV14."""
     about = {"flop_per_sample": 3e6, "about": "an operator"}
     empty: Any = {name: {} for name in ("structures", "same_answers", "divergences")}
@@ -526,7 +524,7 @@ def test_the_fastest_are_those_that_score_enough() -> None:
     assert tables.fast_enough([row(batch_p50_ns=1e6)], 1.0) == []
 
 
-def test_the_front_is_what_no_other_cell_beats() -> None:
+def test_front_holds_the_cells_that_no_other_beats() -> None:
     slow = row(accuracy=99.0, batch_p50_ns=2e6, throughput_per_s=100.0)
     fast = row(accuracy=98.0, precision="int8", batch_p50_ns=1e6, throughput_per_s=200.0)
     worse = row(accuracy=98.0, precision="fp16", batch_p50_ns=3e6, throughput_per_s=90.0)

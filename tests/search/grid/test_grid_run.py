@@ -32,7 +32,7 @@ def test_the_operators_are_three_of_each_kind_with_their_work() -> None:
     assert operators.Lstm(256, 25).flop_per_sample == 25 * 16 * 256 * 256
 
 
-def test_operators_compute_what_their_names_say() -> None:
+def test_operators_compute_as_their_names_say() -> None:
     ort = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
     made = operators.make(("gemm", "conv", "lstm"))
@@ -52,7 +52,7 @@ def test_operators_compute_what_their_names_say() -> None:
     assert operators.work_of("gemm_m1760_k1760.onnx") is None  # somebody else's file
 
 
-def test_three_networks_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_three_networks_of_one_name_are_distinguished(tmp_path: Path) -> None:
     """LV5: also by strides alone, which no weight shows."""
     onnx = pytest.importorskip("onnx")
     value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
@@ -76,7 +76,7 @@ def test_three_networks_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_chromium()
-def test_int8_beside_fp32(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_measures_int8_beside_fp32(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime")
     arguments = ("--precision", "fp32,int8", "--batch", "4", "--threads", "1", "--duration", "1s")
     assert main(["sweep", *arguments, "--out", "grid"]) == 0

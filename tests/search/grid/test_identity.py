@@ -49,7 +49,7 @@ def test_the_same_network_in_three_formats_is_the_same() -> None:
         ("torch", "digits.pt", "precision=bf16"),
     ],
 )
-def test_frameworks_tell_the_same_of_theirs(
+def test_each_framework_reports_the_same_structure(
     backend: str, file: str, option: str, tmp_path: Path
 ) -> None:
     pytest.importorskip(backend)
@@ -96,7 +96,7 @@ def test_the_same_weights_in_other_tensors_are_the_same_network() -> None:
     assert "tensors differ in size" in difference(net, split._replace(macs=None))
 
 
-def test_layouts_and_steps_of_1_say_nothing() -> None:
+def test_layouts_and_steps_of_1_are_ignored() -> None:
     onnx = of_shapes([((32, 16, 3, 3), "float32"), ((1, 32, 1), "float32")], [(1, 1), (2, 2)], 5)
     tf = of_shapes([((3, 3, 16, 32), "float32"), ((32,), "float32")], [(1, 2, 2, 1)], 5)
     assert onnx == tf
@@ -121,7 +121,7 @@ def test_multiplications_are_compared_at_one_size_of_the_input() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\xff" * 50, b"<net>", b'<!DOCTYPE a [<!ENTITY b "c">]><a/>']
 )
-def test_files_that_are_no_models_are_a_line(content: bytes, tmp_path: Path) -> None:
+def test_file_that_is_not_a_model_is_reported_in_one_line(content: bytes, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     readers = {"a.xml": of_openvino, "a.onnx": of_onnx, "a.tflite": of_tflite}
     for name, read in readers.items():
@@ -152,7 +152,7 @@ def test_a_broken_litert_file_is_a_line_or_another_network(tmp_path: Path) -> No
         assert isinstance(found, Structure)
 
 
-def test_a_litert_file_says_no_more_elements_than_fit_into_it() -> None:
+def test_litert_tensor_larger_than_its_file_is_refused() -> None:
     """Else a broken one, whose vectors point at each other, is read for hours."""
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
     content = (MODELS_DIR / "digits.tflite").read_bytes()
@@ -162,7 +162,7 @@ def test_a_litert_file_says_no_more_elements_than_fit_into_it() -> None:
         _NetworkReader(40).structure(model)
 
 
-def test_a_litert_file_without_its_package_says_what_to_install(
+def test_litert_file_without_its_package_is_refused_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)

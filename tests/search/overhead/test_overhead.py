@@ -88,7 +88,7 @@ def mean(low_ns: float, mean_ns: float, high_ns: float, pairs: int) -> dict[str,
     return {"overhead": found, "pairs": [{}] * pairs, "level": 0.95, "throughput": None}
 
 
-def test_an_interval_that_holds_zero_is_no_headline() -> None:
+def test_interval_around_zero_gives_no_number_in_the_headline() -> None:
     """+7.43 ms stood in front of an interval of -18.9 to 33.7 ms."""
     wide = mean(-18.9e6, 7.43e6, 33.7e6, 5)
     assert headline(wide) == (
@@ -103,7 +103,7 @@ def test_an_interval_that_holds_zero_is_no_headline() -> None:
     )
 
 
-def test_the_steps_from_in_process_to_served_are_the_parts_and_nothing_is_left(
+def test_waterfall_from_in_process_to_served_shows_all_parts(
     measured: Measured,
 ) -> None:
     measured(Runs())
@@ -116,7 +116,7 @@ def test_the_steps_from_in_process_to_served_are_the_parts_and_nothing_is_left(
     assert [trace["y"][0] for trace in pairs.data] == [25.0, 180.0, 115.0]
 
 
-def test_both_sides_have_the_same_load_and_the_threads_that_the_server_tells(
+def test_both_sides_have_the_same_load_and_the_servers_threads(
     measured: Measured,
 ) -> None:
     runs = Runs()
@@ -195,9 +195,7 @@ def test_another_reason_ends_the_study(measured: Measured) -> None:
     )
 
 
-def test_a_study_that_was_stopped_goes_on(
-    measured: Measured, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_study_resumes(measured: Measured, capsys: pytest.CaptureFixture[str]) -> None:
     def stopped(name: str, result: dict[str, Any]) -> None:
         if name == "2-in-process":
             result.update(reasons=[reason("interrupted")], status=130)
@@ -217,7 +215,7 @@ def test_a_study_that_was_stopped_goes_on(
     assert len(stored()["pairs"]) == 4
 
 
-def test_a_server_that_does_not_tell_has_its_time_in_one_part(
+def test_server_without_reported_times_has_one_part(
     measured: Measured, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def silent(name: str, result: dict[str, Any]) -> None:
@@ -233,7 +231,7 @@ def test_a_server_that_does_not_tell_has_its_time_in_one_part(
     )
 
 
-def test_without_a_floor_there_is_no_number(measured: Measured) -> None:
+def test_run_without_a_floor_gives_no_number(measured: Measured) -> None:
     def broken(name: str, result: dict[str, Any]) -> None:
         if name == "3-served":
             result["client"]["floor_p50_ns"] = None
@@ -255,7 +253,7 @@ def test_without_a_floor_there_is_no_number(measured: Measured) -> None:
         ((), "MODEL is missing"),
     ],
 )  # fmt: skip
-def test_what_a_user_gets_wrong_is_one_line(
+def test_mistake_of_a_user_is_reported_in_one_line(
     words: tuple[str, ...], line: str, refuses: Said
 ) -> None:
     errors = refuses("overhead", *words)

@@ -17,7 +17,7 @@ REMOTE = st.fixed_dictionaries(
 
 
 @given(STAGES, REMOTE, NS, st.tuples(NS, NS), st.booleans())
-def test_parts_sum_to_the_overhead_where_every_query_takes_as_long(
+def test_parts_sum_to_the_overhead_if_all_queries_take_equally_long(
     here: dict[str, int], there: dict[str, int], floor: int, times: tuple[int, int], told: bool
 ) -> None:
     pair = pair_of(in_process(here), served(there, floor, *times), told=told)
@@ -36,7 +36,7 @@ def test_parts_sum_to_the_overhead_where_every_query_takes_as_long(
     assert (parts.REMOTE in found.parts) == (not told)
 
 
-def test_what_the_client_does_in_both_cases_is_taken_away_once() -> None:
+def test_client_work_of_both_cases_is_subtracted_once() -> None:
     """A null server behind the client costs nothing beyond the floor."""
     here = dict.fromkeys(LOCAL_STAGES, 0) | {"gather": 7, "infer": 20, "postprocess": 3}
     there = dict.fromkeys(REMOTE_STAGES, 0) | {"send": 7 + 10, "remote": 25, "decode": 3 + 2}

@@ -124,7 +124,7 @@ def test_a_search_of_one_run_has_no_picture(searched: Searched) -> None:
     assert [*page.figures(content | {"probes": content["probes"][:1]})] == []
 
 
-def test_it_begins_at_half_of_what_was_calibrated_and_probes_are_short(searched: Searched) -> None:
+def test_search_begins_at_half_the_calibrated_rate_with_short_probes(searched: Searched) -> None:
     _, system = searched(System(1300.0), *SERVER, "--duration", "20s", "--probe", "2s")
     calibration, first, *others = system.configs
     assert (calibration.target_qps, calibration.queries) == (None, 100)
@@ -143,7 +143,7 @@ def test_a_hopeless_run_has_more_late_queries_than_may_be_answered_or_not(
     assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
 
 
-def test_a_given_rate_is_where_it_begins(searched: Searched) -> None:
+def test_search_begins_at_a_given_rate(searched: Searched) -> None:
     _, system = searched(System(1300.0), *SERVER, "--target-qps", "1200")
     assert system.configs[0].target_qps == 1200
 
@@ -157,7 +157,7 @@ def test_only_runs_that_confirm_have_the_accuracy_run_and_the_meters(searched: S
     assert (system.configs[-1].mode, system.configs[0].mode) == ("both", "performance")
 
 
-def test_a_file_of_one_run_gives_neither_its_rate_nor_its_count(searched: Searched) -> None:
+def test_rate_and_count_in_the_file_of_one_run_are_ignored(searched: Searched) -> None:
     Path("my.yaml").write_text("scenario: server\ntarget_qps: 7\nqueries: 77\nbackend: 'null'\n")
     _, system = searched(System(1300.0), "peak", "--config", "my.yaml", "--slo", "p99=10ms")
     assert system.configs[0].target_qps is None
@@ -173,7 +173,7 @@ def test_samples_per_query_are_found_for_multi_stream(searched: Searched) -> Non
     assert all(isinstance(c.samples_per_query or 8, int) for c in system.configs)
 
 
-def test_the_most_in_flight_is_found_from_where_concurrency_begins(searched: Searched) -> None:
+def test_search_for_the_most_in_flight_begins_at_the_concurrency(searched: Searched) -> None:
     status, system = searched(System(300), *SERVER, "--concurrency", "20", "--duration", "2s")
     assert status == 0
     content = peak_json()
@@ -185,7 +185,7 @@ def test_the_most_in_flight_is_found_from_where_concurrency_begins(searched: Sea
     assert max(c.queries or 0 for c in system.configs) >= 2 * 300 / 0.01
 
 
-def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Searched) -> None:
+def test_short_probe_uses_each_place_in_flight_ten_times(searched: Searched) -> None:
     """Bug: a probe shorter than the bound issued less than it was to keep in flight: one burst."""
     slow = ("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10s", "--quiet")
     searched_in = ("--concurrency", "20000", "--duration", "2s", "--probe", "1s")
@@ -195,7 +195,7 @@ def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Se
     assert all(queries == 10 * in_flight for in_flight, queries in asked)
 
 
-def test_what_a_number_in_flight_cannot_be_is_told(refuses: Said) -> None:
+def test_concurrency_is_refused_with_user_conf_or_arrivals(refuses: Said) -> None:
     file = ("--write-user-conf", "user.conf")
     assert "MLPerf has no load with a fixed concurrency" in refuses(
         *SERVER, "--concurrency", "4", *file
@@ -204,7 +204,7 @@ def test_what_a_number_in_flight_cannot_be_is_told(refuses: Said) -> None:
     assert "drop --arrivals" in refuses(*SERVER, "--arrivals", "a.csv")
 
 
-def test_without_a_rate_that_passes_the_folder_stays_partial(
+def test_folder_stays_partial_if_no_rate_passes(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(System(0.0), *SERVER)[0] == 4
@@ -224,7 +224,7 @@ def test_without_a_rate_that_passes_the_folder_stays_partial(
         (("--concurrency", "20"), {"concurrency": 1}),
     ],
 )
-def test_what_no_answer_meets_is_not_searched_for(
+def test_slo_that_no_answer_meets_is_not_searched(
     searched: Searched,
     given: tuple[str, ...],
     least: dict[str, Any],
@@ -244,7 +244,7 @@ def test_what_no_answer_meets_is_not_searched_for(
     assert f"\n{told}\n" in out
 
 
-def test_a_bound_below_what_the_model_alone_takes_ends_the_search_after_the_first_run(
+def test_bound_below_the_bare_model_ends_the_search_after_one_run(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a second calibration, although the bare loops of the first run had shown it."""
@@ -255,7 +255,7 @@ def test_a_bound_below_what_the_model_alone_takes_ends_the_search_after_the_firs
     assert "the fastest answer took 29.0 ms and the bound is 10.0 ms" in capsys.readouterr().out
 
 
-def test_multi_stream_is_out_of_reach_only_where_one_sample_takes_too_long(
+def test_multi_stream_is_out_of_reach_only_if_one_sample_is_too_slow(
     searched: Searched,
 ) -> None:
     too_slow = System(3, fastest_ns={1: 11_000_000, 2: 9_000_000})
@@ -288,7 +288,7 @@ def test_a_run_that_fails_for_another_reason_ends_the_search(
     assert re.search(rf"^ +4  .* s  {code}$", told.out, re.MULTILINE)
 
 
-def test_a_stopped_search_keeps_what_it_has(
+def test_stopped_search_keeps_its_results(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(System(1300.0, {3: ("interrupted", 130)}), *SERVER)[0] == 130
@@ -353,7 +353,7 @@ def test_a_users_mistake_leaves_nothing(searched: Searched) -> None:
     assert names(Path()) == []
 
 
-def test_what_cannot_be_imported_leaves_nothing_either(searched: Searched) -> None:
+def test_missing_module_leaves_nothing(searched: Searched) -> None:
     assert searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)[0] == 3
     assert names(Path()) == []
 
@@ -382,7 +382,7 @@ class _Small:
         return self.system(config, **how)
 
 
-def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
+def test_found_peak_is_kept_if_a_higher_load_exceeds_the_memory(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(_Small(System(1300.0), 12_600), *SERVER, "--target-qps", "1200")[0] == 0
@@ -435,7 +435,7 @@ def test_a_calibration_that_the_client_bounds_is_searched_below(
     assert content["warnings"][0].startswith("the client was the limit at ")
 
 
-def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
+def test_search_without_memory_for_a_full_run_ends_with_advice(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(_Small(System(1300.0), 10_000), *SERVER, "--target-qps", "1200")[0] == 2
@@ -493,7 +493,7 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
     assert all(f"warning     {text}\n" in out for text in content["warnings"])
 
 
-def test_a_peak_of_a_busy_machine_is_held_against_the_model_alone(
+def test_peak_of_a_busy_machine_is_compared_with_the_bare_model(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two instances that take 5 ms for a batch of one and 8 ms for one of four answer 1,000/s."""
@@ -548,7 +548,7 @@ def test_a_load_that_is_too_high_may_drift_on_any_machine(
     assert "not at rest" not in capsys.readouterr().out
 
 
-def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
+def test_user_conf_has_the_keys_that_mlperf_reads(searched: Searched) -> None:
     searched(System(1300.0), *SERVER, "--write-user-conf", "user.conf")
     text = lint(Path("user.conf"))
     assert f"*.Server.target_qps = {peak_json()['peak']:.6f}\n" in text
@@ -556,7 +556,7 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
     assert "percentile" not in text
 
 
-def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
+def test_unwritable_user_conf_changes_the_status(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0)
@@ -588,7 +588,7 @@ class _Behind:
 
 
 @pytest.mark.parametrize(("bound", "best"), [("5s", ", best to 250 s"), ("10ms", "")])
-def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
+def test_unsustained_rate_has_a_warning_in_table_and_user_conf(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
 ) -> None:
     """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
@@ -613,7 +613,7 @@ def test_a_rate_that_is_sustained_has_no_warning(
     assert "warning" not in capsys.readouterr().out + lint(Path("user.conf"))
 
 
-def test_a_failure_of_a_short_probe_is_told_as_one(
+def test_failure_of_a_short_probe_is_marked_as_such(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All probes go into doubling, so that the full-length runs do not come to where one failed."""
@@ -639,7 +639,9 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
         ("--scenario server --prob 3s", "unknown option --prob: did you mean --probe?"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+def test_a_mistake_is_reported_in_one_line_and_status_2(
+    arguments: str, line: str, refuses: Said
+) -> None:
     assert refuses("peak", *arguments.split()) == line
     assert names(Path()) == []
 
@@ -667,7 +669,7 @@ def test_the_yardsticks_queue_is_first_come_first_served(
 
 
 @pytest.mark.parametrize("servers", [1, 2, 4])
-def test_the_yardsticks_peak_lies_below_what_its_servers_can_do(servers: int) -> None:
+def test_peak_of_the_yardstick_lies_below_its_servers_capacity(servers: int) -> None:
     true = true_peak(servers, 5e6, seed=3)
     assert 0.5 < true / (servers * 200) < 1
     assert is_valid(true, servers, 5e6, 3)

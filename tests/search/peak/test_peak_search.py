@@ -45,7 +45,7 @@ def test_a_threshold_is_found_in_twelve_runs(share: float, peak: float) -> None:
 
 
 @given(st.floats(0.9, 1.1))
-def test_full_length_runs_mend_what_short_probes_got_wrong(bias: float) -> None:
+def test_full_length_runs_correct_biased_short_probes(bias: float) -> None:
     system = System(1000.0, short_peak=1000.0 * bias)
     load, _ = search(system, 400.0, LIMITS)
     assert 950 <= present(load) <= 1000
@@ -53,7 +53,7 @@ def test_full_length_runs_mend_what_short_probes_got_wrong(bias: float) -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_whatever_is_found_passed_at_full_length_however_noisy(seed: int) -> None:
+def test_found_load_has_passed_at_full_length_despite_noise(seed: int) -> None:
     """One answer in six is wrong: the peak is near where most of them are right."""
     system = System(1000.0, wrong=1 / 6)
     system.random = random.Random(seed)
@@ -82,7 +82,7 @@ def test_noise_moves_the_result_by_little_in_most_searches() -> None:
     assert near >= 160
 
 
-def test_a_full_length_run_that_failed_by_accident_is_asked_again() -> None:
+def test_full_length_run_that_failed_by_accident_is_repeated() -> None:
     """A stall at 700 of 1000: the search had ended there."""
     system = System(1000.0)
     accidents = {700.0}
@@ -131,7 +131,7 @@ def test_a_valley_below_the_peak_does_not_stop_the_search() -> None:
     assert not ask(present(above), True)
 
 
-def test_a_system_that_never_passes_has_no_peak_and_is_asked_so_often_and_no_more() -> None:
+def test_system_that_never_passes_has_no_peak_after_at_most_20_runs() -> None:
     system = System(0.0)
     assert search(system, 1000.0, LIMITS).load is None
     assert 12 <= len(system.asked) <= 20
@@ -139,7 +139,7 @@ def test_a_system_that_never_passes_has_no_peak_and_is_asked_so_often_and_no_mor
     assert loads == sorted(loads, reverse=True)
 
 
-def test_a_system_without_a_limit_is_asked_for_the_most_there_is() -> None:
+def test_system_without_a_limit_is_tried_at_the_highest_load() -> None:
     system = System(1e12)
     assert search(system, 4e8, LIMITS) == Found(1e9, None)
     assert search(System(1e12), 2000, WHOLE) == Found(4096, None)
@@ -158,11 +158,11 @@ def test_whole_loads_are_found_exactly_or_nearly(peak: int, share: float) -> Non
 
 
 @pytest.mark.parametrize("peak", [1, 2, 3])
-def test_small_whole_loads(peak: int) -> None:
+def test_small_whole_loads_are_found_exactly(peak: int) -> None:
     assert search(System(peak), 8, WHOLE) == Found(peak, peak + 1)
 
 
-def test_no_load_below_the_least_is_asked_for() -> None:
+def test_search_never_tries_a_load_below_the_least() -> None:
     system = System(0.5)
     assert search(system, 4, WHOLE).load is None
     assert min(load for load, _ in system.asked) == 1

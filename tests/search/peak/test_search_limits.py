@@ -9,7 +9,7 @@ from tests.search.peak.test_peak_search import System
 OPEN = Limits(least=1e-9, most=1e12, runs=12)
 
 
-def test_where_nothing_passes_eight_runs_beyond_the_limit_are_made() -> None:
+def test_search_without_a_pass_makes_eight_runs_beyond_the_limit() -> None:
     system = System(0.0)
     assert search(system, 1000.0, OPEN).load is None
     full = [load for load, is_full in system.asked if is_full]
@@ -32,7 +32,7 @@ def test_the_highest_load_that_may_be_tried_is_tried_once(whole: bool) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_the_lowest_load_that_may_be_tried_fails_twice_at_full_length_and_no_more(
+def test_lowest_load_is_tried_at_most_twice_at_full_length(
     whole: bool,
 ) -> None:
     system = System(0.0)
@@ -53,7 +53,7 @@ def test_a_load_below_one_rises_by_its_share() -> None:
     assert 0.47 < present(load) <= 0.5 < present(above) < 0.53
 
 
-def test_a_bound_that_passes_the_second_time_is_no_bound() -> None:
+def test_failed_load_that_passes_later_does_not_bound_the_search() -> None:
     """A stall failed 102 once; the search goes on above it."""
     asked: list[float] = []
 

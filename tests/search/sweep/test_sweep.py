@@ -54,7 +54,7 @@ def sweep_json() -> dict[str, Any]:
         ("300", Rates((300.0,), False)),
     ],
 )
-def test_rates_are_read(text: str, rates: Rates) -> None:
+def test_rates_are_parsed(text: str, rates: Rates) -> None:
     assert parse_rates(text) == rates
 
 
@@ -62,12 +62,12 @@ def test_rates_are_read(text: str, rates: Rates) -> None:
     "text",
     ["", "fast", "10%..200", "200..100", "10..20/1", "0%..10%", "5,9%", "1e400%", "..", "nan%"],
 )
-def test_other_rates_are_refused(text: str) -> None:
+def test_invalid_rates_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_rates(text)
 
 
-def test_a_sweep_without_a_valid_point_says_so(swept: Swept) -> None:
+def test_sweep_without_a_valid_point_ends_with_status_4(swept: Swept) -> None:
     status, _ = swept(System(50.0), *SERVER, "--rate", "100..300/3")
     assert [p["verdict"] for p in sweep_json()["points"]] == ["INVALID"] * 3
     assert status == 4
@@ -149,7 +149,7 @@ def test_a_peak_that_was_measured_is_called_so_again_and_again(
     assert told.search(capsys.readouterr().out)
 
 
-def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None:
+def test_missing_peak_is_searched_once(swept: Swept) -> None:
     _, system = swept(System(1300.0), *SERVER, "--rate", "50%,100%")
     peak = json.loads(Path("swept/peak/peak.json").read_text())["peak"]
     assert sweep_json()["peak"] == peak
@@ -161,7 +161,7 @@ def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None
     assert len(sweep_json()["points"]) == 3
 
 
-def test_a_peak_that_is_not_sustained_is_told(
+def test_unsustained_peak_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     system = System(1300.0)
@@ -178,9 +178,7 @@ def test_a_peak_that_is_not_sustained_is_told(
     )
 
 
-def test_a_sweep_goes_on_where_it_was_stopped(
-    swept: Swept, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stopped_sweep_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (*SERVER, "--rate", "100..400/4")
     status, system = swept(System(900.0, {3: ("interrupted", 130)}), *arguments)
     assert (status, len(system.configs)) == (130, 3)
@@ -202,7 +200,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(
         (ConfigError("it is too large"), 2),
     ],
 )
-def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
+def test_sweep_resumes_after_a_peak_search_that_ended_early(
     swept: Swept,
     end: tuple[str, int] | ConfigError,
     status: int,
@@ -223,7 +221,7 @@ def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
     assert (status, system.configs) == (0, [])
 
 
-def test_a_sweep_that_goes_on_says_what_was_changed_and_is_sealed_anew(
+def test_resumed_sweep_lists_the_changes_and_is_sealed_again(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the files of a sweep had no seal, so that nobody saw an edited table."""
@@ -279,7 +277,9 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_and_status_2(arguments: str, line: str, refuses: Said) -> None:
+def test_a_mistake_is_reported_in_one_line_and_status_2(
+    arguments: str, line: str, refuses: Said
+) -> None:
     assert refuses("sweep", *arguments.split()) == line
     assert names(Path()) == []
 
@@ -298,7 +298,7 @@ def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any
     return {"points": list(points), **none, **known}
 
 
-def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
+def test_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
     """M/M/1 of 1000/s: mean time 1/(1000 - rate); rate x (1000 - rate) is largest at 500."""
     points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
     assert knee(points) == 500
@@ -313,7 +313,7 @@ def test_the_knee_is_of_valid_points_only() -> None:
     assert knee(missed[1:]) is None
 
 
-def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
+def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
     content = swept_to(points, slo="p99=10ms", highest_valid=200, knee=100)
@@ -335,7 +335,7 @@ def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() 
     assert list(figures({**content, "points": []})) == []
 
 
-def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
+def test_invalid_point_is_drawn_hollow_and_named_in_the_legend() -> None:
     valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
     content = swept_to([valid._asdict(), missed._asdict()], highest_valid=100)
     for figure in figures(content):
@@ -347,7 +347,7 @@ def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
         assert figure.about.endswith("Crossed: INVALID, left out of the knee.")
 
 
-def test_what_cannot_be_imported_leaves_nothing_and_no_point_goes_with_it(swept: Swept) -> None:
+def test_missing_module_leaves_nothing_and_removes_no_point(swept: Swept) -> None:
     missing = System(900.0, {1: PluginUnavailable("no module")})
     assert swept(missing, *SERVER, "--rate", "100,200")[0] == 3
     assert names(Path()) == []
@@ -373,7 +373,7 @@ def test_rates_that_no_run_can_offer_are_refused_before_the_first(
     assert capsys.readouterr().err.startswith(f"harness: --rate: {told}")
 
 
-def test_doubts_stand_at_the_end_of_their_row(
+def test_doubts_appear_at_the_end_of_their_row(
     monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
     system = System(900.0)
@@ -392,7 +392,7 @@ def test_doubts_stand_at_the_end_of_their_row(
     assert second.endswith("  VALID  doubts: drift busy-machine")
 
 
-def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
+def test_doubt_about_all_points_appears_once_below_the_table() -> None:
     """Bug: the same five codes at the end of every row made the table 150 columns wide."""
     points = [point(rate, 1)._replace(doubts=("generator-late",)) for rate in (100, 200)]
     points[1] = points[1]._replace(doubts=("generator-late", "drift"))
@@ -401,7 +401,7 @@ def test_a_doubt_of_all_points_stands_below_the_table_once() -> None:
     assert "doubt       generator-late in all 2 runs" in list(marks(content))
 
 
-def test_an_invalid_rate_below_the_highest_valid_one_is_told() -> None:
+def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     """1,833/s was INVALID, and the answer was 2,500/s without a word."""
     points = [point(1000, 1.0)._asdict(), point(1833, 2.0)._asdict(), point(2500, 3.0)._asdict()]
     content = {"points": points, "peak": None, "knee": None, "slo": "p99=5ms"}
@@ -413,7 +413,7 @@ def test_an_invalid_rate_below_the_highest_valid_one_is_told() -> None:
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
 
 
-def test_a_page_is_made_where_plotly_is_there(
+def test_page_is_made_if_plotly_is_installed(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patched:
@@ -451,7 +451,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_sweep(
     assert capsys.readouterr().out == out
 
 
-def test_the_machine_is_named_where_it_was_the_limit() -> None:
+def test_machine_is_named_if_it_was_the_limit() -> None:
     """Bug: a point missed the SLO by the neighbours' programs, and no line of the summary said so."""
     calm = point(100, 1)._replace(doubts=("few-samples",))
     busy = point(200, 0.8)._replace(
@@ -477,7 +477,7 @@ def test_the_machine_is_named_where_it_was_the_limit() -> None:
     assert not any(line.startswith(("machine", "limit")) for line in lines)
 
 
-def test_each_point_says_how_it_ended_and_how_long_the_others_take(
+def test_each_point_prints_its_outcome_and_the_time_left(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: `rate 2 of 6: 150 queries/s`, without result or time left."""

@@ -170,7 +170,7 @@ def test_each_layout_is_timed_in_both_directions_and_options_on_the_best(tuned: 
     assert spun == [(2, 1), (1, 2), (1, 2), (2, 1)]
 
 
-def test_an_option_that_brings_nothing_is_no_finalist(tuned: Tuned) -> None:
+def test_option_without_a_gain_is_not_a_finalist(tuned: Tuned) -> None:
     _, content = tuned(Machine(by_batch, spinning=0.99), *OFFLINE)
     assert all("spinning" not in one["plan"] for one in content["finalists"])
     assert any(one["options"] for one in content["layouts"])
@@ -201,7 +201,7 @@ def by_plan(default: tuple[float, ...], others: tuple[float, ...]) -> Callable[[
     return told
 
 
-def test_of_plans_that_are_alike_the_simplest_is_taken_and_the_search_ends(
+def test_simplest_of_equal_plans_is_taken_and_the_search_ends(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = by_plan((100.0, 99.8, 100.1), (100.5, 100.6, 100.3))
@@ -212,7 +212,7 @@ def test_of_plans_that_are_alike_the_simplest_is_taken_and_the_search_ends(
     assert f"{content['best']} and 2 x 1, batch 64 {alike}" in capsys.readouterr().out
 
 
-def test_where_rounds_decide_nothing_the_better_mean_is_taken(
+def test_better_mean_is_taken_if_rounds_decide_nothing(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the plan without tuning was taken, though it seemed the worse one."""
@@ -224,7 +224,7 @@ def test_where_rounds_decide_nothing_the_better_mean_is_taken(
     assert mean in capsys.readouterr().out
 
 
-def test_the_best_of_plans_that_are_alike_may_be_the_simplest(
+def test_best_of_equal_plans_may_be_the_simplest(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = by_plan((100.2, 100.1, 100.2), (100.1, 100.0, 100.2))
@@ -245,7 +245,7 @@ UNTUNED = "2 x 1, batch 64, the plan without tuning"
         ((100.0,), (150.0,), {2: ("batch-failed", 4)}, "not measured for UNTUNED: batch-failed: .*"),
     ],
 )  # fmt: skip
-def test_the_conclusion_begins_with_what_tuning_gains(
+def test_conclusion_begins_with_the_gain_of_tuning(
     tuned: Tuned,
     capsys: pytest.CaptureFixture[str],
     default: tuple[float, ...],
@@ -259,7 +259,7 @@ def test_the_conclusion_begins_with_what_tuning_gains(
     assert re.fullmatch(gain.replace("UNTUNED", UNTUNED), found[1]), found[1]
 
 
-def test_server_is_judged_at_the_rate_that_the_best_plan_bears(tuned: Tuned) -> None:
+def test_server_is_judged_at_the_rate_that_the_best_plan_sustains(tuned: Tuned) -> None:
     machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 40_000 else 5e6)
     status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
     assert status == 0
@@ -270,7 +270,7 @@ def test_server_is_judged_at_the_rate_that_the_best_plan_bears(tuned: Tuned) -> 
     assert content["judged"]["what"].startswith("p99 at ")
 
 
-def test_the_rate_of_a_backend_that_does_nothing_is_one_that_can_be_issued(tuned: Tuned) -> None:
+def test_rate_of_an_idle_backend_can_be_issued(tuned: Tuned) -> None:
     machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 500_000 else 5e6, factor=1e-4)
     status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
     assert status == 0
@@ -279,7 +279,7 @@ def test_the_rate_of_a_backend_that_does_nothing_is_one_that_can_be_issued(tuned
 
 
 @pytest.mark.parametrize("scenario", ["offline", "single-stream"])
-def test_runs_of_a_backend_that_does_nothing_have_no_more_than_can_be_issued(
+def test_run_of_an_idle_backend_has_at_most_the_issuable_queries(
     tuned: Tuned, scenario: str
 ) -> None:
     machine = Machine(by_batch, factor=1e-4)
@@ -287,7 +287,7 @@ def test_runs_of_a_backend_that_does_nothing_have_no_more_than_can_be_issued(
     assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}  # 1.5 s
 
 
-def test_where_every_plan_fails_the_first_ones_reason_is_told(
+def test_reason_of_the_first_plan_is_shown_if_every_plan_fails(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = dict.fromkeys(range(1, 4), ("batch-failed", 4))
@@ -307,14 +307,14 @@ def test_doubts_of_the_runs_that_judged_are_counted(
     assert "doubt" not in "".join(conclusion(content | {"runs": []}))
 
 
-def test_an_slo_that_no_rate_meets_is_told(
+def test_slo_that_no_rate_meets_is_reported(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")[0] == 0
     assert "no plan met p99=10ms at the rate of the judged runs" in capsys.readouterr().out
 
 
-def test_a_plan_that_misses_the_slo_is_not_taken_where_one_meets_it(
+def test_plan_that_misses_the_slo_is_not_taken_if_another_meets_it(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(config: RunConfig) -> float:
@@ -331,7 +331,7 @@ def test_a_plan_that_misses_the_slo_is_not_taken_where_one_meets_it(
     assert "warning" not in out
 
 
-def test_an_slo_that_offlines_runs_missed_is_told(
+def test_slo_missed_by_offline_runs_is_reported(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missed = dict.fromkeys(range(1, 16), ("slo-missed", 4))
@@ -362,7 +362,7 @@ def test_a_given_rate_is_kept_and_goes_into_the_file(tuned: Tuned) -> None:
     assert yaml.safe_load(Path("t/tuned.yaml").read_text())["target_qps"] == 700
 
 
-def test_what_the_user_fixed_is_kept(tuned: Tuned) -> None:
+def test_options_set_by_the_user_are_kept(tuned: Tuned) -> None:
     machine = Machine(by_batch)
     fixed = ("--instances", "1", "--max-batch", "4", "--backend-option", "spinning=off")
     _, content = tuned(machine, *OFFLINE, *fixed)
@@ -372,7 +372,7 @@ def test_what_the_user_fixed_is_kept(tuned: Tuned) -> None:
     assert all(set(one["predicted"]) == {"4"} for one in content["layouts"])
 
 
-def test_a_given_max_batch_is_kept_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+def test_given_max_batch_is_kept_if_bare_loops_end_before_it(tuned: Tuned) -> None:
     machine = Machine(by_batch, most=4)
     _, content = tuned(machine, *OFFLINE, "--max-batch", "32")
     assert {c.max_batch for c in machine.configs} == {32}
@@ -380,7 +380,7 @@ def test_a_given_max_batch_is_kept_where_bare_loops_end_before_it(tuned: Tuned) 
     assert yaml.safe_load(Path("t/tuned.yaml").read_text())["max_batch"] == 32
 
 
-def test_the_plan_without_tuning_is_a_runs_own_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+def test_default_plan_keeps_its_batch_if_bare_loops_end_before_it(tuned: Tuned) -> None:
     _, content = tuned(Machine(by_batch, most=4), *OFFLINE)
     (default,) = [one["plan"] for one in content["finalists"] if one["is_default"]]
     assert default == "2 x 1, batch 64"  # the manifest's
@@ -408,7 +408,7 @@ def test_a_layout_that_cannot_be_loaded_costs_nothing_but_itself(
     assert "1 x 2" in capsys.readouterr().out.split("failed: model.onnx")[0]
 
 
-def test_where_nothing_can_be_loaded_the_reason_is_said_and_nothing_left(tuned: Tuned) -> None:
+def test_search_without_a_loadable_layout_leaves_nothing(tuned: Tuned) -> None:
     with pytest.raises(ValueError, match="not enough values"):  # no tune.json
         tuned(Machine(by_batch, refused=((1, 2), (2, 1), (1, 1))), *OFFLINE)
     assert names(Path()) == []
@@ -434,7 +434,7 @@ def test_a_plan_that_fails_under_loadgen_is_out(tuned: Tuned) -> None:
     assert len([r for r in content["runs"] if r["plan"] == failed[0]["plan"]]) == 1
 
 
-def test_a_stopped_run_ends_it_and_what_was_measured_stays(
+def test_stopped_run_ends_the_search_and_keeps_the_measurements(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, content = tuned(Machine(by_batch, broken={5: ("interrupted", 130)}), *OFFLINE)
@@ -455,7 +455,9 @@ def test_a_stopped_run_ends_it_and_what_was_measured_stays(
         (("--queries", "10"), "tune sizes its runs by --duration: drop --queries"),
     ],
 )
-def test_contradictions_are_told(arguments: tuple[str, ...], told: str, refuses: Said) -> None:
+def test_contradictory_options_are_refused(
+    arguments: tuple[str, ...], told: str, refuses: Said
+) -> None:
     assert told in refuses(*OFFLINE, *arguments)
 
 
@@ -497,7 +499,7 @@ def test_batch_sizes_are_powers_of_two_and_parts_of_a_query() -> None:
     assert sizes("multi-stream", samples_per_query=12) == [1, 2, 3, 6, 12]
 
 
-def test_forecasts() -> None:
+def test_forecast_follows_the_scenario_and_the_slo() -> None:
     times = service([1, 2, 4, 8], 1e6, 1e6)
     offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
     assert offline.of(times, 2, 4) == pytest.approx(2 * 4 / 5e-3)
@@ -584,7 +586,7 @@ def test_the_least_time_of_a_sample_is_its_operations_at_the_peak(tmp_path: Path
         assert unknown(Layout(1, 1)) is None
 
 
-def test_where_every_layout_misses_the_slo_one_line_says_so() -> None:
+def test_slo_missed_by_every_layout_is_reported_in_one_line() -> None:
     """Bug: each layout was timed twice, although the first time had shown it."""
     timed: list[Layout] = []
     with pytest.raises(
@@ -605,7 +607,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_search_for_a_rate(
     assert told in capsys.readouterr().err
 
 
-def test_the_machine_is_named_where_it_was_not_at_rest(
+def test_machine_is_named_if_it_was_not_idle(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned(Machine(by_batch, doubted=(2, 3)), *OFFLINE)
@@ -613,7 +615,7 @@ def test_the_machine_is_named_where_it_was_not_at_rest(
     assert re.search(told, capsys.readouterr().out, re.MULTILINE)
 
 
-def test_each_run_says_what_it_is_how_it_went_and_the_time_left(
+def test_each_run_prints_its_plan_result_and_the_time_left(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned(Machine(by_batch), *(word for word in OFFLINE if word != "--quiet"))
@@ -624,7 +626,7 @@ def test_each_run_says_what_it_is_how_it_went_and_the_time_left(
     assert lines[-1].startswith("harness: round 3 of at most 10: ")
 
 
-def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
+def test_search_without_a_remaining_layout_keeps_its_times(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, content = tuned(Machine(by_batch), *SERVER[:-3], "--slo", "p99=10us", "--quiet")
@@ -648,7 +650,7 @@ def test_values_that_a_backend_has_already_are_not_tried_again() -> None:
     assert found == {"spinning": ["off"], "hint": ["throughput"], "x": ["1"]}
 
 
-def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:
+def test_smallest_of_equally_good_batches_is_taken() -> None:
     times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # larger ones bring nothing
     offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
     values, best = best_batch(offline, times, 1, times.sizes)
@@ -673,7 +675,7 @@ def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
     assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []  # two always go on
 
 
-def test_who_is_surely_worse_is_dropped_after_three_rounds() -> None:
+def test_clearly_worse_plan_is_dropped_after_three_rounds() -> None:
     best, near, far = (
         finalist(1, [100.0, 101.0, 99.0]),
         finalist(2, [99.0, 102.0, 100.0]),
@@ -685,7 +687,7 @@ def test_who_is_surely_worse_is_dropped_after_three_rounds() -> None:
     assert list(to_drop(TAIL, [best, near, far])) == []
 
 
-def test_of_two_that_no_round_separates_the_better_mean_is_taken() -> None:
+def test_better_mean_of_two_inseparable_plans_is_taken() -> None:
     plain = finalist(1, [100.0, 101.0, 99.0], is_default=True)
     steady = finalist(2, [110.0, 111.0, 109.0, 110.0, 110.0])
     noisy = finalist(3, [90.0, 140.0, 100.0, 135.0, 105.0])
@@ -709,14 +711,14 @@ def test_a_plan_that_a_third_one_beats_is_not_called_less_simple() -> None:
     assert present(found.gain).low < 1
 
 
-def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
+def test_dropped_plan_is_taken_if_all_others_failed() -> None:
     dropped, failed = finalist(1, [100.0, 101.0, 99.0]), finalist(2, [110.0, 111.0, 109.0])
     dropped.dropped, failed.failed = True, "died"
     found = present(decide(RATE, [failed, dropped]))
     assert found.taken is dropped
 
 
-def test_where_the_best_plan_meets_the_slo_none_that_misses_it_is_taken() -> None:
+def test_plan_that_misses_the_slo_is_not_taken_if_the_best_meets_it() -> None:
     plain = finalist(1, [9.4e6, 9.7e6, 9.6e6, 9.5e6, 9.6e6], is_default=True)
     fast = finalist(2, [9.5e6] * 5)
     for bound_ns, taken in ((None, plain), (9.51e6, fast), (9e6, plain), (11e6, plain)):
@@ -762,7 +764,7 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Path) -> None:
+def test_error_of_a_layout_before_its_first_batch_is_raised(tmp_path: Path) -> None:
     config = RunConfig(scenario="offline", backend_option=(("spinning", "maybe"),))
     with pytest.raises(ConfigError, match="'maybe' is not one of"):
         looped(config, tmp_path / "bare.log", 1, [1])
@@ -774,7 +776,7 @@ def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(n for n, e in registry.BACKENDS.items() if e.installed))
-def test_what_is_tunable_is_an_option_with_these_values(name: str) -> None:
+def test_tunable_values_are_values_of_an_option(name: str) -> None:
     backend = registry.load("backend", name)
     if not hasattr(backend, "tunable"):
         pytest.skip("it has none")

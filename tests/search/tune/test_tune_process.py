@@ -13,7 +13,7 @@ TUNE = ("tune", "--scenario", "offline", "--no-metrics", "--max-batch", "8")
 
 
 @pytest.mark.slow
-def test_a_signal_ends_it_and_what_was_timed_stays(tmp_path: Path) -> None:
+def test_signal_ends_the_search_and_keeps_its_times(tmp_path: Path) -> None:
     out = tmp_path / "t"
     process = start(*TUNE, "--backend", "null", "--duration", "5s", "--out", str(out))
     runs = tmp_path / "t.partial/runs"
@@ -31,7 +31,7 @@ def test_a_signal_ends_it_and_what_was_timed_stays(tmp_path: Path) -> None:
     assert gone(left)
 
 
-def test_a_model_that_fails_in_every_layout_is_one_line(tmp_path: Path) -> None:
+def test_a_model_that_fails_in_every_layout_is_reported_in_one_line(tmp_path: Path) -> None:
     done = run(*TUNE, "--backend", f"{FAULTY}:RaisesInLoad", "--out", f"{tmp_path}/t")
     assert done.status == 3
     assert done.said.splitlines()[-1].startswith(f"harness: backend '{FAULTY}:RaisesInLoad'")

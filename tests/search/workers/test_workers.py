@@ -33,7 +33,7 @@ def test_numbers_of_workers_are_a_list_in_ascending_order() -> None:
             parse_workers(wrong)
 
 
-def test_the_overhead_is_what_the_cache_adds_to_a_plain_load() -> None:
+def test_overhead_is_the_time_of_the_cache_beyond_a_plain_load() -> None:
     """TR8: the mean of the pairs' differences over the mean of the plain loads."""
     found = table.overhead_of([100, 100, 100, 100], [110, 112, 108, 110])
     assert found.share == pytest.approx(0.10)

@@ -133,7 +133,7 @@ def test_a_call_past_its_deadline_is_a_timeout(connections: int) -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 8])
-def test_a_server_that_ends_is_given_up_and_no_flight_is_lost(
+def test_ended_server_is_abandoned_and_no_flight_is_lost(
     connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls_module, "GIVE_UP_S", 0.0)
@@ -199,7 +199,9 @@ def test_headers_are_metadata() -> None:
     assert found[0]["authorization"] == "Bearer x"
 
 
-def test_without_grpcio_a_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_grpcio_is_reported_with_the_command_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(
         PluginUnavailable, match=r"^--url grpc://... needs the module 'grpc': .*install"
@@ -207,7 +209,9 @@ def test_without_grpcio_a_line_says_how_to_install_it(monkeypatch: pytest.Monkey
         CallLink(server_at("grpc://127.0.0.1:1"), TIMEOUT_S).open_at_start()
 
 
-def test_a_server_that_cannot_be_asked_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_is_reported_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(calls_module, "CONNECT_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"grpc://127.0.0.1:{listening.getsockname()[1]}"

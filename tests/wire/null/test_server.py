@@ -88,7 +88,7 @@ def test_a_reply_larger_than_any_buffer_comes_whole() -> None:
         b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
     ],
 )
-def test_what_it_cannot_read_ends_that_connection_only(server: NullServer, request_: bytes) -> None:
+def test_unreadable_request_ends_only_its_connection(server: NullServer, request_: bytes) -> None:
     with connected(server) as bad, connected(server) as good:
         bad.sendall(request_)
         with contextlib.suppress(ConnectionResetError):
@@ -108,7 +108,7 @@ def test_a_client_that_vanishes_ends_nothing(server: NullServer) -> None:
         assert received(sock, len(REPLY)) == REPLY
 
 
-def test_the_port_is_closed_and_the_process_gone_after_the_block() -> None:
+def test_port_and_process_end_with_the_block() -> None:
     with NullServer(REPLY) as server:
         connected(server).close()
     with pytest.raises(ConnectionRefusedError):
@@ -117,7 +117,7 @@ def test_the_port_is_closed_and_the_process_gone_after_the_block() -> None:
         os.kill(server.pid, 0)
 
 
-def test_it_listens_at_a_unix_socket_where_asked(tmp_path: Path) -> None:
+def test_null_server_listens_at_a_unix_socket_on_request(tmp_path: Path) -> None:
     path = tmp_path / "null"
     with NullServer(REPLY, unix=path) as server, socket.socket(socket.AF_UNIX) as sock:
         assert server.url == f"http+unix://{path}"
@@ -127,7 +127,7 @@ def test_it_listens_at_a_unix_socket_where_asked(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_it_ends_with_a_parent_that_is_killed() -> None:
+def test_null_server_ends_with_a_killed_parent() -> None:
     code = (
         "import time; from harness.wire.null.server import NullServer\n"
         "with NullServer(b'x') as server:\n    print(server.pid, flush=True); time.sleep(60)"

@@ -67,7 +67,7 @@ def test_each_turn_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
     )
 
 
-def test_messages_one_conversation_a_line(tmp_path: Path) -> None:
+def test_each_line_of_messages_is_a_conversation(tmp_path: Path) -> None:
     line = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
     (tmp_path / "chats.jsonl").write_text(f"{json.dumps(line)}\n\n{json.dumps(line)}\n")
     dataset = opened(tmp_path)
@@ -84,7 +84,9 @@ def test_messages_one_conversation_a_line(tmp_path: Path) -> None:
         ("a.txt", "", "must have exactly a .json or .jsonl file of conversations, but it has none"),
     ],
 )
-def test_a_file_without_conversations(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_file_without_conversations_is_refused(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=message):
         opened(tmp_path)

@@ -39,7 +39,7 @@ def prompts(dataset: Dataset) -> list[dict[str, Any]]:
     prefixes=st.integers(1, 5),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_lengths_and_the_common_share_are_those_asked_for(
+def test_lengths_and_the_common_prefix_are_as_requested(
     low: int, more: int, share: str, prefixes: int, seed: int
 ) -> None:
     options = {"input": f"{low}:{low + more}", "prefix": share, "prefixes": str(prefixes)}
@@ -65,7 +65,7 @@ def test_two_prompts_of_one_prefix_differ_behind_it() -> None:
     assert first[60] != second[60]
 
 
-def test_lognormal_lengths_and_what_is_told_of_them() -> None:
+def test_description_has_the_statistics_of_lognormal_lengths() -> None:
     made = synthetic(
         input="lognormal:median=100,sigma=0.5,max=300", output="1:9", prefix="0.5", tokens="5:15"
     )
@@ -94,7 +94,7 @@ def test_lognormal_lengths_and_what_is_told_of_them() -> None:
         ({"tokens": "9"}, "tokens=9 is not a range of token ids, excluding its end"),
     ],
 )
-def test_an_option_that_cannot_be_read(options: dict[str, str], message: str) -> None:
+def test_invalid_option_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SyntheticPromptsDataset(setup(options))
 

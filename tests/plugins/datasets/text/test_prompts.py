@@ -71,7 +71,7 @@ def test_references_are_the_labels(tmp_path: Path) -> None:
     assert [dataset.label(i) for i in range(2)] == ["b", None]
 
 
-def test_samples_keep_the_order_that_is_asked_for(tmp_path: Path) -> None:
+def test_samples_keep_the_requested_order(tmp_path: Path) -> None:
     dataset = PromptsDataset(setup(jsonl(tmp_path, *({"prompt": str(i)} for i in range(20)))))
     wanted = [7, 3, 3, 19, 0, 1, 2, 3, 4, 5, 6]
     assert requests(dataset, wanted) == [b'{"prompt":"%d"}' % i for i in wanted]
@@ -89,7 +89,7 @@ def test_a_parquet_file_holds_the_same_prompts(tmp_path: Path) -> None:
     assert [dataset.label(i) for i in range(2)] == ["a", None]
 
 
-def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     path.write_bytes(b"PAR1 is not all")
     (problem,) = refusal(path)
@@ -126,9 +126,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ('{"messages": [{"role": "user", "content": "a", "x": NaN}]}', "it is not JSON: NaN is not a finite number"),
     ],
 )  # fmt: skip
-def test_a_line_that_cannot_be_used_is_told_with_its_number(
-    tmp_path: Path, row: Any, problem: str
-) -> None:
+def test_unusable_line_is_reported_with_its_number(tmp_path: Path, row: Any, problem: str) -> None:
     path = jsonl(tmp_path, {"prompt": "right"}, row)
     assert refusal(path) == [f"{path}:2: {problem}"]
 

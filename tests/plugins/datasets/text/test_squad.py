@@ -83,7 +83,7 @@ def generated(folder: Path) -> list[tuple[str, str, str]]:
     return asked
 
 
-def test_windows_are_those_of_the_reference_told_word_by_word(tmp_path: Path) -> None:
+def test_windows_and_tokens_match_the_reference(tmp_path: Path) -> None:
     asked = generated(tmp_path)
     tokens = tokens_of(tmp_path)
     expected = []
@@ -175,7 +175,7 @@ def test_inputs_take_the_array_and_the_type_that_they_declare(tmp_path: Path) ->
     assert (str(batch["types"].dtype), batch["types"].shape) == ("int32", (1, 24))
 
 
-def test_every_fault_of_the_file_is_told_with_its_place(tmp_path: Path) -> None:
+def test_every_fault_of_the_file_is_reported_with_its_place(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         {"context": "", "qas": [question("1"), {"id": "1", "question": 3, "answers": [{}]}]},
@@ -206,13 +206,15 @@ def test_every_fault_of_the_file_is_told_with_its_place(tmp_path: Path) -> None:
         ("\xff", " cannot be read: 'utf-8' codec can't decode byte 0xff in position 0"),
     ],
 )
-def test_a_file_that_is_no_squad_is_one_line(content: str, told: str, tmp_path: Path) -> None:
+def test_file_that_is_not_squad_is_reported_in_one_line(
+    content: str, told: str, tmp_path: Path
+) -> None:
     path = write(tmp_path, {"context": "a", "qas": [question("1")]})
     path.write_bytes(content.encode("latin-1"))
     assert refusal(SquadDataset, setup(tmp_path)).startswith(f"{path}{told}")
 
 
-def test_a_context_without_words_is_told(tmp_path: Path) -> None:
+def test_context_without_words_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path, {"context": " \n", "qas": [question("1")]})
     assert refusals(SquadDataset, setup(tmp_path)) == [f"{path}: context 1 has no words"]
 
@@ -232,7 +234,7 @@ def test_a_vocabulary_is_beside_the_manifest_or_in_the_data(tmp_path: Path) -> N
     ]
 
 
-def test_steps_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
+def test_contradictory_steps_are_reported(tmp_path: Path) -> None:
     write(tmp_path, {"context": "a", "qas": [question("1")]})
     mixed = {**steps(), "mask": steps(stride=9, max_length=32)["mask"], "types": ()}
     assert refusals(SquadDataset, setup(tmp_path, steps=mixed)) == [

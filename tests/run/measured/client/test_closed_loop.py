@@ -107,7 +107,7 @@ def test_all_calls_but_the_first_are_the_receiving_thread_s(
     assert {*threads[1:]} == {f"{WORKER}0"}
 
 
-def test_a_server_that_is_gone_fails_every_query_and_the_run_ends(tmp_path: Path) -> None:
+def test_ended_server_fails_every_query_and_the_run_ends(tmp_path: Path) -> None:
     with NullServer(HTTP) as null:
 
         def opened(url: str, connections: int) -> Transport:

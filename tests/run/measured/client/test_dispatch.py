@@ -84,7 +84,7 @@ def delivered(*flights: Flight, named: bool = False, most: int = 64) -> tuple[Re
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_replies_that_are_alike_are_completed_in_one_call(named: bool) -> None:
+def test_equal_replies_are_completed_in_one_call(named: bool) -> None:
     flights = [flight(0, [0, 1]), flight(1, [2, 3, 4, 5], 2), flight(3, [6, 7])]
     taken, failures = delivered(*flights, named=named)
     assert taken.calls == [[0, 1, 2, 3]]
@@ -203,7 +203,7 @@ def told(*flights: Flight, first_tokens: bool = True) -> Recorder:
     return taken
 
 
-def test_first_tokens_are_told_in_one_call_before_the_answers_with_their_tokens() -> None:
+def test_first_tokens_are_reported_in_one_call_before_the_answers() -> None:
     taken = told(stream(0, 3), stream(1, 4))
     assert taken.told == [("first", [0, 1]), ("tokens", [3]), ("tokens", [4])]
     assert taken.begun == {0: 40, 1: 41}
@@ -225,7 +225,7 @@ def test_no_answer_comes_before_its_first_token() -> None:
     assert taken.answers == {0: [1.0, 1.0], 1: None, 2: None}
 
 
-def test_an_answer_of_one_token_is_told_as_one() -> None:
+def test_answer_of_one_token_is_reported_with_its_first_token() -> None:
     assert told(stream(0, 1)).told == [("first", [0]), ("tokens", [1])]
 
 
@@ -251,5 +251,5 @@ def test_the_row_of_a_stream_has_the_stamp_of_its_first_token(
     assert notes.first_token_ns == first_token_ns
 
 
-def test_offline_is_told_of_no_first_token() -> None:
+def test_offline_reports_no_first_token() -> None:
     assert told(stream(0, 2), first_tokens=False).told == [("tokens", [2])]

@@ -65,7 +65,7 @@ def test_a_name_takes_a_round_trip_to_every_server() -> None:
         nodes.close()
 
 
-def test_a_server_that_was_renamed_or_is_gone_is_no_network_sut() -> None:
+def test_renamed_or_ended_server_is_not_a_network_sut() -> None:
     with serving("a", "b") as (servers, urls, ends):
         nodes = Nodes(config(urls), KSERVE)
         servers[1].name = 'b"'
@@ -103,7 +103,7 @@ def test_a_qdl_keeps_no_query(qdl: bool, monkeypatch: pytest.MonkeyPatch) -> Non
         (("a (same machine)",), "reports the name"),
     ],
 )
-def test_a_name_that_tells_no_server_apart_is_refused(names: tuple[str, ...], told: str) -> None:
+def test_ambiguous_name_of_a_server_is_refused(names: tuple[str, ...], told: str) -> None:
     with serving(*names) as (_, urls, _), pytest.raises(ConfigError) as raised:
         Nodes(config(urls), KSERVE)
     (line,) = str(raised.value).splitlines()

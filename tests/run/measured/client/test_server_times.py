@@ -32,11 +32,11 @@ def test_times_are_read_to_the_ns_as_serve_writes_them(times: tuple[int, int, in
         ("Server-Timing: queue;dur=a, compute;dur=2, total;dur=3",),
     ],
 )
-def test_a_header_that_lacks_a_part_says_nothing(lines: tuple[str, ...]) -> None:
+def test_header_without_one_of_its_parts_is_ignored(lines: tuple[str, ...]) -> None:
     assert times_of(head(*lines)) is None
 
 
-def test_medians_are_over_the_replies_that_tell_and_the_last_ones_are_kept(
+def test_medians_use_the_last_replies_that_report_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server_times, "MOST_HEADS", 4)
@@ -54,7 +54,7 @@ def test_medians_are_over_the_replies_that_tell_and_the_last_ones_are_kept(
     assert from_heads([head()]) is None
 
 
-def test_totals_give_the_mean_of_the_requests_in_between() -> None:
+def test_difference_of_totals_is_the_mean_of_the_requests_between() -> None:
     before, after = ServerTotals(10, 100, 1000, 2000), ServerTotals(14, 140, 1800, 3200)
     assert from_totals(before, after) == {
         "source": "statistics",

@@ -5,7 +5,7 @@ from harness.run.measured.client.dispatch import _requests, whole_batches
 
 
 @given(st.integers(1, 500), st.integers(1, 16), st.integers(1, 9))
-def test_the_last_batches_are_as_large_as_each_other_and_end_with_the_sharers(
+def test_last_batches_have_equal_sizes_and_at_most_two_per_sharer(
     count: int, most: int, sharers: int
 ) -> None:
     ids = list(range(100, 100 + count))
@@ -22,7 +22,7 @@ def test_the_last_batches_are_as_large_as_each_other_and_end_with_the_sharers(
         assert len(rest) <= 2 * sharers
 
 
-def test_a_batch_for_each_of_four_instances_is_not_left_to_one() -> None:
+def test_four_instances_get_a_batch_each() -> None:
     sizes = [len(f.ids) for f in _requests(list(range(44)), list(range(44)), 0, 8, 4)]
     assert sizes == [8, 5, 5, 5, 5, 5, 5, 5, 1] or sum(sizes) == 44
     assert max(sizes[-4:]) - min(sizes[-4:]) <= 5

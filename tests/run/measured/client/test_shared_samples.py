@@ -148,7 +148,7 @@ def test_each_request_names_the_bytes_of_its_sample() -> None:
     assert not machine.regions
 
 
-def test_a_server_that_refuses_the_region_is_one_line_and_leaves_nothing() -> None:
+def test_refusal_of_the_region_is_one_line_and_leaves_nothing() -> None:
     machine = Machine()
     with opened(machine) as (_, _, samples):
         machine.refuses = True
@@ -157,7 +157,9 @@ def test_a_server_that_refuses_the_region_is_one_line_and_leaves_nothing() -> No
     assert not file().exists()
 
 
-def test_too_little_room_is_one_line_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_is_reported_in_one_line_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -170,7 +172,7 @@ def test_too_little_room_is_one_line_and_leaves_nothing(monkeypatch: pytest.Monk
     assert not file().exists()
 
 
-def test_what_a_killed_process_leaves_is_given_back() -> None:
+def test_shared_region_of_a_killed_process_is_released() -> None:
     machine = Machine()
     with served(machine) as server:
         region = region_of(os.getpid())

@@ -70,7 +70,7 @@ def test_the_further_tokens_of_the_first_chunk_came_after_no_time() -> None:
 
 
 @pytest.mark.parametrize("per_chunk", [2, 4, 8])
-def test_without_counts_of_chunks_of_several_tokens_nothing_is_said(per_chunk: int) -> None:
+def test_uncounted_chunks_of_several_tokens_give_no_itl(per_chunk: int) -> None:
     streams = told(per_chunk, 100, exact=False)
     assert streams["itl_ns"] is None
     assert streams["tokens_per_chunk"] == per_chunk
@@ -78,7 +78,7 @@ def test_without_counts_of_chunks_of_several_tokens_nothing_is_said(per_chunk: i
 
 
 @pytest.mark.parametrize(("tokens", "known"), [(100, True), (125, True), (126, False)])
-def test_chunks_of_about_one_token_are_taken_for_tokens(tokens: int, known: bool) -> None:
+def test_chunks_of_about_one_token_count_as_tokens(tokens: int, known: bool) -> None:
     assert (told(1, 100, exact=False, tokens=tokens)["itl_ns"] is not None) == known
 
 
@@ -90,7 +90,7 @@ def test_chunks_that_arrive_together_are_still_as_many() -> None:
     assert streams["itl_ns"] == dict.fromkeys(("p50", "p90", "p99"), GAP_NS // 4)
 
 
-def test_without_any_count_of_tokens_nothing_is_said() -> None:
+def test_missing_token_count_gives_no_itl() -> None:
     counted = Tokens()
     counted.stream([(0, 1), (GAP_NS, 2)], None, Reader(2, exact=False))
     streams = counted.summary()["streams"]
@@ -110,7 +110,7 @@ def test_weighted_percentiles_are_those_of_repeated_values(pairs: list[tuple[int
     assert percentiles(values, weights) == expected
 
 
-def test_sums_are_null_where_a_reply_tells_less() -> None:
+def test_sums_are_null_if_a_reply_lacks_a_count() -> None:
     counted = Tokens()
     counted.add(Usage(5, 3, "usage", "stop", 1), 0)
     counted.add(Usage(None, 1, "token ids", "length", None), 0)

@@ -163,7 +163,7 @@ def test_a_model_that_fails_to_load_fails_its_samples_and_no_others(
     assert cache_summary(opened.models)["resident"][1]["failures"] == lost.sum()
 
 
-def test_what_is_always_resident_is_there_before_the_first_query(
+def test_always_resident_model_is_loaded_before_the_first_query(
     tmp_path: Path, stack: ExitStack
 ) -> None:
     models = [{"model": "digits", "always": True}]
@@ -171,7 +171,7 @@ def test_what_is_always_resident_is_there_before_the_first_query(
     assert [ORIGINS[origin] for origin in rows["origin"]] == ["hit", "hit"]
 
 
-def test_what_is_always_resident_must_fit_by_the_sizes_of_its_files(
+def test_files_of_always_resident_models_must_fit_the_capacity(
     tmp_path: Path, stack: ExitStack
 ) -> None:
     models = [{"model": "digits", "always": True, "copies": 3}]
