@@ -28,6 +28,11 @@ RULES = {
     "drop `of its own`": re.compile(r"(?<=\w )of (?:its|their) own\b"),
 }
 
+TEST_NAME = re.compile(
+    r"_(?:told|tells?|said)(?:_|$)|_is_none(?:_|$)|^test_what_|_is_no_(?!longer|more|less)"
+)
+LONGEST_NAME = 70
+
 PLACES = ("harness", "backends", "datasets", "accuracy", "scenarios", "pytest_mlperf_harness.py")
 NOT_OURS = ("CHANGELOG.md",)
 """The history keeps its words."""
@@ -74,6 +79,30 @@ def test_strings_of_modules_follow_the_rules(is_docstring: bool) -> None:
         for fault in faults(text, docstring)
     ]
     assert not found, "\n".join(found)
+
+
+def test_names_of_tests_follow_the_rules() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for path in tracked()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] == "tests"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_clumsy(node.name)
+    ]
+    assert not found, "\n".join(found)
+
+
+def is_clumsy(name: str) -> bool:
+    is_test = name.startswith("test_")
+    return is_test and (TEST_NAME.search(name) is not None or len(name) > LONGEST_NAME)
+
+
+@pytest.mark.parametrize(
+    "name", ["test_it_is_told", "test_what_fails", "test_a_is_no_b", "test_" + "a" * 66]
+)
+def test_clumsy_names_of_tests_are_found(name: str) -> None:
+    assert is_clumsy(name)
+    assert not is_clumsy("test_a_lost_node_ends_the_run_and_is_no_longer_asked")
 
 
 def test_docs_follow_the_rules() -> None:
