@@ -544,7 +544,7 @@ def test_a_graph_with_a_cycle_is_refused(tmp_path: Path) -> None:
     graph = onnx.helper.make_graph(nodes, "g", [], ends)
     path = tmp_path / "m.onnx"
     path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
-    with pytest.raises(ConfigError, match=r"circle|do not fit"):
+    with pytest.raises(ConfigError, match=r"cycle|do not fit"):
         read(path)
 
 

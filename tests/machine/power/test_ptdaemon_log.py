@@ -81,7 +81,7 @@ def test_one_lost_sample_is_bridged(tmp_path: Path) -> None:
         ([*SAMPLES[:2], sample(3412, 26)], "no sample for 3.01 s in the run; at most 2.50 s"),
         ([*SAMPLES[:4], sample(3412, -1)], "1 of the 4 samples in the run are not above 0 W"),
         (["Time,soon,Watts,x"], "ValueError: spl.txt, line 1 is not in PTDaemon's format"),
-        (["Time,11-21-2026 10:04:31.000,Watts,5"], "ValueError: spl.txt, line 1 is not what"),
+        (["Time,11-21-2026 10:04:31.000,Watts,5"], "ValueError: spl.txt, line 1 is not in PTDaemon's format"),
         ([SAMPLES[2], SAMPLES[1]], "ValueError: spl.txt, line 2 has an impossible time or power"),
         ([sample(400, float("nan"))], "ValueError: spl.txt, line 1 has an impossible time or power"),
         ([sample(400, 5, mark="x_testing")], "ValueError: spl.txt, line 1 is from a different measurem"),
