@@ -30,7 +30,9 @@ def _claim(path: Path) -> None:
         archive.writestr("order.npy", _header(10**15))
 
 
-@pytest.mark.parametrize(("write", "said"), [(_bomb, "compressed"), (_claim, "not have the length")])
+@pytest.mark.parametrize(
+    ("write", "said"), [(_bomb, "compressed"), (_claim, "not have the length")]
+)
 def test_columns_that_are_larger_than_their_file_are_refused(
     write: object, said: str, tmp_path: Path
 ) -> None:
@@ -41,5 +43,5 @@ def test_columns_that_are_larger_than_their_file_are_refused(
     again = present(records.read(tmp_path, "Server"))
     assert len(present(again.done)) == 700
     write(tmp_path / records.COMPLETIONS)
-    with pytest.raises(ConfigError, match=f"completions.npz cannot be read: order.npy is .*{said}"):
+    with pytest.raises(ConfigError, match=f"completions.npz cannot be read: order.npy .*{said}"):
         records.read(tmp_path, "Server")
