@@ -55,7 +55,7 @@ class Regression(HarnessError):
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raises one ConfigError with every problem, each once; returns if there is none."""
+    """Raises one ConfigError that lists each problem once; returns if the list is empty."""
     if text := "\n".join(dict.fromkeys(problems)):
         raise ConfigError(text)
 

@@ -115,7 +115,7 @@ def shown_steps(setup: DatasetSetup) -> Mapping[str, object]:
 
 
 def needs_inputs(dataset: str) -> ConfigError:
-    """Returns the error for unknown inputs: there is no model, or an unopened file without a manifest."""
+    """Returns the error for a run without a model, or with an unopened model file without a manifest."""
     return ConfigError(
         f"dataset {dataset!r} needs the model's inputs: name a --model with a manifest, which "
         "declares them"

@@ -95,7 +95,7 @@ class Snapshot(NamedTuple):
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the scenario issues all samples in one query; then samples are counted, and there is no latency."""
+        """Whether the scenario issues all samples in one query. Such a run counts samples and has no latency."""
         return _all_at_once(self.scenario)
 
 

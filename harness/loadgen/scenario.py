@@ -81,7 +81,7 @@ class Scenario(ABC):
     rate_key: str | None = None
     """Key of the completed samples/s in LoadGen's log; None if the journal's rate is used."""
     search_axis: Axis | None = None
-    """None if there is no load to search."""
+    """The load that `peak` searches; None if the scenario has no such load."""
     percentile: float = 0.99
     """The percentile of an SLO without one, in (0, 1)."""
     default_slo: Slo | None = None

@@ -20,9 +20,9 @@ _INTEGER_CONVERSION = "Transpose"
 
 
 class Reorders(NamedTuple):
-    """Time of the layout conversion at each input and output of a brick in ns, the least of
-    several runs; 0 if there is none. None if only layers that take either layout (sums,
-    concatenations) lie between that end and the rest, so that the neighbour decides.
+    """Time in ns of the layout conversion at each input and output of a brick, the least of
+    several runs; 0 without a conversion. None if the neighbour decides: only layers that take
+    either layout (sums, concatenations) lie between that end and the rest.
     """
 
     inputs_ns: tuple[int | None, ...]

@@ -22,7 +22,7 @@ least the inverse."""
 NOTHING_COMPARED = dict.fromkeys(
     ("compared_prompts", "changed_prompts", "long_prompts", "long_answers"), 0
 )
-"""The comparison of a server's counts with the sent prompts, in `tokens` of the last message, if there is no server."""
+"""Counts of compared prompts in `tokens` of the last message, for a run without a server."""
 
 COMPARE_S = 10.0
 """Most time for this comparison: after some minutes the supervisor stops waiting for the last message."""
