@@ -9,13 +9,11 @@ reference_harness.py. --page: also draws p50 and p99 by load into FOLDER.
 """
 
 import argparse
-import heapq
 import sys
 import tempfile
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +29,7 @@ from benchmarks.reference_harness import Reference, reference_images
 from benchmarks.report import Row, command
 from harness.core.batch_rule import BatchRule, batch_times
 from harness.core.config.run_config import RunConfig
+from harness.core.queueing import dispatched
 from harness.core.service_times import QUANTILES, ServiceTimes, together
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.scenario import scenario_named
@@ -226,28 +225,19 @@ def _at_most(most: int, waiting: int, _idle: int) -> int:
 
 def simulated(due_ns: Array, policy: Policy) -> Tail:
     """Simulates a first-in, first-out queue. due_ns: (queries,) ascending, from any start."""
-    arrivals: list[int] = (due_ns - due_ns[0]).astype(np.int64).tolist()
-    drawn = np.random.default_rng(0).integers(0, QUANTILES, len(arrivals))
-    times = {size: policy.draws(size) for size in BATCHES}
-    free = [0] * policy.instances
-    latencies: list[float] = []
-    first = 0
-    while first < len(arrivals):
-        start = max(free[0], arrivals[first])
-        waiting = bisect_right(arrivals, start, first) - first
-        idle = sum(at <= start for at in free)
-        if policy.alone is not None and waiting == 1 and idle == len(free):
-            size, took = 1, policy.alone[drawn[first]]
-            free = [start + int(took)] * len(free)
-        else:
-            size = policy.size(waiting, idle)
-            if size not in times:
-                times[size] = policy.draws(size)
-            took = times[size][drawn[first]]
-            heapq.heapreplace(free, start + int(took))
-        latencies += [start + took - at for at in arrivals[first : first + size]]
-        first += size
-    return _ms(*np.percentile(latencies, (50, 99)))
+    drawn = np.random.default_rng(0).integers(0, QUANTILES, len(due_ns))
+    draws = cache(policy.draws)
+    alone = policy.alone
+    found = dispatched(
+        due_ns - due_ns[0],
+        policy.instances,
+        BATCHES[-1],
+        0,
+        policy,
+        lambda size, first, _: int(draws(size)[drawn[first]]),
+        None if alone is None else lambda first, _: int(alone[drawn[first]]),
+    )
+    return _ms(*np.percentile(found.queue_ns + found.infer_ns, (50, 99)))
 
 
 def _ms(p50_ns: float, p99_ns: float) -> Tail:

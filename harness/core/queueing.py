@@ -9,7 +9,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -60,6 +60,12 @@ def simulate(
     )
 
 
+class Rule(Protocol):
+    """A rule for the size of a batch: `BatchRule`, or a policy of benchmarks/tail.py."""
+
+    def size(self, waiting: int, idle: int, /) -> int: ...
+
+
 def rule_of(service: ServiceTimes, instances: int, max_batch: int) -> BatchRule:
     points = [(size, service.median_ns(size)) for size in service.sizes]
     return BatchRule(batch_times(points, max_batch), instances)
@@ -70,7 +76,7 @@ def dispatched(
     instances: int,
     max_batch: int,
     wait_ns: int,
-    rule: BatchRule | None,
+    rule: Rule | None,
     took_ns: Callable[[int, int, int], int],
     alone_ns: Callable[[int, int], int] | None = None,
 ) -> Simulated:
