@@ -108,6 +108,7 @@ _OF_SERVERS = {
     "header": "--header",
     "insecure": "--insecure",
     "server_metrics": "--server-metrics",
+    "server_metric": "--server-metric",
     "no_resend": "--no-resend",
     "qdl": "--qdl",
     "yes_load_this_host": "--yes-load-this-host",

@@ -271,6 +271,14 @@ class RunOptions:
         metavar="URL",
         level="expert",
     )
+    server_metric: tuple[str, ...] = option(
+        "series on the servers' pages of metrics to keep besides the known ones, e.g. queue_size or "
+        'queue_size{model="a"} (repeatable)',
+        parse=parsers.parse_series,
+        many=True,
+        metavar="SERIES",
+        level="expert",
+    )
     no_resend: bool = option(
         "do not resend a request whose idle connection the server closed at that moment",
         flag=True,

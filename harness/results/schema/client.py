@@ -84,9 +84,21 @@ class Client(TypedDict):
     """Times that the server reports; null if it reports none."""
 
 
+class OtherSeries(TypedDict):
+    """A series of --server-metric in LoadGen's window."""
+
+    first: float
+    """First reading."""
+    last: float
+    """Last reading. For a counter, last - first is the growth."""
+    largest: float
+    """Largest reading."""
+
+
 class Servers(TypedDict):
     """The servers' Prometheus metrics, read once per second in LoadGen's window, from server.csv: the largest
-    reading, or the growth of a counter. A value that the servers do not report is null.
+    reading, or the growth of a counter. A value that the servers do not report is null. docs/remote.md names the
+    servers that are known; harness/wire/server_series.yaml has the names of their series.
     """
 
     rows: int
@@ -94,29 +106,48 @@ class Servers(TypedDict):
     absent: str
     """Why server.csv is missing; empty if it exists."""
     running_requests_max: float | None
-    """Requests that ran at the same time (`vllm:num_requests_running`)."""
+    """Requests that ran at the same time (e.g. `vllm:num_requests_running`)."""
     waiting_requests_max: float | None
-    """Requests that waited in the servers (`vllm:num_requests_waiting`, `nv_inference_pending_request_count`)."""
+    """Requests that waited in the servers (e.g. `sglang:num_queue_reqs`)."""
     kv_cache_share_max: float | None
-    """Share in use of the fullest key-value cache, in [0, 1] (`vllm:kv_cache_usage_perc`)."""
+    """Share in use of the fullest key-value cache, in [0, 1] (e.g. `vllm:kv_cache_usage_perc`)."""
     gpu_share_max: float | None
     """Share of time in which the busiest GPU worked, in [0, 1] (`nv_gpu_utilization`)."""
     answered_requests: float | None
-    """Answered requests, also from other clients (`vllm:request_success_total`, `nv_inference_request_success`)."""
+    """Answered requests, also from other clients (e.g. `vllm:request_success_total`)."""
     prompt_tokens: float | None
-    """Tokens of prompts (`vllm:prompt_tokens_total`)."""
+    """Tokens of prompts (e.g. `vllm:prompt_tokens_total`)."""
     generated_tokens: float | None
-    """Tokens of answers (`vllm:generation_tokens_total`)."""
+    """Tokens of answers (e.g. `vllm:generation_tokens_total`)."""
     cached_tokens: float | None
-    """Tokens of prompts that a server had computed before (`vllm:prefix_cache_hits_total`)."""
+    """Tokens of prompts that a server had computed before (e.g. `vllm:prefix_cache_hits_total`)."""
+    cache_queried_tokens: float | None
+    """Tokens of prompts that a server looked up in its cache (`vllm:prefix_cache_queries_total`)."""
+    cache_hit_share: float | None
+    """`cached_tokens` / `cache_queried_tokens`, or / `prompt_tokens` if a server reports no lookups."""
     preemptions: float | None
-    """Requests whose work was discarded for lack of memory (`vllm:num_preemptions_total`)."""
+    """Requests whose work was discarded for lack of memory (e.g. `vllm:num_preemptions_total`)."""
+    drafts: float | None
+    """Steps of speculative decoding that had a draft (e.g. `vllm:spec_decode_num_drafts_total`)."""
+    drafted_tokens: float | None
+    """Tokens in drafts (e.g. `vllm:spec_decode_num_draft_tokens_total`)."""
+    accepted_tokens: float | None
+    """Drafted tokens that the model accepted (e.g. `vllm:spec_decode_num_accepted_tokens_total`)."""
+    acceptance_share: float | None
+    """`accepted_tokens` / `drafted_tokens`."""
+    acceptance_length: float | None
+    """Tokens per step with a draft: 1 + `accepted_tokens` / `drafts`; else the server's largest
+    `sglang:spec_accept_length`."""
+    acceptance_by_position: list[float] | None
+    """Share of the drafts whose token at this position, the first one first, was accepted."""
     inferences: float | None
     """Samples computed (`nv_inference_count`)."""
     executions: float | None
     """Batches computed (`nv_inference_exec_count`)."""
     batch_mean: float | None
     """Samples per batch: `inferences` / `executions`."""
+    series: dict[str, OtherSeries]
+    """Series of --server-metric that the servers reported, by name."""
 
 
 class LoadHost(TypedDict):
