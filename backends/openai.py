@@ -4,10 +4,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from harness.backends.parts.openai.bodies import added_fields
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.refusals import said
 from harness.backends.parts.remote_options import setup_problems
+from harness.core.formats.prompt_fields import draws_tokens, model_in, split
 from harness.errors import ConfigError, one_line, refuse
 from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request, Sent
 from harness.types import Array, BackendSetup, Batch
@@ -24,6 +26,7 @@ _OPTIONS = {
     "max_tokens": "NUMBER",
     "ignore_eos": "off|on",
     "answer": "ids|text",
+    "body": "FIELDS|@FILE",
 }
 _CHOICES = {"stream": ("on", "off"), "ignore_eos": ("off", "on"), "answer": ("ids", "text")}
 
@@ -49,10 +52,14 @@ _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
 class _Dialect(NamedTuple):
     """The form of requests to one of the two endpoints."""
 
+    fields: Mapping[str, Any]
+    """Fields of every request, unless a sample has its own."""
     head: bytes
     """The beginning of each body, up to the sample's part."""
     bounded_head: bytes
     """The head for a sample without max_tokens."""
+    heads: dict[bytes, bytes]
+    """Names of a sample's fields, as `split` returns them -> its head."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
@@ -60,7 +67,7 @@ class _Dialect(NamedTuple):
 
 
 class OpenAiRemote:
-    """One model. Each request is one prompt, answered greedily (temperature 0).
+    """One model. Each request is one prompt, answered greedily (temperature 0) unless `body` changes that.
 
     The dataset `prompts` provides the samples: token ids and texts go to /v1/completions, messages to
     /v1/chat/completions.
@@ -70,6 +77,7 @@ class OpenAiRemote:
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
     answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
+    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     """
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -84,6 +92,7 @@ class OpenAiRemote:
             raise ConfigError("backend 'openai' sends one prompt per request: --max-batch 1")
         self._setup = setup
         self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
+        self._body = added_fields(options["body"]) if "body" in options else {}
         self._wanted = options.get("answer")
         self._reading = Reading(
             wants_text=self._wanted == "text", ignores_end=options.get("ignore_eos") == "on"
@@ -113,7 +122,8 @@ class OpenAiRemote:
     def _probe(self, exchange: Exchange, chat: bool) -> None:
         """Finds the fields that the server takes, with one prompt."""
         for extras in fields() if self.streams else _UNSTREAMED:
-            head = _head(self._fields(extras))
+            fields_of_all = self._fields(extras)
+            head = _head(fields_of_all)
             body = json.dumps(_PROBES[chat], separators=(",", ":")).encode()
             reading = self._reader(self._reading._replace(models=frozenset()))
             try:
@@ -126,31 +136,55 @@ class OpenAiRemote:
                     continue
                 return
             self._heard(reading)
-            bounded = {**self._fields(extras), "max_tokens": self._max_tokens}
+            bounded = {**fields_of_all, "max_tokens": self._max_tokens}
             has_ids = answer.dtype.kind == "i"
             ends = bool(reading.usage.finish_reason)
-            self._dialects[chat] = _Dialect(head, _head(bounded), (*extras,), has_ids, ends)
+            heads = (head, _head(bounded), {})
+            self._dialects[chat] = _Dialect(fields_of_all, *heads, (*extras,), has_ids, ends)
             return
 
     def _fields(self, extras: Mapping[str, Any]) -> Mapping[str, Any]:
         ignore = {"ignore_eos": True} if self._reading.ignores_end else {}
-        return {"model": self._model, "temperature": 0, **ignore, **extras}
+        return {"model": self._model, "temperature": 0, **ignore, **self._body, **extras}
 
     def request(self, batch: Batch) -> Request:
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
         if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
             raise ValueError("backend 'openai' takes prompts, one per request: --dataset prompts")
+        names, fields = split(sample)
         is_bounded = sample.startswith(b'{"max_tokens":')
         # A quote in a text follows a backslash, so no text looks like this key.
-        chat = sample.startswith(_CHAT, sample.index(b",") + 1 if is_bounded else 1)
+        chat = (
+            names.endswith(b'"messages"')
+            if names
+            else sample.startswith(_CHAT, sample.index(b",") + 1 if is_bounded else 1)
+        )
         dialect = self._dialects.get(chat)
         if dialect is None:
             raise ConfigError(
                 f"the prompts need {_PATHS[chat]}, which the server refused: {self._refusals[chat]}"
             )
-        head = dialect.head if is_bounded else dialect.bounded_head
-        return Request(_PATHS[chat], _HEADERS, (head, sample[1:]))
+        if names:
+            head = dialect.heads.get(names) or self._head_beside(dialect, names)
+            self._expect_model(fields)
+        else:
+            head = dialect.head if is_bounded else dialect.bounded_head
+        return Request(_PATHS[chat], _HEADERS, (head, fields))
+
+    def _head_beside(self, dialect: _Dialect, names: bytes) -> bytes:
+        """Returns the head for samples with these fields, without the fields of the same names."""
+        own = {*json.loads(b"[%s]" % names)}
+        fields = {"max_tokens": self._max_tokens, **dialect.fields}
+        head = _head({name: value for name, value in fields.items() if name not in own})
+        dialect.heads[names] = head
+        return head
+
+    def _expect_model(self, fields: bytes) -> None:
+        """Adds a sample's model to the names that a reply may report."""
+        model, known = model_in(fields), self._reading.models
+        if model and known and model not in known:
+            self._reading = self._reading._replace(models=known | {model})
 
     def sent(self, batch: Batch) -> Sent:
         (rows,) = batch.inputs.values()
@@ -194,6 +228,8 @@ class OpenAiRemote:
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
+            "body": {"temperature": 0, **self._body},
+            "draws_tokens": draws_tokens(self._body),
             "endpoints": {
                 _PATHS[chat]: {"extras": [*d.extras], "answers": "ids" if d.has_ids else "text"}
                 for chat, d in self._dialects.items()

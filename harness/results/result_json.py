@@ -171,7 +171,15 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         yield from reasons.score(scoring.score, findings.accuracy_target)
     if scoring.compared is not None:
         allowed = declared.sampling_tolerance if declared else 0
-        yield from reasons.answers(scoring.compared, allowed)
+        yield from reasons.answers(scoring.compared, allowed, drawn=_draws_tokens(findings))
+
+
+def _draws_tokens(findings: Findings) -> bool:
+    """Returns whether the requests make the server draw tokens at random."""
+    loaded = findings.loaded
+    return loaded is not None and any(
+        part.get("draws_tokens") for part in (loaded.backend, loaded.dataset)
+    )
 
 
 def _entries(reasons: Iterable[Reason]) -> list[ReasonEntry]:
@@ -232,6 +240,8 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     if target is not None and scored is not None and own:
         yield from model_doubts.too_good(scored, target)
     yield from model_doubts.other_judge(findings.model)
+    if _draws_tokens(findings):
+        yield from model_doubts.drawn_answers()
     if target is not None:
         answers = compared.answers if compared is not None else None
         yield from model_doubts.weak_judge(target, scored, answers)

@@ -61,8 +61,8 @@ class Completion:
         choice = only_choice(content)
         if choice is None:
             raise BadAnswer(f"the reply has no choices: {content!r:.{_QUOTED}}")
-        text, ids = parts_of(choice)
-        reading = self._reading
+        parts = parts_of(choice)
+        text, ids, reading = parts.text, parts.ids, self._reading
         finish, counts = end_of(choice.get("finish_reason"), reading), counts_in(content)
         self.usage = usage_of(counts, ids, text, finish, ignores_end=reading.ignores_end)
         self.first_token = ids[0] if ids else None
@@ -123,24 +123,38 @@ def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return choices[0]
 
 
-def parts_of(choice: Mapping[str, Any]) -> tuple[str, list[int] | None]:
-    """Returns text and token ids. The text of a chat is its reasoning, its message and the arguments of its calls."""
+class Parts(NamedTuple):
+    """The parts of a choice of a reply or chunk."""
+
+    reasoning: str
+    answer: str
+    """The message, a refusal, and the names and arguments of the calls."""
+    ids: list[int] | None
+    """Token ids; None if the choice has none."""
+
+    @property
+    def text(self) -> str:
+        return self.reasoning + self.answer
+
+
+def parts_of(choice: Mapping[str, Any]) -> Parts:
+    """Raises a BadAnswer if a text is not a string, or an id is not a token id."""
     inner = choice.get("message") or choice.get("delta")
+    thoughts: list[Any] = []
     texts = [choice.get("text")]
     if isinstance(inner, dict):
         thoughts = [inner.get(key) for key in ("reasoning_content", "reasoning")]
         if thoughts[0] == thoughts[1]:  # one text under its old and its new name
             del thoughts[1]
-        texts = [*thoughts, *(inner.get(key) for key in ("content", "refusal"))]
-        texts += _calls(inner)
-    if any(not isinstance(text, str | None) for text in texts):
+        texts += [*(inner.get(key) for key in ("content", "refusal")), *_calls(inner)]
+    if any(not isinstance(text, str | None) for text in (*thoughts, *texts)):
         raise BadAnswer("the text of the reply is not a string")
     ids = choice.get("token_ids")
     if ids is not None and not (
         isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
     ):
         raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
-    return "".join(text for text in texts if text), ids
+    return Parts(*("".join(filter(None, each)) for each in (thoughts, texts)), ids)
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from harness.backends.parts.openai.replies import (
     only_choice,
     parts_of,
 )
+from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.refusals import words
 from harness.core.formats.sse import DONE, BadEvents, EventParser
 from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
@@ -41,6 +42,7 @@ class Streamed:
         """Chunks with tokens, as the server sent them."""
         self.is_exact = False
         """Whether the server reports the tokens of each chunk; else `feed` counts the chunks with tokens."""
+        self._start = AnswerStart()
         self.usage = Usage()
         self.model = ""
         """The model's name in the last chunk that has one."""
@@ -59,6 +61,11 @@ class Streamed:
         return self._tokens
 
     @property
+    def answer_starts(self) -> int:
+        """How many times the answer after the reasoning has begun; 0 before its first visible text."""
+        return self._start.times if self._start.is_answer else 0
+
+    @property
     def first_token(self) -> int | None:
         return self._ids[0] if self._ids else None
 
@@ -75,7 +82,9 @@ class Streamed:
         choice = only_choice(content)
         if choice is None:  # usage only, after the last token
             return
-        text, ids = parts_of(choice)
+        parts = parts_of(choice)
+        text, ids = parts.text, parts.ids
+        self._start.take(parts.reasoning, parts.answer)
         finish = choice.get("finish_reason")
         if finish and self._finish and finish != self._finish:
             raise BadAnswer(

@@ -279,6 +279,8 @@ class Tokens(TypedDict):
     """Prompt tokens that the server had computed before; null if it does not report them for each prompt."""
     cached_answers: int
     """Answers for which the server reports that it had computed a part of the prompt before."""
+    reasoning: int | None
+    """Tokens of `output` that precede the answers themselves (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int
     """Prompts for which the server's token count was compared with the ids that were sent."""
     changed_prompts: int
@@ -302,6 +304,9 @@ class Tokens(TypedDict):
     ttft_ns: TokenTimes | None
     """Time from the schedule to the kernel's stamp of the first token, or to the end of its step if the model runs
     here; null without streams."""
+    answer_ttft_ns: TokenTimes | None
+    """Time from the schedule to the first token after the model's reasoning; null if no stream had reasoning. Answers
+    that ended within their reasoning do not count."""
     tpot_ns: TokenTimes | None
     """(answer complete - first token) / (tokens - 1), for answers of two or more tokens; null if `ttft_ns` is null, or
     if no answer's tokens are known."""

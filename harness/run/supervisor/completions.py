@@ -160,7 +160,10 @@ def read_completions(
     if "arrived_ns" in columns:
         _complete_arrivals(columns)
         if not columns["first_token_ns"].any():
-            del columns["first_token_ns"], columns["tokens"], columns["late_tokens"]
+            for name in ("first_token_ns", "answer_token_ns", "tokens", "late_tokens"):
+                del columns[name]
+        elif not has_reasoning(columns):
+            del columns["answer_token_ns"]
         if not columns["server"].any():
             del columns["server"]
     if plan.harness_scheduled:
@@ -169,6 +172,11 @@ def read_completions(
         columns["scheduled_ns"] = _loadgen_schedule_ns(columns, issued, plan, shortest_ns)
     once = len(order) == issued and bool((order == np.arange(len(order))).all())
     return Completions(columns, issued, once)
+
+
+def has_reasoning(columns: Mapping[str, Array]) -> bool:
+    """Returns whether an answer began after the first token of its stream."""
+    return bool((columns["answer_token_ns"] > columns["first_token_ns"]).any())
 
 
 def _complete_arrivals(columns: dict[str, Array]) -> None:
