@@ -279,6 +279,13 @@ class RunOptions:
         metavar="SERIES",
         level="expert",
     )
+    before_run: str | None = option(
+        "just before LoadGen starts: vllm or sglang empties the prefix cache of each --url; anything else is a "
+        "command to run, without a shell",
+        parse=parsers.parse_name,
+        metavar="vllm|sglang|COMMAND",
+        level="expert",
+    )
     no_resend: bool = option(
         "do not resend a request whose idle connection the server closed at that moment",
         flag=True,

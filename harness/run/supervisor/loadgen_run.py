@@ -29,7 +29,7 @@ from harness.run.journal import RowKind
 from harness.run.progress import Progress
 from harness.run.setup import NODE_ROWS, Setup
 from harness.run.shared_region import release
-from harness.run.supervisor import load_plan, preflight
+from harness.run.supervisor import before_run, load_plan, preflight
 from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.early_end import LateLimit, MemoryLimit
 from harness.run.supervisor.keeper import RunKeeper
@@ -88,6 +88,8 @@ class LoadGenRun:
                 say(announcement(plan, calibration, run.instances, run.config))
             if self._is_first:
                 self._keeper.write_resolved(plan, loaded)
+            if self._role == "performance":
+                before_run.perform(run.config)
             evidence = self._watch(process, plan, calibration)
         failure = evidence.failure
         if failure is not None:
