@@ -117,6 +117,25 @@ def parse_metrics_page(text: str) -> str:
     return str(address if address.prefix else address._replace(prefix="/metrics"))
 
 
+class Price(NamedTuple):
+    """The price of one hour of everything that a run uses."""
+
+    per_hour: float
+    currency: str = ""
+    """Three letters, or ''."""
+
+    def __str__(self) -> str:
+        return f"{self.per_hour:g}{self.currency}"
+
+
+def parse_price(text: str) -> Price:
+    """Parses '2.5' and '2.50USD'."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]{3})?", text.strip(), re.ASCII)
+    if match is None or not 0 < float(match[1]) <= 1e9:
+        raise ValueError(f"{text!r} is not a price of one hour: write e.g. 2.50USD")
+    return Price(float(match[1]), (match[2] or "").upper())
+
+
 _SERIES = re.compile(
     r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*")*\})?'
 )

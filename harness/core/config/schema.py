@@ -343,6 +343,13 @@ class RunOptions:
         group="power",
         level="expert",
     )
+    price: parsers.Price | None = option(
+        "price of one hour of all machines of the run, e.g. 2.50USD: the result has the cost of a million samples "
+        "and tokens",
+        parse=parsers.parse_price,
+        metavar="AMOUNT[CURRENCY]",
+        level="expert",
+    )
     mlperf: bool = option(
         "apply the official rules: 600 s, official seeds, query counts and latency bounds",
         flag=True,

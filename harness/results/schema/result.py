@@ -41,6 +41,12 @@ class ClientSection(TypedDict):
     nodes: NotRequired[Sequence[Node]]
 
 
+class CostSection(TypedDict):
+    """The key of `Result` about money."""
+
+    cost: NotRequired[performance.Cost]
+
+
 class ModelsSection(TypedDict):
     """The key of `Result` about a set of models."""
 
@@ -107,6 +113,8 @@ class Result(TypedDict):
     """Energy by source, from the meters of --meter; null with a reason."""
     power_reason: str | None
     """Why `power` is null; otherwise null."""
+    cost: NotRequired[performance.Cost]
+    """What the run cost; missing without --price, or without a whole performance run."""
     stages_ns: Mapping[str, performance.Stage] | None
     """Stage -> time of samples, from the journal; null if nothing was completed."""
     client: NotRequired[Client]
