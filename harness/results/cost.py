@@ -3,7 +3,7 @@
 from typing import Any
 
 from harness.core.config.parse import Price
-from harness.core.units import NS_PER_S
+from harness.core.units import NS_PER_S, show_rate
 from harness.results.schema.client import Tokens
 from harness.results.schema.performance import Cost
 
@@ -41,7 +41,7 @@ def shown(cost: dict[str, Any] | None) -> str | None:
         return None
     unit = f" {cost['currency']}" if cost["currency"] else ""
     words = [
-        f"{cost[key]:.3g}{unit} per million {name}"
+        f"{show_rate(cost[key])}{unit} per million {name}"
         for key, name in (
             ("per_million_output_tokens", "output tokens"),
             ("per_million_tokens", "tokens"),
@@ -49,4 +49,4 @@ def shown(cost: dict[str, Any] | None) -> str | None:
         )
         if cost[key] is not None
     ]
-    return f"{', '.join(words)}, at {cost['per_hour']:g}{unit} per hour"
+    return f"{', '.join(words)}, at {show_rate(cost['per_hour'])}{unit} per hour"

@@ -29,7 +29,8 @@ def test_the_cost_of_the_window_is_divided_by_each_count() -> None:
         "per_million_tokens": 0.2,
     }
     assert cost.shown(dict(found)) == (
-        "1 USD per million output tokens, 0.2 USD per million tokens, 1e+03 USD per million samples, at 2 USD per hour"
+        "1.00 USD per million output tokens, 0.200 USD per million tokens, 1,000 USD per million samples, at 2.00 USD "
+        "per hour"
     )
 
 
