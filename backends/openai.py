@@ -1,10 +1,11 @@
 """Sends prompts to servers of OpenAI's API: vLLM, SGLang, llama.cpp, transformers serve and others."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.backends.parts.openai.bodies import added_fields
+from harness.backends.parts.openai.endpoints import ENDPOINTS
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.refusals import said
@@ -27,8 +28,14 @@ _OPTIONS = {
     "ignore_eos": "off|on",
     "answer": "ids|text",
     "body": "FIELDS|@FILE",
+    "endpoint": "auto|responses|messages",
 }
-_CHOICES = {"stream": ("on", "off"), "ignore_eos": ("off", "on"), "answer": ("ids", "text")}
+_CHOICES = {
+    "stream": ("on", "off"),
+    "ignore_eos": ("off", "on"),
+    "answer": ("ids", "text"),
+    "endpoint": ("auto", *ENDPOINTS),
+}
 
 _HEADERS = (("Content-Type", "application/json"),)
 _OK = 200
@@ -77,6 +84,7 @@ class OpenAiRemote:
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
     answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
+    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     """
 
@@ -94,8 +102,14 @@ class OpenAiRemote:
         self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
         self._body = added_fields(options["body"]) if "body" in options else {}
         self._wanted = options.get("answer")
+        self._endpoint = ENDPOINTS.get(options.get("endpoint", ""))
+        self._bound = self._endpoint.bound if self._endpoint else "max_tokens"
+        self._headers = self._endpoint.headers if self._endpoint else _HEADERS
+        self._paths = _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
         self._reading = Reading(
-            wants_text=self._wanted == "text", ignores_end=options.get("ignore_eos") == "on"
+            wants_text=self._wanted == "text",
+            ignores_end=options.get("ignore_eos") == "on",
+            endpoint=self._endpoint,
         )
         self.streams = options.get("stream", "on") == "on"
         """True if replies are read while they arrive."""
@@ -104,13 +118,15 @@ class OpenAiRemote:
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = _served(exchange, self._setup)
-        for chat in _PATHS:
+        for chat in _PATHS if self._endpoint is None else (True,):
             self._probe(exchange, chat)
         if not self._dialects:
+            tried = (f"{self._paths[chat]}: {text}" for chat, text in self._refusals.items())
             raise ConfigError(
-                f"model {self._model!r} did not answer a prompt of one word: "
-                f"{'; '.join(f'{_PATHS[chat]}: {text}' for chat, text in self._refusals.items())}"
+                f"model {self._model!r} did not answer a prompt of one word: {'; '.join(tried)}"
             )
+        if self._endpoint is not None:
+            self._dialects[False] = self._dialects[True]
         if self._wanted == "ids" and not all(d.has_ids for d in self._dialects.values()):
             raise ConfigError(
                 "the server returns no token ids: drop --backend-option answer=ids to get texts"
@@ -121,14 +137,16 @@ class OpenAiRemote:
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
         """Finds the fields that the server takes, with one prompt."""
-        for extras in fields() if self.streams else _UNSTREAMED:
+        for extras in self._extras():
             fields_of_all = self._fields(extras)
             head = _head(fields_of_all)
-            body = json.dumps(_PROBES[chat], separators=(",", ":")).encode()
+            least = {} if self._endpoint is None else {"max_tokens": self._endpoint.least_tokens}
+            probe = json.dumps({**_PROBES[chat], **least}, separators=(",", ":"))
+            body = self._encoded(probe.encode()[1:])
             reading = self._reader(self._reading._replace(models=frozenset()))
             try:
                 (answer,) = reading.answer(
-                    exchange(Request(_PATHS[chat], _HEADERS, (head, body[1:])))
+                    exchange(Request(self._paths[chat], self._headers, (head, body)))
                 )
             except (Refused, BadAnswer) as e:
                 self._refusals[chat] = one_line(e)
@@ -136,16 +154,31 @@ class OpenAiRemote:
                     continue
                 return
             self._heard(reading)
-            bounded = {**fields_of_all, "max_tokens": self._max_tokens}
+            bounded = {**fields_of_all, self._bound: self._max_tokens}
             has_ids = answer.dtype.kind == "i"
             ends = bool(reading.usage.finish_reason)
             heads = (head, _head(bounded), {})
             self._dialects[chat] = _Dialect(fields_of_all, *heads, (*extras,), has_ids, ends)
             return
 
+    def _extras(self) -> Sequence[Mapping[str, Any]]:
+        """Returns the fields that not every server takes, best first."""
+        if self._endpoint is not None:
+            return ({"stream": True} if self.streams else {},)
+        return fields() if self.streams else _UNSTREAMED
+
     def _fields(self, extras: Mapping[str, Any]) -> Mapping[str, Any]:
         ignore = {"ignore_eos": True} if self._reading.ignores_end else {}
-        return {"model": self._model, "temperature": 0, **ignore, **self._body, **extras}
+        of_endpoint = self._endpoint.fields if self._endpoint else {}
+        sampling = {name: v for name, v in self._sampling().items() if v is not None}
+        return {"model": self._model, **of_endpoint, **sampling, **ignore, **extras}
+
+    def _sampling(self) -> Mapping[str, Any]:
+        """Returns the fields of the body. A null in `body` drops a field: some models take no temperature."""
+        return {"temperature": 0, **self._body}
+
+    def _encoded(self, fields: bytes) -> bytes:
+        return fields if self._endpoint is None else self._endpoint.encode(fields)
 
     def request(self, batch: Batch) -> Request:
         (rows,) = batch.inputs.values()
@@ -163,19 +196,21 @@ class OpenAiRemote:
         dialect = self._dialects.get(chat)
         if dialect is None:
             raise ConfigError(
-                f"the prompts need {_PATHS[chat]}, which the server refused: {self._refusals[chat]}"
+                f"the prompts need {self._paths[chat]}, which the server refused: {self._refusals[chat]}"
             )
         if names:
             head = dialect.heads.get(names) or self._head_beside(dialect, names)
             self._expect_model(fields)
         else:
             head = dialect.head if is_bounded else dialect.bounded_head
-        return Request(_PATHS[chat], _HEADERS, (head, fields))
+        return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
 
     def _head_beside(self, dialect: _Dialect, names: bytes) -> bytes:
         """Returns the head for samples with these fields, without the fields of the same names."""
         own = {*json.loads(b"[%s]" % names)}
-        fields = {"max_tokens": self._max_tokens, **dialect.fields}
+        fields = dict(dialect.fields)
+        if "max_tokens" not in own:
+            fields[self._bound] = self._max_tokens
         head = _head({name: value for name, value in fields.items() if name not in own})
         dialect.heads[names] = head
         return head
@@ -228,10 +263,10 @@ class OpenAiRemote:
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
-            "body": {"temperature": 0, **self._body},
+            "body": self._sampling(),
             "draws_tokens": draws_tokens(self._body),
             "endpoints": {
-                _PATHS[chat]: {"extras": [*d.extras], "answers": "ids" if d.has_ids else "text"}
+                self._paths[chat]: {"extras": [*d.extras], "answers": "ids" if d.has_ids else "text"}
                 for chat, d in self._dialects.items()
             },
         }

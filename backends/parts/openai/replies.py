@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.openai.endpoints import Endpoint
 from harness.backends.parts.refusals import error_text, refused, words
 from harness.errors import one_line
 from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
@@ -18,6 +19,7 @@ _WHOLE = frozenset(
     (
         *("stop", "length", "tool_calls", "function_call"),  # OpenAI, vLLM, SGLang, llama.cpp
         *("eos_token", "stop_sequence", "eos", "end_turn", "max_tokens", "model_length"),
+        "tool_use",  # Anthropic
         "complete",
     )
 )
@@ -38,6 +40,8 @@ class Reading(NamedTuple):
     """The `ignores_end` of `usage_of`."""
     takes_any_end: bool = False
     """Whether incomplete answers are accepted."""
+    endpoint: Endpoint | None = None
+    """The endpoint whose replies are translated; None for completions and chat completions."""
     models: frozenset[str] = frozenset()
     """The model's names in the replies before the run; empty if they had none, or if names are not checked."""
 
@@ -56,7 +60,11 @@ class Completion:
         """Returns one answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
         if reply.status != _OK:
             raise refused(reply)
-        content = checked(json_in(bytes(reply.body), "the reply"))
+        content = json_in(bytes(reply.body), "the reply")
+        endpoint = self._reading.endpoint
+        if endpoint is not None and isinstance(content, dict):
+            content = endpoint.whole(content)
+        content = checked(content)
         self.model = model_of(content, self._reading)
         choice = only_choice(content)
         if choice is None:

@@ -28,6 +28,7 @@ class Streamed:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
+        self._endpoint = reading.endpoint
         self._events = EventParser()
         self._texts: list[str] = []
         self._ids: list[int] | None = None
@@ -73,7 +74,10 @@ class Streamed:
         if event == DONE:
             self._done = True
             return
-        content = checked(json_in(event, "an event of the stream"))
+        content = json_in(event, "an event of the stream")
+        if self._endpoint is not None and isinstance(content, dict):
+            content = self._endpoint.chunk(content)
+        content = checked(content)
         self.model = model_of(content, self._reading) or self.model
         counts = counts_in(content)
         told = counts.get("completion_tokens")
