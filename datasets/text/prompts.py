@@ -197,7 +197,7 @@ def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
     problems: list[str] = []
     for place, content in rows:
         try:
-            mine, prompt = _prompt(content)
+            mine, prompt = prompt_of(content)
         except ValueError as e:
             problems.append(f"{place}: {e}")
             if len(problems) == MOST_PROBLEMS:
@@ -215,7 +215,8 @@ def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
     return kind, prompts
 
 
-def _prompt(row: object) -> tuple[str, Prompt]:
+def prompt_of(row: object) -> tuple[str, Prompt]:
+    """Returns the kind of a line's prompt, and the prompt. Raises a ValueError with a sentence."""
     if isinstance(row, ValueError):
         raise row
     if not isinstance(row, dict):

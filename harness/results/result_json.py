@@ -47,6 +47,7 @@ from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens
+from harness.results.tokens import sessions
 from harness.results.verdict import (
     busy,
     client,
@@ -383,6 +384,8 @@ def _client(
         sections["witness"] = seen
     if numbers is not None and (generated := tokens.section(numbers.run)) is not None:
         sections["tokens"] = generated
+    if numbers is not None and (found := sessions.section(numbers.run)) is not None:
+        sections["sessions"] = found
     return sections
 
 

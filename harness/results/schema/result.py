@@ -10,7 +10,15 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
 from harness.results.schema import machine, performance
-from harness.results.schema.client import Client, Goodput, LoadHost, Servers, Tokens, Witness
+from harness.results.schema.client import (
+    Client,
+    Goodput,
+    LoadHost,
+    Servers,
+    Sessions,
+    Tokens,
+    Witness,
+)
 from harness.results.schema.models import Models
 from harness.results.schema.nodes import Node
 
@@ -38,6 +46,7 @@ class ClientSection(TypedDict):
     load_hosts: NotRequired[Sequence[LoadHost]]
     witness: NotRequired[Witness]
     tokens: NotRequired[Tokens]
+    sessions: NotRequired[Sessions]
     nodes: NotRequired[Sequence[Node]]
 
 
@@ -130,6 +139,8 @@ class Result(TypedDict):
     did not end by itself."""
     tokens: NotRequired[Tokens]
     """Tokens of a language model's answers; missing for other models, or if the run did not end by itself."""
+    sessions: NotRequired[Sessions]
+    """The sessions of a dataset of sessions; missing for other runs."""
     models: NotRequired[Models]
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
     reference: performance.Reference | performance.NoReference | None

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -172,6 +174,25 @@ def read_completions(
         columns["scheduled_ns"] = _loadgen_schedule_ns(columns, issued, plan, shortest_ns)
     once = len(order) == issued and bool((order == np.arange(len(order))).all())
     return Completions(columns, issued, once)
+
+
+def with_sessions(done: Completions | None, path: Path) -> Completions | None:
+    """Returns the completions with the due times of the turns, and the columns `session` and `session_turns`.
+
+    path: of SESSION_ROWS. Without the file a turn counts as due when it was issued.
+    """
+    if done is None:
+        return None
+    columns = dict(done.columns)
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as stored:
+            order = columns["order"]
+            columns["scheduled_ns"] = np.minimum(stored["due_ns"][order], columns["entry_ns"])
+            columns["session"] = stored["session"][order]
+            columns["session_turns"] = stored["turns"][order]
+    else:
+        columns["scheduled_ns"] = columns["entry_ns"].copy()
+    return replace(done, columns=columns)
 
 
 def has_reasoning(columns: Mapping[str, Array]) -> bool:
