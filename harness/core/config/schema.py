@@ -113,7 +113,7 @@ class RunOptions:
         level="expert",
     )
     concurrency: int | None = option(
-        "server: keep N queries in flight; each answer triggers the next query; not MLPerf",
+        "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
         level="expert",

@@ -84,6 +84,7 @@ def ran(
     """Returns the server and the columns of the run."""
     count = len(found.after)
     mine = plan(
+        "server",
         query_count=queries,
         journal_samples=queries,
         total_count=count,
@@ -150,7 +151,7 @@ def test_the_count_of_queries_cuts_the_last_sessions(queries: int, tmp_path: Pat
 
 def test_without_the_file_of_due_times_a_turn_is_due_when_issued(tmp_path: Path) -> None:
     _, columns = ran(TWO, tmp_path, queries=4, concurrency=1)
-    mine = plan(query_count=4, journal_samples=4, concurrency=1, sessions=True)
+    mine = plan("server", query_count=4, journal_samples=4, concurrency=1, sessions=True)
     view = journal(4, 1)
     issuer, writer = view.issuer(), view.writer(0)
     issuer.issued(1, 100)
