@@ -317,6 +317,9 @@ class Tokens(TypedDict):
     """Prompt tokens that the server had computed before; null if it does not report them for each prompt."""
     cached_answers: int
     """Answers for which the server reports that it had computed a part of the prompt before."""
+    distinct_prompts: int
+    """Different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several times, and a
+    server that keeps prompts then answers it faster."""
     reasoning: int | None
     """Tokens of `output` that precede the answers themselves (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int

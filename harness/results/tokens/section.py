@@ -31,6 +31,7 @@ def section(run: Evidence) -> Tokens | None:
         "output_mean": output / answers if output is not None else None,
         "cached": told["cached"],
         "cached_answers": told["cached_answers"],
+        "distinct_prompts": len(np.unique(run.done.columns["index"])) if run.done else 0,
         "reasoning": told.get("reasoning"),
         "compared_prompts": told["compared_prompts"],
         "changed_prompts": told["changed_prompts"],
