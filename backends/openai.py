@@ -105,7 +105,9 @@ class OpenAiRemote:
         self._endpoint = ENDPOINTS.get(options.get("endpoint", ""))
         self._bound = self._endpoint.bound if self._endpoint else "max_tokens"
         self._headers = self._endpoint.headers if self._endpoint else _HEADERS
-        self._paths = _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
+        self._paths = (
+            _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
+        )
         self._reading = Reading(
             wants_text=self._wanted == "text",
             ignores_end=options.get("ignore_eos") == "on",
@@ -266,7 +268,10 @@ class OpenAiRemote:
             "body": self._sampling(),
             "draws_tokens": draws_tokens(self._body),
             "endpoints": {
-                self._paths[chat]: {"extras": [*d.extras], "answers": "ids" if d.has_ids else "text"}
+                self._paths[chat]: {
+                    "extras": [*d.extras],
+                    "answers": "ids" if d.has_ids else "text",
+                }
                 for chat, d in self._dialects.items()
             },
         }

@@ -237,7 +237,9 @@ def prompt_of(row: object) -> tuple[str, Prompt]:
     fields = {} if most is None else {"max_tokens": most}
     fields["messages" if kind == "messages" else "prompt"] = content
     further = _further(row)
-    text = json.dumps(framed(further, fields), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        framed(further, fields), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     try:
         request = text.encode()
     except UnicodeEncodeError:
@@ -264,7 +266,9 @@ def _further(row: Mapping[str, Any]) -> dict[str, Any]:
     fields = {**body, **{key: row[key] for key in REQUEST if key in row}}
     for name in fields:
         if not _FIELD.fullmatch(name) or name in _NO_FIELDS:
-            raise ValueError(f"body has the field {name!r:.40}, which the harness sets or cannot send")
+            raise ValueError(
+                f"body has the field {name!r:.40}, which the harness sets or cannot send"
+            )
     model = fields.get("model", "")
     if not isinstance(model, str) or ("model" in fields and not _MODEL.fullmatch(model)):
         raise ValueError(f"model is {model!r:.40}, and must be a name")

@@ -152,9 +152,7 @@ def _session(content: Any) -> list[_Turn]:
     return turns
 
 
-def _after(
-    row: Mapping[str, Any], position: int, positions: Mapping[str, int]
-) -> tuple[int, ...]:
+def _after(row: Mapping[str, Any], position: int, positions: Mapping[str, int]) -> tuple[int, ...]:
     names: Iterable[Any] = row.get("after", None if position else [])
     if names is None:
         return (position - 1,)

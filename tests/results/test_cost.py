@@ -19,15 +19,17 @@ def tokens(sent: int | None, made: int | None) -> Tokens:
 
 def test_the_cost_of_the_window_is_divided_by_each_count() -> None:
     found = cost.section(Price(2.0, "USD"), HALF_AN_HOUR_NS, 1_000, tokens(4_000_000, 1_000_000))
-    assert found == {
-        "per_hour": 2.0,
-        "currency": "USD",
-        "total": 1.0,
-        "per_million_samples": 1_000.0,
-        "per_million_input_tokens": 0.25,
-        "per_million_output_tokens": 1.0,
-        "per_million_tokens": 0.2,
-    }
+    assert found == pytest.approx(
+        {
+            "per_hour": 2.0,
+            "currency": "USD",
+            "total": 1.0,
+            "per_million_samples": 1_000.0,
+            "per_million_input_tokens": 0.25,
+            "per_million_output_tokens": 1.0,
+            "per_million_tokens": 0.2,
+        }
+    )
     assert cost.shown(dict(found)) == (
         "1.00 USD per million output tokens, 0.200 USD per million tokens, 1,000 USD per million samples, at 2.00 USD "
         "per hour"

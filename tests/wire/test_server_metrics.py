@@ -79,7 +79,10 @@ def test_a_named_series_of_an_unknown_server_is_read() -> None:
     ("page", "reason"),
     [
         ((404, "Not Found"), "the server answered 404"),
-        ((200, "http_requests_total 4\n"), "the page has no series of a known server: name its series with --server-metric"),
+        (
+            (200, "http_requests_total 4\n"),
+            "the page has no series of a known server: name its series with --server-metric",
+        ),
         (
             (200, "nv_inference_count 4x\n"),
             "ValueError: could not convert string to float: '4x'",

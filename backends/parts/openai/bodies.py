@@ -61,7 +61,9 @@ def _content(path: Path) -> str:
 
 
 def _problems(fields: Mapping[str, Any]) -> list[str]:
-    problems = [f"{name} has an option: {_ELSEWHERE[name]}" for name in fields if name in _ELSEWHERE]
+    problems = [
+        f"{name} has an option: {_ELSEWHERE[name]}" for name in fields if name in _ELSEWHERE
+    ]
     problems += [f"{name} is set by the harness" for name in fields if name in _HARNESS_FIELDS]
     if fields.get("n", 1) != 1:
         problems.append("n must be 1: a sample has one answer")

@@ -40,9 +40,7 @@ def _chunk(delta: Content, finish_reason: str | None = None) -> Content:
     return {"choices": [{"delta": delta, "finish_reason": finish_reason}]}
 
 
-def _message(
-    message: Content, finish_reason: str | None, usage: Content, model: object
-) -> Content:
+def _message(message: Content, finish_reason: str | None, usage: Content, model: object) -> Content:
     choice = {"message": message, "finish_reason": finish_reason}
     return {"choices": [choice], "usage": usage, "model": model}
 

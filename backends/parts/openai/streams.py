@@ -3,6 +3,7 @@
 from typing import Any
 
 from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.openai.replies import (
     Completion,
     Reading,
@@ -14,7 +15,6 @@ from harness.backends.parts.openai.replies import (
     only_choice,
     parts_of,
 )
-from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.refusals import words
 from harness.core.formats.sse import DONE, BadEvents, EventParser
 from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage

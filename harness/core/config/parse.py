@@ -144,7 +144,7 @@ _SERIES = re.compile(
 def parse_series(text: str) -> str:
     """Parses 'vllm:num_requests_running', 'queue_size{model="a"}': a Prometheus series, or its samples with labels."""
     if not _SERIES.fullmatch(text.strip()):
-        raise ValueError(f"{text!r} is not a series: write NAME or NAME{{label=\"value\"}}")
+        raise ValueError(f'{text!r} is not a series: write NAME or NAME{{label="value"}}')
     return text.strip()
 
 

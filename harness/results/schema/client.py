@@ -150,44 +150,6 @@ class Servers(TypedDict):
     """Series of --server-metric that the servers reported, by name."""
 
 
-class TurnTimes(TypedDict):
-    """The turns at one place in their sessions."""
-
-    answers: int
-    """Turns that were answered and did not fail."""
-    latency_ns: TokenTimes | None
-    """From the due time to the answer; null without answers."""
-    ttft_ns: TokenTimes | None
-    """From the due time to the first token; null without streams."""
-
-
-class Sessions(TypedDict):
-    """The sessions of a dataset of sessions under --concurrency. A turn is due when the answers that it waits for have
-    come and its delay is over.
-    """
-
-    begun: int
-    """Sessions with at least one answer."""
-    complete: int
-    """Sessions whose turns were all answered."""
-    broken: int
-    """Sessions with a turn that failed; their further turns were not sent."""
-    cut: int
-    """Sessions that the end of the run cut short."""
-    turns_mean: float
-    """Mean number of answered turns per session."""
-    length_ns: TokenTimes | None
-    """From the first turn's due time to the last answer, of complete sessions; null without one."""
-    idle_share: float | None
-    """Mean share of this time in which no turn was due or in flight, i.e. delays of persons and tools."""
-    send_lag_ns: TokenTimes
-    """From a turn's due time until it was sent: the cost of the harness and of waiting for a connection."""
-    broken_at: Mapping[str, int]
-    """Place of the failed turn in its session, from 0 -> sessions."""
-    turns: list[TurnTimes]
-    """Times by the place of the turn in its session, in the order of the due times; at most 100 places."""
-
-
 class LoadHost(TypedDict):
     """One of the hosts that shared the load."""
 
@@ -365,3 +327,41 @@ class Tokens(TypedDict):
     finish_reasons: Mapping[str, int]
     """Server's reason for the end of an answer -> answers: `length` at max_tokens, `stop` by the model, empty if the
     server reports no reason."""
+
+
+class TurnTimes(TypedDict):
+    """The turns at one place in their sessions."""
+
+    answers: int
+    """Turns that were answered and did not fail."""
+    latency_ns: TokenTimes | None
+    """From the due time to the answer; null without answers."""
+    ttft_ns: TokenTimes | None
+    """From the due time to the first token; null without streams."""
+
+
+class Sessions(TypedDict):
+    """The sessions of a dataset of sessions under --concurrency. A turn is due when the answers that it waits for have
+    come and its delay is over.
+    """
+
+    begun: int
+    """Sessions with at least one answer."""
+    complete: int
+    """Sessions whose turns were all answered."""
+    broken: int
+    """Sessions with a turn that failed; their further turns were not sent."""
+    cut: int
+    """Sessions that the end of the run cut short."""
+    turns_mean: float
+    """Mean number of answered turns per session."""
+    length_ns: TokenTimes | None
+    """From the first turn's due time to the last answer, of complete sessions; null without one."""
+    idle_share: float | None
+    """Mean share of this time in which no turn was due or in flight, i.e. delays of persons and tools."""
+    send_lag_ns: TokenTimes
+    """From a turn's due time until it was sent: the cost of the harness and of waiting for a connection."""
+    broken_at: Mapping[str, int]
+    """Place of the failed turn in its session, from 0 -> sessions."""
+    turns: list[TurnTimes]
+    """Times by the place of the turn in its session, in the order of the due times; at most 100 places."""

@@ -76,7 +76,9 @@ class Sessions(Scheduler):
 
     def run(self, calls: Callbacks, outdir: Path) -> None:
         super().run(calls, outdir)
-        np.savez(outdir / SESSION_ROWS, due_ns=self._due_ns, session=self._session, turns=self._turns)
+        np.savez(
+            outdir / SESSION_ROWS, due_ns=self._due_ns, session=self._session, turns=self._turns
+        )
 
     def _issue_all(self, issue: Callable[[list[int], list[int]], None]) -> None:
         for _ in range(self._concurrency):

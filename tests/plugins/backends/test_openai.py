@@ -160,7 +160,10 @@ def test_a_prompt_may_name_its_model() -> None:
     [
         ("temperature", "--backend-option body is not a mapping of fields"),
         ("{a: [", "--backend-option body is neither YAML nor JSON"),
-        ("{max_tokens: 3, stream: false}", "max_tokens has an option: --backend-option max_tokens="),
+        (
+            "{max_tokens: 3, stream: false}",
+            "max_tokens has an option: --backend-option max_tokens=",
+        ),
         ("{n: 2}", "n must be 1"),
         ("{a: .nan}", "a value is not JSON"),
         ("{a: 2020-01-01}", "a value is not JSON"),
@@ -278,7 +281,7 @@ def test_missing_feature_of_a_server_is_reported_before_the_run(
             {"temperature": "1"},
             (
                 "backend 'openai' has no option 'temperature': it has served=NAME stream=on|off max_tokens=NUMBER "
-                "ignore_eos=off|on answer=ids|text"
+                "ignore_eos=off|on answer=ids|text body=FIELDS|@FILE endpoint=auto|responses|messages"
             ),
         ),
     ],

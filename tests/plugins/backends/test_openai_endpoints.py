@@ -133,7 +133,10 @@ def test_a_whole_reply_is_read_like_its_stream(name: str) -> None:
             "responses",
             {"type": "response.failed", "response": {"error": {"message": "no memory"}}},
         ),
-        ("messages", {"type": "error", "error": {"type": "overloaded_error", "message": "no memory"}}),
+        (
+            "messages",
+            {"type": "error", "error": {"type": "overloaded_error", "message": "no memory"}},
+        ),
     ],
 )
 def test_an_error_in_the_stream_is_a_refusal(name: str, event: Any) -> None:
@@ -155,12 +158,16 @@ def test_an_error_in_the_stream_is_a_refusal(name: str, event: Any) -> None:
             },
             "length",
         ),
-        ("messages", {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}, "max_tokens"),
+        (
+            "messages",
+            {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
+            "max_tokens",
+        ),
         ("messages", {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, "tool_use"),
     ],
 )
 def test_an_answer_that_reached_its_bound_is_complete(name: str, end: Any, reason: str) -> None:
-    reader = streamed(name, [*STREAMS[name][:6], end])
+    reader = streamed(name, [*STREAMS[name][:5], end])
     reader.answer(reply(b""))
     assert reader.usage.finish_reason == reason
 
@@ -216,7 +223,12 @@ def test_a_request_to_responses_has_its_field_names() -> None:
         "max_output_tokens": 32,
         "input": CHAT,
     }
-    own = {"fields": ["top_p", "max_tokens", "prompt"], "top_p": 0.5, "max_tokens": 20, "prompt": "Hi"}
+    own = {
+        "fields": ["top_p", "max_tokens", "prompt"],
+        "top_p": 0.5,
+        "max_tokens": 20,
+        "prompt": "Hi",
+    }
     found = body(remote.request(batch(own)))
     assert (found["max_output_tokens"], found["input"], found["top_p"]) == (20, "Hi", 0.5)
     assert "max_tokens" not in found
@@ -252,6 +264,9 @@ def test_an_unknown_endpoint_is_refused() -> None:
 
 
 def test_usage_of_a_probe_without_counts_is_unknown() -> None:
-    reader = streamed("responses", [*RESPONSES[:5], {"type": "response.completed", "response": {"status": "completed"}}])
+    reader = streamed(
+        "responses",
+        [*RESPONSES[:5], {"type": "response.completed", "response": {"status": "completed"}}],
+    )
     reader.answer(reply(b""))
     assert reader.usage == Usage(None, None, "", "stop")

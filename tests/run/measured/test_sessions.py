@@ -117,7 +117,7 @@ def test_a_turn_is_due_after_its_answers_and_its_delay(tmp_path: Path) -> None:
 
 
 def test_latency_counts_from_the_due_time(tmp_path: Path) -> None:
-    server, columns = ran(TWO, tmp_path, queries=4, concurrency=2)
+    server, columns = ran(TWO, tmp_path, queries=4, concurrency=1)
     (late,) = np.flatnonzero(columns["index"] == 1)
     (first,) = np.flatnonzero(columns["index"] == 0)
     due_ns = columns["scheduled_ns"][late]

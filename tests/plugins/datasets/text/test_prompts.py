@@ -188,11 +188,21 @@ def test_any_bytes_are_prompts_or_a_refusal(
     [
         (
             {"prompt": "Hi", "temperature": 0.5, "model": "lora-a", "id": 3},
-            {"fields": ["model", "temperature", "prompt"], "model": "lora-a", "temperature": 0.5, "prompt": "Hi"},
+            {
+                "fields": ["model", "temperature", "prompt"],
+                "model": "lora-a",
+                "temperature": 0.5,
+                "prompt": "Hi",
+            },
         ),
         (
             {"prompt": "Hi", "max_tokens": 4, "body": {"min_p": 0.1}},
-            {"fields": ["min_p", "max_tokens", "prompt"], "min_p": 0.1, "max_tokens": 4, "prompt": "Hi"},
+            {
+                "fields": ["min_p", "max_tokens", "prompt"],
+                "min_p": 0.1,
+                "max_tokens": 4,
+                "prompt": "Hi",
+            },
         ),
         (
             {"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "Hi", "model": "m"}},
