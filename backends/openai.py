@@ -159,8 +159,9 @@ class OpenAiRemote:
             bounded = {**fields_of_all, self._bound: self._max_tokens}
             has_ids = answer.dtype.kind == "i"
             ends = bool(reading.usage.finish_reason)
-            heads = (head, _head(bounded), {})
-            self._dialects[chat] = _Dialect(fields_of_all, *heads, (*extras,), has_ids, ends)
+            self._dialects[chat] = _Dialect(
+                fields_of_all, head, _head(bounded), {}, (*extras,), has_ids, ends
+            )
             return
 
     def _extras(self) -> Sequence[Mapping[str, Any]]:

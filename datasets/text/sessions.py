@@ -1,7 +1,7 @@
 """Reads sessions: conversations, agents and their subagents. Each turn is a sample, and waits for others."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,7 +153,7 @@ def _session(content: Any) -> list[_Turn]:
 
 
 def _after(row: Mapping[str, Any], position: int, positions: Mapping[str, int]) -> tuple[int, ...]:
-    names: Iterable[Any] = row.get("after", None if position else [])
+    names: Any = row.get("after", None if position else [])
     if names is None:
         return (position - 1,)
     if not isinstance(names, list):

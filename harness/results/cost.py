@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from harness.core.config.parse import Price
 from harness.core.units import NS_PER_S, show_rate
 from harness.results.schema.client import Tokens
 from harness.results.schema.performance import Cost
@@ -12,22 +11,22 @@ MILLION = 1_000_000
 
 
 def section(
-    price: Price | None, window_ns: tuple[int, int] | None, samples: int, tokens: Tokens | None
+    price: float | None, window_ns: tuple[int, int] | None, samples: int, tokens: Tokens | None
 ) -> Cost | None:
     """Returns None without a price or a whole run. window_ns: LoadGen's. samples: that were answered."""
     if price is None or window_ns is None or not samples:
         return None
     begin, end = window_ns
-    total = price.per_hour * (end - begin) / NS_PER_S / S_PER_HOUR
+    total = price * (end - begin) / NS_PER_S / S_PER_HOUR
     sent, made = (tokens["input"], tokens["output"]) if tokens is not None else (None, None)
+    both = sent + made if sent is not None and made is not None else None
     return {
-        "per_hour": price.per_hour,
-        "currency": price.currency,
+        "per_hour": price,
         "total": total,
         "per_million_samples": total / samples * MILLION,
         "per_million_input_tokens": _per_million(total, sent),
         "per_million_output_tokens": _per_million(total, made),
-        "per_million_tokens": _per_million(total, None if None in (sent, made) else sent + made),  # type: ignore[operator]
+        "per_million_tokens": _per_million(total, both),
     }
 
 
@@ -39,9 +38,8 @@ def shown(cost: dict[str, Any] | None) -> str | None:
     """Returns one line for the answer; None without a cost."""
     if not cost:
         return None
-    unit = f" {cost['currency']}" if cost["currency"] else ""
     words = [
-        f"{show_rate(cost[key])}{unit} per million {name}"
+        f"{show_rate(cost[key])} per million {name}"
         for key, name in (
             ("per_million_output_tokens", "output tokens"),
             ("per_million_tokens", "tokens"),
@@ -49,4 +47,4 @@ def shown(cost: dict[str, Any] | None) -> str | None:
         )
         if cost[key] is not None
     ]
-    return f"{', '.join(words)}, at {show_rate(cost['per_hour'])}{unit} per hour"
+    return f"{', '.join(words)}, at {show_rate(cost['per_hour'])} per hour"

@@ -60,7 +60,8 @@ def test_subagents_that_overlap_are_not_idle_time() -> None:
 
 def test_sessions_that_never_ended_have_no_length() -> None:
     found = present(section(run((0, 4, 0, 10, 0))))
-    assert found["length_ns"] is found["idle_share"] is None
+    assert found["length_ns"] is None
+    assert found["idle_share"] is None
     assert found["complete"] == 0
 
 

@@ -162,7 +162,8 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
         isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
     ):
         raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
-    return Parts(*("".join(filter(None, each)) for each in (thoughts, texts)), ids)
+    reasoning, answer = ("".join(filter(None, each)) for each in (thoughts, texts))
+    return Parts(reasoning, answer, ids)
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

@@ -117,23 +117,15 @@ def parse_metrics_page(text: str) -> str:
     return str(address if address.prefix else address._replace(prefix="/metrics"))
 
 
-class Price(NamedTuple):
-    """The price of one hour of everything that a run uses."""
-
-    per_hour: float
-    currency: str = ""
-    """Three letters, or ''."""
-
-    def __str__(self) -> str:
-        return f"{self.per_hour:g}{self.currency}"
-
-
-def parse_price(text: str) -> Price:
-    """Parses '2.5' and '2.50USD'."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]{3})?", text.strip(), re.ASCII)
-    if match is None or not 0 < float(match[1]) <= 1e9:
-        raise ValueError(f"{text!r} is not a price of one hour: write e.g. 2.50USD")
-    return Price(float(match[1]), (match[2] or "").upper())
+def parse_price(text: str) -> float:
+    """Parses '1.20/h', a price per hour in any currency; /h may be left out."""
+    try:
+        price = float(text.strip().removesuffix("/h"))
+    except ValueError:
+        price = 0.0
+    if not 0 < price < 1e9:
+        raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
+    return price
 
 
 _SERIES = re.compile(

@@ -343,11 +343,11 @@ class RunOptions:
         group="power",
         level="expert",
     )
-    price: parsers.Price | None = option(
-        "price of one hour of all machines of the run, e.g. 2.50USD: the result has the cost of a million samples "
+    price: float | None = option(
+        "price of one hour of all machines of the run, e.g. 1.20/h: the result has the cost of a million samples "
         "and tokens",
         parse=parsers.parse_price,
-        metavar="AMOUNT[CURRENCY]",
+        metavar="PRICE",
         level="expert",
     )
     mlperf: bool = option(

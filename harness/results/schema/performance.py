@@ -96,9 +96,7 @@ class Cost(TypedDict):
     """
 
     per_hour: float
-    """--price of one hour."""
-    currency: str
-    """Currency of all amounts, three letters; empty if --price has none."""
+    """--price of one hour. All amounts are in its currency."""
     total: float
     """Cost of the window."""
     per_million_samples: float

@@ -176,13 +176,11 @@ def read_completions(
     return Completions(columns, issued, once)
 
 
-def with_sessions(done: Completions | None, path: Path) -> Completions | None:
+def with_sessions(done: Completions, path: Path) -> Completions:
     """Returns the completions with the due times of the turns, and the columns `session` and `session_turns`.
 
     path: of SESSION_ROWS. Without the file a turn counts as due when it was issued.
     """
-    if done is None:
-        return None
     columns = dict(done.columns)
     if path.is_file():
         with np.load(path, allow_pickle=False) as stored:

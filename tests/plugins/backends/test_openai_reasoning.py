@@ -46,7 +46,8 @@ def test_the_answer_begins_after_the_marks(contents: Sequence[str], expected: li
 def test_pieces_of_any_size_give_the_same_beginning(sizes: list[int], opening: str) -> None:
     closing = opening.replace("<", "</").replace("[", "[/")
     text = f"{opening}{'so ' * 9 if opening else ''}{closing} Hi"
-    pieces, at = [], 0
+    pieces: list[str] = []
+    at = 0
     while at < len(text):
         size = sizes[len(pieces) % len(sizes)]
         pieces.append(text[at : at + size])

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,15 @@ def with_tokens(**changed: Any) -> RunFiles:
     run = read_files(RUNS / "server")
     assert run.performance is not None
     assert run.performance.done is not None
-    columns = run.performance.done.columns
+    columns = dict(run.performance.done.columns)
     size = len(columns["order"])
     columns["first_token_ns"] = columns["scheduled_ns"] + FIRST_NS
     columns["completed_ns"] = columns["scheduled_ns"] + 2 * FIRST_NS
     columns["tokens"] = np.full(size, MADE, np.int32)
+    done = replace(run.performance.done, columns=columns)
     tokens = {"answers": size, "input": 7 * size, "output": MADE * size, "output_per_s": 50.0}
-    return run._replace(result={**run.result, "tokens": {**tokens, **changed}})
+    result = {**run.result, "tokens": {**tokens, **changed}}
+    return run._replace(result=result, performance=replace(run.performance, done=done))
 
 
 def report(run: RunFiles) -> Any:

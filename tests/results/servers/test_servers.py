@@ -47,7 +47,8 @@ def test_acceptance_length_without_counters_is_the_servers_own() -> None:
     rows = [{"wall_ns": n, "acceptance_length": 2.0 + n / 10} for n in (6, 9)]
     found = present(section(HostLog([*rows]), (5, 25), ""))
     assert found["acceptance_length"] == 2.9
-    assert found["acceptance_share"] is found["acceptance_by_position"] is None
+    assert found["acceptance_share"] is None
+    assert found["acceptance_by_position"] is None
     assert found["cache_hit_share"] is None
 
 

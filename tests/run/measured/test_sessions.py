@@ -16,7 +16,7 @@ from harness.run.measured.sessions import Sessions
 from harness.run.setup import SESSION_ROWS
 from harness.run.supervisor.completions import read_completions, with_sessions
 from harness.types import Array, SessionTurns
-from tests.builders.support import journal, plan, present
+from tests.builders.support import journal, plan
 
 MS = 1_000_000
 
@@ -96,7 +96,7 @@ def ran(
     server = Server(view, Sessions(mine, view, found), fails)
     server.run(folder)
     done = with_sessions(read_completions(view, mine), folder / SESSION_ROWS)
-    return server, dict(present(done).columns)
+    return server, dict(done.columns)
 
 
 def test_a_turn_is_due_after_its_answers_and_its_delay(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_without_the_file_of_due_times_a_turn_is_due_when_issued(tmp_path: Path)
     issuer, writer = view.issuer(), view.writer(0)
     issuer.issued(1, 100)
     writer.batch(0, [0], 0, 110, 120, 130, 140, 150)
-    done = present(with_sessions(read_completions(view, mine), tmp_path / "missing.npz"))
+    done = with_sessions(read_completions(view, mine), tmp_path / "missing.npz")
     assert done.columns["scheduled_ns"].tolist() == [100]
     assert "session" not in done.columns
     assert "session" in columns
