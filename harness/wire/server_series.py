@@ -36,7 +36,7 @@ class Column(NamedTuple):
     """One entry of the table."""
 
     series: tuple[Series, ...]
-    """The servers' names; the first one that a page has counts."""
+    """The servers' names. The first name that a page has counts."""
     is_counter: bool
     takes_largest: bool
     """Whether the largest value counts, instead of the sum."""

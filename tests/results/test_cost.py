@@ -30,7 +30,7 @@ def test_the_cost_of_the_window_is_divided_by_each_count() -> None:
         }
     )
     assert cost.shown({**(found or {})}) == (
-        "1.00 per million output tokens, 0.200 per million tokens, 1,000 per million samples, at 2.00 "
+        "1.00 per million output tokens, 0.20 per million tokens, 1,000 per million samples, at 2.00 "
         "per hour"
     )
 

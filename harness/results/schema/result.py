@@ -123,7 +123,7 @@ class Result(TypedDict):
     power_reason: str | None
     """Why `power` is null; otherwise null."""
     cost: NotRequired[performance.Cost]
-    """What the run cost; missing without --price, or without a whole performance run."""
+    """Cost of the run; missing without --price, or without a whole performance run."""
     stages_ns: Mapping[str, performance.Stage] | None
     """Stage -> time of samples, from the journal; null if nothing was completed."""
     client: NotRequired[Client]
