@@ -98,6 +98,7 @@ DATASETS = _table(
             "ConversationsDataset",
             "chats of several turns: ShareGPT's, or messages",
         ),
+        "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
         "synthetic-prompts": (
             "SyntheticPromptsDataset",
             "prompts of given lengths, with a common prefix",

@@ -117,6 +117,29 @@ def parse_metrics_page(text: str) -> str:
     return str(address if address.prefix else address._replace(prefix="/metrics"))
 
 
+def parse_price(text: str) -> float:
+    """Parses '1.20/h', a price per hour in any currency; /h may be left out."""
+    try:
+        price = float(text.strip().removesuffix("/h"))
+    except ValueError:
+        price = 0.0
+    if not 0 < price < 1e9:
+        raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
+    return price
+
+
+_SERIES = re.compile(
+    r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*")*\})?'
+)
+
+
+def parse_series(text: str) -> str:
+    """Parses 'vllm:num_requests_running', 'queue_size{model="a"}': a Prometheus series, or its samples with labels."""
+    if not _SERIES.fullmatch(text.strip()):
+        raise ValueError(f'{text!r} is not a series: write NAME or NAME{{label="value"}}')
+    return text.strip()
+
+
 LOCAL_NODES = "local:"
 RAY_NODES = "ray://"
 RAY_CLIENT_PORT = 10001

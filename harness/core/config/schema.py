@@ -113,7 +113,7 @@ class RunOptions:
         level="expert",
     )
     concurrency: int | None = option(
-        "server: keep N queries in flight; each answer triggers the next query; not MLPerf",
+        "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
         level="expert",
@@ -271,6 +271,21 @@ class RunOptions:
         metavar="URL",
         level="expert",
     )
+    server_metric: tuple[str, ...] = option(
+        "series on the servers' pages of metrics to keep besides the known ones, e.g. queue_size or "
+        'queue_size{model="a"} (repeatable)',
+        parse=parsers.parse_series,
+        many=True,
+        metavar="SERIES",
+        level="expert",
+    )
+    before_run: str | None = option(
+        "just before LoadGen starts: vllm or sglang empties the prefix cache of each --url; anything else is a "
+        "command to run, without a shell",
+        parse=parsers.parse_name,
+        metavar="vllm|sglang|COMMAND",
+        level="expert",
+    )
     no_resend: bool = option(
         "do not resend a request whose idle connection the server closed at that moment",
         flag=True,
@@ -326,6 +341,13 @@ class RunOptions:
         parse=parsers.parse_meter,
         many=True,
         group="power",
+        level="expert",
+    )
+    price: float | None = option(
+        "price of one hour of all machines of the run, e.g. 1.20/h: the result has the cost of a million samples "
+        "and tokens",
+        parse=parsers.parse_price,
+        metavar="PRICE",
         level="expert",
     )
     mlperf: bool = option(

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from harness.core.config.options import flag_name, option, option_key, visible_fields
-from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive, words_of
+from harness.core.config.parse import (
+    parse_input_shape,
+    parse_name,
+    parse_path,
+    parse_price,
+    positive,
+    words_of,
+)
 from harness.core.config.schema import MAX_BATCH
 from harness.models.precision.ways import BASELINE, PRECISIONS
 
@@ -35,17 +42,6 @@ def parse_batches(text: str) -> tuple[int, ...]:
                 first *= 2
                 sizes.add(first)
     return tuple(sorted(sizes))
-
-
-def parse_price(text: str) -> float:
-    """Parses '1.20/h' -> 1.2 per hour, in any currency."""
-    try:
-        price = float(text.strip().removesuffix("/h"))
-    except ValueError:
-        price = 0.0
-    if not 0 < price < 1e9:
-        raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
-    return price
 
 
 def parse_floor(text: str) -> float:
