@@ -156,7 +156,7 @@ def run_parser(
         action="append",
         default=None,
     )
-    add_trust(parser, "code in a --config file that may run")
+    add_trust(parser, "allow this code, which a --config file names, to run")
     parser.flag("--json", "print JSON instead of a table")
     parser.flag("--quiet", "print no progress and no notices")
     return parser

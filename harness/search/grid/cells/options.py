@@ -68,7 +68,7 @@ class GridOptions:
         metavar="SIZES",
     )
     precision: tuple[str, ...] | None = option(
-        f"{', '.join(PRECISIONS)} (default {BASELINE}); missing variants of the model are made",
+        f"{', '.join(PRECISIONS)} (default {BASELINE}); the harness makes missing variants of the model",
         parse=words_of(PRECISIONS),
         metavar="NAMES",
     )
@@ -83,12 +83,12 @@ class GridOptions:
         metavar="KINDS",
     )
     calibration_dir: Path | None = option(
-        "folder, as for --data-dir, with the quantisation samples of int8; they are not scored",
+        "folder, as for --data-dir, with the quantisation samples for int8, which are not scored",
         parse=parse_path,
         metavar="PATH",
     )
     accuracy_floor: float | None = option(
-        "least score of a cell in the table of the fastest cells (default: the model's target)",
+        "minimum score for the table of the fastest cells (default: the model's target)",
         parse=parse_floor,
         metavar="SCORE",
     )
