@@ -29,7 +29,7 @@ def bounded() -> type[asyncio.Protocol]:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's protocol with time limits. uvicorn itself waits for ever for a request, and for the rest of one."""
+    """uvicorn's protocol with time limits. uvicorn itself waits forever for a request, and for the rest of one."""
 
     waiting: "dict[_Bounded, None]"
     """Connections that wait for a whole request, the oldest first."""

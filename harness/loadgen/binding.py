@@ -154,7 +154,7 @@ class _Responder:
         deque(map(_SET_TOKENS, self._pool, counts), maxlen=0)
 
     def complete_empty(self, ids: Sequence[int]) -> int:
-        """Completes a failed batch, because LoadGen would wait for an unanswered sample for ever.
+        """Completes a failed batch, because LoadGen would wait for an unanswered sample forever.
 
         Returns the wall clock in ns just before LoadGen's call.
         """

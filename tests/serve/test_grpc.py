@@ -172,7 +172,7 @@ class Failing:
 
 @pytest.mark.parametrize(("error", "status"), [(MemoryError(), 413), (RuntimeError("bug"), 500)])
 def test_no_caller_waits_for_a_call_that_failed(error: BaseException, status: int) -> None:
-    """Bug: the caller's thread waited for ever, and so did the server's end."""
+    """Bug: the caller's thread waited forever, and so did the server's end."""
     handler = GrpcHandler(Failing(error))  # type: ignore[arg-type] # all that `work` asks of it
     handler.wake = lambda: None
     with ThreadPoolExecutor(1) as pool:

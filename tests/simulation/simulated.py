@@ -195,7 +195,7 @@ class Process:
         until_ns = math.inf if timeout is None else self._world.clock.now_ns + timeout * 1e9
         while self._status is None:
             if not self._advance(until_ns):
-                assert timeout is not None, "the supervisor waits for ever"
+                assert timeout is not None, "the supervisor waits forever"
                 raise subprocess.TimeoutExpired("simulated", timeout)
         return self._status
 
@@ -219,7 +219,7 @@ class Process:
         """Whether a step was done by `until_ns`; otherwise the clock says `until_ns`."""
         self._world.waited()
         if self._status is not None or self._at_ns > until_ns:
-            assert until_ns < math.inf, "the supervisor waits for ever"
+            assert until_ns < math.inf, "the supervisor waits forever"
             self._world.clock.now_ns = max(self._world.clock.now_ns, int(until_ns))
             return False
         self._world.clock.now_ns = max(self._world.clock.now_ns, int(self._at_ns))

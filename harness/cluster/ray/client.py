@@ -105,7 +105,7 @@ def connected(nodes: str) -> Iterator[Any]:
 
 
 def _let_in(ray: Any, nodes: str) -> None:
-    """Connects with a time limit: Ray waits for ever if the head's server for this client cannot reach the cluster."""
+    """Connects with a time limit: Ray waits forever if the head's server for this client cannot reach the cluster."""
     errors: list[Exception] = []
 
     def connect() -> None:

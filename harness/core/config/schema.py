@@ -16,7 +16,7 @@ from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
 MAX_BATCH = 65_535
-"""Samples. The journal has 16 bits for the size of a batch."""
+"""Largest batch in samples: the journal has 16 bits for the batch size."""
 
 MAX_CONCURRENCY = 1_000_000
 MAX_QUERIES = 2**31 - 1
@@ -411,7 +411,7 @@ class RunOptions:
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether our own scheduler, not LoadGen, issues the queries of the performance run."""
+        """Whether the harness's scheduler, not LoadGen, issues the queries of the performance run."""
         others = (self.arrivals, self.concurrency, self.load_hosts)
         return any(one is not None for one in others)
 

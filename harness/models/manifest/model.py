@@ -52,7 +52,7 @@ class Model:
 
     @property
     def resolved_name(self) -> str | None:
-        """The --model that names the same content for ever, if the user's may change; else None."""
+        """The --model that names the same content forever, if the user's may change; else None."""
         return None
 
     @property

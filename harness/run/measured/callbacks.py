@@ -157,7 +157,7 @@ def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]]
 
 
 def no_worker_dies_alone(die: Die) -> None:
-    """Ends the process when a worker dies: LoadGen would wait for the worker's samples for ever.
+    """Ends the process when a worker dies: LoadGen would wait for the worker's samples forever.
 
     Plug-ins' threads may die.
     """

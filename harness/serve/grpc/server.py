@@ -80,7 +80,7 @@ class GrpcHandler:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
         except BaseException as e:
-            # This ends the loop, and the caller's thread must not wait for ever.
+            # This ends the loop, and the caller's thread must not wait forever.
             made.reply.set_exception(Refusal(500, type_and_text(e)))
             raise
         return ()

@@ -531,7 +531,7 @@ def test_a_run_gives_up_after_twenty_bad_files(tmp_path: Path) -> None:
 
 
 def test_named_pipe_is_refused_and_not_read(tmp_path: Path) -> None:
-    """A named pipe would block for ever."""
+    """A named pipe would block forever."""
     write(tmp_path / "0.png", 0)
     os.mkfifo(tmp_path / "1.png")
     (tmp_path / "labels.csv").write_text("file,label\n0.png,1\n1.png,1\n")

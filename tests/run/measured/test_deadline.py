@@ -119,7 +119,7 @@ class Script:
 
     def get(self, timeout: float | None = None) -> Any:
         if not self.coming:
-            assert timeout is not None, "blocked for ever"
+            assert timeout is not None, "blocked forever"
         end_ns = self.now_ns + round((timeout or 0) * 1e9)
         if timeout is not None and (not self.coming or self.coming[0][0] > end_ns):
             self.now_ns = end_ns

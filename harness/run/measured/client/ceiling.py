@@ -68,7 +68,7 @@ class _Counts:
 
 
 def whole_reply(reply: Reply) -> bytes:
-    """Returns the bytes of a reply that a null server can repeat on one connection for ever."""
+    """Returns the bytes of a reply that a null server can repeat on one connection forever."""
     first, *headers = reply.head[:-4].split(b"\r\n")
     kept = [h for h in headers if h.partition(b":")[0].strip().lower() not in _DROPPED]
     lines = [first, *kept, b"Content-Length: %d" % len(reply.body)]

@@ -71,7 +71,7 @@ class TokenResponder(Responder, Protocol):
 class Delivery:
     """Decodes replies, completes their samples and writes their rows. Used by one thread.
 
-    Every sample is answered, even if its request failed: LoadGen waits for ever for a lost sample.
+    Every sample is answered, even if its request failed: LoadGen waits forever for a lost sample.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class Deadlines:
     """Decides how many waiting samples make one batch, so that as few as possible are late.
 
     All samples of a batch are answered at its end, so its oldest sample decides. A sample that will be late in any
-    case does not delay others. It is not overtaken either, because under load it would wait for ever.
+    case does not delay others. It is not overtaken either, because under load it would wait forever.
     Used by one thread at a time.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known

@@ -1,6 +1,6 @@
 """Answers one batch on one copy of the model, stamps its stages and writes its journal row.
 
-Every sample of a batch is answered, even if the batch fails: LoadGen waits for ever for a
+Every sample of a batch is answered, even if the batch fails: LoadGen waits forever for a
 lost sample. The hot path does no logging and makes no object per sample.
 """
 

@@ -66,7 +66,7 @@ class _InWork:
 class GeneratingInstance:
     """One copy of a language model with all that it needs to answer. Used by one thread at a time.
 
-    Every sample is answered, even after an error: LoadGen waits for ever for a lost sample.
+    Every sample is answered, even after an error: LoadGen waits forever for a lost sample.
     """
 
     def __init__(
