@@ -246,7 +246,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _surely_lacks(path: Path, name: str) -> bool:
-    """Returns whether the file cannot define the name: it neither contains the name nor imports names with `*`."""
+    """Returns whether the file cannot define the name: it neither contains the name nor defines names dynamically."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))
 

@@ -158,7 +158,7 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
     value to four digits.
     """
     freedom = min(freedom, 10_000)
-    low, high = 0.0, math.pi / 2  # sine and cosine of the angle whose tangent is t / sqrt(freedom)
+    low, high = 0.0, math.pi / 2  # bounds of the angle whose tangent is t / sqrt(freedom)
     for _ in range(60):
         angle = (low + high) / 2
         low, high = (angle, high) if _within_t(angle, freedom) < level else (low, angle)
