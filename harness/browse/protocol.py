@@ -13,7 +13,7 @@ LEAST_TAKEN_BYTES = 1 << 16
 """Closes the connection of a client that reads fewer bytes of its answer per ANSWER_LIMIT_S, also on a live page."""
 
 MOST_CONNECTIONS = 200
-"""Most open connections; a new one beyond it closes the connection that has waited longest for a request."""
+"""Maximum number of open connections; beyond it, a new one closes the connection with the longest wait for a request."""
 
 
 def bounded() -> type[asyncio.Protocol]:
@@ -82,7 +82,7 @@ class _Bounded(H11Protocol):
         """Whether a whole request has arrived and its answer is not complete."""
         cycle = cast(
             "RequestResponseCycle | None", self.cycle
-        )  # there is none before the first request
+        )  # there is no request yet
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _wait(self) -> None:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     about: str
     fewest: int = 1
-    """The fewest rates."""
+    """The minimum number of rates."""
     most: int = 1
-    """The most rates."""
+    """The maximum number of rates."""
 
 
 KINDS: Mapping[str, Kind] = {
