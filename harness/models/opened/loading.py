@@ -80,7 +80,7 @@ def _of_server(values: Mapping[str, Any]) -> str:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """Yields the problem with a --data-dir that is missing or cannot be read."""
+    """Returns the problem with a --data-dir that is missing or cannot be read; otherwise an empty list."""
     if path is None or str(path).startswith(HUB):
         return []
     try:

@@ -137,7 +137,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """Joins the values of both: the measured ones and the requested ones."""
+        """Joins the measured values and the requested values."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
@@ -159,7 +159,7 @@ def names_grid(texts: Mapping[str, Any]) -> bool:
 
 
 def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Takes the lists out of `texts`. If the common configuration needs a value, the first one stays."""
+    """Removes the lists from `texts`. If the common configuration needs a value, the first value stays."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():
