@@ -183,7 +183,7 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
     """Returns the cells of the smallest batch that reach the accuracy `floor`, or else their model's target,
-    the fastest first. Cells without a score are left out.
+    the fastest first. Omits cells without a score.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)
