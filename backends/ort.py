@@ -76,7 +76,8 @@ class OrtBackend(FrameworkBackend):
                 providers=[provider],
                 provider_options=[self._provider_options()],
             )
-        except NoImplementation as e:  # an implementation of an operator in the file's opset version
+        except NoImplementation as e:
+            # An implementation of an operator in the file's opset version
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         used = session.get_providers()
         if used[0] != provider:

@@ -80,9 +80,7 @@ class _Bounded(H11Protocol):
     @property
     def _has_request(self) -> bool:
         """Whether a whole request has arrived and its answer is not complete."""
-        cycle = cast(
-            "RequestResponseCycle | None", self.cycle
-        )  # there is no request yet
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # there is no request yet
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _wait(self) -> None:

@@ -152,7 +152,9 @@ def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]
         "MODEL [options]",
         "--from DIR [--json]",
     )
-    parser.text("model", "MODEL", "a name from `list`, a manifest (.yaml) or a model file", nargs="?")
+    parser.text(
+        "model", "MODEL", "a name from `list`, a manifest (.yaml) or a model file", nargs="?"
+    )
     add_options(parser, ColdOptions)
     texts, problems = read_options(parser, arguments)
     own = {name: text for name, text in texts.items() if name != "model"}
@@ -183,7 +185,9 @@ def pitfalls(arguments: list[str]) -> int:
         "digits, and scikit-learn's two photographs.",
         "[options]",
     )
-    parser.text("--model", "MODEL", "model (default: digits; for image files, an installed image model)")
+    parser.text(
+        "--model", "MODEL", "model (default: digits; for image files, an installed image model)"
+    )
     parser.text("--dataset", "NAME", "dataset (default: the manifest's dataset)")
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
     parser.text("--backend", "NAME", "backend (default ort); null compares only the inputs")

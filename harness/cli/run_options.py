@@ -212,7 +212,8 @@ def invocation(
     }
     values |= stored
     if "arrivals" in values and "duration_ns" not in stored:
-        values.pop("duration_ns", None)  # the file of arrivals sets the duration, not the verb's default
+        # The file of arrivals sets the duration, not the verb's default.
+        values.pop("duration_ns", None)
     values |= typed
     problems += _of_a_set(values, schema)
     foreign = {key: value for key, value in stored.items() if key in values and key not in typed}

@@ -208,7 +208,8 @@ def pack(arguments: Sequence[str]) -> int:
         packed.tree.rename(to)
     except OSError as e:
         for path in packed:
-            shutil.rmtree(path, ignore_errors=True)  # an incomplete tree would block the next attempt
+            # An incomplete tree would block the next attempt.
+            shutil.rmtree(path, ignore_errors=True)
         hint = "free some space or correct its permissions, and pack again"
         raise ConfigError(f"{to} cannot be written: {e.strerror}: {hint}") from e
     show(str(to))

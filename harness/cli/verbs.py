@@ -50,9 +50,7 @@ VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
     "peak": Verb("search:peak", "find the highest VALID rate under a latency bound"),
     "sweep": Verb("search:sweep", "measure latency against load, or a grid of batches and more"),
-    "tune": Verb(
-        "search:tune", "find the fastest number of instances and threads, and batch size"
-    ),
+    "tune": Verb("search:tune", "find the fastest number of instances and threads, and batch size"),
     "overhead": Verb("search:overhead", "measure the cost of serving a model, and its parts"),
     "profile": Verb("explain:profile", "show where the time of a query goes, down to the kernels"),
     "advise": Verb(
@@ -76,9 +74,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
-    "browse": Verb(
-        "runs:browse", "show finished and live runs as local web pages"
-    ),
+    "browse": Verb("runs:browse", "show finished and live runs as local web pages"),
     "on": Verb("run:on", "run a verb on each of several machines, and gather the results"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters, models, or nodes"),
     "init": Verb("start.init:init", "write an options file, or the manifest of a model file"),

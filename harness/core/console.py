@@ -42,7 +42,8 @@ def program() -> str:
     called = Path(sys.argv[0])
     if called.name != _SCRIPT:
         return CANONICAL
-    found = shutil.which(_SCRIPT)  # the kernel passes the whole path, even if the user typed a shorter name
+    # The kernel passes the whole path, even if the user typed a shorter name.
+    found = shutil.which(_SCRIPT)
     is_on_path = found is not None and Path(found).resolve() == called.resolve()
     return _SCRIPT if is_on_path else shlex.quote(str(called))
 

@@ -343,7 +343,8 @@ def plugin(name: str) -> Iterator[None]:
     except HarnessError:
         raise
     except MemoryError as e:
-        size = f": {e}" if str(e) else ""  # numpy's message names the array; Python's message is empty
+        # NumPy's message names the array; Python's message is empty.
+        size = f": {e}" if str(e) else ""
         raise PluginUnavailable(f"{name} ran out of memory{size}") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:
         raise PluginUnavailable(f"{name} raised {type_and_text(e)}") from e

@@ -183,7 +183,8 @@ def write_findings(folder: Path, findings: Findings) -> None:
         {
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
-            **({"no_server_metrics": absent} if absent else {}),  # only runs with servers have these columns
+            # Only runs with servers have these columns.
+            **({"no_server_metrics": absent} if absent else {}),
             "code": findings.code,
             "spec": findings.spec._asdict(),
             "power": hidden(findings.power.to_json()) if findings.power else None,

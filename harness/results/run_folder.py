@@ -86,7 +86,8 @@ class ResultFolder:
         self.path.rename(self.final)
         link = self.final.parent / LATEST
         with suppress(OSError):  # the run is complete without the link
-            ours = link.is_symlink() and link.readlink().parent == Path()  # the link leads to a folder next to it
+            # The link leads to a folder next to it.
+            ours = link.is_symlink() and link.readlink().parent == Path()
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
         return self.final

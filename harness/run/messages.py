@@ -8,7 +8,9 @@ from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # not from typing: pydantic accepts typing's TypedDict only from Python 3.12 on
+
+# The class is not from typing: pydantic accepts typing's TypedDict only from Python 3.12 on.
+from typing_extensions import TypedDict
 
 from harness.core.service_times import ServiceTimes
 from harness.errors import PluginUnavailable, one_line

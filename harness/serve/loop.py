@@ -204,7 +204,8 @@ class Loop:
             self._close(connection)
         elif event & select.EPOLLOUT:
             self._send_rest(connection)
-        elif connection.later is not None:  # few clients send another request before they receive the answer
+        elif connection.later is not None:
+            # Few clients send another request before they receive the answer.
             self._watch(connection, select.EPOLLRDHUP)
         else:
             self._read(connection)

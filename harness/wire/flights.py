@@ -164,7 +164,8 @@ class Flights:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                free.append(connection)  # and look again, because a flight may have been added in the meantime
+                # Look again, because a flight may have been added in the meantime.
+                free.append(connection)
                 continue
             self._launch(connection, flight)
 

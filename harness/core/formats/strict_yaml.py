@@ -138,7 +138,8 @@ def load_yaml(path: Path) -> object:
     """Returns the content of the file. Raises a ConfigError with the file and the line."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_MANIFEST_BYTES + 1)  # a device reports no size, and its content may never end
+            # A device reports no size, and its content may never end.
+            content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
         text = content.decode("utf-8")

@@ -114,7 +114,8 @@ def path_pattern(path: str) -> str:
 
 def name_pattern(name: str) -> str:
     """Returns a pattern of a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
-    name = re.escape(name)  # the name comes first: a regular expression finds a text faster than a position
+    # The name comes first: a regular expression finds a text faster than a position.
+    name = re.escape(name)
     return rf"{name}(?:(?<=[@/]{name}){_AFTER}|(?<![\w.~-]{name})(?=@|:\d))"
 
 

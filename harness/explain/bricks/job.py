@@ -175,7 +175,8 @@ def _run(
         fresh = {
             digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
-            if "failed" in result or result["beside"]["cpu_ns"]  # otherwise it was stopped before its first run
+            # Otherwise it was stopped before its first run.
+            if "failed" in result or result["beside"]["cpu_ns"]
         }
         known |= fresh
         for digest, result in fresh.items():

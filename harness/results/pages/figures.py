@@ -145,7 +145,8 @@ def _stages(run: Evidence) -> Figure:
     latency_ns = run.done.latency_ns
     marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
     ranks = (marks / 100 * len(latency_ns)).astype(int)
-    shown = np.flatnonzero(np.diff(ranks, prepend=-1))  # in a short run, several marks fall on the same sample
+    # In a short run, several marks fall on the same sample.
+    shown = np.flatnonzero(np.diff(ranks, prepend=-1))
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]

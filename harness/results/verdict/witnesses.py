@@ -209,8 +209,10 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     deviations = []
     for (_, before), (at_ns, answered) in pairwise(run.looks):
         if before < answered < len(completed_ns):
-            early_ns = int(completed_ns[answered - 1]) - at_ns  # the answer was seen before its time stamp
-            late_ns = at_ns - int(completed_ns[answered])  # the answer was not seen after its time stamp
+            # The answer was seen before its time stamp.
+            early_ns = int(completed_ns[answered - 1]) - at_ns
+            # The answer was not seen after its time stamp.
+            late_ns = at_ns - int(completed_ns[answered])
             allowed_ns = max(least_ns, CLOCK_SHARE * (at_ns - begun_ns))
             deviations.append(max(early_ns, late_ns) / allowed_ns)
     if len(deviations) >= FEWEST_LOOKS and float(np.median(deviations)) > 1:

@@ -310,7 +310,8 @@ class MeasuredProcess(Supervised):
                 return self._channel.receive(max(0.001, min(left, 1.0)))
             except TimeoutError:
                 if self._process.poll() is not None:
-                    with suppress(TimeoutError):  # the process may have sent a message just before its end
+                    # The process may have sent a message just before its end.
+                    with suppress(TimeoutError):
                         return self._channel.receive(0)
                     return None
                 if left <= 0:

@@ -36,7 +36,8 @@ def resolve(config: RunConfig) -> ResolvedRun:
     defaults = (default_dataset(model), default_metric(model))
     names = (config.dataset or defaults[0], config.metric or defaults[1])
     arrivals = check(config, model, *names)
-    values = resolved.absolute(config)  # after the check, whose messages quote the paths that the user typed
+    # This comes after the check, because its messages quote the paths that the user typed.
+    values = resolved.absolute(config)
     values["model"] = model.resolved_name or values["model"]
     config = replace(config, **values)
     return ResolvedRun(

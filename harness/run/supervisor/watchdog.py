@@ -58,7 +58,8 @@ class Watchdog:
         self.looks.append((wall_ns(), completed))
         now_ns = monotonic_ns()
         loading = not (issued or self._journal.start_ns) or self._journal.loading
-        if not loading or completed != self._last_state[0]:  # a set may pass between two observations
+        # A set may pass between two observations.
+        if not loading or completed != self._last_state[0]:
             self._loading_since_ns = now_ns
         # Idle time counts only while something is due: a gap between sparse queries is not a hang.
         pending = not loading and (issued > completed or self._is_due(issued, completed))

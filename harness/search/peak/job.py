@@ -270,7 +270,8 @@ class PeakJob(Study[PeakOptions]):
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
         self._probes[self._probes.index(probe)] = probe._replace(folder=".")
-        (self.folder / "probes" / "latest").unlink(missing_ok=True)  # the removed run may have been the confirm run
+        # The removed run may have been the confirm run.
+        (self.folder / "probes" / "latest").unlink(missing_ok=True)
         self._save()
         self.folder = self._results.finish()
         try:

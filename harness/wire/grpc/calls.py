@@ -277,7 +277,8 @@ class Calls:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                free.append(channel)  # and look again, because a flight may have been added in the meantime
+                # Look again, because a flight may have been added in the meantime.
+                free.append(channel)
                 continue
             flight.server = channel.number
             request = self._encoded(flight)

@@ -193,7 +193,8 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     begins: dict[int, list[int]] = {}
     for begin, end in costs:
         begins.setdefault(end, []).append(begin)
-    best: list[tuple[float, list[Piece]]] = [(0.0, [])]  # minimum cost and the pieces of the first i parts
+    # Minimum cost and the pieces of the first i parts
+    best: list[tuple[float, list[Piece]]] = [(0.0, [])]
     for end in range(1, len(parts) + 1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in begins[end])
         best.append((cost, [*best[begin][1], _concatenated(parts[begin:end])]))

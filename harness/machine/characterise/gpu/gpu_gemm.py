@@ -35,7 +35,8 @@ class GpuGemm:
 def _ready(precision: str, side: int) -> Iterator[Ready]:
     torch = device.torch_on_gpu()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    torch.manual_seed(0)  # random numbers, because a product of zeros draws less power and runs faster
+    # Random numbers, because a product of zeros draws less power and runs faster
+    torch.manual_seed(0)
     a, b = (torch.randn(side, side, device="cuda") for _ in range(2))
     product, exact = _product(torch, precision, a, b)
     found = product()[:_CHECKED].double()

@@ -59,7 +59,8 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        with self._lock:  # nothing waits: only this thread adds samples, and it left when all samples were taken
+        # Nothing waits: only this thread adds samples, and it left when all samples were taken.
+        with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:
             self._own(*batch, wall_ns())
@@ -101,7 +102,8 @@ class SharedDispatcher:
             with self._lock:
                 self._woken -= woken
                 woken = 0
-                if self._waiting:  # leave a share to the workers that were woken together with this worker
+                # Leave a share to the workers that were woken together with this worker.
+                if self._waiting:
                     share = -(-self._waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))
                 elif self._closed:

@@ -121,7 +121,8 @@ def _try_all(
     config: RunConfig, models: ModelSet, members: Members, progress: Callable[[int, int], None]
 ) -> list[_Tried]:
     """Tries each model; copies of one file are tried once."""
-    members.open(0).stack.close()  # not timed, because the first load of a process also imports modules
+    # The first load of a process is not timed, because it also imports modules.
+    members.open(0).stack.close()
     known: dict[tuple[Path | None, str, str], _Tried] = {}
     tried = []
     for number, member in enumerate(models.members):

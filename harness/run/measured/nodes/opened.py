@@ -98,7 +98,8 @@ class OpenNodes:
         """Returns one blocking connection per batch that a node may hold, up to MOST_BLOCKING."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        self.links.load([0])  # the backend requests sample 0 to learn the shape and type of an answer
+        # The backend requests sample 0 to learn the shape and type of an answer.
+        self.links.load([0])
         setup = BackendSetup(
             model=None,
             model_name=model.name,

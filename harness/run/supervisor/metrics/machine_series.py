@@ -151,7 +151,8 @@ class PowerSeries:
             readings = self._log.series.get(source.name, [])
             values = [*run, source.name, source.provenance]
             power = watts_now(source, readings[-_LAST:], wall_ns())
-            if power:  # a counter that does not move is not a reading, neither here nor in the result
+            # A counter that does not move is not a reading, neither here nor in the result.
+            if power:
                 watts.add_metric(values, power)
             energy = self._counted.setdefault(source.name, _Counted(source)).joules(readings)
             if energy:
