@@ -77,7 +77,7 @@ class OrtBackend(FrameworkBackend):
                 provider_options=[self._provider_options()],
             )
         except NoImplementation as e:
-            # An implementation of an operator in the file's opset version
+            # The provider lacks a kernel for an operator in the file's opset version.
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         used = session.get_providers()
         if used[0] != provider:

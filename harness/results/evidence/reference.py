@@ -53,7 +53,7 @@ def report(
     service = together(before, after)
     run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
     scenario = scenario_named(plan.scenario)
-    # In the other scenarios: one batch
+    # The other scenarios compare batches of every size.
     sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes
     medians = [np.median(part.only(sizes).ns, axis=1) for part in (before, after)]
     drift = float(np.median(medians[1] / medians[0])) - 1.0
