@@ -1,4 +1,4 @@
-"""`compare`: noise is no difference, a slower backend is worse, what is not comparable is refused."""
+"""`compare`: noise is not a difference, a slower backend is worse, and incomparable runs are refused."""
 
 import json
 import math
@@ -83,7 +83,7 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
 
 
 def test_a_run_too_short_for_an_interval_is_judged_beyond_a_factor_only() -> None:
-    """Bug: p99 of 64 queries had the largest latency for its upper end, so that it was `better`."""
+    """Bug: p99 of 64 queries had the largest latency as its upper end, so the result was `better`."""
     (before, slow), (after, fast) = (
         next(
             _percentiles(
@@ -119,7 +119,7 @@ def test_noise_between_runs_is_students() -> None:
 def a_run(
     name: str, *, doubts: tuple[str, ...] = (), started: str = "", **changed: float
 ) -> FinishedRun:
-    """Of a server scenario; no folder behind it, so no answers."""
+    """Runs of Server without a folder, and therefore without answers."""
     numbers = {"p50": 100.0, "p99": 1000.0, "throughput": 500.0, "accuracy": 99.0} | changed
     kinds = {"p50": "body", "p99": "tail", "throughput": "rate", "accuracy": "exact"}
     made = {
@@ -145,7 +145,7 @@ def a_run(
 
 
 def test_machines_are_compared_by_their_peaks_and_the_runs_p99() -> None:
-    """Only where `machine` has measured both."""
+    """The ratio appears only if `machine` has measured both."""
 
     def on(name: str, peaks: dict[str, float], p99: float = 1000.0) -> FinishedRun:
         machine = {"machine": {"fingerprint": name}}
@@ -182,7 +182,7 @@ def verdicts(
 
 
 def test_one_run_a_side_is_reported_and_not_judged() -> None:
-    """54 of 75 pairs of equal runs were `better` or `worse`, by noise that was assumed."""
+    """Bug: 54 of 75 pairs of equal runs were `better` or `worse` because of assumed noise."""
     found = compare([a_run("a")], [a_run("b", p99=1350, throughput=450)])
     assert {c.name: c.verdict for c in found.changes} == {
         "p50": UNDECIDED, "p99": UNDECIDED, "throughput": UNDECIDED, "accuracy": SAME
@@ -215,7 +215,7 @@ def test_one_run_per_side_is_judged_beyond_the_known_spread_of_equal_runs(
 
 @pytest.mark.parametrize("code", sorted(codes(Kind.DOUBT, About.MACHINE)))
 def test_a_run_that_the_machine_disturbed_is_not_judged_alone(code: str) -> None:
-    """`preempted` and `paged` were missing from a list of compare's own."""
+    """Bug: `preempted` and `paged` were missing from compare's own list."""
     disturbed = a_run("b", p99=99_000, doubts=(code,))
     assert verdicts([a_run("a")], [disturbed])["p99"] == UNDECIDED
 
@@ -226,7 +226,7 @@ def test_other_doubts_do_not_count_as_a_disturbed_machine(code: str) -> None:
 
 
 def side_of(name: str, times: str, p99: Sequence[float], **kwargs: Any) -> list[FinishedRun]:
-    """times: a letter for each run, in whose order they began."""
+    """times: a letter per run, in the order of their starts."""
     return [
         a_run(f"{name}{t}", started=t, p99=value, **kwargs)
         for t, value in zip(times, p99, strict=True)
