@@ -99,7 +99,7 @@ def hold(work: Path, whole: Path) -> None:
 
 
 def goes_on(work: Path, request: Request) -> None:
-    """The same commands finish the work; they name a half-written tree, which blocks them."""
+    """Finishes the work with the same commands; they name a half-written tree, which blocks them."""
     for rest in ("tree", f"tree{PARTIAL}", "tree-raw"):
         shutil.rmtree(work / rest, ignore_errors=True)
     assert submit(work, request) == finished(request)

@@ -51,7 +51,7 @@ class Raylets:
         self._process = process
         self.nodes = f"ray://{host or LOCAL}:{port}"
         self.pids: list[int] = []
-        """Of the raylets."""
+        """Addresses of the raylets."""
         self.address: str
         """The head's address for raylets."""
         self.head: list[int]

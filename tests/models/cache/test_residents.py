@@ -18,7 +18,7 @@ SIZES = {key: 10 + 7 * (key % 5) for key in range(40)}
 
 
 class _ByLists:
-    """The same cache with plain lists, written only from the definitions of the policies."""
+    """A cache with plain lists, written only from the definitions of the policies."""
 
     def __init__(self, sizes: Mapping[int, int], capacity: int, policy: str, always: set[int]):
         self.sizes, self.capacity, self.policy, self.always = sizes, capacity, policy, always

@@ -232,7 +232,7 @@ def test_model_saved_by_onnx_with_external_data_names_both_files(tmp_path: Path)
 
 
 def odd(content: bytes, way: str) -> bytes:
-    """The same model for every protobuf parser, because parsers accept unknown fields."""
+    """A model that is the same for every protobuf parser, because parsers accept unknown fields."""
     if way == "a group":
         return content + b"\xc3\x3e\xc4\x3e"  # field 1000 starts and ends
     if way == "no UTF-8":

@@ -466,7 +466,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _fixed_tflite(folder: Path) -> Path:
-    """The same model as LiteRT, made in a separate process so that TensorFlow's thread counts do not remain."""
+    """Writes the model as LiteRT, in a separate process so that TensorFlow's thread counts do not remain."""
     path = folder / "fixed.tflite"
     code = (
         "import sys, tensorflow as tf\n"

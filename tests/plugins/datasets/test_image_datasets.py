@@ -361,8 +361,8 @@ def test_annotations_that_do_not_fit_are_refused(
 
 
 def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
-    """pycocotools counts each as an object that no detection overlaps; dropped, the score would be
-    another one than MLPerf's.
+    """pycocotools counts each as an object that no detection overlaps; without them, the score would be
+    different from MLPerf's.
     """
     flat = {**ONE, "id": 2, "bbox": [1, 2, 0, 4], "area": 0}
     made = CocoDataset(setup(coco(tmp_path, annotations=[ONE, flat])))

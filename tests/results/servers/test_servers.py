@@ -1,4 +1,4 @@
-"""What servers told of themselves in the run: the largest readings, growth of counters, and nothing invented."""
+"""The servers' own metrics in the run: maximum readings, growth of counters, and no invented numbers."""
 
 from harness.machine.host_log import HostLog
 from harness.results.servers.section import section
