@@ -16,7 +16,7 @@ from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request,
 from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
-"""The most tokens of an answer if neither the sample nor --backend-option max_tokens bounds it."""
+"""Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""

@@ -1,4 +1,4 @@
-"""Parses the words of a verb with argparse. Its help is readable, and its errors say what to do next.
+"""Parses the words of a verb with argparse, with a readable help and with errors that state the next step.
 
 Every verb builds one `Parser`. Options that a file can hold, too, come from a schema
 (harness/core/config/options.py) by `add_options`; the others by `add_argument`. `--help` prints the basic
@@ -185,7 +185,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _more(self) -> str:
-        """Returns how many options the short page omits, and how to see them; "" if it has all."""
+        """Returns the number of options that the short page omits, and how to see them; "" if it omits none."""
         names, hidden = [], 0
         for title, actions in self._groups():
             if expert := self._expert.intersection(actions):

@@ -20,7 +20,7 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` our scheduler replaces LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` the harness's scheduler replaces LoadGen."""
 
     scenario: str
     accuracy: bool
@@ -28,7 +28,7 @@ class LoadPlan:
     query_count: int
     """Queries that will be generated (Offline and accuracy: samples)."""
     journal_samples: int
-    """The most samples that can be issued: the length of the journal."""
+    """The maximum number of samples that can be issued: the length of the journal."""
     total_count: int
     """Samples in the dataset."""
     performance_count: int
@@ -83,7 +83,7 @@ class LoadPlan:
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether our scheduler issues the queries. Then harness/results/evidence/own_log.py writes the log."""
+        """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py then writes the log."""
         return self.schedule is not None or self.concurrency is not None or self.load_hosts > 0
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Calibration:
     """Measurements of the measured process before the run, without LoadGen."""
 
     slowest_batch_ns: int
-    """Time of the slowest batch after the warm-up, of any size."""
+    """Time of the slowest batch of any size after the warm-up."""
     answer_bytes: int = 0
     """Size of one answer."""
     rate_per_s: float | None = None

@@ -65,7 +65,8 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")
     headline = result.get("headline")
-    if headline and headline["unit"] == "ns":  # the early-stopping estimate; others are above
+    # The early-stopping estimate; the code above handles other headlines.
+    if headline and headline["unit"] == "ns":
         yield "headline", Number(headline["value"], "ns", "tail")
     yield from _of_tokens(result)
     score = result.get("accuracy") or {}

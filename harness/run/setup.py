@@ -29,7 +29,7 @@ class Setup:
     """The metric that will score the answers. A metric that refuses their shape ends the run early."""
     instances: InstanceGroup
     dispatch: str
-    """How the scenario's samples reach the model: inline, sliced or queued."""
+    """The way in which the scenario's samples reach the model: inline, sliced or queued."""
     samples_per_query: int
     outdir: Path
     """LoadGen writes its logs here."""

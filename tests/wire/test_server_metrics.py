@@ -20,7 +20,7 @@ VLLM = (PAGES / "vllm.txt").read_text(encoding="utf-8")
 
 @contextmanager
 def serving(pages: Sequence[tuple[int, str]]) -> Iterator[tuple[Server, list[str]]]:
-    """A server that answers with one page after another, the last one again and again; the paths asked for."""
+    """A server that sends one page after another, then repeats the last page; the requested paths."""
     left, paths = [*pages], []
 
     class Handler(BaseHTTPRequestHandler):
@@ -121,7 +121,7 @@ def test_grpc_address_has_no_metrics_page() -> None:
     ("url", "page"), [("", "/metrics"), ("/v1", "/metrics"), ("/a", "/a/metrics")]
 )
 def test_the_page_is_beside_a_version_in_the_url(url: str, page: str) -> None:
-    """Bug: /v1/metrics was asked for, and the server's metrics were missing without a word."""
+    """Bug: the harness requested /v1/metrics, and the server's metrics were missing without a message."""
     urls = [f"http://127.0.0.1:8000{url}"]
     config = RunConfig.of(scenario="offline", backend="openai", url=urls)
     assert [server.address.prefix for server in metrics_pages(config)] == [page]

@@ -17,7 +17,7 @@ from harness.core.units import parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
-"""One query in ten minutes. A slower run would not end."""
+"""One query in ten minutes. A run at a lower rate would take too long."""
 
 LONGEST_SEQUENCE = 1_000_000
 
@@ -252,7 +252,7 @@ def parse_rate(text: str) -> float:
 def _without_thousands(text: str) -> str:
     """Returns '20000' for '20,000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
 
-    For spellings that only Python reads (1_000, digits other than 0-9) it returns a text that they refuse, too.
+    Returns a text that they refuse for spellings that only Python reads (1_000, digits other than 0-9).
     """
     if "_" in text or not text.isascii():
         return f"not a number: {text!r}"
@@ -293,7 +293,7 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Size of an open dimension in advice; most texts, images and volumes may have this size."""
+"""Size of an open dimension in advice: a possible size for most texts, images and volumes."""
 
 
 def parse_device(text: str) -> str:

@@ -159,5 +159,5 @@ def _read_by(path: Path) -> set[str]:
         return set()
     try:
         return external_data(mapped(path))
-    except (OSError, ValueError):  # the framework reports what is wrong with it
+    except (OSError, ValueError):  # the framework reports the fault
         return set()

@@ -80,14 +80,14 @@ def _of_server(values: Mapping[str, Any]) -> str:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """Returns the problem with a --data-dir that is missing or cannot be read; else nothing."""
+    """Returns the problem with a --data-dir that is missing or cannot be read; otherwise an empty list."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return [f"--data-dir {path}: there is no such file or folder"]
-    except OSError as e:  # a folder above it may not be entered
+    except OSError as e:  # the user may not enter a parent folder
         return [f"--data-dir {path} cannot be read: {e.strerror}"]
     return []
 
@@ -137,7 +137,7 @@ def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) ->
 
 
 _OF_TOKENS = "openai"
-"""The backend whose option sets the most tokens of an answer."""
+"""The backend whose option sets the maximum number of tokens in an answer."""
 
 
 def open_backends(

@@ -158,7 +158,7 @@ class LoadHost(TypedDict):
     queries: int
     """Queries in the host's share of the schedule."""
     answered: int
-    """Queries that were answered, failed ones included."""
+    """Answered queries, including failed queries."""
     per_s: float | None
     """Answers per s, from the first query of the run to the host's last answer; null without answers."""
     p50_ns: int | None
@@ -179,7 +179,7 @@ class LoadHost(TypedDict):
     ceiling_per_s: float | None
     """The host's `ceiling_per_s`, defined as in `client`, measured while the other hosts measured theirs."""
     lost: str
-    """Why the run was ended if this host was lost; empty otherwise."""
+    """Why the host was lost, which ended the run; empty if it was not lost."""
 
 
 class Witness(TypedDict):
@@ -192,7 +192,7 @@ class Witness(TypedDict):
     p50_ns: int | None
     """Median time in ns from sending a query to the arrival of its reply; null without answers."""
     p99_ns: int | None
-    """99th percentile of that time in ns; null without answers."""
+    """99th percentile of the time in ns from sending a query to the arrival of its reply; null without answers."""
 
 
 class JudgedSlo(TypedDict):
@@ -203,9 +203,9 @@ class JudgedSlo(TypedDict):
     value_ns: int | None
     """The percentile in ns, without failures; null for `itl`: only late tokens are counted."""
     late: int
-    """Number out of `of` that took longer than the bound, or failed."""
+    """Number of the `of` items that took longer than the bound, or failed."""
     of: int
-    """Queries; for `ttft` answers, for `tpot` answers of two or more tokens, for `itl` tokens after the first."""
+    """Number of items: queries; for `ttft` answers; for `tpot` answers of two or more tokens; for `itl` further tokens."""
     met: bool
     """Whether the percentile is within the bound. The verdict may require more queries to be certain."""
 
@@ -214,7 +214,7 @@ class Goodput(TypedDict):
     """Queries that met every SLO and did not fail, from the journal of the performance run."""
 
     per_s: float | None
-    """Queries per s that met every SLO, from the first scheduled one to the last answer; null if that took no time."""
+    """Queries per s that met every SLO, from the first scheduled query to the last answer; null if this took no time."""
     share: float
     """Share of all queries."""
     slos: Sequence[JudgedSlo]

@@ -36,7 +36,7 @@ class Latency(P999):
 
 
 class PercentileInterval(TypedDict):
-    """A latency percentile and how far it may be off (docs/intervals.md)."""
+    """A latency percentile with its intervals (docs/intervals.md)."""
 
     estimate: int
     """ns; the percentile of `latency_ns`. It lies in both intervals."""

@@ -85,7 +85,7 @@ class Result(TypedDict):
     reasons: Sequence[ReasonEntry]
     """Why the numbers must not be quoted."""
     doubts: Sequence[ReasonEntry]
-    """Why the numbers need a look first, even in a VALID run."""
+    """Why the numbers need a check before use, even in a VALID run."""
     not_for_submission: Sequence[str]
     """Why the run is not an MLPerf submission."""
     started: str
@@ -107,7 +107,7 @@ class Result(TypedDict):
     slo: str | None
     """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
     headline: Headline | None
-    """The number that the scenario is quoted by; null without a whole performance run."""
+    """The number to quote for the scenario; null without a whole performance run."""
     latency_ns: performance.Latency | None
     """Latency percentiles; null without a performance run."""
     latency_intervals_ns: performance.Intervals | None

@@ -1,4 +1,4 @@
-"""Loads, warms up and calibrates a model, and then does nothing but answer LoadGen's queries.
+"""Loads, warms up and calibrates a model, and then only answers LoadGen's queries.
 
 The supervisor spawns one measured process per LoadGen run, with a socket and the journal's
 descriptor.
@@ -47,7 +47,7 @@ from harness.types import Dataset, HasAnswerShape, HasSessions, HasTurns
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Entry point of the process."""
     serve(_measure)
 
 
@@ -145,7 +145,7 @@ class _Measurement:
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
-        used = samples.used()  # before the bare loops, which need memory, too
+        used = samples.used()  # before the bare loops, which also need memory
         written = digests(self._setup.outdir)  # before any plug-in's code runs again
         dispatcher.stop()
         kind = system.summary(self._failures)  # before more batches

@@ -19,10 +19,10 @@ LONGEST_SCHEDULE = 20_000_000
 """Queries. The schedule of a longer run is not kept in memory during the run."""
 
 MOST_UNSTAMPED = 0.001
-"""Share of replies that may lack the kernel's stamp: the first replies can arrive before the kernel stamps."""
+"""Share of replies that may lack the kernel's stamp: the first replies can arrive before the kernel takes stamps."""
 
 SAMPLES_AT_ONCE = 100_000
-"""A reader's step takes about 10 ms at most, so that the supervisor's other threads can run."""
+"""Samples in one step of a reader: a step takes at most about 10 ms, so that other threads can run."""
 
 
 class Samples(NamedTuple):
@@ -57,7 +57,7 @@ class NewRows:
     worker = 0
     """The worker whose rows `read` has just returned."""
     start_ns: int | None = None
-    """Wall clock of the run's start: the earliest start that the rows read so far allow; None before them.
+    """Wall clock of the run's start: the earliest start that the rows so far allow; None before the first row.
     Under our own scheduler it is exact, and known before the first row."""
 
     def __init__(
@@ -116,7 +116,7 @@ class NewRows:
 
 
 def _step(rows: Array) -> int:
-    """Returns how many of `rows` make one step; at least one."""
+    """Returns the number of `rows` in one step; at least one."""
     count = min(len(rows), SAMPLES_AT_ONCE)
     most = int(rows["size"][:count].max())
     return max(1, min(count, SAMPLES_AT_ONCE // max(1, most)))
@@ -204,7 +204,7 @@ def _complete_arrivals(columns: dict[str, Array]) -> None:
     missing = arrived_ns == 0
     replied = (columns["failed"] == 0) | (
         arrived_ns != read_ns
-    )  # all others failed without a reply
+    )  # all other requests failed without a reply
     if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
     elif missing.any():

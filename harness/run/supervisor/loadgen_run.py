@@ -42,7 +42,7 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 CALIBRATE_S = 1.0
 
 LOOKS = 500
-"""About how many of the watchdog's looks are kept, spread evenly over the run."""
+"""Approximate number of the watchdog's observations that are kept, spread evenly over the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class Supervisor:
     quiet: bool
     progress: Progress
     notice: str
-    """Printed once the first run is prepared, after all errors of a start; "" for nothing."""
+    """Text to print once the first run is prepared, after all errors of a start; "" for nothing."""
     most_late: Callable[[LoadPlan], int] | None
-    """How many queries of a plan may be late; None if no run is ended early."""
+    """Number of queries of a plan that may be late; None if no run is ended early."""
 
 
 class LoadGenRun:
@@ -109,7 +109,7 @@ class LoadGenRun:
             yield process
 
     def _spawn(self, stack: ExitStack, outdir: Path, log: str) -> MeasuredProcess:
-        """Returns a measured process that ends with `stack`. outdir: of LoadGen's logs. log: name for its output."""
+        """Returns a measured process that ends with `stack`. outdir: folder of LoadGen's logs. log: name for its output."""
         run = self._findings.resolved
         process = MeasuredProcess(
             self._setup(outdir).to_json(),

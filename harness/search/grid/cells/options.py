@@ -64,7 +64,7 @@ class GridOptions:
         metavar="SIZES",
     )
     precision: tuple[str, ...] | None = option(
-        f"{', '.join(PRECISIONS)} (default {BASELINE}); missing variants of the model are made",
+        f"{', '.join(PRECISIONS)} (default {BASELINE}); the harness makes missing variants of the model",
         parse=words_of(PRECISIONS),
         metavar="NAMES",
     )
@@ -79,12 +79,12 @@ class GridOptions:
         metavar="KINDS",
     )
     calibration_dir: Path | None = option(
-        "folder, as for --data-dir, with the quantisation samples of int8; they are not scored",
+        "folder, as for --data-dir, with the quantisation samples for int8, which are not scored",
         parse=parse_path,
         metavar="PATH",
     )
     accuracy_floor: float | None = option(
-        "least score of a cell in the table of the fastest cells (default: the model's target)",
+        "minimum score for the table of the fastest cells (default: the model's target)",
         parse=parse_floor,
         metavar="SCORE",
     )
@@ -133,7 +133,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """Joins the values of both: the measured ones and the requested ones."""
+        """Joins the measured values and the requested values."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
@@ -155,7 +155,7 @@ def names_grid(texts: Mapping[str, Any]) -> bool:
 
 
 def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Takes the lists out of `texts`. If the common configuration needs a value, the first one stays."""
+    """Removes the lists from `texts`. If the common configuration needs a value, the first value stays."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():

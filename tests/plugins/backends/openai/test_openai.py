@@ -1,4 +1,4 @@
-"""The remote backend openai: prompts there, token ids or texts back, in every dialect that servers have."""
+"""The remote backend openai sends prompts and receives token ids or texts, in every dialect of servers."""
 
 import json
 from collections.abc import Iterator
@@ -183,7 +183,7 @@ def test_a_body_may_be_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entries", [[{}], [{"id": None}], [{"id": ""}], [{"id": 7}], ["tiny"]])
 def test_models_without_a_name_are_ignored(entries: list[Any]) -> None:
-    """Bug: a model without an id was named `None`, and all others were refused."""
+    """Bug: a model without an id was named `None`, and all other models were refused."""
     listed = json.dumps({"data": entries}).encode()
     dialect = replace(VLLM, change=lambda path, data: listed if path == "/v1/models" else data)
     with asked(dialect, served="tiny", max_tokens="5") as (remote, _, _):
@@ -214,7 +214,7 @@ def test_tokens_are_counted_from_the_best_source_of_the_server(
 
 @pytest.mark.parametrize("api", ["/v1/completions", "/v1/chat/completions"])
 def test_endpoint_without_finish_reasons_is_used_too(api: str) -> None:
-    """Bug: its answers were cut off where the other endpoint told their ends."""
+    """Bug: answers of this endpoint were truncated at the other endpoint's end marks."""
 
     def without_end(path: str, data: bytes) -> bytes:
         return data.replace(b'"length"', b"null") if path == api else data

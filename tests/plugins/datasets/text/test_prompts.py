@@ -1,4 +1,4 @@
-"""Prompts: every line becomes the JSON that a server gets; what cannot be used is told by its line."""
+"""Prompts: every line becomes the JSON for a server; errors name the unusable lines."""
 
 import json
 from pathlib import Path
