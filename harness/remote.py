@@ -216,6 +216,20 @@ class SharesSamples(Protocol):
 
 
 @runtime_checkable
+class JoinsSamples(Protocol):
+    """A Remote whose requests are made of pieces of bytes, each of one sample.
+
+    The harness makes the pieces of a sample when it is loaded, and joins them when a request is due.
+    """
+
+    def pieces(self, batch: Batch, /) -> Sequence[bytes]:
+        """Returns the pieces of a batch of one sample."""
+
+    def joined(self, samples: Sequence[Sequence[bytes]], /) -> Request:
+        """Returns the request for samples with these pieces, which equals `request` of their batch."""
+
+
+@runtime_checkable
 class Remote(Protocol):
     """The protocol of a model on a server. Built as `Remote(setup)`; `setup.model` is None.
 

@@ -62,10 +62,11 @@ BACKENDS = _table(
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
+        "http-json": ("HttpJsonRemote", "a service of any JSON: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 )
-REMOTE_BACKENDS = ("kserve", "openai", "http-raw")
+REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
 
 DATASETS = _table(

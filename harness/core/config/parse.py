@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.address import parse_address
+from harness.core.config.options import user_path
 from harness.core.registry import SCENARIOS
 from harness.core.shown.secrets import learn_from_urls
 from harness.core.units import parse_duration_ns, write_duration
@@ -401,6 +402,16 @@ def parse_key_value(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise ValueError(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
+
+
+def parse_backend_option(text: str) -> tuple[str, str]:
+    """Parses 'KEY=VALUE'; 'KEY=@FILE' has the file's content, JSON or YAML, as its value."""
+    key, value = parse_key_value(text)
+    if not value.startswith("@"):
+        return key, value
+    from harness.core.formats.json_trees import compact_file
+
+    return key, compact_file(user_path(value[1:]))
 
 
 def parse_file_digest(text: str) -> tuple[str, str]:

@@ -226,8 +226,9 @@ class RunOptions:
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file; processes=on "
-        "gives each instance a separate process, as --mlperf does for plug-ins (repeatable)",
-        parse=parsers.parse_key_value,
+        "gives each instance a separate process, as --mlperf does for plug-ins; KEY=@FILE takes the content of a JSON "
+        "or YAML file (repeatable)",
+        parse=parsers.parse_backend_option,
         many=True,
         metavar="KEY=VALUE",
         level="expert",
