@@ -44,6 +44,11 @@ def parse_batches(text: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
+def parse_precisions(text: str) -> tuple[str, ...]:
+    """Parses 'fp32,int8' or 'all'."""
+    return PRECISIONS if text.strip() == "all" else words_of(PRECISIONS)(text)
+
+
 def parse_floor(text: str) -> float:
     try:
         value = float(text)
@@ -64,8 +69,8 @@ class GridOptions:
         metavar="SIZES",
     )
     precision: tuple[str, ...] | None = option(
-        f"{', '.join(PRECISIONS)} (default {BASELINE}); the harness makes missing variants of the model",
-        parse=words_of(PRECISIONS),
+        f"{', '.join(PRECISIONS)}, or all (default {BASELINE}); the harness makes missing variants of the model",
+        parse=parse_precisions,
         metavar="NAMES",
     )
     data: tuple[str, ...] | None = option(
