@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
 from harness.core.config.parse import Endpoint, LoadHosts, Slo
+from harness.core.registry import DEFAULT_MODEL
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
@@ -43,8 +44,9 @@ class RunOptions:
         parse=parsers.parse_name,
     )
     model: str = option(
-        "a name of `list`, a manifest (.yaml), a model file, or hf:ORG/NAME@COMMIT:FILE (default digits)",
-        default="digits",
+        "a name of `list`, a manifest (.yaml), a model file, or hf:ORG/NAME@COMMIT:FILE (default digits; of backend trees "
+        "digits-trees)",
+        default=DEFAULT_MODEL,
         parse=parsers.parse_name,
         metavar="MODEL",
     )
