@@ -5,7 +5,8 @@ program is refused here, before native code reads it.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ METHOD = "forward"
 
 XNNPACK = "XnnpackBackend"
 
-_MARK = b"ET"
+_MARK = re.compile(rb"ET\d\d")
+_MARK_AT = slice(4, 8)
 _HEADER_MARK, _HEADER_BYTES = b"eh00", 32
 _HEADER_AT = 8
 
@@ -59,13 +61,14 @@ _XNNPACK_HEADER_MARK = slice(4, 8)
 _XNNPACK_HEADER_BYTES = 30
 
 # Numbers of the fields in program.fbs and in XNNPACK's schema.fbs.
-_PROGRAM_PLANS, _PROGRAM_INLINE, _PROGRAM_SEGMENTS = 1, 3, 4
+_PROGRAM_PLANS, _PROGRAM_INLINE, _PROGRAM_SEGMENTS, _PROGRAM_NAMED = 1, 3, 4, 7
 _PLAN_NAME, _PLAN_CONTAINER, _PLAN_VALUES, _PLAN_INPUTS, _PLAN_OUTPUTS = 0, 1, 2, 3, 4
 _PLAN_OPERATORS, _PLAN_DELEGATES = 6, 7
 _VALUE_KIND, _VALUE, _KIND_OF_TENSORS = 0, 1, 5
 _TENSOR_TYPE, _TENSOR_SIZES, _TENSOR_DATA, _TENSOR_DYNAMISM = 0, 2, 5, 8
 _DELEGATE_ID, _DELEGATE_DATA = 0, 1
-_GRAPH_VALUES, _XVALUE_KIND, _XVALUE, _QUANTISED = 2, 0, 1, 2
+_GRAPH_VALUES, _GRAPH_CONSTANTS, _CONSTANT_NAME = 2, 8, 2
+_XVALUE_KIND, _XVALUE, _QUANTISED = 0, 1, 2
 _XTENSOR_TYPE, _XTENSOR_DIMS, _XTENSOR_DATA = 0, 2, 3
 
 Weight = tuple[tuple[int, ...], str]
@@ -98,7 +101,10 @@ def read(path: Path) -> Program:
     """Raises a ConfigError if the file is not a program with a method that takes tensors."""
     try:
         content = mapped(path)
-        program = root(content, _MARK)
+        mark = bytes(content[_MARK_AT])
+        if not _MARK.fullmatch(mark):
+            raise ValueError("it does not have the mark of one")
+        program = root(content, mark)
         segments = _segments(program, content)
         plans = {plan.text(_PLAN_NAME): plan for plan in program.tables(_PROGRAM_PLANS)}
         if METHOD not in plans:
@@ -191,6 +197,9 @@ def _keys(shape: str) -> tuple[str, ...]:
 def _delegated(program: Table, plan: Table, segments: Sequence[memoryview]) -> Iterator[Weight]:
     """Yields the constants of the graphs that XNNPACK computes."""
     inline = program.tables(_PROGRAM_INLINE)
+    named = {
+        one.text(0) for one in program.tables(_PROGRAM_NAMED) if one.number(1, "I") < len(segments)
+    }
     for delegate in plan.tables(_PLAN_DELEGATES):
         place = delegate.table(_DELEGATE_DATA)
         if place is None or delegate.text(_DELEGATE_ID) != XNNPACK:
@@ -198,14 +207,18 @@ def _delegated(program: Table, plan: Table, segments: Sequence[memoryview]) -> I
         index, in_segment = place.number(1, "I"), place.number(0, "b")
         if index >= len(segments if in_segment else inline):
             raise ValueError("a delegate has no data")
-        yield from _of_xnnpack(segments[index] if in_segment else inline[index].content(0))
+        yield from _of_xnnpack(segments[index] if in_segment else inline[index].content(0), named)
 
 
-def _of_xnnpack(blob: memoryview) -> Iterator[Weight]:
+def _of_xnnpack(blob: memoryview, named: Container[str]) -> Iterator[Weight]:
+    """named: the weights that the program stores by name."""
     if len(blob) < _XNNPACK_HEADER_BYTES or bytes(blob[_XNNPACK_HEADER_MARK]) != b"XH00":
         raise ValueError("a graph of XNNPACK has no header")
     start, size = (int.from_bytes(blob[at : at + 4], "little") for at in (10, 14))
     graph = root(blob[start : start + size], b"XN")
+    names = (one.text(_CONSTANT_NAME) for one in graph.tables(_GRAPH_CONSTANTS))
+    if any(name and name not in named for name in names):
+        raise ValueError("it lacks weights of a graph")  # XNNPACK would not look
     for value in graph.tables(_GRAPH_VALUES):
         tensor = value.table(_XVALUE)
         if tensor is not None and value.number(_XVALUE_KIND, "B") == _QUANTISED:

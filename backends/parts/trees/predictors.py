@@ -1,6 +1,7 @@
 """Answers tables with a forest: by the predictor of the framework that wrote the file, or by treelite's GTIL."""
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -44,7 +45,8 @@ def _of_treelite(path: Path, kind: Kind, threads: int) -> Predictor:
     import treelite
     from treelite import gtil
 
-    model = _LOADED[kind](treelite, path)
+    with warnings.catch_warnings(action="ignore"):  # of fields that it does not know
+        model = _LOADED[kind](treelite, path)
 
     def scores(rows: Array) -> Array:
         return _flat(gtil.predict(model, rows, nthread=threads))
@@ -116,7 +118,7 @@ def _of_xgboost(path: Path, threads: int) -> Predictor:
 
 def _of_lightgbm(path: Path, threads: int) -> Predictor:
     lightgbm = _module("lightgbm", "lightgbm")
-    booster = lightgbm.Booster(model_file=str(path), params={"verbosity": -1})
+    booster = lightgbm.Booster(model_file=str(path))
 
     def scores(rows: Array) -> Array:
         answers: Array = booster.predict(rows, num_threads=threads)

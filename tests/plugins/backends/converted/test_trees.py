@@ -174,7 +174,7 @@ def test_without_a_model_the_trees_of_the_digits_run(tmp_path: Path) -> None:
     words = ["--scenario", "server", "--backend", "trees", "--mode", "accuracy", "--quiet"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 0
     result = json.loads((tmp_path / "out/result.json").read_text())
-    assert result["model"]["name"] == "digits-trees"
+    assert result["model"] == "digits-trees"
     assert result["accuracy"]["value"] >= result["accuracy"]["target"]
 
 
