@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     needs: str = ""
     """The module that the extra installs; a dotted name if the outer package is a folder without code."""
     model: str = ""
-    """Of a backend: the model that it runs without --model, if that is not the default of all backends."""
+    """The model that a backend runs without --model, if it differs from the default of all backends."""
 
     @property
     def installed(self) -> bool:

@@ -55,7 +55,7 @@ CANNOT: Mapping[tuple[str, str], str] = {
     (
         MAPPED,
         "executorch",
-    ): "XNNPACK packs the weights of each loaded method into memory of its own",
+    ): "XNNPACK packs a copy of the weights for each loaded method",
     (INITIALISERS, "executorch"): "a program takes only its file's weights",
     (MAPPED, "trees"): "the libraries of trees build their nodes in memory",
     (INITIALISERS, "trees"): "a forest takes only its file's nodes",
