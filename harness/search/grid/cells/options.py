@@ -37,6 +37,11 @@ def parse_batches(text: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
+def parse_precisions(text: str) -> tuple[str, ...]:
+    """Parses 'fp32,int8' or 'all'."""
+    return PRECISIONS if text.strip() == "all" else words_of(PRECISIONS)(text)
+
+
 def parse_price(text: str) -> float:
     """Parses '1.20/h' -> 1.2 per hour, in any currency."""
     try:
@@ -68,8 +73,8 @@ class GridOptions:
         metavar="SIZES",
     )
     precision: tuple[str, ...] | None = option(
-        f"{', '.join(PRECISIONS)} (default {BASELINE}); missing variants of the model are made",
-        parse=words_of(PRECISIONS),
+        f"{', '.join(PRECISIONS)}, or all (default {BASELINE}); missing variants of the model are made",
+        parse=parse_precisions,
         metavar="NAMES",
     )
     data: tuple[str, ...] | None = option(
