@@ -51,9 +51,9 @@ def _out(name: str) -> str:
 def peak(arguments: list[str]) -> int:
     parser = run_parser(
         "peak",
-        "Find the highest rate that is VALID under the latency bound (server), or the most samples in "
-        "a query (multi-stream): short probes narrow the range, runs of full length confirm the "
-        "result. With --concurrency N, find the most queries in flight instead, from N on.",
+        "Find the highest rate that is VALID under the latency bound (server), or the largest number of samples "
+        "per query (multi-stream). Short probes narrow the range, and full-length runs confirm the "
+        "result. With --concurrency N, find the largest number of queries in flight instead, starting at N.",
         ("--scenario NAME [--slo SLO] [options]",),
         (PeakOptions, RunConfig),
     )
@@ -64,7 +64,7 @@ def peak(arguments: list[str]) -> int:
             "duration": "approximate duration of a confirm run, e.g. 10s or 2min (default 10s)",
             "target_qps": "server: rate of the first probe in queries/s (default: half of the "
             "calibrated capacity)",
-            "concurrency": "server: search from N queries in flight on; each answer issues the next "
+            "concurrency": "server: start the search at N queries in flight; each answer triggers the next "
             "query (not MLPerf)",
             "out": _out("peak-SCENARIO"),
         }
@@ -79,9 +79,9 @@ def peak(arguments: list[str]) -> int:
 def tune(arguments: list[str]) -> int:
     parser = run_parser(
         "tune",
-        "Find the instances, threads, largest batch and backend options that suit model, machine, "
-        "scenario and latency bound: loops without LoadGen drop most candidates, runs under LoadGen "
-        "judge the rest. Options on the command line (--instances, --threads, --max-batch, "
+        "Find the fastest number of instances and threads, largest batch and backend options for a model on this "
+        "machine, in one scenario and under one latency bound. Loops without LoadGen eliminate most candidates, and "
+        "runs under LoadGen judge the rest. Options on the command line (--instances, --threads, --max-batch, "
         "--backend-option) keep their values.",
         ("--scenario NAME [options]",),
         (TuneOptions, RunConfig),
@@ -91,7 +91,7 @@ def tune(arguments: list[str]) -> int:
             **_REFUSED,
             **dict.fromkeys(("queries", "concurrency", "meter", "mode")),
             "duration": "approximate duration of each run, e.g. 2s (default 1500ms)",
-            "target_qps": "server: rate of all runs in queries/s (default: the highest that meets the "
+            "target_qps": "server: rate of all runs in queries/s (default: the highest rate that meets the "
             "latency bound)",
             "out": _out("tune-SCENARIO"),
         }
@@ -106,12 +106,13 @@ def tune(arguments: list[str]) -> int:
 def overhead(arguments: list[str]) -> int:
     parser = Parser(
         "overhead",
-        "Measure the cost of serving a model: runs in process and runs through its server take turns, one query at a "
-        "time. The result is the time that the server adds to a query, minus the time that this client needs for a "
-        "server that answers at once, with its 95 % interval and its parts. Both sides must give the same answers.",
+        "Measure the cost of serving a model. Runs in process and runs through a server take turns, with one query at "
+        "a time. The result is the time that the server adds to a query, minus the time that this client needs for a "
+        "server that answers at once. It has a 95 % interval and is divided into parts. Both sides must give the same "
+        "answers.",
         "MODEL --url URL [options]",
     )
-    parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")
+    parser.text("model", "MODEL", "a name from `list`, a manifest (.yaml), or a model file")
     parser.add_argument(
         "--url",
         metavar="URL",
@@ -159,11 +160,12 @@ def sweep(arguments: list[str]) -> int:
     parser = run_parser(
         "sweep",
         "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
-        "each combination of batch, precision, backend, threads and more: --model, --backend and "
-        "--threads may then be lists (a,b), --input-shape several shapes (NAME=1x8/1x16). Writes a "
+        "each combination of batch, precision, backend, threads and more. For a grid, --model, --backend and "
+        "--threads may be lists (a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a "
         "table, a CSV file and a page with plots. With several backends (a,b or all) and without --batch, find the "
-        "fastest one: equal answers first, then runs in turns. With --models, measure the throughput and the tail "
-        "latency of a set of models for each number of workers, and what its cache costs when every request misses.",
+        "fastest one: compare the answers first, then make runs in turns. With --models, measure the throughput and "
+        "the tail latency of a set of models for each number of workers, and the cost of the cache when every request "
+        "misses.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",

@@ -62,7 +62,7 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
 
 
 class Limits(NamedTuple):
-    """Largest permitted difference between two backends that compute the same model."""
+    """Limits of the difference between two backends that compute the same model."""
 
     share: float
     """Smallest share of samples with alike answers."""

@@ -40,7 +40,7 @@ TUNE_DURATION_NS = 1_500_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatOptions:
     repeats: int | None = option(
-        "repeat the run N times, each in a fresh process with the next arrival seed, and report the spread",
+        "repeat the run N times, each time in a new process with the next arrival seed, and report the spread",
         parse=bounded(2, MOST_RUNS),
         metavar="N",
         group="repeats",
@@ -122,7 +122,7 @@ class SweepOptions:
         group="sweep over rates",
     )
     peak: float | None = option(
-        "rate that is 100 %, in queries/s (default, for percentages: search for it as `peak` does)",
+        "rate that counts as 100 %, in queries/s (default for percentages: search for this rate as `peak` does)",
         parse=parse_rate,
         metavar="QPS",
         group="sweep over rates",
@@ -147,8 +147,8 @@ class WorkersOptions:
         group="sweep over workers",
     )
     pairs: int = option(
-        "with --models: number of pairs of a load through the cache and a plain load, compared for the case "
-        "that every request misses (default 20)",
+        "with --models: number of pairs that compare a load through the cache with a load without it, if every "
+        "request misses (default 20)",
         parse=bounded(2, MOST_RUNS),
         default=20,
         metavar="N",
@@ -196,8 +196,8 @@ class TuneOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadOptions:
     pairs: int = option(
-        f"pairs of a run in process and a served run, {LEAST_PAIRS} to {MOST_RUNS:,} (default {DEFAULT_PAIRS}: "
-        "ABBA three times)",
+        f"number of pairs, each with a run in process and a run on the server, {LEAST_PAIRS} to {MOST_RUNS:,} "
+        f"(default {DEFAULT_PAIRS}: ABBA three times)",
         parse=bounded(LEAST_PAIRS, MOST_RUNS),
         default=DEFAULT_PAIRS,
         metavar="N",

@@ -26,7 +26,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # per core or watt, as in the name
+    if unit.startswith("samples"):  # per core or per watt, like the number's name
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
@@ -48,7 +48,7 @@ def _share(share: float, change: Change) -> str:
 
 
 def _percent(share: float, *, as_factor: bool = False) -> str:
-    """Formats a doubling and more as a factor, because +400 % is easily misread."""
+    """Formats changes of a factor of two or more as a factor, because +400 % is easily misread."""
     return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
 
 

@@ -50,7 +50,7 @@ class Change(NamedTuple):
     high: float | None
     """Upper end."""
     noise: float
-    """Share that must be exceeded for a judgement: by the change itself if the runs were made in turns, else by its
+    """Share beyond which a change is judged: by the change itself if the runs were made in turns, else by its
     whole interval.
     """
     higher_is_better: bool
@@ -92,7 +92,7 @@ class Comparison(NamedTuple):
     reasonable number would decide it.
     """
     optimised: bool = False
-    """Whether the second side is the first one made faster. Its accuracy is then the cost of the speed."""
+    """Whether the second side is a faster version of the first. Its accuracy is then the cost of the speed."""
     missing: Sequence[FinishedRun] | None = None
     """The side that misses its SLO if the other side meets it."""
 

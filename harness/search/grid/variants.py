@@ -1,4 +1,4 @@
-"""Prepares the runs of cells: makes each precision once, probes it, and pins the digests.
+"""Prepares the runs of cells: converts the model to each precision once, probes the result, and pins the digests.
 
 Model and data must have the same digest in every cell of a grid.
 """
