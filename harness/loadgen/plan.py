@@ -20,7 +20,7 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` our scheduler replaces LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency`, `streams` or `load_hosts` our scheduler replaces LoadGen."""
 
     scenario: str
     accuracy: bool
@@ -60,6 +60,10 @@ class LoadPlan:
     """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    streams: int | None = None
+    """Sequences that play at a time in real time; a query is then a frame (harness/loadgen/real_time.py)."""
+    frame_period_ns: int | None = None
+    """Time from one frame of a stream to the next; None without `streams`."""
     load_hosts: int = 0
     """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False
@@ -82,7 +86,8 @@ class LoadPlan:
     @property
     def harness_scheduled(self) -> bool:
         """Whether our scheduler issues the queries. Then harness/results/evidence/own_log.py writes the log."""
-        return self.schedule is not None or self.concurrency is not None or self.load_hosts > 0
+        others = (self.schedule, self.concurrency, self.streams)
+        return any(one is not None for one in others) or self.load_hosts > 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seeds": list(self.seeds)}

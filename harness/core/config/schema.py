@@ -19,6 +19,7 @@ MAX_BATCH = 65_535
 """Samples. The journal has 16 bits for the size of a batch."""
 
 MAX_CONCURRENCY = 1_000_000
+MAX_STREAMS = 100_000
 MAX_QUERIES = 2**31 - 1
 MAX_SEED = 2**64 - 1
 
@@ -115,6 +116,13 @@ class RunOptions:
     concurrency: int | None = option(
         "server: keep N queries in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
+        metavar="N",
+        level="expert",
+    )
+    streams: int | None = option(
+        "server: N sequences at a time in real time, for a model with states; each frame is due a period after the one "
+        "before; not MLPerf (docs/streams.md)",
+        parse=parsers.positive(MAX_STREAMS),
         metavar="N",
         level="expert",
     )
@@ -412,7 +420,7 @@ class RunOptions:
     @property
     def harness_scheduled(self) -> bool:
         """Whether our own scheduler, not LoadGen, issues the queries of the performance run."""
-        others = (self.arrivals, self.concurrency, self.load_hosts)
+        others = (self.arrivals, self.concurrency, self.streams, self.load_hosts)
         return any(one is not None for one in others)
 
     @property

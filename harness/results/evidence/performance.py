@@ -177,6 +177,7 @@ class Performance:
             "source": HARNESS if plan.harness_scheduled else "LoadGen",
             "schedule_sha256": plan.arrivals_sha256,
             "concurrency": plan.concurrency,
+            **({} if plan.streams is None else {"streams": plan.streams}),
         }
 
     def process(self) -> MeasuredProcess | None:

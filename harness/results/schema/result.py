@@ -47,6 +47,12 @@ class ModelsSection(TypedDict):
     models: NotRequired[Models]
 
 
+class RealTimeSection(TypedDict):
+    """The key of `Result` about frames in real time."""
+
+    real_time: NotRequired[performance.RealTime]
+
+
 class Headline(TypedDict):
     """The scenario's own number, as LoadGen's summary quotes it."""
 
@@ -124,6 +130,8 @@ class Result(TypedDict):
     """Tokens of a language model's answers; missing for other models, or if the run did not end by itself."""
     models: NotRequired[Models]
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
+    real_time: NotRequired[performance.RealTime]
+    """Frames beside real time; missing if the manifest states no `frame_period_ms`, or if nothing was completed."""
     reference: performance.Reference | performance.NoReference | None
     """Results that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None
