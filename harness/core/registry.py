@@ -90,6 +90,7 @@ DATASETS = _table(
             "hf",
             "datasets",
         ),
+        "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
     },
 ) | _table(
