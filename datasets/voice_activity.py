@@ -59,7 +59,8 @@ class VoiceActivityDataset(LoadedRows):
     def label(self, index: int) -> Array:
         _, is_speech = self._sound(index)
         share = is_speech.reshape(self._frames, HOP).mean(axis=1)
-        return (share >= 0.5).astype(np.int64)
+        label: Array = (share >= 0.5).astype(np.int64)
+        return label
 
     def _sound(self, index: int) -> tuple[Array, Array]:
         """Returns (frames * HOP,) the sound, and whether each of its samples is speech."""

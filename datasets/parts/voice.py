@@ -44,8 +44,9 @@ def speech(random: np.random.RandomState, syllables: int) -> Array:
     size = random.uniform(1.0, 1.2)  # of the speaker: a shorter throat has higher formants
     pitch_hz = random.uniform(95, 150) * size**2.5
     pieces = [_syllable(random, pitch_hz, size, 1 - 0.3 * n / syllables) for n in range(syllables)]
-    phrase: Array = np.concatenate(pieces)
-    return (0.3 * phrase / np.abs(phrase).max()).astype(np.float32)
+    phrase = np.concatenate(pieces)
+    scaled: Array = (0.3 * phrase / np.abs(phrase).max()).astype(np.float32)
+    return scaled
 
 
 def other_sound(random: np.random.RandomState, samples: int) -> Array:
@@ -110,7 +111,8 @@ def _voiced(random: np.random.RandomState, pitch: Array, formants: Array, loud: 
         strength = loud * _throat(number * pitch, four) / number
         sound += np.interp(at, np.arange(steps), strength) * turning.imag
     breath = _banded(random, len(at), 1500, 6000) * np.interp(at, np.arange(steps), loud)
-    return sound + 0.01 * np.abs(sound).max() * breath
+    sound += 0.01 * np.abs(sound).max() * breath
+    return sound
 
 
 def _throat(hz: Array, formants: Array) -> Array:
@@ -154,10 +156,10 @@ def _hum(random: np.random.RandomState, samples: int) -> Array:
 
 
 def _harmonics(samples: int, roots_hz: Sequence[float], count: int) -> Array:
-    seconds = _seconds(samples)
-    whole: Array = sum(
-        np.sin(2 * np.pi * root * n * seconds) / n for root in roots_hz for n in range(1, count + 1)
-    )
+    seconds, whole = _seconds(samples), np.zeros(samples)
+    for root in roots_hz:
+        for number in range(1, count + 1):
+            whole += np.sin(2 * np.pi * root * number * seconds) / number
     return whole
 
 

@@ -7,7 +7,14 @@ with the batch first: a sample has only the inputs with data, and for a model wi
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.models.manifest.schema import NO_BATCH, BatchAxis, Input, Manifest, State
+from harness.models.manifest.schema import (
+    NO_BATCH,
+    BatchAxis,
+    Input,
+    Manifest,
+    Output,
+    State,
+)
 from harness.types import TensorSpec
 
 FRAMES = "frames"
@@ -65,7 +72,7 @@ def axis_of(axis: BatchAxis) -> int | None:
 
 def layout_of(manifest: Manifest) -> Layout | None:
     """Returns the layout; None if each input and output is a batch of samples with the batch first."""
-    tensors = (*manifest.inputs, *manifest.outputs)
+    tensors: list[Input | Output] = [*manifest.inputs, *manifest.outputs]
     has_values = any(one.value is not None for one in manifest.inputs)
     if not manifest.states and not has_values and all(one.batch_axis == 0 for one in tensors):
         return None

@@ -141,8 +141,8 @@ class SequenceBackend:
         count = len(frames)
         size = self.fixed or count
         axes = self.layout.input_axes
-        short = size - count
-        inputs, held = (_joined([*each, *each[-1:] * short], axes) for each in (frames, states))
+        copies = [*range(count), *[count - 1] * (size - count)]  # the last one fills the batch
+        inputs, held = (_joined([each[at] for at in copies], axes) for each in (frames, states))
         answers, following = self.step(inputs, held, size)
         return self._by_row(answers, count), _apart(following, axes, count)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.errors import one_line
 from harness.models.sequences.names import is_like_a_state, likely_value, paired
-from harness.types import Array, Backend, Batch, Shape, TensorSpec
+from harness.types import Array, Backend, Batch, HasOutputs, Shape, TensorSpec
 
 SIZES = (2, 3)
 """Batches that show which axis of an output is the batch."""
@@ -79,9 +79,9 @@ def propose(
 
 def _axes(specs: Sequence[TensorSpec]) -> Iterator[Mapping[str, int | None]]:
     """Yields the batch axis of each input, likely combinations first; never two different fixed batches."""
-    sizes = [size for spec in specs for size in set(spec.shape) if isinstance(size, str)]
-    names = {size for size in sizes if "batch" in size.lower()}
-    names = names or {size for size in sizes if sizes.count(size) > 1}
+    open_sizes = [size for spec in specs for size in set(spec.shape) if isinstance(size, str)]
+    names = {size for size in open_sizes if "batch" in size.lower()}
+    names = names or {size for size in open_sizes if open_sizes.count(size) > 1}
     choices = [_choices(spec.shape, names) for spec in specs]
     for axes in product(*choices):
         pairs = zip(specs, axes, strict=True)
@@ -173,8 +173,8 @@ class _Trial:
             raise _Unfit(one_line(e)) from e
         if isinstance(outputs, Mapping):
             return {name: np.asarray(rows) for name, rows in outputs.items()}
-        names = getattr(self._backend, "outputs", tuple)() or ("output",)
-        return {names[0]: np.asarray(outputs)}
+        names = self._backend.outputs() if isinstance(self._backend, HasOutputs) else ()
+        return {next(iter(names), "output"): np.asarray(outputs)}
 
     def _zeros(self, spec: TensorSpec, size: int) -> Array:
         axis = self._axes[spec.name]

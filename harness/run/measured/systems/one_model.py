@@ -82,7 +82,8 @@ class OneModel(System):
         output = self._output
         if output is not None and output.postprocess:
             batch = batch_of(dataset, first)
-            outputs, samples = backend.infer(batch), first
+            outputs = backend.infer(batch)
+            samples: Sequence[int] = first
             if self._setup.model.has_states:
                 outputs, samples = in_frames(outputs, first)
             self.classes = check(
