@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from posixpath import basename, normpath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from harness.core.config.parse import parse_slo
+from harness.core.formats.json_trees import compact
 from harness.core.shown.secrets import learn_from_urls
 from harness.errors import ConfigError
 from harness.models.manifest.files import listed
@@ -318,6 +319,64 @@ class Generation(_Strict):
         return self
 
 
+def _check_keys(tree: Any) -> Any:
+    """Refuses keys that JSON lacks: YAML also has numbers as keys."""
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    for key in tree if isinstance(tree, dict) else ():
+        if not isinstance(key, str):
+            raise ValueError(f"the key {key!r} is not a text: put it into quotes")
+    for value in inner:
+        _check_keys(value)
+    return tree
+
+
+Json = Annotated[Any, AfterValidator(_check_keys)]
+"""A value that becomes JSON."""
+
+JsonPointer = Annotated[str, Field(pattern=r"^(#|/)")]
+
+
+class Service(_Strict):
+    """A service of JSON over HTTP: the defaults of the options of backend `http-json`."""
+
+    path: Annotated[str, Field(pattern=r"^/")] = "/"
+    """The path of the requests, e.g. `/v1/models/flowers:predict` (default `/`)."""
+    method: Literal["POST", "PUT", "PATCH"] = "POST"
+    """`POST` (default), `PUT` or `PATCH`."""
+    content_type: Annotated[str, Field(min_length=1)] = "application/json"
+    """The content type of the requests (default `application/json`)."""
+    headers: dict[str, str] = {}
+    """Further headers; secrets come from `--header`."""
+    body: Json
+    """The template of a request: `{instances: "{{samples}}"}` (docs/services.md)."""
+    sample: Json = None
+    """The template of one sample in `{{samples}}` (default: the only input, or an object of all inputs)."""
+    answers: JsonPointer | None = None
+    """The JSON pointer to the list with an answer per sample: `/predictions`; `"#"` is the whole reply."""
+    answer: JsonPointer = "#"
+    """The JSON pointer to the answer in an item of `answers`; without `answers`, in the reply (default `"#"`)."""
+    dtype: DataType | Literal["text"] = "float32"
+    """The type of the answers, or `text` (default `float32`)."""
+    shape: Annotated[tuple[Annotated[int, Field(ge=1)] | None, ...], LISTED] = ()
+    """The shape of one answer; `null` for a size that varies: `[10]` (default: one number)."""
+
+    def options(self) -> dict[str, str]:
+        """Returns the values of the fields as options of the backend."""
+        shape = "x".join("?" if size is None else str(size) for size in self.shape)
+        texts = {
+            "path": self.path,
+            "method": self.method,
+            "content_type": self.content_type,
+            "answers": self.answers,
+            "answer": self.answer,
+            "dtype": self.dtype,
+            "shape": shape,
+            "sample": None if self.sample is None else compact(self.sample),
+        }
+        given = {name: text for name, text in texts.items() if text}
+        return {**given, "headers": compact(self.headers), "body": compact(self.body)}
+
+
 Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
 
 
@@ -432,6 +491,8 @@ class Manifest(_Strict):
     """Frames of each sequence, for a model with states (default: sequences may differ in length)."""
     frame_period_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Milliseconds of real time from one frame to the next, for a model with states: `32`."""
+    service: Service | None = None
+    """How a service of JSON over HTTP is queried and answers: the defaults of `--backend-option` of `http-json`."""
     generation: Generation | None = None
     """How answers are generated, for a language model in a file of this machine. The model then takes prompts: its only
     input has the dtype string and the shape [batch], and its answers are token ids.
