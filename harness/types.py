@@ -202,6 +202,8 @@ class Backend(Protocol):
     outputs()    the names of the outputs, once entered (HasOutputs); () if the file has none
     buffers()    memory into which its batches are copied (HasBuffers)
     used()       what the run used of a device other than the processor (HasUse)
+    holds_gil    True if the framework keeps Python's GIL while it computes: several instances then run in separate
+                 processes, unless --backend-option processes=off
     tunable      options that change nothing but speed, and the values `tune` tries (name -> tuple
                  of str)
     elastic      True if an instance can bind its threads to BackendSetup.cpus, so that an instance

@@ -31,14 +31,19 @@ class Entry(NamedTuple):
     extra: str = ""
     """The extra of this package that installs what the plug-in needs."""
     needs: str = ""
-    """The module that the extra installs."""
+    """The module that the extra installs; a dotted name if the outer package is a folder without code."""
+    model: str = ""
+    """The model that a backend runs without --model, if it differs from the default of all backends."""
 
     @property
     def installed(self) -> bool:
         """Whether the module exists. A folder without code, e.g. the checkout's datasets/, does not count."""
         if not self.needs:
             return True
-        spec = importlib.util.find_spec(self.needs)
+        try:
+            spec = importlib.util.find_spec(self.needs)
+        except ModuleNotFoundError:  # of a package around the module
+            return False
         return spec is not None and spec.origin is not None
 
 
@@ -59,6 +64,14 @@ BACKENDS = _table(
         "openvino": ("OpenVinoBackend", "OpenVINO", "openvino", "openvino"),
         "litert": ("LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
         "torch": ("TorchBackend", "PyTorch", "torch", "torch"),
+        "executorch": ("ExecuTorchBackend", "ExecuTorch", "executorch", "executorch.runtime"),
+        "trees": (
+            "TreesBackend",
+            "boosted trees and forests: XGBoost, LightGBM, treelite",
+            "trees",
+            "treelite",
+            "digits-trees",
+        ),
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
@@ -135,6 +148,7 @@ METRICS = _table(
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
         "auc": ("AreaUnderCurve", "area under the ROC curve, of scores per sample or frame"),
+        "rmse": ("Rmse", "root of the mean squared error of numbers"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
@@ -213,6 +227,15 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
     "meter": METERS,
     "benchmark": BENCHMARKS,
 }
+
+
+DEFAULT_MODEL = "digits"
+
+
+def default_model(backend: str) -> str:
+    """Returns the model that a backend runs without --model."""
+    entry = BACKENDS.get(backend)
+    return (entry.model if entry is not None else "") or DEFAULT_MODEL
 
 
 def is_code(name: str) -> bool:

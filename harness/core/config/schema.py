@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
 from harness.core.config.parse import Endpoint, LoadHosts, Slo
+from harness.core.registry import DEFAULT_MODEL
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
@@ -45,8 +46,8 @@ class RunOptions:
     )
     model: str = option(
         "a name from `list`, a manifest (.yaml), a model file, hf:ORG/NAME@COMMIT:FILE, pypi:NAME==VERSION:PATH or "
-        "npm:NAME@VERSION:PATH (default digits)",
-        default="digits",
+        "npm:NAME@VERSION:PATH (default digits; digits-trees for backend trees)",
+        default=DEFAULT_MODEL,
         parse=parsers.parse_name,
         metavar="MODEL",
     )

@@ -169,11 +169,12 @@ def open_backends(
 
     load_s: receives the load time of each backend. cpus: a field of BackendSetup.
     """
-    formats, of_one_process = declared(config)
+    formats, of_one_process, holds_gil = declared(config)
     options = dict(config.backend_option)
     if formats:
         options.pop(FORMAT_OPTION, None)
-    in_processes = is_separate(config)
+    alone = not holds_gil or spec.instances == 1 or PROCESSES_OPTION in options
+    in_processes = is_separate(config) or not alone
     options.pop(PROCESSES_OPTION, None)
     options = {**_options_in_manifest(config.backend, model), **options}
     setup = BackendSetup(
