@@ -94,6 +94,10 @@ DATASETS = _table(
         "csv": ("CsvDataset", "a table of numbers with a label column"),
         "parquet": ("ParquetDataset", "a Parquet file with a label column", "parquet", "pyarrow"),
         "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
+        "voice-activity": (
+            "VoiceActivityDataset",
+            "sequences with a synthetic voice, speech or not per frame",
+        ),
         "huggingface": (
             "HuggingFaceDataset",
             "a dataset of HuggingFace, saved to disk or hf:NAME",
@@ -143,6 +147,7 @@ METRICS = _table(
         ),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
+        "auc": ("AreaUnderCurve", "area under the ROC curve, of scores per sample or frame"),
         "rmse": ("Rmse", "root of the mean squared error of numbers"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),

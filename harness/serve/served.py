@@ -206,7 +206,7 @@ def _steps(model: Model) -> Postprocess:
                 f"--postprocess: the step {step.name!r} of model {model.name!r} {_NOT_HERE[step.name]}: drop "
                 "--postprocess, or serve a file that returns the answers itself"
             )
-    return postprocessor_of(model.output)
+    return postprocessor_of(model.output, has_states=model.has_states)
 
 
 _NOT_HERE = {"boxes": "gives answers of different lengths", "hook": "runs a file of yours"}

@@ -35,9 +35,9 @@ def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
     return (
         f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "
         "of each input and output must be the batch. If a model returns several rows per sample "
-        "(detection heads, non-maximum suppression inside the model), a manifest "
-        "with the postprocessing step `hook` makes one answer of them: --model FILE.yaml, "
-        "docs/manifest.md"
+        "(detection heads, non-maximum suppression inside the model), a manifest with `batch_axis: none` for "
+        "this output takes one sample at a time, and one with the postprocessing step `hook` makes one answer of "
+        "them: --model FILE.yaml, docs/manifest.md"
     )
 
 
@@ -145,6 +145,35 @@ def flat(post: Postprocess) -> Postprocess:
         lambda outputs, _: not_finite(outputs),
         post.output,
     )
+
+
+def by_frame(post: Postprocess) -> Postprocess:
+    """Applies the steps to each frame of sequences: (n, frames, ...) outputs -> (n, frames, ...) answers."""
+
+    def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
+        rows = post.answers(*in_frames(outputs, indices))
+        if isinstance(rows, Ragged):
+            raise ConfigError(
+                "the steps give the frames of a sequence answers of different lengths: drop them"
+            )
+        return rows.reshape(len(indices), -1, *rows.shape[1:])
+
+    return Postprocess(answers, lambda outputs, _: not_finite(outputs), post.output)
+
+
+def in_frames(outputs: Outputs, indices: Sequence[int]) -> tuple[Outputs, Sequence[int]]:
+    """Returns outputs with one row per frame instead of one per sequence, and the sample of each row."""
+
+    def merged(rows: Array) -> Array:
+        return rows.reshape(-1, *rows.shape[2:])
+
+    if isinstance(outputs, Mapping):
+        frames = next(iter(outputs.values())).shape[1]
+        rows: Outputs = {name: merged(each) for name, each in outputs.items()}
+    else:
+        whole = np.asarray(outputs)
+        frames, rows = whole.shape[1], merged(whole)
+    return rows, [index for index in indices for _ in range(frames)]
 
 
 def check(

@@ -82,7 +82,9 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     data = config.dataset or default_dataset(model)
     dataset = open_dataset(config, model, data, inputs)
-    postprocess = postprocessor_of(model.output, load_hook(model, config.hook))
+    postprocess = postprocessor_of(
+        model.output, load_hook(model, config.hook), has_states=model.has_states
+    )
     cpus = group.pinned or [()] * len(backends)
     preparation = Preparation(
         config,
