@@ -41,6 +41,7 @@ STUDIES: Mapping[str, str] = {
     run_folder.REPEATS: "repeats",
     run_folder.OVERHEAD: "overhead",
     run_folder.WORKERS: "workers",
+    run_folder.RUNTIMES: "runtimes",
     PROFILE: "profile",
     machine.REPORT.file: "machine",
     cold.REPORT.file: "cold",
@@ -48,7 +49,8 @@ STUDIES: Mapping[str, str] = {
     bricks.REPORT.file: "bricks",
     pitfalls.JSON: "pitfalls",
 }
-"""File that marks the folder of a verb with many runs or measurements -> the verb. `workers` is also a sweep."""
+"""File that marks the folder of a verb with many runs or measurements -> the verb. `workers` and `runtimes` are
+sweeps, too."""
 
 DEEPEST = 5
 """Maximum number of folders between the root and a run."""

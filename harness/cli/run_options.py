@@ -27,6 +27,7 @@ from harness.core.config.options import (
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.config.schema import RunOptions
 from harness.core.console import say
+from harness.core.registry import default_model
 from harness.errors import ConfigError, HarnessError, refuse
 from harness.search.options import RepeatOptions, WorkersOptions
 
@@ -372,7 +373,9 @@ def _dataset(values: Mapping[str, Any]) -> str:
     if values.get("dataset") is not None:
         return str(values["dataset"])
     try:
-        return default_dataset(load_model(values.get("model", "digits")))
+        return default_dataset(
+            load_model(values.get("model") or default_model(values.get("backend", "")))
+        )
     except ConfigError:
         return ""
 

@@ -1,5 +1,6 @@
-"""The verbs that make many runs to find something: peak, sweep (over rates or a grid), tune and overhead."""
+"""The verbs that make many runs to find something: peak, sweep (over rates, a grid or backends), tune and overhead."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,19 +11,23 @@ from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program, say
+from harness.core.shown import private
 from harness.errors import refuse
 from harness.results import run_folder
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import (
     OVERHEAD_DURATION_NS,
     OVERHEAD_OF_A_RUN,
+    RUNTIMES_DURATION_NS,
     TUNE_DURATION_NS,
     OverheadOptions,
     PeakOptions,
+    RuntimesOptions,
     SweepOptions,
     TuneOptions,
     WorkersOptions,
 )
+from harness.search.runtimes.options import OF_BOTH, names_all, names_runtimes
 
 _SEARCHED = ("queries", "target_qps")
 """Fields of a --config file that a search sets for each of its runs."""
@@ -155,37 +160,45 @@ def sweep(arguments: list[str]) -> int:
     parser = run_parser(
         "sweep",
         "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
-        "each combination of batch, precision, backend, threads and more. For a grid, --model, --backend and "
-        "--threads may be lists (a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a "
-        "table, a CSV file and a page with plots. With --models, measure the throughput and the tail latency of "
-        "a set of models for each number of workers, and the cost of the cache when every request misses.",
+        "each combination of batch, precision, backend, threads and more: --model, --backend and "
+        "--threads may then be lists (a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a "
+        "table, a CSV file and a page with plots. With several backends (a,b or all) and without --batch, find the "
+        "fastest one: equal answers first, then runs in turns. With --models, measure the throughput and the tail "
+        "latency of a set of models for each number of workers, and the cost of the cache when every request misses.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",
+            "--backend all|NAMES [--precision NAMES] [options]",
             "--scenario server --models FILE [--workers NUMBERS] [options]",
             "--resume DIR",
             "--from DIR",
         ),
-        (SweepOptions, WorkersOptions, GridOptions, RunConfig),
+        (SweepOptions, WorkersOptions, GridOptions, RuntimesOptions, RunConfig),
         _SWEEP_EXAMPLES.format(program=program()),
     )
     parser.set_helps(
         {
             **_REFUSED,
             **dict.fromkeys(("target_qps", "concurrency")),
-            "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s)",
-            "out": f"{_out('sweep-server')}; for a grid grid-SCENARIO-BACKEND-MODEL",
+            "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s; of several backends 1s)",
+            "out": f"{_out('sweep-server')}; for a grid grid-SCENARIO-BACKEND-MODEL, for several backends "
+            "runtimes-SCENARIO-BACKENDS-MODEL",
         }
     )
     texts, problems = read_run_options(parser, arguments)
     if "models" in texts or "workers" in texts:
         _drop_foreign(texts, problems, SweepOptions, "rates, not of workers")
         _drop_foreign(texts, problems, GridOptions, "a grid, not of workers")
+        _drop_foreign(texts, problems, RuntimesOptions, "backends, not of workers")
         of_a_set = invocation(texts, problems, WorkersOptions, {"mode": "performance"}, _SEARCHED)
         from harness.search.workers import job as workers
 
         return many_runs.execute("sweep", of_a_set, workers.problems, workers.sweep)
     _drop_foreign(texts, problems, WorkersOptions, "the workers of --models FILE")
+    if names_runtimes(texts):
+        _drop_foreign(texts, problems, SweepOptions, "rates, not of backends")
+        return _sweep_of_runtimes(texts, problems, arguments)
+    _drop_foreign(texts, problems, RuntimesOptions, "several backends without a grid")
     if not names_grid(texts):
         call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
         from harness.search.sweep import job
@@ -209,6 +222,8 @@ examples:
   {program} sweep --scenario server --slo p99=10ms --rate 10%..110%
   # speed and accuracy for each batch size and precision
   {program} sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
+  # the fastest of all backends with equal answers
+  {program} sweep --model digits --backend all
   # throughput and p99 of a set of models with one to four workers
   {program} sweep --scenario server --models set.yaml --workers 1,2,3,4
 """
@@ -219,6 +234,10 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
         return _stored_sweep(texts, problems)
     if "resume" in texts:
         return _resumed_grid(texts, problems)
+    if names_all(texts):
+        from harness.search.runtimes import choice
+
+        texts["backend"] = ",".join(choice.readable(texts.get("model", "")))
     lists = take_lists(texts, problems)
     call = invocation(texts, problems, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
     from harness.search.grid import job
@@ -226,6 +245,25 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
 
     grid = Grid(axes_of(lists, call.config, call.own), call.own)
     return many_runs.execute("grid", call.with_own(grid), job.problems, job.sweep)
+
+
+def _sweep_of_runtimes(texts: dict[str, Any], problems: list[str], arguments: Sequence[str]) -> int:
+    from harness.search.runtimes import choice, job
+
+    if names_all(texts):
+        texts["backend"] = ",".join(choice.every_runtime())
+    lists = take_lists(texts, problems)
+    given = {key: texts.pop(key) for key in OF_BOTH if key in texts}
+    of_grid = GridOptions(**parse_values(GridOptions, given, "command line", problems))
+    defaults = {
+        "scenario": "single-stream",
+        "mode": "performance",
+        "duration_ns": RUNTIMES_DURATION_NS,
+    }
+    call = invocation(texts, problems, RuntimesOptions, defaults, _ONE_RUNS)
+    command = f"{program()} sweep {shlex.join(private.arguments(arguments))}"
+    plan = choice.plan_of(lists, of_grid, call.own, call.config, command)
+    return many_runs.execute("sweep", call.with_own(plan), choice.problems, job.measure)
 
 
 def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
@@ -253,6 +291,10 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
     from harness.search.sweep import job as rates
     from harness.search.workers import job as workers
 
+    if (own.from_ / run_folder.RUNTIMES).is_file():
+        from harness.search.runtimes import job as runtimes
+
+        return runtimes.show_stored(own.from_, as_json="json" in texts)
     if (own.from_ / run_folder.WORKERS).is_file():
         return workers.show_stored(own.from_, as_json="json" in texts)
     if (own.from_ / rates.SWEEP).is_file():

@@ -31,14 +31,19 @@ class Entry(NamedTuple):
     extra: str = ""
     """The extra of this package that installs what the plug-in needs."""
     needs: str = ""
-    """The module that the extra installs."""
+    """The module that the extra installs; a dotted name if the outer package is a folder without code."""
+    model: str = ""
+    """The model that a backend runs without --model, if it differs from the default of all backends."""
 
     @property
     def installed(self) -> bool:
         """Whether the module exists. A folder without code, e.g. the checkout's datasets/, does not count."""
         if not self.needs:
             return True
-        spec = importlib.util.find_spec(self.needs)
+        try:
+            spec = importlib.util.find_spec(self.needs)
+        except ModuleNotFoundError:  # of a package around the module
+            return False
         return spec is not None and spec.origin is not None
 
 
@@ -59,13 +64,22 @@ BACKENDS = _table(
         "openvino": ("OpenVinoBackend", "OpenVINO", "openvino", "openvino"),
         "litert": ("LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
         "torch": ("TorchBackend", "PyTorch", "torch", "torch"),
+        "executorch": ("ExecuTorchBackend", "ExecuTorch", "executorch", "executorch.runtime"),
+        "trees": (
+            "TreesBackend",
+            "boosted trees and forests: XGBoost, LightGBM, treelite",
+            "trees",
+            "treelite",
+            "digits-trees",
+        ),
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
+        "http-json": ("HttpJsonRemote", "a service of any JSON: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 )
-REMOTE_BACKENDS = ("kserve", "openai", "http-raw")
+REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
 
 DATASETS = _table(
@@ -86,6 +100,7 @@ DATASETS = _table(
             "hf",
             "datasets",
         ),
+        "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
     },
 ) | _table(
@@ -98,6 +113,7 @@ DATASETS = _table(
             "ConversationsDataset",
             "chats of several turns: ShareGPT's, or messages",
         ),
+        "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
         "synthetic-prompts": (
             "SyntheticPromptsDataset",
             "prompts of given lengths, with a common prefix",
@@ -127,6 +143,7 @@ METRICS = _table(
         ),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
+        "rmse": ("Rmse", "root of the mean squared error of numbers"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
@@ -205,6 +222,15 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
     "meter": METERS,
     "benchmark": BENCHMARKS,
 }
+
+
+DEFAULT_MODEL = "digits"
+
+
+def default_model(backend: str) -> str:
+    """Returns the model that a backend runs without --model."""
+    entry = BACKENDS.get(backend)
+    return (entry.model if entry is not None else "") or DEFAULT_MODEL
 
 
 def is_code(name: str) -> bool:

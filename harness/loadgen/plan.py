@@ -60,6 +60,8 @@ class LoadPlan:
     """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    sessions: bool = False
+    """Whether `concurrency` counts sessions of several queries, which wait for each other."""
     load_hosts: int = 0
     """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False

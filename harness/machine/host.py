@@ -54,6 +54,11 @@ PACKAGES = (
     "tensorflow-cpu",
     "torch",
     "ai-edge-litert",
+    "executorch",
+    "treelite",
+    "xgboost",
+    "xgboost-cpu",
+    "lightgbm",
     "pillow",
     "mlperf-harness",
 )

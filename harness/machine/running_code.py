@@ -41,6 +41,8 @@ the hooks, the modules that PYTHONPATH would replace, the folders of .pth files,
 
 FRAMEWORKS = (
     "ai_edge_litert",
+    "executorch",
+    "lightgbm",
     "mlperf_loadgen",
     "numpy",
     "onnxruntime",
@@ -49,6 +51,8 @@ FRAMEWORKS = (
     "pydantic",
     "tensorflow",
     "torch",
+    "treelite",
+    "xgboost",
 )
 """Modules, in addition to Python's own, that PYTHONPATH must not replace."""
 

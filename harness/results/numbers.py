@@ -17,7 +17,7 @@ SPEEDS: Mapping[str, str] = {
 }
 """Name -> unit of the rate and the latencies of the whole run."""
 
-TOKEN_TIMES = ("ttft", "tpot", "itl")
+TOKEN_TIMES = ("ttft", "answer_ttft", "tpot", "itl")
 
 OPEN = (0.0, math.inf)
 """Interval of a number if its run has too few independent parts for an interval."""
@@ -74,7 +74,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
         higher, unit = not score.get("lower_is_better"), score.get("unit", "")
         yield "accuracy", Number(score["value"], unit, "exact", higher_is_better=higher)
     for reading in (result.get("power") or {}).get("readings", ()):
-        for name in ("joules_per_query", "joules_per_sample"):
+        for name in ("joules_per_query", "joules_per_sample", "joules_per_output_token"):
             if name in reading:
                 # Sources cover different parts of the machine; the name keeps them apart.
                 yield f"{name}.{reading['source']}", Number(reading[name], "J")

@@ -19,8 +19,9 @@ LATEST = "latest"
 REPEATS = "repeats.json"
 OVERHEAD = "overhead.json"
 WORKERS = "workers.json"
+RUNTIMES = "runtimes.json"
 STUDIES = (
-    *(PEAK, REPEATS, OVERHEAD, WORKERS),
+    *(PEAK, REPEATS, OVERHEAD, WORKERS, RUNTIMES),
     *("sweep.json", "grid.json", "tune.json", "profile.json"),
 )
 """Names of summaries of studies, in the folder of the study's runs."""

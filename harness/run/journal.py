@@ -49,7 +49,7 @@ ROW_DTYPE = np.dtype(
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
 
-_REMOTE_ROW = Struct("<iHHqqqqqqqiiq")
+_REMOTE_ROW = Struct("<iHHqqqqqqqqiiq")
 REMOTE_ROW_DTYPE = np.dtype(
     [
         ("first", "<i4"),
@@ -62,6 +62,7 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("decoded_ns", "<i8"),
         ("completed_ns", "<i8"),
         ("first_token_ns", "<i8"),
+        ("answer_token_ns", "<i8"),
         ("tokens", "<i4"),
         ("late_tokens", "<i4"),
         ("server", "<i8"),
@@ -69,7 +70,8 @@ REMOTE_ROW_DTYPE = np.dtype(
 )
 """A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if the kernel gave no stamp.
 
-first_token_ns: stamp of the first token; 0 if the reply was not a stream. tokens: of the answer; 0 if unknown.
+first_token_ns: stamp of the first token; 0 if the reply was not a stream. answer_token_ns: stamp of the first token
+after the reasoning; 0 if there was none, or if the reply was not a stream. tokens: of the answer; 0 if unknown.
 late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
 server: number of the server in the order of --url or --nodes.
 """

@@ -160,6 +160,7 @@ class _Tokens(TypedDict):
     input: Count | None
     output: Count | None
     cached: Count | None
+    reasoning: Count | None
     one_token_answers: Count
     sources: dict[str, Count]
     finish_reasons: dict[str, Count]

@@ -11,6 +11,9 @@ from harness.models.cache.model_set import any_model_from_json
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
+SESSION_ROWS = "sessions.npz"
+"""File with the due time and the session of each query, which a run of sessions writes at its end."""
+
 NODE_ROWS = "nodes.npz"
 """File next to LoadGen's logs with the rows of the nodes' journals."""
 

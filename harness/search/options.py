@@ -1,4 +1,4 @@
-"""Declares the options that `peak`, `sweep` over rates, `tune`, `overhead` and --repeats add to a run's options."""
+"""Declares the options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options, except a grid's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,9 @@ DEFAULT_PAIRS = 6
 
 OVERHEAD_DURATION_NS = 2_000_000_000
 """Duration of each run of `overhead` if --duration is not given."""
+
+RUNTIMES_DURATION_NS = 1_000_000_000
+"""Duration of each run of a sweep over backends if --duration is not given."""
 
 TUNE_DURATION_NS = 1_500_000_000
 """Duration of each run of `tune` if --duration is not given."""
@@ -150,6 +153,24 @@ class WorkersOptions:
         default=20,
         metavar="N",
         group="sweep over workers",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimesOptions:
+    rounds: int = option(
+        f"most rounds of a comparison of backends, 2 to {MOST_RUNS:,}, each with one run of every backend that can "
+        "still be the fastest (default 10)",
+        parse=bounded(2, MOST_RUNS),
+        default=10,
+        metavar="N",
+        group="sweep over backends",
+    )
+    time_limit_ns: int | None = option(
+        "time for all runs, e.g. 5min; two rounds are always made (default: 12 s for each run of a round, at least 1min)",
+        name="time_limit",
+        parse=parse_positive_duration_ns,
+        metavar="TIME",
     )
 
 

@@ -299,6 +299,9 @@ class Flights:
                 flight.first_token = reader.first_token
                 self.begun.append(flight)
             flight.chunks.append((stamp_ns, tokens))
+        starts = getattr(reader, "answer_starts", 0)
+        if starts != flight.answer_starts:
+            flight.answer_starts, flight.answer_ns = starts, stamp_ns if starts else 0
 
     def _flush(self, connection: Connection, flight: Flight | None, done: list[Flight]) -> None:
         try:

@@ -21,7 +21,7 @@ _VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
 """The end of a prefix with an API's version, or one of its endpoints, which other clients accept."""
 
 
-_BESIDE = ("/metrics", "/version")
+_BESIDE = ("/metrics", "/version", "/reset_prefix_cache", "/flush_cache")
 """Pages of servers that do not belong to a version of the API."""
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness import read_run
+from harness.backends.parts.executorch import program
 from harness.cli import main as cli
 from harness.cli.start.config_files import from_file
 from harness.core.config.run_config import make_config
@@ -285,6 +286,9 @@ TARGETS: Mapping[str, Target] = {
     ),
     "tflite": Target(
         _file(SHIPPED / "digits.tflite"), mutate.text, _as_file("m.tflite", of_tflite)
+    ),
+    "executorch": Target(
+        _file(SHIPPED / "digits.pte"), mutate.text, _as_file("m.pte", program.read)
     ),
     "openvino": Target(
         _file(SHIPPED / "digits_openvino/digits.xml"),

@@ -60,6 +60,8 @@ FRAMEWORKS = {
     "PIL",
     "ai_edge_litert",
     "cv2",
+    "executorch",
+    "lightgbm",
     "mlperf_loadgen",
     "onnx",
     "onnxruntime",
@@ -71,6 +73,8 @@ FRAMEWORKS = {
     "starlette",
     "tensorflow",
     "torch",
+    "treelite",
+    "xgboost",
 }
 
 
@@ -268,7 +272,7 @@ def test_measured_process_and_supervisor_share_the_journal_only() -> None:
 
 COMMANDS = {
     f"harness.models.{name}"
-    for name in ("build_examples", "build_minilm", "train_digits", "train_tinylm")
+    for name in ("build_examples", "build_minilm", "train_digits", "train_tinylm", "train_trees")
 }
 """Programs separate from `python -m harness`."""
 

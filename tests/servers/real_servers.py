@@ -1,8 +1,8 @@
 """Installs real servers into separate environments, and serves one of our models on each.
 
-Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`, llama.cpp random weights; MLflow and rotel serve none, and
+Triton, MLServer, the KServe SDK and the services of JSON have `digits`, vLLM and transformers' server `tinylm`, llama.cpp random weights; MLflow and rotel serve none, and
 openai, tritonclient, aiperf, guidellm and genai-bench are clients of ours. All listen on 127.0.0.1. The environments stay in
-pytest's cache: they take 2 GB, those of the two servers of language models another 4.6 GB, those of the three last clients 3.4 GB.
+pytest's cache: they take 3 GB, those of the two servers of language models another 4.6 GB, those of the three last clients 3.4 GB.
 """
 
 import fcntl
@@ -48,13 +48,20 @@ PACKAGES = {
     "aiperf": "aiperf==0.13.0",
     "guidellm": "guidellm==0.8.1",
     "genai-bench": "genai-bench==0.0.5",
+    "services": "fastapi==0.165.0",
 }
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "transformers": ("torch==2.13.0", "accelerate==1.15.0", "requests==2.34.2"),
     "vllm": ("torch==2.13.0",),
     "llama.cpp": ("gguf==0.19.0", "numpy"),
     "guidellm": ("torch==2.13.0",),
+    "services": (
+        *("uvicorn==0.54.0", "flask==3.1.3", "bentoml==1.4.40", "litserve==0.2.19"),
+        *("ray[serve]==2.60.0", "mlflow==3.17.2"),
+    ),
 }
+SERVICES = ("fastapi", "flask", "bentoml", "litserve", "ray_serve", "mlflow")
+"""Servers with JSON of their own, all in the environment `services`: 1.0 GB."""
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
 """Their builds for a different torch stop vLLM at its start."""
 _VLLM_VERSION = "0.32.0+cpu"
@@ -71,7 +78,7 @@ instance_group [{ count: 1 kind: KIND_CPU }]
 def environment(cache: Path, name: str) -> Path:
     """The folder of the server's virtual environment, made once."""
     packages = [PACKAGES[name]]
-    if name in ("triton", "mlserver", "kserve"):
+    if name in ("triton", "mlserver", "kserve", "services"):
         packages.append(f"onnxruntime=={version('onnxruntime')}")  # answers like ours
     packages += BESIDE.get(name, ())
     folder = cache / name
@@ -221,6 +228,39 @@ def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
         "PATH": f"{programs}:{os.environ['PATH']}",
     }
     with _started(words, folder, variables, port, "health", READY_VLLM_S) as url:
+        yield Addresses(url)
+
+
+@contextmanager
+def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
+    """One of SERVICES with the model `digits`."""
+    programs = environment(cache, "services") / "bin"
+    script = MODELS / f"{name}_digits.py"
+    shutil.copy(MODELS_DIR / "digits.onnx", folder)
+    shutil.copy(script, folder)
+    port = free_port()
+    words: list[object] = [programs / "python", script.name, port]
+    path = {"mlflow": "ping", "bentoml": "readyz", "ray_serve": "-/healthz"}.get(name, "health")
+    if name == "bentoml":
+        words = [programs / "bentoml", "serve", "bentoml_digits:Digits"]
+        words += ["--host", "127.0.0.1", "--port", port]
+    elif name == "mlflow":
+        made = [programs / "python", script.name, folder / "model"]
+        subprocess.run(made, cwd=folder, env=outside(), check=True, capture_output=True)
+        words = [programs / "mlflow", "models", "serve", "-m", folder / "model", "-p", port]
+        words += ["-h", "127.0.0.1", "--env-manager", "local"]
+    variables = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "BENTOML_HOME": str(folder / "bentoml"),
+        "RAY_raylet_start_wait_time_s": str(READY_S),
+        "RAY_AUTH_MODE": "disabled",
+        "BENTOML_DO_NOT_TRACK": "True",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+    }
+    with _started(words, folder, variables, port, path) as url:
         yield Addresses(url)
 
 

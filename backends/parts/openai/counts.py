@@ -76,6 +76,7 @@ def usage_of(
         counts.get("cached"),
         FELL if fell else _contradiction(counts, ids, text, shown, ignores_end=ignores_end),
         _doubt(counts, output or 0, text),
+        counts.get("reasoning"),
     )
 
 

@@ -17,7 +17,7 @@ from harness.run.supervisor.completions import read_completions
 from harness.types import Array
 
 _NEVER = np.iinfo(np.int64).max
-_OF_TOKENS = ("first_token_ns", "tokens", "late_tokens")
+_OF_TOKENS = ("first_token_ns", "answer_token_ns", "tokens", "late_tokens")
 
 
 class Share(NamedTuple):

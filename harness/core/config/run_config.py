@@ -9,6 +9,7 @@ from harness.core.config.options import option_key, parse_values
 from harness.core.config.parse import LoadHosts
 from harness.core.config.problems import NO_SCENARIO, problems
 from harness.core.config.schema import RunOptions
+from harness.core.registry import DEFAULT_MODEL, default_model
 from harness.core.units import write_duration
 from harness.errors import ConfigError, refuse, some_of
 
@@ -56,7 +57,13 @@ def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> 
 
 
 def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunConfig:
-    """Makes a RunConfig. Raises one ConfigError with `problems` and the contradictions between the values."""
+    """Makes a RunConfig. Raises one ConfigError with `problems` and the contradictions between the values.
+
+    Without a model, it has the backend's default.
+    """
+    own = default_model(values.get("backend", ""))
+    if own != DEFAULT_MODEL and values.get("models") is None:
+        values = {"model": own, **values}
     try:
         config = RunConfig(**{"scenario": "", **values})
     except ConfigError as e:

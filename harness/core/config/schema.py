@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
 from harness.core.config.parse import Endpoint, LoadHosts, Slo
+from harness.core.registry import DEFAULT_MODEL
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
@@ -43,8 +44,9 @@ class RunOptions:
         parse=parsers.parse_name,
     )
     model: str = option(
-        "a name from `list`, a manifest (.yaml), a model file, or hf:ORG/NAME@COMMIT:FILE (default digits)",
-        default="digits",
+        "a name from `list`, a manifest (.yaml), a model file, hf:ORG/NAME@COMMIT:FILE, pypi:NAME==VERSION:PATH or "
+        "npm:NAME@VERSION:PATH (default digits; digits-trees for backend trees)",
+        default=DEFAULT_MODEL,
         parse=parsers.parse_name,
         metavar="MODEL",
     )
@@ -113,7 +115,7 @@ class RunOptions:
         level="expert",
     )
     concurrency: int | None = option(
-        "server: keep N queries in flight; each answer triggers the next query; not MLPerf",
+        "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
         level="expert",
@@ -225,8 +227,9 @@ class RunOptions:
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file; processes=on "
-        "gives each instance a separate process, as --mlperf does for plug-ins (repeatable)",
-        parse=parsers.parse_key_value,
+        "gives each instance a separate process, as --mlperf does for plug-ins; KEY=@FILE takes the content of a JSON "
+        "or YAML file (repeatable)",
+        parse=parsers.parse_backend_option,
         many=True,
         metavar="KEY=VALUE",
         level="expert",
@@ -269,6 +272,21 @@ class RunOptions:
         parse=parsers.parse_metrics_page,
         many=True,
         metavar="URL",
+        level="expert",
+    )
+    server_metric: tuple[str, ...] = option(
+        "series on the servers' pages of metrics to keep besides the known ones, e.g. queue_size or "
+        'queue_size{model="a"} (repeatable)',
+        parse=parsers.parse_series,
+        many=True,
+        metavar="SERIES",
+        level="expert",
+    )
+    before_run: str | None = option(
+        "just before LoadGen starts: vllm or sglang empties the prefix cache of each --url; anything else is a "
+        "command to run, without a shell",
+        parse=parsers.parse_name,
+        metavar="vllm|sglang|COMMAND",
         level="expert",
     )
     no_resend: bool = option(
@@ -326,6 +344,13 @@ class RunOptions:
         parse=parsers.parse_meter,
         many=True,
         group="power",
+        level="expert",
+    )
+    price: float | None = option(
+        "price of one hour of all machines of the run, e.g. 1.20/h: the result has the cost of a million samples "
+        "and tokens",
+        parse=parsers.parse_price,
+        metavar="PRICE",
         level="expert",
     )
     mlperf: bool = option(

@@ -73,6 +73,11 @@ class GeneratingBackend:
         return np.array(one.tokens, np.int32)
 
     def _read(self, request: Mapping[str, object]) -> Answering:
+        if "fields" in request:
+            raise ValueError(
+                "the model answers greedily in this process, and a prompt has further fields: drop them, or use "
+                "--backend openai"
+            )
         most = self._prompts.most(request.get("max_tokens"))
         return Answering(self._prompts.tokens(request), most)
 

@@ -29,6 +29,7 @@ class Environment(NamedTuple):
 
 def read_environment(framework: str | None) -> Environment:
     """framework: the module that the backend needs; it is not imported."""
+    framework = framework.partition(".")[0] if framework else framework
     ram_mb = host.available_memory_bytes() >> 20
     distribution, installed = _installed(framework)
     return Environment(framework, distribution, installed, ram_mb, host.cpu_flags())

@@ -86,6 +86,8 @@ class Declared(NamedTuple):
     """Formats of model files that the backend reads, best first."""
     of_one_process: tuple[str, ...]
     """The backend's options that have no effect between processes."""
+    holds_gil: bool
+    """Whether the framework keeps Python's GIL while it computes."""
 
 
 class SeparateInstance:
@@ -134,7 +136,9 @@ class SeparateInstance:
             reply = self._answer()
         finally:
             self._end(_EXIT_LIMIT_S)
-        return Declared(tuple(reply["formats"]), tuple(reply["of_one_process"]))
+        return Declared(
+            tuple(reply["formats"]), tuple(reply["of_one_process"]), bool(reply["holds_gil"])
+        )
 
     def _load(self) -> None:
         setup = dataclasses.asdict(self._setup)
@@ -274,7 +278,11 @@ def _answer(writes: str, channel: Channel, *fds: int) -> None:
 def declared_by(name: str) -> Declared:
     """Imports the backend `name` and returns its declarations."""
     cls = registry.load("backend", name)
-    return Declared(tuple(getattr(cls, "formats", ())), tuple(getattr(cls, "of_one_process", ())))
+    return Declared(
+        tuple(getattr(cls, "formats", ())),
+        tuple(getattr(cls, "of_one_process", ())),
+        bool(getattr(cls, "holds_gil", False)),
+    )
 
 
 def _hold_garbage() -> int:

@@ -223,9 +223,16 @@ def _settings_in(content: Any) -> Iterator[Mapping[str, Any]]:
             yield from _settings_in(value)
 
 
+_ADDRESSES = ("path", "answers", "answer")
+"""Backend options whose values look like paths, but are parts of a server's address and of its replies."""
+
+
 def _file(key: str, text: str) -> tuple[str, Replaced]:
     """Returns (path in an option's value, its replacement), without the class after a plug-in's file."""
-    path = text.partition("=")[2] if key in ("lengths", "backend_option") else text
+    name, _, value = text.partition("=")
+    if key == "backend_option" and name in _ADDRESSES:
+        return "", Replaced("", "")
+    path = value if key in ("lengths", "backend_option") else text
     file, is_plugin, _ = path.rpartition(".py:")
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name

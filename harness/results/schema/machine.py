@@ -29,6 +29,12 @@ class PowerReading(TypedDict):
     """J divided by the queries of the run."""
     joules_per_sample: float
     """J divided by the samples of the run."""
+    joules_per_input_token: NotRequired[float]
+    """J divided by the tokens of all prompts; missing if they are unknown."""
+    joules_per_output_token: NotRequired[float]
+    """J divided by the tokens of all answers; missing if they are unknown."""
+    joules_per_token: NotRequired[float]
+    """J divided by the tokens of prompts and answers together; missing if one is unknown."""
 
 
 class MissingReading(TypedDict):

@@ -90,6 +90,25 @@ class Throughput(TypedDict):
     """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
 
 
+class Cost(TypedDict):
+    """The cost of the performance run by --price, over LoadGen's window. Each number below `total` is the total divided
+    by one count, so these numbers do not add up.
+    """
+
+    per_hour: float
+    """--price of one hour. All amounts are in its currency."""
+    total: float
+    """Cost of the window."""
+    per_million_samples: float
+    """Cost per million answered samples."""
+    per_million_input_tokens: float | None
+    """Cost per million tokens of prompts; null if they are unknown."""
+    per_million_output_tokens: float | None
+    """Cost per million tokens of answers; null if they are unknown."""
+    per_million_tokens: float | None
+    """Cost per million tokens of prompts and answers together; null if one is unknown."""
+
+
 class ComparedAnswers(TypedDict):
     """Comparison of answers of the performance run with answers of the accuracy run."""
 

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -160,7 +162,10 @@ def read_completions(
     if "arrived_ns" in columns:
         _complete_arrivals(columns)
         if not columns["first_token_ns"].any():
-            del columns["first_token_ns"], columns["tokens"], columns["late_tokens"]
+            for name in ("first_token_ns", "answer_token_ns", "tokens", "late_tokens"):
+                del columns[name]
+        elif not has_reasoning(columns):
+            del columns["answer_token_ns"]
         if not columns["server"].any():
             del columns["server"]
     if plan.harness_scheduled:
@@ -169,6 +174,28 @@ def read_completions(
         columns["scheduled_ns"] = _loadgen_schedule_ns(columns, issued, plan, shortest_ns)
     once = len(order) == issued and bool((order == np.arange(len(order))).all())
     return Completions(columns, issued, once)
+
+
+def with_sessions(done: Completions, path: Path) -> Completions:
+    """Returns the completions with the due times of the turns, and the columns `session` and `session_turns`.
+
+    path: of SESSION_ROWS. Without the file a turn counts as due when it was issued.
+    """
+    columns = dict(done.columns)
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as stored:
+            order = columns["order"]
+            columns["scheduled_ns"] = np.minimum(stored["due_ns"][order], columns["entry_ns"])
+            columns["session"] = stored["session"][order]
+            columns["session_turns"] = stored["turns"][order]
+    else:
+        columns["scheduled_ns"] = columns["entry_ns"].copy()
+    return replace(done, columns=columns)
+
+
+def has_reasoning(columns: Mapping[str, Array]) -> bool:
+    """Returns whether an answer began after the first token of its stream."""
+    return bool((columns["answer_token_ns"] > columns["first_token_ns"]).any())
 
 
 def _complete_arrivals(columns: dict[str, Array]) -> None:

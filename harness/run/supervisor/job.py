@@ -40,6 +40,7 @@ from harness.run.supervisor.loadgen_run import LoadGenRun, Supervisor
 from harness.run.supervisor.metrics.endpoint import Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
 from harness.wire.server_metrics import PERIOD_S, ServerMetrics
+from harness.wire.server_series import Series
 
 NOISE_PROBE_S = 1.0
 
@@ -205,7 +206,8 @@ class _Job:
         self._power = power
         self._probe_s = probe_s
         config = supervisor.keeper.findings.config
-        self._server = ServerMetrics(metrics_pages(config)) if config.url else None
+        wanted = [*map(Series.parse, config.server_metric)]
+        self._server = ServerMetrics(metrics_pages(config), wanted) if config.url else None
         assert (
             supervisor.keeper.findings.config.load_hosts is None
             or performance_run is not LoadGenRun

@@ -73,6 +73,7 @@ def performance_plan(
         answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
+        sessions=config.concurrency is not None and "sessions" in loaded.dataset,
         load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
 

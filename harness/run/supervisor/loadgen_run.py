@@ -27,10 +27,10 @@ from harness.results.nodes.joined import with_journals
 from harness.run import messages
 from harness.run.journal import RowKind
 from harness.run.progress import Progress
-from harness.run.setup import NODE_ROWS, Setup
+from harness.run.setup import NODE_ROWS, SESSION_ROWS, Setup
 from harness.run.shared_region import release
-from harness.run.supervisor import load_plan, preflight
-from harness.run.supervisor.completions import NewRows
+from harness.run.supervisor import before_run, load_plan, preflight
+from harness.run.supervisor.completions import NewRows, with_sessions
 from harness.run.supervisor.early_end import LateLimit, MemoryLimit
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.measured_process import START_LIMIT_S, Measured, MeasuredProcess
@@ -88,6 +88,8 @@ class LoadGenRun:
                 say(announcement(plan, calibration, run.instances, run.config))
             if self._is_first:
                 self._keeper.write_resolved(plan, loaded)
+            if self._role == "performance":
+                before_run.perform(run.config)
             evidence = self._watch(process, plan, calibration)
         failure = evidence.failure
         if failure is not None:
@@ -268,6 +270,8 @@ class LoadGenRun:
         name = self._findings.scenario.loadgen_name
         if plan.harness_scheduled:
             done = process.completions(plan)
+            if plan.sessions:
+                done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)
         else:
             log = records.log_of(plan, None, failure, name, self.outdir)

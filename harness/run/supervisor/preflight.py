@@ -22,7 +22,8 @@ from harness.models.manifest.defaults import default_dataset, default_metric, sl
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
-from harness.models.opened.loading import declared, missing_data, unknown_names
+from harness.models.opened.formats_read import formats_of
+from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.remote import server_problems
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import resolved
@@ -150,10 +151,10 @@ def _missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
 def obtain_model(config: RunConfig, model: Model) -> None:
     """Fetches or makes the model's file if it is missing, so that the measured process has it.
 
-    Only in this case does this process import the backend, which declares the formats that it reads.
+    Only in this case does this process need the formats that the backend reads, for which it may have to import it.
     """
     if model.may_have_to_be_obtained:
-        model.obtain(declared(config).formats, say)
+        model.obtain(formats_of(config), say)
 
 
 def check_always_resident(config: RunConfig, model: Model) -> None:

@@ -131,7 +131,8 @@ def announcement(
     if plan.load_hosts:
         parts.append(f"from {counted(plan.load_hosts, 'load host')}, not MLPerf")
     if plan.concurrency is not None:
-        parts.append(f"{plan.concurrency:,} in flight, not MLPerf")
+        unit = "sessions" if plan.sessions else "in flight"
+        parts.append(f"{plan.concurrency:,} {unit}, not MLPerf")
     if calibration.rate_per_s is not None:
         parts.append(f"capacity {show_rate(calibration.rate_per_s)}/s")
     if calibration.latency_ns is not None:

@@ -142,6 +142,13 @@ def test_shift_wraps_no_small_integers(dtype: str) -> None:
     assert listed(answers_of({"shift": {"by": -300}}, rows)) == [-300, most - 300]
 
 
+def test_threshold_turns_one_score_into_a_class() -> None:
+    for rows in (np.array([0.2, 0.5, 0.7]), np.array([[0.2], [0.5], [0.7]], np.float32)):
+        assert listed(answers_of("threshold", rows)) == [0, 0, 1]
+        assert listed(answers_of({"threshold": {"above": 0.1}}, rows)) == [1, 1, 1]
+    assert answers_of("threshold", np.zeros(2)).dtype == np.int64
+
+
 def test_stack_puts_the_outputs_side_by_side_in_the_order_named() -> None:
     found = {"end": np.array([[3, 4]]), "mask": np.array([[9, 9]]), "start": np.array([[1, 2]])}
     steps = {"stack": {"outputs": ["start", "end"]}}
@@ -331,6 +338,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         ("softmax", np.zeros((1, 3), int), "0': softmax takes floats, not int64 of shape [n, 3]"),
         (["argmax", {"shift": {"by": -1}}, "softmax"], np.zeros((1, 3)), "2': softmax takes [n, ..., classes], not int64 of shape [n]"),
         ({"shift": {"by": 1}}, np.array([["a"]]), "0': shift raised"),
+        ("threshold", np.zeros((1, 2)), "0': threshold takes one score per sample, not [2]"),
         ("boxes", np.zeros((1, 84), np.float32), "0': boxes takes [n, 4 + classes, anchors], not float32 of shape [n, 84]"),
         ("boxes", np.zeros((1, 4, 9), np.float32), "0': boxes raised ValueError for float32 of shape [n, 4, 9]: a YOLO head is"),
         ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, but the input 'images' is [3, 640, 640]: its sides must equal boxes.side"),

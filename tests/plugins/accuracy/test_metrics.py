@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harness.accuracy.cosine import Cosine
 from harness.accuracy.dice import Dice
 from harness.accuracy.retrieval import Retrieval
+from harness.accuracy.rmse import Rmse
 from harness.accuracy.squad_f1 import SquadF1, f1_of
 from harness.accuracy.top1 import Top1
 from harness.accuracy.top5 import Top5
@@ -307,6 +308,27 @@ def test_exact_match_counts_characters_and_not_the_space_around_them() -> None:
 
 def vector(*values: float) -> Any:
     return np.array(values, np.float32)
+
+
+def test_rmse_is_the_error_of_numbers_and_its_share() -> None:
+    answers = {0: vector(3), 1: vector(1), 2: vector(-2)}
+    labels: dict[int, object] = {0: 2, 1: 1.0, 2: np.array([0.0])}
+    found = scored(Rmse("float32"), answers, labels)
+    assert found.value == pytest.approx(np.sqrt((1 + 0 + 4) / 3))
+    assert found.details == pytest.approx({"mae": 1, "r2": 1 - 5 / 2})
+    assert found.lower_is_better
+    with pytest.raises(ValueError, match="the answer of sample 2 is not one float32 number, but 0"):
+        scored(Rmse("float32"), {**answers, 2: b""}, labels)
+    assert found.line == f"rmse={found.value:.6f}, total=3"
+
+
+def test_rmse_refuses_labels_and_answers_that_are_not_numbers() -> None:
+    with pytest.raises(ValueError, match="the label of sample 1 is 'a': write a number"):
+        Rmse("float32").check_labels({0: 1, 1: "a"})
+    with pytest.raises(ValueError, match="each answer is 3 numbers"):
+        Rmse("float32").check_shape((3,))
+    Rmse("float32").check_shape((1,))
+    Rmse("float32").check_shape(())
 
 
 def test_cosine_is_one_for_the_same_direction() -> None:

@@ -85,7 +85,7 @@ def test_an_answer_of_another_sample_than_the_journals_is_misplaced(tmp_path: Pa
     found = written(tmp_path / "p", [(0, label(3)), (0, label(3)), (1, label(4))])
     compared = compare(found, right, places(0, 1), "int64", 0.0)
     assert (compared.differing, compared.misplaced) == (0, 2)
-    (reason,) = reasons.answers(compared, 0)
+    (reason,) = reasons.answers(compared, 0, drawn=False)
     assert reason.code == "numbers-disagree"
     assert reason.text.startswith("2 of 3 logged answers belong to a different sample")
 
@@ -96,10 +96,16 @@ def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
         compare(tmp_path / ACCURACY, right, {}, "int64", 0.0)
 
 
+def test_drawn_answers_may_differ_but_belong_to_their_sample() -> None:
+    assert not list(reasons.answers(Compared(500, 400, "sample 3: 1, 2"), 0, drawn=True))
+    (reason,) = reasons.answers(Compared(500, 400, "", misplaced=1), 0, drawn=True)
+    assert reason.code == "numbers-disagree"
+
+
 def test_only_more_than_the_manifest_allows_is_a_reason() -> None:
     found = Compared(500, 2, "sample 3: 1, 2")
-    assert not list(reasons.answers(found, 2))
-    (reason,) = reasons.answers(found, 1)
+    assert not list(reasons.answers(found, 2, drawn=False))
+    (reason,) = reasons.answers(found, 1, drawn=False)
     assert reason.code == "answers-differ"
     assert reason.text == (
         "2 of 500 answers of the performance run differ from the accuracy run's (allowed 1); "

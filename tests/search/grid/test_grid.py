@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
-from harness.core.config.parse import words_of
+from harness.core.config.parse import parse_price, words_of
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
@@ -21,7 +21,7 @@ from harness.models.network.network import Structure
 from harness.models.precision.ways import PRECISIONS
 from harness.results.seal import digests
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
-from harness.search.grid.cells.options import GridOptions, parse_batches, parse_price
+from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables

@@ -48,6 +48,10 @@ FORMATS = (
     Stored("tflite", "litert", "tflite", ("savedmodel",)),
     Stored("TorchScript", "torch", "torchscript", ()),
     Stored("torch.export", "torch", "torch-export", ()),
+    Stored("ExecuTorch", "executorch", "executorch", ()),
+    Stored("XGBoost", "trees", "xgboost", ()),
+    Stored("LightGBM", "trees", "lightgbm", ()),
+    Stored("treelite", "trees", "treelite", ()),
 )
 
 

@@ -247,6 +247,7 @@ class Delivery:
             completed_ns,
             # If an answer never showed a token, its first token is at the answer's end; 0: no stream.
             seen_ns if flight.reader is not None and not failed else 0,
+            0 if failed else flight.answer_ns,
             flight.tokens,
             flight.late_tokens,
             flight.server,

@@ -33,6 +33,7 @@ from harness.run.measured.client.dispatch import (
     merged_samples,
     stream_reader,
 )
+from harness.run.measured.client.joined_samples import JoinedSamples, joins_samples
 from harness.run.measured.client.nodes import Nodes
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
@@ -87,17 +88,24 @@ class Session:
         self._totals: ServerTotals | None = None
         servers, shares = servers_of(config), shares_samples(self._remote)
         self._shared = SharedSamples(shares, dataset, servers, self._timeout_s) if shares else None
-        self._encode: Callable[[Sequence[int]], Request] = (
-            self._shared.request
-            if self._shared is not None
-            else lambda indices: self._remote.request(dataset.batch(indices))
-        )
+        joins = joins_samples(self._remote, qdl=config.qdl)
+        self._joined = JoinedSamples(joins, dataset) if joins is not None else None
+        self._encode = self._encoder()
         self._flights = self._transport(config, servers)
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
         """The servers' names, for a run in MLPerf's Network division."""
         if self._shared is not None:
             check_here(self._flights.peers())
+
+    def _encoder(self) -> Callable[[Sequence[int]], Request]:
+        """Returns the function that makes the request for dataset indices."""
+        if self._shared is not None:
+            return self._shared.request
+        if self._joined is not None:
+            return self._joined.request
+        remote, dataset = self._remote, self._answerer.dataset
+        return lambda indices: remote.request(dataset.batch(indices))
 
     def _longest_s(self, config: RunConfig, slowest_ns: int) -> float:
         """Returns the timeout of one request."""
@@ -125,6 +133,8 @@ class Session:
         """
         if self._shared is not None:
             self._shared.place(loaded)
+        if self._joined is not None:
+            self._joined.prepare(self._batch(loaded))
         refused: dict[int, Exception] = {}
         answered: set[int] = set()
         for server, reply in chain(self._rehearsed(loaded), self._rehearsed(loaded)):
@@ -206,6 +216,8 @@ class Session:
         """
         if self._shared is not None:
             self._shared.place(loaded)
+        if self._joined is not None:
+            self._joined.prepare(loaded)
         if self.nodes is None:
             self._flights.prepare(loaded)
 

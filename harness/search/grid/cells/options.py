@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from harness.core.config.options import flag_name, option, option_key, visible_fields
-from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive, words_of
+from harness.core.config.parse import (
+    parse_input_shape,
+    parse_name,
+    parse_path,
+    parse_price,
+    positive,
+    words_of,
+)
 from harness.core.config.schema import MAX_BATCH
 from harness.models.precision.ways import BASELINE, PRECISIONS
 
@@ -37,15 +44,9 @@ def parse_batches(text: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def parse_price(text: str) -> float:
-    """Parses '1.20/h' -> 1.2 per hour, in any currency."""
-    try:
-        price = float(text.strip().removesuffix("/h"))
-    except ValueError:
-        price = 0.0
-    if not 0 < price < 1e9:
-        raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
-    return price
+def parse_precisions(text: str) -> tuple[str, ...]:
+    """Parses 'fp32,int8' or 'all'."""
+    return PRECISIONS if text.strip() == "all" else words_of(PRECISIONS)(text)
 
 
 def parse_floor(text: str) -> float:
@@ -68,8 +69,8 @@ class GridOptions:
         metavar="SIZES",
     )
     precision: tuple[str, ...] | None = option(
-        f"{', '.join(PRECISIONS)} (default {BASELINE}); the harness makes missing variants of the model",
-        parse=words_of(PRECISIONS),
+        f"{', '.join(PRECISIONS)}, or all (default {BASELINE}); the harness makes missing variants of the model",
+        parse=parse_precisions,
         metavar="NAMES",
     )
     data: tuple[str, ...] | None = option(

@@ -61,7 +61,7 @@ class Recorder:
         self.told.append(("tokens", [*counts]))
 
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
-        *stamps, _first_token_ns, _tokens, _late_tokens, _server = values
+        *stamps, _first_token_ns, _answer_token_ns, _tokens, _late_tokens, _server = values
         assert stamps == sorted(stamps)
         self.rows[first] = (len(indices), failed)
 

@@ -802,7 +802,7 @@ def test_server_without_the_optional_endpoints_is_queried_too() -> None:
 def test_an_encoding_of_the_user_is_not_replaced() -> None:
     assert refusal(opened, mlserver(digits, DIGITS), options={"encoding": "binary"}) == (
         "model 'digits' did not answer one sample of zeros: binary: the server answered 422: Input "
-        "should be a valid dictionary or object to extract fields from"
+        "should be a valid dictionary or object to extract fields from (body)"
     )
     assert (
         opened(triton(digits, DIGITS), options={"encoding": "json"}).describe()["encoding"]
