@@ -42,7 +42,7 @@ def test_the_shipped_manifest_and_a_copy_of_it_are_not_doubted(tmp_path: Path) -
         ({"target": 0.0}, {"files": {}}, "accuracy.target"),
     ],
 )
-def test_another_judge_under_a_shipped_name_or_file_is_named(
+def test_a_changed_judge_under_a_shipped_name_or_file_is_named(
     accuracy: dict[str, Any], fields: dict[str, Any], key: str, tmp_path: Path
 ) -> None:
     """Bug: a target of 0 under the shipped name was VALID, and no file recorded the tolerance."""

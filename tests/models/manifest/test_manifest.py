@@ -185,7 +185,7 @@ def test_a_value_that_no_model_can_have_is_refused(
         assert line.startswith(f"m.yaml: field '{next(iter(change))}")
 
 
-def test_a_file_that_was_made_of_another_has_the_names_of_that_one(
+def test_a_converted_file_has_the_names_of_its_source(
     tmp_path: Path, content: dict[str, Any]
 ) -> None:
     (tmp_path / "m.tflite").touch()
@@ -247,7 +247,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     ]
 
 
-def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> None:
+def test_a_bare_file_is_a_model_without_a_description(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(b"\x08\x08")  # only a version of ONNX
     model = load_model(str(path))

@@ -129,7 +129,9 @@ def test_a_state_of_one_layer_runs_one_sample_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other", [(4, 3), (4, "sequence"), (4, 3, 8), (1, "batch", 8), ("batch", 3)]
 )
-def test_an_input_with_a_fixed_batch_beside_an_open_one_stays(other: tuple[int | str, ...]) -> None:
+def test_an_input_with_a_fixed_batch_next_to_an_open_batch_is_kept(
+    other: tuple[int | str, ...],
+) -> None:
     specs = (TensorSpec("x", "float32", ("batch", "sequence")), TensorSpec("y", "float32", other))
     assert fixed_batch(specs) == (other[0] if isinstance(other[0], int) else None)
 
