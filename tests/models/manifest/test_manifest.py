@@ -55,6 +55,22 @@ def written(tmp_path: Path, content: dict[str, Any]) -> Model:
     return load_model(str(path))
 
 
+@pytest.mark.parametrize("symbols", ["ab é", ["a", "b", " ", "é"]])
+def test_symbols_are_a_list_or_the_characters_of_a_text(
+    symbols: object, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["accuracy"]["symbols"] = symbols
+    assert written(tmp_path, content).symbols("int64") == ("a", "b", " ", "é")
+
+
+@pytest.mark.parametrize("symbols", [7, [7], {"a": 1}])
+def test_symbols_that_are_not_texts_are_refused(
+    symbols: object, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["accuracy"]["symbols"] = symbols
+    assert "'accuracy.symbols" in refusal(written, tmp_path, content)
+
+
 def test_a_model_takes_the_first_format_it_has(tmp_path: Path, content: dict[str, Any]) -> None:
     model = written(tmp_path, content)
     assert model.path(("tflite", "onnx")) == tmp_path / "m.onnx"
