@@ -125,6 +125,8 @@ METRICS = _table(
             "wer",
             "whisper_normalizer",
         ),
+        "cer": ("CharacterErrorRate", "character error rate of texts"),
+        "note_f1": ("NoteF1", "F1 of transcribed notes, onsets within 50 ms"),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
