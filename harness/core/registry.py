@@ -87,6 +87,8 @@ DATASETS = _table(
             "datasets",
         ),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
+        "text-lines": ("TextLinesDataset", "drawn lines of random words and numbers, made here"),
+        "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),
     },
 ) | _table(
     "datasets.text",
