@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
 from harness.cli.start.config_files import presets
 from harness.core.config.options import user_path
 from harness.core.console import show
-from harness.core.units import counted
+from harness.core.units import counted, show_bytes
 from harness.errors import ConfigError, RunInvalid
+
+if TYPE_CHECKING:
+    from harness.models.manifest.model import Model
 
 
 def list_names(arguments: list[str]) -> int:
@@ -44,14 +48,24 @@ def list_names(arguments: list[str]) -> int:
     lines += [f"  {name:<18}{entry.about}" for name, entry in registry.rows("benchmark")]
     lines.append("models")
     for name in named_models():
-        manifest = load_model(name).manifest
-        lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
+        model = load_model(name)
+        about = model.manifest.description if model.manifest else ""
+        lines.append(f"  {name:<20}{about}{_size_and_licence(model)}")
     lines += [
         "presets for --config",
         *(f"  {name:<18}{about}" for name, about in presets().items()),
     ]
     show("\n".join(lines))
     return 0
+
+
+def _size_and_licence(model: "Model") -> str:
+    """Returns the known ones in parentheses; '' if neither is known."""
+    size_bytes = model.file_bytes
+    known = ["" if size_bytes is None else show_bytes(size_bytes)]
+    known += [model.manifest.licence if model.manifest else ""]
+    shown = ", ".join(filter(None, known))
+    return f"  ({shown})" if shown else ""
 
 
 def _meters() -> Iterator[str]:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -78,6 +79,26 @@ def cached_file(path: Path) -> Iterator[Path]:
         raise ConfigError(
             f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a writable folder with free space"
         ) from e
+
+
+@contextmanager
+def cached_folder(path: Path) -> Iterator[Path]:
+    """Yields an empty folder in the cache, which gets the name `path` at the end; a folder of that name is kept.
+
+    After an error neither folder exists. Raises a ConfigError if the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}{PARTIAL}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if not path.exists():  # another process may have made it
+            temporary.replace(path)
+    except OSError as e:
+        raise ConfigError(
+            f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a writable folder with free space"
+        ) from e
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

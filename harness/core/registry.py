@@ -86,6 +86,7 @@ DATASETS = _table(
             "hf",
             "datasets",
         ),
+        "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
         "text-lines": ("TextLinesDataset", "drawn lines of random words and numbers, made here"),
         "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),

@@ -21,9 +21,9 @@ file of the user's, and are run by the tests of their verb."""
 TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
 COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
 COMMANDS = {page: COMMAND.findall(text) for page, text in TEXTS.items()}
-ELSEWHERE = ("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "--url ", "trace.jsonl")
-"""The first is the suite that this test is part of, the second needs a model file: a test below, --url a server, the
-last a trace: tests/run/test_generation_runs.py."""
+ELSEWHERE = ("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl")
+"""The first is the suite that this test is part of, the second needs a model file: a test below, pypi: and hf: a network,
+--url a server, the last a trace: tests/run/test_generation_runs.py."""
 
 
 def runnable(page: str) -> list[str]:

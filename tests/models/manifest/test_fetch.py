@@ -228,7 +228,7 @@ def test_file_without_a_checksum_is_a_doubt(manifest: Path, tmp_path: Path) -> N
         (
             {"path": "m", "sha256": "0" * 64, "source": "http://models.example/m"},
             (
-                r"field 'files.onnx.source': String should match pattern '^(https|file)://\S+$', not "
+                r"field 'files.onnx.source': String should match pattern '^((https|file)://|pypi:|npm:)\S+$', not "
                 "'http://models.example/m'"
             ),
         ),
