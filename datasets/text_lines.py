@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from harness.datasets.parts import sources
 from harness.datasets.parts.image.images import ImageSteps
@@ -37,6 +37,12 @@ window winter wonder world yellow yesterday young zero
 """
 WORDS = tuple(_WORDS.split())
 
+HEIGHT = 48
+"""The height for which the distances below are given, in pixels; they grow with the image."""
+
+MOST_BLUR_PIXELS = 3.5
+"""The largest radius of the blur: a sharp line is never misread, and the score would show no small damage."""
+
 _SCORED, _CALIBRATION = 0, 1
 """Streams of random numbers."""
 
@@ -54,6 +60,8 @@ class Line(NamedTuple):
     """The distance of the text's middle from the image's middle."""
     ink: tuple[int, int, int]
     paper: tuple[int, int, int]
+    blur_pixels: float
+    """The radius of a Gaussian blur."""
 
 
 class TextLinesDataset(LoadedRows):
@@ -116,15 +124,19 @@ class TextLinesDataset(LoadedRows):
     def _line(self, index: int) -> Line:
         random = np.random.default_rng([self._seed, self._stream, index])
         text = " ".join(_token(random) for _ in range(random.integers(1, 4)))
+        scale = self._height / HEIGHT
         font_pixels = int(self._height * random.uniform(0.5, 0.75))
         left_pixels = int(self._height * random.uniform(0.05, 0.2))
         room = self._width - 2 * left_pixels
-        length = _font(font_pixels).getlength(text)
-        font_pixels = max(_LEAST_PIXELS, int(font_pixels * min(1.0, room / length)))
+        while font_pixels > _LEAST_PIXELS and _font(font_pixels).getlength(text) > room:
+            font_pixels -= 1
         dark, light = random.integers(0, 96, 3).tolist(), random.integers(176, 256, 3).tolist()
         ink, paper = (dark, light) if random.random() < 0.75 else (light, dark)
-        down_pixels = int(random.integers(-2, 3) * self._height / 48)
-        return Line(text, font_pixels, left_pixels, down_pixels, tuple(ink), tuple(paper))
+        down_pixels = int(random.integers(-2, 3) * scale)
+        blur_pixels = random.uniform(0.0, MOST_BLUR_PIXELS) * scale
+        return Line(
+            text, font_pixels, left_pixels, down_pixels, tuple(ink), tuple(paper), blur_pixels
+        )
 
     @cached_property
     def _pixels(self) -> Array:
@@ -143,7 +155,7 @@ def drawn(line: Line, height: int, width: int) -> Array:
     middle = line.left_pixels, height // 2 + line.down_pixels
     font = _font(line.font_pixels)
     ImageDraw.Draw(image).text(middle, line.text, fill=line.ink, font=font, anchor="lm")
-    return np.asarray(image)
+    return np.asarray(image.filter(ImageFilter.GaussianBlur(line.blur_pixels)))
 
 
 @cache
@@ -195,7 +207,7 @@ def _size(setup: DatasetSetup, spec: TensorSpec, channels: int) -> tuple[int, in
     sizes = spec.shape[2:] if first else spec.shape[1:3]
     have = spec.shape[1] if first and len(spec.shape) == 4 else spec.shape[-1]
     if len(spec.shape) != 4 or have != channels or not all(isinstance(s, int) for s in sizes):
-        expected = ("batch", channels, 48, 320) if first else ("batch", 48, 320, channels)
+        expected = ("batch", channels, HEIGHT, 320) if first else ("batch", HEIGHT, 320, channels)
         raise ConfigError(
             f"dataset 'text-lines' draws images as large as the model's input, but the input {spec.name!r} is "
             f"{show_shape(spec.shape)}: write its sizes into the manifest, e.g. {show_shape(expected)}"

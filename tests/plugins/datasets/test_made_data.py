@@ -106,13 +106,19 @@ def test_lines_hold_words_and_numbers_that_fit_the_image() -> None:
     assert found.shape == (60, 3, 48, 320)
     assert found.dtype == np.float32
     assert 0 <= found.min() < found.max() <= 1
-    for image in (found * 255).round().astype(int):
-        paper = image[:, :1, :1]
-        ink = np.abs(image - paper).max(axis=0)
+
+
+def test_every_line_fits_its_image_and_can_be_seen() -> None:
+    for line in TextLinesDataset(lines(options={"count": "60"}))._lines:
+        sharp, blurred = (
+            text_lines.drawn(one, 48, 320).astype(int)
+            for one in (line._replace(blur_pixels=0.0), line)
+        )
+        ink = np.abs(sharp - line.paper).max(axis=2)
         assert ink.max() > 60
-        assert not ink[:, -2:].any(), "the text runs out of the image"
-        assert not ink[:2].any()
-        assert not ink[-2:].any()
+        edges = ink[:, -2:], ink[:2], ink[-2:]
+        assert not any(edge.any() for edge in edges), line
+        assert np.abs(blurred - line.paper).max() > 20
 
 
 def test_line_in_another_layout_or_colour_is_the_same_image() -> None:
