@@ -53,7 +53,7 @@ def transcribed(
 def _begins(onsets: Array, least: float) -> list[tuple[int, int, int]]:
     """Returns (frame, frame of the next begin at this pitch, pitch) of each begin of a note, in order.
 
-    onsets: (frames, pitches). The first and the last frame are no maxima. In a row of equal frames the first one
+    onsets: (frames, pitches). The first and the last frame never count. In a row of equal frames the first one
     counts.
     """
     inner = onsets[1:-1]
