@@ -89,13 +89,14 @@ class TextLinesDataset(LoadedRows):
         self._steps = ImageSteps(self._spec, setup.steps.get(self._spec.name, ()))
         self._colour = _colour(setup, self._spec.name)
         self._height, self._width = _size(setup, self._spec, 1 if self._colour == "grey" else 3)
+        self._drawn: dict[int, Array] = {}
         super().__init__(self._count)
 
     def __len__(self) -> int:
         return self._count
 
     def load(self, indices: Sequence[int]) -> None:
-        rows = [self._steps.of_pixels(self._in_colour(self._pixels[index])) for index in indices]
+        rows = [self._steps.of_pixels(self._in_colour(self._pixels(index))) for index in indices]
         self.hold(indices, {self._spec.name: np.stack(rows)})
 
     def label(self, index: int) -> str:
@@ -107,7 +108,8 @@ class TextLinesDataset(LoadedRows):
     def describe(self) -> Mapping[str, object]:
         steps = sources.shown_steps(self._setup)
         total = hashlib.sha256(repr(([*map(tuple, self._lines)], sorted(steps.items()))).encode())
-        total.update(self._pixels.tobytes())
+        for index in range(self._count):
+            total.update(self._pixels(index).tobytes())
         return {
             "name": self.name,
             "count": len(self),
@@ -138,10 +140,11 @@ class TextLinesDataset(LoadedRows):
             text, font_pixels, left_pixels, down_pixels, tuple(ink), tuple(paper), blur_pixels
         )
 
-    @cached_property
-    def _pixels(self) -> Array:
-        """All images, (n, height, width, 3) uint8."""
-        return np.stack([drawn(line, self._height, self._width) for line in self._lines])
+    def _pixels(self, index: int) -> Array:
+        """Returns an image, (height, width, 3) uint8; it is drawn once."""
+        if index not in self._drawn:
+            self._drawn[index] = drawn(self._lines[index], self._height, self._width)
+        return self._drawn[index]
 
     def _in_colour(self, pixels: Array) -> Array:
         if self._colour == "grey":

@@ -77,6 +77,7 @@ class TonesDataset(LoadedRows):
         self._count = options.whole("count", COUNT, MOST)
         self._seed = options.whole("seed", 1, 2**31)
         self._rate, self._length, self._shape = _clip(setup)
+        self._made: dict[int, Array] = {}
         super().__init__(self._count)
 
     def __len__(self) -> int:
@@ -84,7 +85,7 @@ class TonesDataset(LoadedRows):
 
     def load(self, indices: Sequence[int]) -> None:
         (spec,) = self._setup.inputs
-        rows = np.stack([self._sound[index] for index in indices]) / np.float32(_LOUDEST + 1)
+        rows = np.stack([self._sound(index) for index in indices]) / np.float32(_LOUDEST + 1)
         rows = numbers.apply(rows, self._setup.steps[spec.name])
         self.hold(indices, {spec.name: rows.reshape(len(rows), *self._shape).astype(spec.dtype)})
 
@@ -102,7 +103,8 @@ class TonesDataset(LoadedRows):
         steps = sources.shown_steps(self._setup)
         labels = [self.label(index) for index in range(self._count)]
         total = hashlib.sha256(repr((labels, sorted(steps.items()))).encode())
-        total.update(self._sound.tobytes())
+        for index in range(self._count):
+            total.update(self._sound(index).tobytes())
         return {
             "name": self.name,
             "count": len(self),
@@ -114,9 +116,9 @@ class TonesDataset(LoadedRows):
 
     @cached_property
     def _notes(self) -> list[list[Note]]:
-        return [self._drawn(index) for index in range(self._count)]
+        return [self._notes_of(index) for index in range(self._count)]
 
-    def _drawn(self, index: int) -> list[Note]:
+    def _notes_of(self, index: int) -> list[Note]:
         """Returns the notes of a clip, in order. Events follow one another: no note meets a note of its pitch."""
         random = np.random.default_rng([self._seed, self._stream, index])
         room = self._length / self._rate - 2 * MARGIN_SECONDS
@@ -133,10 +135,11 @@ class TonesDataset(LoadedRows):
             notes += [Note(start, length, lowest + above, brightness, decay) for above in chord]
         return notes
 
-    @cached_property
-    def _sound(self) -> Array:
-        """All clips, (n, length) int16."""
-        return np.stack([self._mixed(notes) for notes in self._notes])
+    def _sound(self, index: int) -> Array:
+        """Returns a clip, (length,) int16; it is made once."""
+        if index not in self._made:
+            self._made[index] = self._mixed(self._notes[index])
+        return self._made[index]
 
     def _mixed(self, notes: Sequence[Note]) -> Array:
         mixed = np.zeros(self._length)
