@@ -12,7 +12,7 @@ from harness.models.manifest.lookup import load_model
 from harness.results.agreement import agreement
 from harness.types import Answer, DatasetSetup, Score
 from tests.builders.support import SCENARIOS
-from tests.faults.command import Ended, result, run
+from tests.faults.command import Ended, result, start
 
 MODELS = ("basic-pitch", "ppocr-rec")
 RUNTIMES = [
@@ -21,6 +21,9 @@ RUNTIMES = [
     ("basic-pitch", "tensorflow", "tensorflow"),
     ("ppocr-rec", "openvino", "openvino"),
 ]
+
+LIMIT_S = 1700
+"""Of one run: in multi-stream 5,296 samples on a busy machine of two cores."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -73,18 +76,20 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def measured(cache: Path, out: Path, *words: str) -> Ended:
     env = {"XDG_CACHE_HOME": str(cache)}
-    return run(*words, "--out", str(out), "--max-batch", "2", "--quiet", env=env)
+    process = start(*words, "--out", str(out), "--max-batch", "2", "--quiet", env=env)
+    printed, said = process.communicate(timeout=LIMIT_S)
+    return Ended(process.returncode, printed, said)
 
 
 @pytest.mark.slow
-@pytest.mark.limit_s(1800)
+@pytest.mark.limit_s(2 * LIMIT_S)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_trained_model_is_valid_and_reaches_its_target(
     name: str, scenario: str, cache: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxruntime")
-    rate = ("--slo", "p99=60s") if scenario == "server" else ()
+    rate = ("--slo", "p90=60s") if scenario == "server" else ()
     words = ("--scenario", scenario, "--model", name, "--backend", "ort", "--duration", "1s", *rate)
     done = measured(cache, tmp_path / "run", *words)
     found = result(tmp_path / "run")
@@ -96,7 +101,7 @@ def test_trained_model_is_valid_and_reaches_its_target(
 
 
 @pytest.mark.slow
-@pytest.mark.limit_s(1800)
+@pytest.mark.limit_s(2 * LIMIT_S)
 @pytest.mark.parametrize(("name", "backend", "module"), RUNTIMES)
 def test_runtimes_answer_alike(
     name: str, backend: str, module: str, cache: Path, tmp_path: Path
