@@ -18,6 +18,7 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -160,7 +161,7 @@ _TYPES = (
 
 
 def _made(make: Callable[[Mapping[str, bytes]], bytes], sources: Sequence[TypedFile]) -> bytes:
-    return make({Path(file.name).name: file.content() for file in sources})
+    return make({file.name: file.content() for file in sources})
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:
@@ -205,12 +206,21 @@ def _npy(files: Mapping[str, bytes]) -> bytes:
 
 def _npz(files: Mapping[str, bytes]) -> bytes:
     arrays = {name: _npy({name: content}) for name, content in files.items()}
-    return _zip({f"{Path(name).stem}.npy": content for name, content in arrays.items()})
+    return _zip({f"{name}.npy": content for name, content in arrays.items()})
 
 
 def _json(files: Mapping[str, bytes]) -> bytes:
-    lines = {name: c.decode(errors="replace").splitlines() for name, c in files.items()}
-    return json.dumps(lines, indent=1).encode()
+    """Returns facts about the files: sizes, digests, and how often each word occurs."""
+    facts = [
+        {
+            "file": name,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "words": dict(Counter(re.findall(r"[a-z]{4,}", content.decode(errors="replace")))),
+        }
+        for name, content in files.items()
+    ]
+    return json.dumps(facts, indent=2).encode()
 
 
 _MAKERS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {

@@ -143,7 +143,8 @@ class Model:
         file = self._declared(formats)
         path = self._existing(file)
         if path is None:
-            how = f" ({file.obtain})" if file.obtain else ""
+            known = file.obtain or file.source
+            how = f" ({known})" if known else ""
             raise ConfigError(
                 f"model {self.name!r} has no file {file.path} here: put it at "
                 f"{self._home(file)}{how}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
 
 from harness.core.config.parse import NPM, PYPI
@@ -54,7 +54,7 @@ class PackageName(NamedTuple):
         """The requirement in the one spelling that all spellings of a package's name and version have."""
         if self.prefix == NPM:
             return self.requirement
-        return f"{canonicalize_name(self.package)}=={Version(self.version)}"
+        return f"{canonicalize_name(self.package)}=={canonicalize_version(self.version)}"
 
     @property
     def short(self) -> str:

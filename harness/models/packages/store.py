@@ -135,7 +135,7 @@ def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Mem
 
 
 def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
-    """Returns the archive in the cache. One that a user has put there counts; a missing one is downloaded."""
+    """Returns the archive in the cache. A missing one is downloaded, unless a user has put it there."""
     home = folder_of(name)
     there = sorted(p for p in home.iterdir() if p.suffix == name.suffix) if home.is_dir() else []
     if len(there) > 1:

@@ -12,7 +12,7 @@ import yaml
 from harness.errors import ConfigError
 from harness.models.hub import repository
 from harness.models.hub.name import HubName, parse_hub_model
-from harness.models.manifest import hub_model
+from harness.models.manifest import candidates
 from harness.models.manifest.lookup import load_model, model_from_json
 from harness.models.manifest.model import MODELS_DIR
 from tests.builders.models.external import split
@@ -185,7 +185,7 @@ def test_a_model_may_not_read_files_outside_of_its_repository(
 ) -> None:
     hub.push("org/net", {"net.onnx": DIGITS})
     model = load_model("hf:org/net@main")
-    monkeypatch.setattr(hub_model, "external_data", lambda _: {"../../secret"})
+    monkeypatch.setattr(candidates, "external_data", lambda _: {"../../secret"})
     with pytest.raises(ConfigError, match="which is not in its folder"):
         model.obtain(ONNX, quiet)
 

@@ -66,10 +66,10 @@ def test_missing_file_is_one_line_with_its_place_and_source(
     for kind, file in manifest.files.items():
         if (MODELS_DIR / file.path).exists():
             continue
-        assert (file.obtain is None) == (file.source is not None)
+        how = file.obtain or file.source
+        assert how is not None
         home = tmp_path / "mlperf-harness/models" / name / file.path
-        how = f" ({file.obtain})" if file.obtain else ""
-        told = f"model {name!r} has no file {file.path} here: put it at {home}{how}"
+        told = f"model {name!r} has no file {file.path} here: put it at {home} ({how})"
         assert refusal(model.path, (kind,)) == told
 
 

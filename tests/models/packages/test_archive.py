@@ -57,7 +57,9 @@ def test_names_that_lead_out_of_an_archive_are_not_files(tmp_path: Path, name: s
         out.writestr(name, b"1")
         out.writestr("net.onnx", b"2")
     assert members(tmp_path / "a.whl").keys() == {"net.onnx"}
-    path = tarball(tmp_path, "a.tgz", {name: b"1", "net.onnx": b"2"})
+    path = tarball(tmp_path, "a.tgz", {name.lstrip("/"): b"1", "net.onnx": b"2"}, "/package")
+    assert members(path) == {}
+    path = tarball(tmp_path, "a.tgz", {name.replace("/", "//../"): b"1", "net.onnx": b"2"})
     assert members(path).keys() == {"net.onnx"}
 
 
@@ -92,7 +94,7 @@ def test_a_tar_file_that_expands_too_far_is_refused(
 def test_a_header_that_wants_all_memory_is_refused(tmp_path: Path) -> None:
     info = tarfile.TarInfo("package/long")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
-    (tmp_path / "a.tgz").write_bytes(gzip.compress(info.tobuf() + bytes(1024)))
+    (tmp_path / "a.tgz").write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
     assert "it asks for 1,100 GB at once" in refusal(tmp_path / "a.tgz")
 
 
@@ -100,7 +102,7 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(archive, "MOST_BYTES", 6999)
     paths = (wheel(tmp_path, "net", "1.0", FILES), tarball(tmp_path, "a.tgz", FILES))
     for path in paths:
-        assert "net/model.onnx has 7 kB, more than 7 kB" in refusal(path, "net/model.onnx")
+        assert "net/model.onnx has 7.00 kB, more than 7.00 kB" in refusal(path, "net/model.onnx")
 
 
 def test_a_file_that_does_not_fit_on_the_disk_is_refused(

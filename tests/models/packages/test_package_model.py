@@ -14,6 +14,7 @@ import yaml
 
 from harness.core.config.parse import NPM, PYPI
 from harness.errors import ConfigError
+from harness.models.manifest import candidates
 from harness.models.manifest.files import sha256_of
 from harness.models.manifest.lookup import is_path, load_model, model_from_json
 from harness.models.manifest.model import MODELS_DIR
@@ -152,9 +153,9 @@ def test_a_file_is_fetched_once_and_works_without_an_index_afterwards(
 def test_another_version_is_refused_with_the_versions_of_the_index(index: Path) -> None:
     for version in ("1.0", "1.1", "2.0"):
         wheel(index, "net_pack", version, {"net_pack/digits.onnx": DIGITS})
-    model = load_model(NAME.replace("1.0", "3.0"))
-    assert refusal(model.obtain, ONNX, quiet) == (
-        "pypi:net-pack==3.0: the package index has no wheel of version 3.0 for this machine, only of 1.0, 1.1, 2.0: "
+    name = NAME.replace("1.0", "3.0")
+    assert refusal(load_model(name).obtain, ONNX, quiet) == (
+        f"{name}: the package index has no wheel of version 3.0 for this machine, only of 1.0, 1.1, 2.0: "
         "choose one of them"
     )
 
@@ -260,6 +261,15 @@ def test_files_that_a_model_reads_are_fetched_with_it(
     assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == files
     (path.parent / "weights.bin").write_bytes(b"other")
     assert "weights.bin: its SHA-256 is " in refusal(model.path, ONNX)
+
+
+def test_a_model_may_not_read_files_outside_of_its_package(
+    index: Path, monkeypatch: pytest.MonkeyPatch, no_index: None
+) -> None:
+    by_hand(NAME, lambda home: wheel(home, "net_pack", "1.0", {"net_pack/digits.onnx": DIGITS}))
+    monkeypatch.setattr(candidates, "external_data", lambda _: {"../../secret"})
+    with pytest.raises(ConfigError, match="which is not in its folder"):
+        load_model(NAME).obtain(ONNX, quiet)
 
 
 def test_a_saved_model_is_a_folder_without_other_files(index: Path, no_index: None) -> None:
@@ -410,7 +420,7 @@ def test_npm_itself_downloads_from_a_registry(
     path = model.path(ONNX)
     assert path is not None
     assert path.read_bytes() == DIGITS
-    line = refusal(load_model("npm:@s/net@3.0.0:a.onnx").obtain, ONNX, quiet)
+    line = refusal(load_model("npm:other@2.0.0:a.onnx").obtain, ONNX, quiet)
     assert "the package index cannot be reached" in line
 
 

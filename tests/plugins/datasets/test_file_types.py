@@ -139,7 +139,7 @@ def test_made_files_can_be_read_back(python: Path) -> None:
     files = {label: one[0].content() for label, one in found(LABELS, 32).items()}
     assert len(zipfile.ZipFile(io.BytesIO(files["zip"])).namelist()) == 2
     assert np.load(io.BytesIO(files["npy"])).shape == (102,)
-    assert np.load(io.BytesIO(files["npz"]))["a"].dtype == np.float64
+    assert [array.shape for array in np.load(io.BytesIO(files["npz"])).values()] == [(51,), (51,)]
     base = sqlite3.connect(":memory:")
     base.deserialize(files["sqlite"])
     assert base.execute("SELECT count(*) FROM lines").fetchone() == (102,)
@@ -208,4 +208,4 @@ def test_the_model_magika_is_valid(
     assert ended.status == 0, ended.said
     found_here = result(tmp_path / "r")
     assert found_here["valid"]
-    assert found_here["accuracy"]["value"] >= 95
+    assert found_here["accuracy"]["value"] >= 96
