@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from onnx import helper
 
 from harness.cli.main import main
 from harness.errors import ConfigError
@@ -187,7 +188,7 @@ def test_logarithm_of_noise_is_compared_without_a_warning(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     """Bug: numpy's warning about a NaN in ONNX's reference was on the screen."""
-    node = odd_files.helper.make_node("Log", ["x"], ["y"])
+    node = helper.make_node("Log", ["x"], ["y"])
     ends = [odd_files.value(name, ["n", 9]) for name in ("x", "y")]
     path = odd_files.write(tmp_path / "m.onnx", [node], ends[:1], ends[1:])
     graph = onnx_file.read(path, shapes={"x": (1, 9)})

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 
 from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
@@ -172,8 +173,8 @@ def test_dimension_that_the_network_fixes_has_no_growth(tmp_path: Path) -> None:
     """Bug: activations of tokens that are expanded to a constant size grew with the sequence length ** 0.00."""
     ids, wide = (odd_files.value(n, ["n", 8], odd_files.INT64) for n in ("ids", "wide"))
     nodes = [
-        odd_files.helper.make_node("Gather", ["ids", "zero"], ["first"], axis=1),
-        odd_files.helper.make_node("Expand", ["first", "size"], ["wide"]),
+        helper.make_node("Gather", ["ids", "zero"], ["first"], axis=1),
+        helper.make_node("Expand", ["first", "size"], ["wide"]),
     ]
     constants = {"zero": np.array([0]), "size": np.array([1, 100_000])}
     path = odd_files.write(tmp_path / "m.onnx", nodes, [ids], [wide], constants)
