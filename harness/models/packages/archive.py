@@ -149,7 +149,7 @@ class _Tarball:
 class _Bounded(io.RawIOBase):
     """A packed tar file, which refuses to expand beyond the limits. Reads and seeks forward only."""
 
-    def __init__(self, unpacked: IO[bytes], packed_bytes: int):
+    def __init__(self, unpacked: gzip.GzipFile, packed_bytes: int):
         super().__init__()
         self._unpacked = unpacked
         self._most = max(FREE_EXPANSION_BYTES, MOST_EXPANSION * packed_bytes)
