@@ -106,6 +106,8 @@ DATASETS = _table(
         ),
         "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
+        "text-lines": ("TextLinesDataset", "drawn lines of random words and numbers, made here"),
+        "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),
     },
 ) | _table(
     "datasets.text",
@@ -145,6 +147,8 @@ METRICS = _table(
             "wer",
             "whisper_normalizer",
         ),
+        "cer": ("CharacterErrorRate", "character error rate of texts"),
+        "note_f1": ("NoteF1", "F1 of transcribed notes, onsets within 50 ms"),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
         "auc": ("AreaUnderCurve", "area under the ROC curve, of scores per sample or frame"),

@@ -27,6 +27,7 @@ from harness.models.opened.loading import (
     open_dataset,
 )
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
+from harness.models.steps.steps import OF_ANY_LENGTH
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1
@@ -209,7 +210,10 @@ def _steps(model: Model) -> Postprocess:
     return postprocessor_of(model.output, has_states=model.has_states)
 
 
-_NOT_HERE = {"boxes": "gives answers of different lengths", "hook": "runs a file of yours"}
+_NOT_HERE = {
+    **dict.fromkeys(OF_ANY_LENGTH, "gives answers of different lengths"),
+    "hook": "runs a file of yours",
+}
 """Step -> why `serve` does not support it."""
 
 

@@ -9,6 +9,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -262,6 +263,12 @@ def _check_registered(name: str) -> str:
 
 Registered = Annotated[str, Field(min_length=1), AfterValidator(_check_registered)]
 
+CHARACTERS = BeforeValidator(
+    lambda value: tuple(value) if isinstance(value, str) else value,
+    json_schema_input_type=str | tuple[str, ...],
+)
+"""Lets a tuple of texts take one text, which stands for its characters."""
+
 
 class Accuracy(_Strict):
     """The metric and its target."""
@@ -280,9 +287,9 @@ class Accuracy(_Strict):
     """The relative difference up to which two floats count as equal; small values are compared with the answer's
     median (default 0.001).
     """
-    symbols: Annotated[tuple[str, ...], LISTED] = ()
-    """The piece of text for each integer, from 0 on, if answers are integers and labels are texts: `["", " ", a, b]`
-    (docs/accuracy.md).
+    symbols: Annotated[tuple[str, ...], LISTED, CHARACTERS] = ()
+    """The piece of text for each integer, from 0 on, if answers are integers and labels are texts: `["", " ", a, b]`,
+    or a text with one character for each integer (docs/accuracy.md).
     """
 
 
@@ -463,13 +470,15 @@ class Manifest(_Strict):
         "text-classification",
         "embedding",
         "speech-recognition",
+        "text-recognition",
+        "music-transcription",
         "text-generation",
         "table",
         "none",
     ] = "none"
     """The kind of answers: `image-classification`, `object-detection`, `segmentation`, `image-to-image`,
-    `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `text-generation`, `table` or `none`
-    (default).
+    `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `text-recognition` (of images),
+    `music-transcription`, `text-generation`, `table` or `none` (default).
     """
     weights: Literal["trained", "random"] = "trained"
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""

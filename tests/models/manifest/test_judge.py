@@ -99,3 +99,15 @@ def test_tolerance_for_long_runs_raises_no_doubt_about_a_short_run() -> None:
     target = Accuracy(metric="m", target=98.0, sampling_tolerance=5)
     assert not list(weak_judge(target, None, 0))
     assert not list(weak_judge(target, None, 40))
+
+
+def test_many_symbols_are_recorded_by_their_number_and_digest(tmp_path: Path) -> None:
+    few = own(tmp_path, {"symbols": "ab c"}).manifest
+    assert few is not None
+    assert judged_by(few)["accuracy.symbols"] == ["a", "b", " ", "c"]
+    many, other = (own(tmp_path, {"symbols": text * 300}).manifest for text in ("a", "b"))
+    assert many is not None
+    assert other is not None
+    found = [str(judged_by(one)["accuracy.symbols"]) for one in (many, other)]
+    assert all(text.startswith("300 symbols, SHA-256 ") for text in found)
+    assert found[0] != found[1]

@@ -55,6 +55,22 @@ def written(tmp_path: Path, content: dict[str, Any]) -> Model:
     return load_model(str(path))
 
 
+@pytest.mark.parametrize("symbols", ["ab é", ["a", "b", " ", "é"]])
+def test_symbols_are_a_list_or_the_characters_of_a_text(
+    symbols: object, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["accuracy"]["symbols"] = symbols
+    assert written(tmp_path, content).symbols("int64") == ("a", "b", " ", "é")
+
+
+@pytest.mark.parametrize("symbols", [7, [7], {"a": 1}])
+def test_symbols_that_are_not_texts_are_refused(
+    symbols: object, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["accuracy"]["symbols"] = symbols
+    assert "'accuracy.symbols" in refusal(written, tmp_path, content)
+
+
 def test_a_model_takes_the_first_format_it_has(tmp_path: Path, content: dict[str, Any]) -> None:
     model = written(tmp_path, content)
     assert model.path(("tflite", "onnx")) == tmp_path / "m.onnx"
@@ -148,7 +164,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ),
         ({"dataset": "evil.py:Data"}, "field 'dataset': 'evil.py:Data' is code: name it on the command line; a manifest names plug-ins"),
         ({"accuracy": {"metric": "os:system", "target": 1}}, "field 'accuracy.metric': 'os:system' is code: name it on the command line; a manifest names plug-ins"),
-        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'text-generation', 'table' or 'none', not 'chess'"),
+        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'text-recognition', 'music-transcription', 'text-generation', 'table' or 'none', not 'chess'"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(
