@@ -25,7 +25,7 @@ def list_names(arguments: list[str]) -> int:
     parser.text(
         "--nodes",
         "NODES",
-        "list the nodes at these addresses, or of a Ray cluster: machine, versions, models",
+        "list the nodes at these addresses or in this Ray cluster, with their machine, versions and models",
     )
     nodes = parser.parse_args(arguments).nodes
     if nodes is not None:
@@ -80,11 +80,11 @@ def _meters() -> Iterator[str]:
 def check(arguments: list[str]) -> int:
     parser = Parser(
         "data check",
-        "Check a dataset before a long run: read its labels, compute its digest, and decode every sample. Exit "
-        "status 4 if a sample cannot be used.",
+        "Check a dataset before a long run: read its labels, compute its digest, and decode every sample. The exit "
+        "status is 4 if a sample cannot be used.",
         "DATASET [options]",
     )
-    parser.text("dataset", "DATASET", "a name of `list`, or file.py:Class")
+    parser.text("dataset", "DATASET", "a name from `list`, or file.py:Class")
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
     parser.text("--model", "MODEL", "decode with the steps of this model")
     options = parser.parse_args(arguments)
@@ -141,7 +141,7 @@ def _arrivals_parser() -> Parser:
 def dashboards(arguments: list[str]) -> int:
     parser = Parser(
         "dashboards",
-        "Write the Grafana dashboard, the rules of Prometheus, and a configuration of both, into a new folder.",
+        "Write the Grafana dashboard, the Prometheus rules, and a configuration for both into a new folder.",
         "--out DIR",
     )
     parser.text("--out", "DIR", "folder to write, which must not exist yet", required=True)

@@ -157,7 +157,7 @@ def shipped_models() -> list[str]:
 
 
 def named_models() -> list[str]:
-    """Returns every name that --model takes."""
+    """Returns every name that --model accepts."""
     return [*shipped_models(), *made_models()]
 
 

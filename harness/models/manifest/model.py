@@ -52,7 +52,7 @@ class Model:
 
     @property
     def resolved_name(self) -> str | None:
-        """The --model that names the same content for ever, if the user's may change; else None."""
+        """A --model that always names the same content, if the content of the user's --model may change; else None."""
         return None
 
     @property
@@ -137,7 +137,7 @@ class Model:
         if not formats:
             return None
         if self._bare is not None:
-            files_of(self._bare)  # refused before a framework reads it
+            files_of(self._bare)  # the file is refused before a framework reads it
             check(self._bare, formats)
             return self._bare
         file = self._declared(formats)
@@ -160,7 +160,7 @@ class Model:
 
     @property
     def may_have_to_be_obtained(self) -> bool:
-        """Whether any of its files is missing and could be fetched or made here."""
+        """Whether a file of the model is missing and could be fetched or made here."""
         files = self.manifest.files.values() if self.manifest else ()
         return any(True for file in files for _ in self._to_fetch(file))
 

@@ -80,14 +80,14 @@ def _of_server(values: Mapping[str, Any]) -> str:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """Returns the problem with a --data-dir that is missing or cannot be read; else nothing."""
+    """Returns the problem with a --data-dir that is missing or cannot be read; otherwise an empty list."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return [f"--data-dir {path}: there is no such file or folder"]
-    except OSError as e:  # a folder above it may not be entered
+    except OSError as e:  # the user may not enter a parent folder
         return [f"--data-dir {path} cannot be read: {e.strerror}"]
     return []
 
@@ -137,7 +137,22 @@ def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) ->
 
 
 _OF_TOKENS = "openai"
-"""The backend whose option sets the most tokens of an answer."""
+"""The backend whose option sets the maximum number of tokens in an answer."""
+
+_OF_SERVICES = "http-json"
+"""The backend whose options describe a service."""
+
+
+def _options_in_manifest(backend: str, model: Model) -> dict[str, str]:
+    """Returns the backend options that the manifest sets; --backend-option wins."""
+    manifest = model.manifest
+    if manifest is None:
+        return {}
+    if backend == _OF_TOKENS and manifest.max_tokens is not None:
+        return {"max_tokens": str(manifest.max_tokens)}
+    if backend == _OF_SERVICES and manifest.service is not None:
+        return manifest.service.options()
+    return {}
 
 
 def open_backends(
@@ -153,14 +168,14 @@ def open_backends(
 
     load_s: receives the load time of each backend. cpus: a field of BackendSetup.
     """
-    formats, of_one_process = declared(config)
+    formats, of_one_process, holds_gil = declared(config)
     options = dict(config.backend_option)
     if formats:
         options.pop(FORMAT_OPTION, None)
-    in_processes = is_separate(config)
+    alone = not holds_gil or spec.instances == 1 or PROCESSES_OPTION in options
+    in_processes = is_separate(config) or not alone
     options.pop(PROCESSES_OPTION, None)
-    if config.backend == _OF_TOKENS and model.manifest and model.manifest.max_tokens is not None:
-        options.setdefault("max_tokens", str(model.manifest.max_tokens))
+    options = {**_options_in_manifest(config.backend, model), **options}
     setup = BackendSetup(
         model=path,
         model_name=model.name,

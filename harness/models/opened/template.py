@@ -118,7 +118,7 @@ def _opened(
             return _signature(registry.load("backend", backend)(setup), path, shapes)
         except ConfigError as e:
             error = e
-    if kind.name == "torchscript" and not shapes and error.__cause__ is None:  # it was loaded
+    if kind.name == "torchscript" and not shapes and error.__cause__ is None:  # the file was loaded
         raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
     raise error
 
