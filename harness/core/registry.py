@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether the module exists. A folder without code, e.g. our datasets/, does not count."""
+        """Whether the module exists. A folder without code, e.g. the checkout's datasets/, does not count."""
         if not self.needs:
             return True
         try:
@@ -51,7 +51,7 @@ def _table(package: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Entry
     """Returns a table of entries. rows: name -> class in the module of that name, then the later fields of `Entry`."""
     table = {}
     for name, (attribute, *more) in rows.items():
-        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a csv
+        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a module csv
         table[name] = Entry(f"harness.{package}.{module}:{attribute}", *more)
     return table
 
@@ -75,10 +75,11 @@ BACKENDS = _table(
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
+        "http-json": ("HttpJsonRemote", "a service of any JSON: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 )
-REMOTE_BACKENDS = ("kserve", "openai", "http-raw")
+REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
 
 DATASETS = _table(
@@ -99,6 +100,7 @@ DATASETS = _table(
             "hf",
             "datasets",
         ),
+        "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
     },
 ) | _table(
@@ -111,6 +113,7 @@ DATASETS = _table(
             "ConversationsDataset",
             "chats of several turns: ShareGPT's, or messages",
         ),
+        "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
         "synthetic-prompts": (
             "SyntheticPromptsDataset",
             "prompts of given lengths, with a common prefix",
@@ -269,7 +272,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _surely_lacks(path: Path, name: str) -> bool:
-    """Returns whether the file cannot define the name: it neither contains it nor takes names from elsewhere."""
+    """Returns whether the file cannot define the name: it neither contains the name nor defines names dynamically."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))
 
@@ -331,7 +334,7 @@ def _unavailable(
     kind: str, name: str, entry: Entry | None, error: ModuleNotFoundError
 ) -> PluginUnavailable:
     if entry is not None and error.name and error.name.startswith("harness."):
-        raise error  # our own bug, not a missing dependency
+        raise error  # a bug of the harness, not a missing dependency
     if entry is not None and entry.extra:
         return missing_extra(kind, name, entry)
     return PluginUnavailable(
@@ -346,7 +349,7 @@ def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
 
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":
-    from importlib.metadata import entry_points  # takes a fifth of the time of --help
+    from importlib.metadata import entry_points  # this import takes a fifth of the time of --help
 
     return {e.name: e for e in entry_points(group=f"harness.{kind}s")}
 
@@ -366,7 +369,8 @@ def plugin(name: str) -> Iterator[None]:
     except HarnessError:
         raise
     except MemoryError as e:
-        size = f": {e}" if str(e) else ""  # numpy says which array; Python itself says nothing
+        # NumPy's message names the array; Python's message is empty.
+        size = f": {e}" if str(e) else ""
         raise PluginUnavailable(f"{name} ran out of memory{size}") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:
         raise PluginUnavailable(f"{name} raised {type_and_text(e)}") from e

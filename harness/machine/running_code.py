@@ -184,7 +184,7 @@ def _is_foreign(name: str, path: Path) -> bool:
 def _entry(name: str, path: Path) -> Mapping[str, Any]:
     try:
         data = path.read_bytes()
-    except OSError:  # in an archive, or removed
+    except OSError:  # the module is in an archive, or was removed
         return {"name": name, "sha256": None, "owner": None}
     return {"name": name, "sha256": _sha256(data), "owner": _owner(name, path, data)}
 

@@ -1,4 +1,4 @@
-"""The readers of bytes that others write, each with real files to break.
+"""The readers of foreign bytes, each with real files to break.
 
 A reader may raise errors of the harness's own kinds, and nothing else.
 """
@@ -65,9 +65,9 @@ class Target(NamedTuple):
     """Real contents."""
     mutate: Callable[[bytes, Random], bytes]
     read: Callable[[bytes, Path], None]
-    """Reads the content; the folder is empty, and may be filled."""
+    """Reads the content; the reader may write to the folder, which is empty."""
     share: float = 1.0
-    """Of the rounds; less for a slow reader."""
+    """Share of the rounds; smaller for a slow reader."""
 
 
 def _file(*paths: Path) -> Callable[[], list[bytes]]:
@@ -191,7 +191,8 @@ def _spl(content: bytes, folder: Path) -> None:
 
 
 def _client(path: Path) -> None:
-    path.write_text(path.read_bytes().decode(errors="replace"))  # as it comes out of the pipe
+    # the bytes as they arrive from the pipe
+    path.write_text(path.read_bytes().decode(errors="replace"))
     client = PowerClient(path, quiet=True)
     assert str(client.failure(1, has_run=False))
 
@@ -315,4 +316,4 @@ TARGETS: Mapping[str, Target] = {
 }
 
 OWN_ERRORS = (HarnessError, AccuracyLogError)
-"""What a reader may raise; the verbs turn both into one line."""
+"""The exceptions that a reader may raise; the verbs turn both into one line."""

@@ -14,7 +14,7 @@ from harness.core.units import write_duration
 from harness.errors import ConfigError, refuse, some_of
 
 SCHEMA_VERSION = 1
-"""Version of config.yaml and result.json. Files of a newer version are refused."""
+"""Version of config.yaml and result.json. The harness refuses files of a newer version."""
 
 _NOT_REPEATED = (
     "out",
@@ -29,7 +29,7 @@ _NOT_REPEATED = (
 
 
 _OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
-"""Flags that do not matter for a run on this machine."""
+"""Flags that have no effect on a run on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,6 @@ def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
         return module, version(module)
     except PackageNotFoundError:  # finding a distribution of a different name takes half a second
         for distribution in packages_distributions().get(module, ()):
-            with suppress(PackageNotFoundError):  # removed since
+            with suppress(PackageNotFoundError):  # the distribution was removed in the meantime
                 return distribution, version(distribution)
     return None, None

@@ -30,7 +30,7 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 _PRINTED_LIMIT_S = 1.0
-"""How long a child of the instance's process may hold its output open after the process has ended."""
+"""Time for which a child of the instance's process may hold its output open after the process has ended."""
 
 _CONFINED = "harness.models.opened.confined_instance"
 
@@ -56,7 +56,7 @@ class Arena:
             end += -(-array.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         if (
             end >= os.fstat(self._fd).st_size
-        ):  # also on the first call: an empty file cannot be mapped
+        ):  # needed on the first call, too: an empty file cannot be mapped
             os.ftruncate(self._fd, 2 * end + _ALIGNMENT_BYTES)
         layout = [(name, array.dtype.str, array.shape, start) for name, array, start in placed]
         for (_, view), (_, array, _) in zip(self.get(layout), placed, strict=True):
@@ -70,7 +70,7 @@ class Arena:
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self._fd, size)  # views of the old map keep it alive
+            self._map = mmap.mmap(self._fd, size)  # views of the old map keep the map alive
         if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
             raise ValueError("the other process sent an array that does not lie in shared memory")
         return [

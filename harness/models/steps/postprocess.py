@@ -56,7 +56,7 @@ class Postprocess(NamedTuple):
 
 
 def _topk(rows: Array, k: int) -> Array:
-    """Returns the k best classes; of equal values the first comes first, as in argmax."""
+    """Returns the k best classes; among equal values the first class comes first, as in argmax."""
     classes = rows.shape[1]
     if k > classes:
         raise ConfigError(f"topk of {k}, but the output has {classes} classes")

@@ -1,4 +1,4 @@
-"""What build_examples writes: real files of each format, and the score that each is made to have."""
+"""build_examples writes real files of each format, each with its intended score."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What every backend promises, asked of each of them on its own file of the digits model.
+"""Tests the contract of every backend with its own file of the digits model.
 
 A framework that is not installed is skipped here; ./test.sh --all installs them all.
 """
@@ -162,7 +162,7 @@ def test_an_answer_stays_when_the_next_one_is_given(
 
 @each_case
 def test_the_input_is_only_read(case: Case, digits: DigitsDataset, logits: Any) -> None:
-    """A dataset's rows may lie in a file that is mapped for reading."""
+    """A dataset's rows may be in a memory-mapped, read-only file."""
     rows = digits.batch(range(8)).inputs["image"].copy()
     before = rows.copy()
     with case.open() as backend:
@@ -352,7 +352,7 @@ def _threads(case: Case, threads: int) -> dict[str, int]:
 
 @each_backend
 def test_requested_number_of_threads_is_used(case: Case) -> None:
-    """In a process each, because TensorFlow fixes them and PyTorch has one number a process."""
+    """Runs in separate processes: TensorFlow fixes its thread counts, and PyTorch has one number per process."""
     one, two = _threads(case, 1), _threads(case, 2)
     assert (one["told"], two["told"]) == (1, 2)
     assert two["tasks"] - one["tasks"] == 1
@@ -369,7 +369,7 @@ def test_change_of_threads_after_their_start_is_refused(case: Case, digits: Digi
 
 
 def _sequence_onnx(folder: Path) -> Path:
-    """ids (n, length) int64 -> ids + 1, as long; and their sum, one number."""
+    """ids (n, length) int64 -> ids + 1 with the same length, and their sum, one number."""
     from onnx import helper
 
     from tests.builders.models.odd_files import INT64, value, write
@@ -402,7 +402,7 @@ else:
 
 
 def _sequence_by_tensorflow(path: Path) -> Path:
-    """In a process of its own, which TensorFlow's thread counts are lost with."""
+    """Runs in a separate process, so that TensorFlow's thread counts do not remain."""
     pytest.importorskip("tensorflow", reason="TensorFlow writes the model")
     subprocess.run([sys.executable, "-W", "ignore", "-c", _SEQUENCE, path], check=True)
     return path
@@ -436,7 +436,7 @@ def _sequence_torch(folder: Path) -> Path:
     ),
 )
 def test_sequences_of_any_length_are_answered_in_their_own_type(case: Case, tmp_path: Path) -> None:
-    """Ragged inputs are filled up to the longest of their batch, and each batch has another one."""
+    """Ragged inputs are padded to the longest input of their batch, which differs between batches."""
     if case.format == "onnx":
         path = _sequence_onnx(tmp_path)
     elif case.backend == "torch":
@@ -494,7 +494,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _fixed_tflite(folder: Path) -> Path:
-    """The same as LiteRT; in a process of its own, which TensorFlow's thread counts are lost with."""
+    """Writes the model as LiteRT, in a separate process so that TensorFlow's thread counts do not remain."""
     path = folder / "fixed.tflite"
     code = (
         "import sys, tensorflow as tf\n"
