@@ -257,7 +257,16 @@ print(refused, read)
 
 
 def test_damaged_programs_are_read_without_a_crash(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", _READ_DAMAGED, DIGITS, tmp_path, "200"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        _READ_DAMAGED,
+        str(DIGITS),
+        str(tmp_path),
+        "200",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     refused, _ = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))

@@ -300,7 +300,17 @@ def test_damaged_checkpoints_of_treelite_are_read_without_a_crash(
 ) -> None:
     path = tmp_path / "model.tl"
     treelite.frontend.load_xgboost_model(forest).serialize(path)
-    command = [sys.executable, "-W", "ignore", "-c", _READ_DAMAGED, path, tmp_path, "own", "600"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        _READ_DAMAGED,
+        str(path),
+        str(tmp_path),
+        "own",
+        "600",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     refused, answered = map(int, re.findall(r"\d+", done.stdout))
