@@ -41,6 +41,8 @@ the hooks, the modules that PYTHONPATH would replace, the folders of .pth files,
 
 FRAMEWORKS = (
     "ai_edge_litert",
+    "executorch",
+    "lightgbm",
     "mlperf_loadgen",
     "numpy",
     "onnxruntime",
@@ -49,6 +51,8 @@ FRAMEWORKS = (
     "pydantic",
     "tensorflow",
     "torch",
+    "treelite",
+    "xgboost",
 )
 """Modules, in addition to Python's own, that PYTHONPATH must not replace."""
 
@@ -180,7 +184,7 @@ def _is_foreign(name: str, path: Path) -> bool:
 def _entry(name: str, path: Path) -> Mapping[str, Any]:
     try:
         data = path.read_bytes()
-    except OSError:  # in an archive, or removed
+    except OSError:  # the module is in an archive, or was removed
         return {"name": name, "sha256": None, "owner": None}
     return {"name": name, "sha256": _sha256(data), "owner": _owner(name, path, data)}
 

