@@ -42,7 +42,7 @@ class OpenVinoBackend(FrameworkBackend):
         self._weights = list(_weights(model))
         if self._setup.max_batch == 1:
             # an open size costs 3 % in SqueezeNet, and the batch is always 1 here
-            model.reshape({port: _of_one(port.get_partial_shape()) for port in model.inputs})
+            model.reshape({port: self._of_one(port) for port in model.inputs})
         settings = {
             "PERFORMANCE_HINT": self._option["hint"].upper(),
             "INFERENCE_PRECISION_HINT": self._option["precision"],
@@ -56,6 +56,15 @@ class OpenVinoBackend(FrameworkBackend):
         self._check_precision()
         self._request = self._compiled.create_infer_request()
         return inputs, tuple(port.get_any_name() for port in self._compiled.outputs)
+
+    def _of_one(self, port: openvino.Output) -> openvino.PartialShape:
+        """Returns the input's shape with a batch of 1 if the batch is open."""
+        shape, axis = port.get_partial_shape(), self._batch_axis(port.get_any_name())
+        if axis is None or axis >= len(shape) or shape[axis].is_static:
+            return shape
+        sizes = list(shape)
+        sizes[axis] = openvino.Dimension(1)
+        return openvino.PartialShape(sizes)
 
     def profiler(self) -> Profiler:
         twin = OpenVinoBackend(self._setup)
@@ -117,13 +126,6 @@ def _spec(port: openvino.Output) -> TensorSpec:
     sizes = port.get_partial_shape()
     shape = declared_shape(d.get_length() if d.is_static else None for d in sizes)
     return TensorSpec(port.get_any_name(), _dtype(port.get_element_type()), shape)
-
-
-def _of_one(shape: openvino.PartialShape) -> openvino.PartialShape:
-    """Returns the shape with a batch of 1 if the batch is open."""
-    if not len(shape) or shape[0].is_static:
-        return shape
-    return openvino.PartialShape([openvino.Dimension(1), *list(shape)[1:]])
 
 
 def _weights(model: openvino.Model) -> Iterator[tuple[Sequence[int], str]]:

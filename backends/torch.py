@@ -115,6 +115,11 @@ class TorchBackend(FrameworkBackend):
     def _problems(self, setup: BackendSetup) -> Iterator[str]:
         yield from super()._problems(setup)
         if setup.device != "cpu":
+            if setup.batch_axes is not None:
+                yield (
+                    f"--device {setup.device}: backend {self.name!r} takes states and other batch axes only on the CPU: "
+                    "drop it"
+                )
             return
         for name in _OF_GPUS:
             if name in setup.options:

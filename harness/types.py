@@ -84,8 +84,9 @@ class TensorSpec(NamedTuple):
 
 
 BATCH_FIRST = (
-    "export the model with the batch as the first dimension of every input, or write a backend that keeps its states "
-    "and scalars, as in the 30 lines of docs/plugins.md#states-and-scalars"
+    "let `init --model` write a manifest, which states batch axes, constants and states "
+    "(docs/manifest.md#states-and-other-batch-axes), or export the model with the batch as the first dimension of "
+    "every input"
 )
 """End of each message about an input that is not a batch of samples."""
 
@@ -161,7 +162,11 @@ class BackendSetup:
     model_name: str
     """For messages."""
     inputs: tuple[TensorSpec, ...] = ()
-    """The inputs that the manifest declares; () without a manifest."""
+    """The inputs that the manifest declares, as they are in the file; () without a manifest."""
+    batch_axes: Mapping[str, int | None] | None = None
+    """Batch axis by input name, None for an input without a batch, if the caller lays out the arrays; `infer` then takes
+    them as the file has them and does not pad. None: the batch is the first dimension of each input and output.
+    """
     names: Mapping[str, str] = field(default_factory=dict)
     """Manifest name of an input or output -> its name in the file, if the names differ."""
     threads: int = 1

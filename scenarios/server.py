@@ -29,7 +29,10 @@ class _Server(Scenario):
     loadgen_name: str = "Server"
     dispatch: str = "queued"
     options: frozenset[str] = frozenset(
-        {"target_qps", "dispatch", "batch_wait_ns", "arrivals", "concurrency", "load_hosts"}
+        {
+            *("target_qps", "dispatch", "batch_wait_ns"),
+            *("arrivals", "concurrency", "streams", "load_hosts"),
+        }
     )
     scheduled: bool = True
     rate_key: str | None = "result_completed_samples_per_sec"
@@ -40,7 +43,7 @@ class _Server(Scenario):
     def needs_calibration(self, config: RunConfig) -> bool:
         if config.concurrency is not None:
             return config.queries is None
-        return config.target_qps is None and config.arrivals is None
+        return config.target_qps is None and not config.harness_scheduled
 
     def rate(self, config: RunConfig, calibration: Calibration | None) -> float:
         if config.target_qps is not None:

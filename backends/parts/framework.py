@@ -69,7 +69,7 @@ class FrameworkBackend(ABC):
         if not self._inputs:
             raise ConfigError(f"{self._path}: it has no inputs: export it with one")
         self._check_names()
-        self._fixed = fixed_batch(self._inputs)
+        self._fixed = None if self._setup.batch_axes is not None else fixed_batch(self._inputs)
         return self
 
     @abstractmethod
@@ -84,7 +84,7 @@ class FrameworkBackend(ABC):
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         """Returns n rows, or n rows per output name.
 
-        inputs: (n, ...) arrays; n is the file's batch if it is fixed.
+        inputs: (n, ...) arrays; n is the file's batch if it is fixed. Other axes: see BackendSetup.batch_axes.
         """
 
     @property
@@ -106,6 +106,13 @@ class FrameworkBackend(ABC):
                     f"{self._path}: {name!r} is {own!r} in `names` of the manifest, but the file has "
                     f"{', '.join(have)}: name one of these"
                 )
+
+    def _batch_axis(self, name: str) -> int | None:
+        """Returns the batch axis of an input of the file; None without a batch."""
+        axes = self._setup.batch_axes
+        if axes is None:
+            return 0
+        return axes.get(self._of_file(are_inputs=True).get(name, name))
 
     def signature(self) -> tuple[TensorSpec, ...]:
         """Returns the inputs with the manifest's names."""

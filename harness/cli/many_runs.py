@@ -39,8 +39,8 @@ def _problems(verb: str, config: RunConfig) -> Iterator[str]:
 
     if config.load_hosts is not None and verb not in _SHARING:
         yield f"{verb} generates its load in one process: drop --load-hosts"
-    replays = config.arrivals is not None or config.concurrency is not None
-    if replays and verb not in _REPLAYING:
-        yield f"{verb} uses Poisson arrivals: drop --arrivals and --concurrency"
+    others = (config.arrivals, config.concurrency, config.streams)
+    if any(one is not None for one in others) and verb not in _REPLAYING:
+        yield f"{verb} uses Poisson arrivals: drop --arrivals, --concurrency and --streams"
     if ptdaemon_session.is_requested(config):
         yield f"--meter {NAME} measures one run: drop it"

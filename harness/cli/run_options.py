@@ -83,14 +83,19 @@ SETTLED_ANEW: Mapping[str, Settled] = {
         of_run=("seed", "slo", "samples_per_query", "target_qps", *_SEEDS),
     ),
     "target_qps": Settled(
-        of_any=("arrivals", "arrivals_sha256", "concurrency"), of_run=("queries",)
+        of_any=("arrivals", "arrivals_sha256", "concurrency", "streams"), of_run=("queries",)
     ),
     "arrivals": Settled(
-        of_any=("duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
+        of_any=("duration_ns", "target_qps", "arrivals_sha256", "concurrency", "streams"),
         of_run=("queries",),
     ),
     "concurrency": Settled(
-        of_any=("target_qps", "arrivals", "arrivals_sha256"), of_run=("queries", "load_hosts")
+        of_any=("target_qps", "arrivals", "arrivals_sha256", "streams"),
+        of_run=("queries", "load_hosts"),
+    ),
+    "streams": Settled(
+        of_any=("target_qps", "arrivals", "arrivals_sha256", "concurrency"),
+        of_run=("queries", "load_hosts"),
     ),
     "no_metrics": Settled(of_any=("metrics", "metrics_linger_ns")),
     "metrics": Settled(of_any=("no_metrics",)),

@@ -160,11 +160,12 @@ def sweep(arguments: list[str]) -> int:
     parser = run_parser(
         "sweep",
         "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
-        "each combination of batch, precision, backend, threads and more: --model, --backend and "
-        "--threads may then be lists (a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a "
+        "each combination of batch, precision, backend, threads and more. For a grid, --model, --backend and "
+        "--threads may be lists (a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a "
         "table, a CSV file and a page with plots. With several backends (a,b or all) and without --batch, find the "
-        "fastest one: equal answers first, then runs in turns. With --models, measure the throughput and the tail "
-        "latency of a set of models for each number of workers, and the cost of the cache when every request misses.",
+        "fastest one: compare the answers first, then make runs in turns. With --models, measure the throughput and "
+        "the tail latency of a set of models for each number of workers, and the cost of the cache when every request "
+        "misses.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",

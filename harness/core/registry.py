@@ -94,6 +94,10 @@ DATASETS = _table(
         "csv": ("CsvDataset", "a table of numbers with a label column"),
         "parquet": ("ParquetDataset", "a Parquet file with a label column", "parquet", "pyarrow"),
         "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
+        "voice-activity": (
+            "VoiceActivityDataset",
+            "sequences with a synthetic voice, speech or not per frame",
+        ),
         "huggingface": (
             "HuggingFaceDataset",
             "a dataset of HuggingFace, saved to disk or hf:NAME",
@@ -102,6 +106,8 @@ DATASETS = _table(
         ),
         "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
+        "text-lines": ("TextLinesDataset", "drawn lines of random words and numbers, made here"),
+        "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),
     },
 ) | _table(
     "datasets.text",
@@ -141,8 +147,11 @@ METRICS = _table(
             "wer",
             "whisper_normalizer",
         ),
+        "cer": ("CharacterErrorRate", "character error rate of texts"),
+        "note_f1": ("NoteF1", "F1 of transcribed notes, onsets within 50 ms"),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
+        "auc": ("AreaUnderCurve", "area under the ROC curve, of scores per sample or frame"),
         "rmse": ("Rmse", "root of the mean squared error of numbers"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),

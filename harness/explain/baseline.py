@@ -16,7 +16,7 @@ from harness.loadgen.answers import Ragged
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.cores import available
 from harness.models.manifest.defaults import default_metric
-from harness.models.manifest.hook import load_hook
+from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.manifest.model import Model
 from harness.models.manifest.requirements import problems, read_environment
 from harness.models.manifest.schema import TOLERANCE
@@ -29,7 +29,7 @@ from harness.models.opened.loading import (
     open_dataset,
 )
 from harness.models.opened.remote import remote_problems
-from harness.models.steps.postprocess import check, postprocessor, wrong_count
+from harness.models.steps.postprocess import check, in_frames, wrong_count
 from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
@@ -77,7 +77,8 @@ class Runner:
         name = model.output.name if model.output else None
         self._check = partial(check, model.postprocess, name, hook)
         self._is_checked = False
-        self._postprocess = postprocessor(model.postprocess, name, hook)
+        self._has_states = model.has_states
+        self._postprocess = postprocessor_of(model.output, hook, has_states=model.has_states)
 
     def answers(self, inputs: Mapping[str, Array], indices: Sequence[int]) -> Rows:
         rows: Rows = []
@@ -91,7 +92,8 @@ class Runner:
                 )
                 outputs = self._backend.infer(batch)
                 if not self._is_checked:
-                    self._check(outputs, batch, chosen)
+                    rows_of = in_frames(outputs, chosen) if self._has_states else (outputs, chosen)
+                    self._check(rows_of[0], batch, rows_of[1])
                     self._is_checked = True
                 answers = self._postprocess.answers(outputs, chosen)
                 if answers.shape == ():

@@ -20,7 +20,7 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` the harness's scheduler replaces LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency`, `streams` or `load_hosts` the harness's scheduler replaces LoadGen."""
 
     scenario: str
     accuracy: bool
@@ -60,6 +60,10 @@ class LoadPlan:
     """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    streams: int | None = None
+    """Sequences that play at a time in real time; a query is then a frame (harness/loadgen/real_time.py)."""
+    frame_period_ns: int | None = None
+    """Time from one frame of a stream to the next; None without `streams`."""
     sessions: bool = False
     """Whether `concurrency` counts sessions of several queries, which wait for each other."""
     load_hosts: int = 0
@@ -84,7 +88,8 @@ class LoadPlan:
     @property
     def harness_scheduled(self) -> bool:
         """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py then writes the log."""
-        return self.schedule is not None or self.concurrency is not None or self.load_hosts > 0
+        others = (self.schedule, self.concurrency, self.streams)
+        return any(one is not None for one in others) or self.load_hosts > 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seeds": list(self.seeds)}

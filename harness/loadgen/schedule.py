@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.core.files import reading
 from harness.core.units import NS_PER_S
+from harness.loadgen import real_time
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.types import Array
@@ -72,6 +73,8 @@ def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
         return None
     if plan.schedule is not None:
         return stored(plan.schedule).after_ns[:queries]
+    if plan.streams is not None and plan.frame_period_ns is not None:
+        return real_time.due_ns(queries, plan.streams, plan.frame_period_ns, plan.seeds.schedule)
     if plan.target_qps is not None:
         return server_schedule_ns(queries, plan.target_qps, plan.seeds.schedule)
     return None

@@ -22,6 +22,7 @@ from harness.results.load_hosts import witness
 from harness.results.nodes import section as nodes
 from harness.results.power import doubts as power_doubts
 from harness.results.power import per_token, report
+from harness.results.real_time import section as real_time
 from harness.results.schema.client import Tokens
 from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import (
@@ -40,6 +41,7 @@ from harness.results.schema.result import (
     Headline,
     ModelSource,
     ModelsSection,
+    RealTimeSection,
     ReasonEntry,
     Result,
 )
@@ -96,6 +98,7 @@ def result(findings: Findings) -> Result:
         **of_client,
         **_cost(findings, numbers, window, of_client.get("tokens")),
         **_models(findings),
+        **_real_time(findings, numbers),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
         "steady_state": numbers.steady_state.to_json()
@@ -286,6 +289,8 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         yield f"arrivals replayed from a file {scheduler}"
     if findings.config.load_hosts is not None and findings.config.runs_performance:
         yield f"{counted(findings.config.load_hosts.count, 'load host')} in place of one LoadGen"
+    if findings.config.streams is not None:
+        yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
     if findings.config.concurrency is not None:
         yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
     if findings.config.backend == "null":
@@ -387,6 +392,14 @@ def _client(
     if numbers is not None and (found := sessions.section(numbers.run)) is not None:
         sections["sessions"] = found
     return sections
+
+
+def _real_time(findings: Findings, numbers: Performance | None) -> RealTimeSection:
+    run = findings.performance
+    if run is None or numbers is None:
+        return {}
+    found = real_time.section(run, findings.model, numbers.infer_s)
+    return {"real_time": found} if found is not None else {}
 
 
 def _models(findings: Findings) -> ModelsSection:

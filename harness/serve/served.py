@@ -27,6 +27,7 @@ from harness.models.opened.loading import (
     open_dataset,
 )
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
+from harness.models.steps.steps import OF_ANY_LENGTH
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1
@@ -206,10 +207,13 @@ def _steps(model: Model) -> Postprocess:
                 f"--postprocess: the step {step.name!r} of model {model.name!r} {_NOT_HERE[step.name]}: drop "
                 "--postprocess, or serve a file that returns the answers itself"
             )
-    return postprocessor_of(model.output)
+    return postprocessor_of(model.output, has_states=model.has_states)
 
 
-_NOT_HERE = {"boxes": "gives answers of different lengths", "hook": "runs a file of yours"}
+_NOT_HERE = {
+    **dict.fromkeys(OF_ANY_LENGTH, "gives answers of different lengths"),
+    "hook": "runs a file of yours",
+}
 """Step -> why `serve` does not support it."""
 
 

@@ -90,7 +90,7 @@ def test_offline_has_no_latency() -> None:
     assert "latency" not in charts(*looks)
 
 
-def test_stages_show_means_and_cores_show_who_uses_them() -> None:
+def test_stages_show_means_and_cores_show_their_users() -> None:
     one = look(110.0, stages={"infer": (1.0, 10.0)}, run_cpu_s=5.0, busy_s=50.0, stolen_s=1.0)
     two = look(112.0, stages={"infer": (3.0, 20.0), "queue": (0.5, 10.0)}, run_cpu_s=6.0, busy_s=53.0, stolen_s=2.0)  # fmt: skip
     found = charts(one, two)

@@ -188,7 +188,7 @@ CALLED = [
 
 
 @pytest.mark.parametrize(("words", "name"), CALLED, ids=["-m", "-P -m", "path", "on PATH"])
-def test_the_help_names_the_program_as_it_was_called(
+def test_the_help_uses_the_program_name_of_the_call(
     words: list[str], name: str, tmp_path: Path
 ) -> None:
     """Bug: `mlperf-harness help` said `python -m harness`, which may be a different program in that folder."""

@@ -84,7 +84,7 @@ def test_an_unknown_verb_is_reported_in_one_line(words: list[str], line: str) ->
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
-def test_the_first_page_says_what_it_is_then_examples_then_verbs(
+def test_the_first_page_has_a_description_then_examples_then_verbs(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the help listed the verbs after 110 lines of options; a command without words printed one line."""

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
         (signal.SIGSTOP, "no answer for 2.00 s"),
     ],
 )
-def test_a_node_that_ends_or_stops_is_lost_and_the_rest_goes_on(
+def test_a_node_that_ends_or_stops_is_lost_and_the_run_continues(
     tmp_path: Path, number: signal.Signals, how: str
 ) -> None:
     out = tmp_path / "run"

@@ -42,7 +42,7 @@ def test_network_delay_is_not_counted_as_node_time(tmp_path: Path) -> None:
     [(Relay.cut, "closed the connection|reset by peer"), (Relay.freeze, "no answer for 2.00 s")],
     ids=["cut", "freeze"],
 )
-def test_a_node_that_cannot_be_reached_is_lost_and_the_rest_goes_on(
+def test_a_node_that_cannot_be_reached_is_lost_and_the_run_continues(
     tmp_path: Path, act: Callable[[Relay], None], how: str
 ) -> None:
     out = tmp_path / "run"

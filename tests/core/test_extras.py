@@ -130,7 +130,9 @@ def test_in_the_checkout_environment_the_command_is_run_sh(environment: Environm
     assert how_to_install("openvino") == f"'{root}/run.sh' install openvino"
 
 
-def test_elsewhere_the_command_installs_packages_with_versions(environment: Environment) -> None:
+def test_outside_a_checkout_the_command_installs_packages_with_versions(
+    environment: Environment,
+) -> None:
     assert how_to_install("openvino") == "python -m pip install 'openvino>=2025.0'"
     assert how_to_install("images") == (
         "python -m pip install 'opencv-python-headless>=4.11' 'simplejpeg>=1.7'"

@@ -57,7 +57,7 @@ def test_a_new_file_does_not_replace_an_existing_one(tmp_path: Path) -> None:
     assert path.read_text() == "whole"
 
 
-def test_writers_of_the_same_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with atomic_file(path) as first:
         first.write_text("first")

@@ -140,7 +140,7 @@ def test_the_queries_that_settle_a_share_pass_at_that_share(
 @pytest.mark.parametrize(
     ("late", "queries", "p"), [(7, 700, 0.99), (8, 700, 0.99), (100, 1000, 0.9), (1, 10, 0.9)]
 )
-def test_no_number_of_queries_settles_a_share_above_the_allowed_one(
+def test_no_number_of_queries_decides_for_a_share_above_the_allowed_share(
     late: int, queries: int, p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: 0.01 was below 1.0 - 0.99, so the search took minutes for 7 late queries of 700."""
@@ -148,7 +148,7 @@ def test_no_number_of_queries_settles_a_share_above_the_allowed_one(
     assert queries_to_settle(late, queries, p) is None
 
 
-def test_a_share_just_below_the_allowed_one_is_settled_quickly(
+def test_a_share_just_below_the_allowed_share_is_decided_quickly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: every probe summed the binomial from 0: 60 million terms for 999 late queries of 100,000."""

@@ -23,7 +23,7 @@ def test_check_report_and_compare_match_the_stored_output() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_number_is_derived_again_from_the_files(name: str) -> None:
+def test_every_number_can_be_derived_from_the_files(name: str) -> None:
     stored = dict(read_json(FOLDERS / name / "result.json"))
     VALIDATOR.validate(stored)
     findings = recheck.findings(FOLDERS / name, recheck.configuration(FOLDERS / name), [TINY])

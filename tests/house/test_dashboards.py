@@ -63,7 +63,7 @@ def test_every_series_asked_for_is_served() -> None:
     assert len(names) > 15
 
 
-def test_panels_do_not_overlap_and_each_says_what_it_shows() -> None:
+def test_panels_do_not_overlap_and_each_panel_has_a_description() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in PANELS:
         x, y, w, h = (panel["gridPos"][k] for k in "xywh")

@@ -192,7 +192,7 @@ def _within(module: str, package: str) -> bool:
 
 
 @each_source
-def test_a_plug_in_knows_its_own_folder_and_the_public_words_only(path: Path) -> None:
+def test_a_plug_in_imports_only_its_own_folder_and_the_public_modules(path: Path) -> None:
     folder = path.relative_to(ROOT).parts[0]
     allowed = (*PLUGIN_WORLD, f"harness.{folder}")
     if folder in PLUGINS:

@@ -74,7 +74,6 @@ CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 FILES = {
     "plugins": (
         "nearest.py",
-        "recurrent.py",
         "tensors.py",
         "ramps.py",
         "error.py",

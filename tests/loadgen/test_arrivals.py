@@ -239,7 +239,7 @@ def test_a_verbs_own_duration_does_not_contradict_arrivals(
     """Bug: tune and profile refused a --duration that the user had not set."""
     words = ["--scenario", "server", "--arrivals", str(written(tmp_path, "0\n1\n"))]
     assert main(["tune", *words]) == 2
-    refusal = "tune uses Poisson arrivals: drop --arrivals and --concurrency"
+    refusal = "tune uses Poisson arrivals: drop --arrivals, --concurrency and --streams"
     assert capsys.readouterr().err == f"harness: {refusal}\n"
     file = tmp_path / "replay.yaml"
     file.write_text(f"scenario: server\narrivals: {words[-1]}\n")

@@ -64,7 +64,7 @@ def test_a_made_up_scenario_runs_is_judged_and_can_be_checked(
     assert "p90" in compared.printed
 
 
-def test_made_up_scenario_refuses_unsupported_options(added: dict[str, str]) -> None:
+def test_a_new_scenario_refuses_unsupported_options(added: dict[str, str]) -> None:
     ended = run("--scenario", "interactive", "--concurrency", "4", "--backend", "null", env=added)
     assert (ended.status, ended.said) == (
         2,

@@ -176,7 +176,7 @@ def test_the_users_rate_replaces_the_calibrated_one(text: str, qps: float, tmp_p
 
 
 @pytest.mark.parametrize("name", ["bert.Server", "bert.*"])
-def test_a_rate_for_another_model_keeps_the_calibrated_one(name: str, tmp_path: Path) -> None:
+def test_a_rate_for_another_model_keeps_the_calibrated_rate(name: str, tmp_path: Path) -> None:
     """Bug: a line for bert dropped the calibrated rate, and resnet50 ran at 1 query/s."""
     path = tmp_path / "user.conf"
     path.write_text(compose(f"{name}.target_qps = 20\n", iter(SIZED)))

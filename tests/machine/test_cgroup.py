@@ -37,7 +37,7 @@ def written(root: Path, own: str, files: dict[str, str]) -> None:
         ("", {}, None),
     ],
 )
-def test_the_lowest_quota_of_the_group_and_those_above_holds(
+def test_the_lowest_quota_of_the_group_and_its_parents_applies(
     own: str, files: dict[str, str], cores: float | None, root: Path
 ) -> None:
     written(root, own, files)
@@ -71,7 +71,7 @@ def test_memory_left_is_counted_to_the_nearest_limit(
         (V2, {"pod/run/cpu.stat": "usage_usec 9"}, None),
     ],
 )
-def test_the_time_that_the_quota_held_back_is_read_from_both_versions(
+def test_throttled_time_is_read_from_both_versions_of_cgroups(
     own: str, files: dict[str, str], seconds: float | None, root: Path
 ) -> None:
     written(root, own, files)

@@ -198,13 +198,13 @@ def test_data_in_a_checkout_is_not_read_and_an_unreadable_file_differs(
     assert judged(checkout) == ("commit", 1, ["harness/judge.py"])
 
 
-def test_a_copy_without_its_commit_is_known_by_nothing(checkout: Path) -> None:
+def test_a_copy_without_its_commit_has_no_identity(checkout: Path) -> None:
     """Bug: a changed copy without reasons was VALID without a doubt."""
     (checkout / ".git").rename(checkout / "elsewhere")
     assert judged(checkout) == (None, None, [])
 
 
-def test_a_checkout_that_git_cannot_read_is_known_by_nothing(checkout: Path) -> None:
+def test_a_checkout_that_git_cannot_read_has_no_identity(checkout: Path) -> None:
     (checkout / ".git/HEAD").unlink()
     assert judged(checkout) == (None, None, [])
 

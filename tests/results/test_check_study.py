@@ -101,7 +101,7 @@ def test_a_malformed_result_is_reported_without_traceback(
     assert f"{path} was changed after the run" in prints("check", study, status=4)
 
 
-def test_a_rerun_lies_outside_of_every_sealed_folder(study: Path, tmp_path: Path) -> None:
+def test_a_rerun_is_outside_every_sealed_folder(study: Path, tmp_path: Path) -> None:
     """Bug: `rerun` of a probe wrote into the folder of the peak, and broke its seal."""
     assert _new_folder(study / "run-1", "rerun") == tmp_path / "all-run-1-rerun"
     (tmp_path / "all-run-1-rerun").mkdir()

@@ -152,7 +152,7 @@ def test_locked_database_is_reported_and_stays_intact(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a link of another user")
-def test_a_database_that_another_user_linked_elsewhere_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_that_another_user_linked_is_not_changed(tmp_path: Path) -> None:
     """Bug: in a shared folder, a link led to a file of the user, which was then overwritten."""
     link = database.path_in(tmp_path)
     link.symlink_to(tmp_path / "elsewhere")

@@ -189,7 +189,7 @@ def test_meter_without_stored_readings_is_not_reported_as_missing() -> None:
 
 
 @each_scenario
-def test_a_result_saved_again_finds_nothing_again(
+def test_a_result_saved_again_repeats_no_computation(
     scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: a run of a million queries was sorted and simulated four times between its steps."""

@@ -115,7 +115,7 @@ def test_the_configuration_repeats_the_run_and_refuses_a_changed_file(
     written.write_text(before)
 
 
-def test_another_way_to_arrive_takes_the_place_of_the_configurations(
+def test_a_different_arrival_option_replaces_that_of_the_configuration(
     replayed: Path, tmp_path: Path
 ) -> None:
     assert config(replayed)["arrivals_sha256"] == result(replayed)["arrivals"]["schedule_sha256"]
@@ -127,7 +127,7 @@ def test_another_way_to_arrive_takes_the_place_of_the_configurations(
     assert "arrivals_sha256" not in values
 
 
-def test_a_closed_loop_keeps_so_many_in_flight_and_obeys_littles_law(kept_busy: Path) -> None:
+def test_a_closed_loop_keeps_its_concurrency_and_obeys_littles_law(kept_busy: Path) -> None:
     content, rows = result(kept_busy), columns(kept_busy)
     assert content["verdict"] == "VALID"
     assert content["arrivals"]["concurrency"] == 16

@@ -198,7 +198,7 @@ def test_synthetic_prompts_have_the_requested_lengths(tmp_path: Path) -> None:
     assert result["dataset_description"]["prefix_share"] == 0.5
 
 
-def test_a_model_without_tokens_takes_no_slo_of_them() -> None:
+def test_a_model_without_tokens_takes_no_token_slo() -> None:
     config = RunConfig(scenario="server", model="digits", slo=(parse_slo("tpot:p99=1s"),))
     with pytest.raises(
         ConfigError, match=r"^--slo tpot:p99 needs a language model, but model 'digits'"

@@ -62,7 +62,7 @@ def test_issue_order_continues_from_the_last_callback() -> None:
     assert [issuer.issued(n, 0) for n in (1, 3, 2)] == [0, 1, 4]
 
 
-def test_a_row_is_counted_only_after_it_and_its_samples_are_there() -> None:
+def test_a_row_is_counted_only_after_it_and_its_samples_exist() -> None:
     """When a reader sees a higher row counter, every row below it must be written."""
     view = journal(capacity=2, workers=1)
     seen: list[tuple[int, int]] = []

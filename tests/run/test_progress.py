@@ -180,7 +180,7 @@ def test_run_of_a_series_shows_its_number_and_the_time_left_for_all(
     )
 
 
-def test_a_run_that_takes_longer_than_was_thought_is_part_of_the_time_left(
+def test_a_run_that_takes_longer_than_predicted_counts_in_the_time_left(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: "at most 0 s left in all: performance 50 %, 2 min left"."""
@@ -196,7 +196,7 @@ def test_a_run_that_takes_longer_than_was_thought_is_part_of_the_time_left(
     ]
 
 
-def test_a_run_that_ended_early_makes_the_others_no_shorter() -> None:
+def test_a_run_that_ended_early_does_not_shorten_other_runs() -> None:
     pace = Pace()
     pace.ended(took_s=2.0, planned_s=100.0)
     assert pace.left_s([10.0, 20.0]) == 30
@@ -314,7 +314,7 @@ RUN = (sys.executable, "-m", "harness", "--scenario", "server", "--backend", "nu
 
 
 @pytest.mark.slow
-def test_a_run_in_a_pipe_has_lines_on_stderr_alone(tmp_path: Path) -> None:
+def test_a_run_in_a_pipe_has_lines_only_on_stderr(tmp_path: Path) -> None:
     """Acceptance: a run of 12 s."""
     command = [*RUN, "--target-qps", "100", "--queries", "1200", "--json", "--out", "run"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -74,7 +74,7 @@ def test_a_bare_file_is_the_same_in_another_process(tmp_path: Path) -> None:
     )
 
 
-def test_the_setup_comes_through_the_channel_as_it_was_sent(tmp_path: Path) -> None:
+def test_the_setup_passes_through_the_channel_unchanged(tmp_path: Path) -> None:
     config = RunConfig(scenario="multi-stream", backend="null", mode="performance", seed=7)
     resolved = preflight.resolve(config)
     assert (resolved.dataset, resolved.metric, resolved.slo) == ("digits", "top1", None)

@@ -77,7 +77,7 @@ def test_one_invalid_run_makes_the_status_4(monkeypatch: pytest.MonkeyPatch) -> 
     assert repeats_json()["verdicts"] == ["VALID", "INVALID", "VALID"]
 
 
-def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
+def test_a_stopped_run_is_the_last_run_and_the_folder_stays_partial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: the table had a line whose mean, minimum and maximum came from one run."""
@@ -177,7 +177,7 @@ def test_a_mistake_is_reported_in_one_line_and_status_2(
     assert refuses(*SERVER, *arguments.split()) == line
 
 
-def test_an_interval_of_few_runs_that_lie_far_apart_is_not_printed() -> None:
+def test_an_interval_of_a_few_very_different_runs_is_not_printed() -> None:
     """Bug: `mean 11.4 ms  1.11 us to 118 s`."""
 
     def row(*values: float) -> list[str]:

@@ -171,7 +171,7 @@ def test_other_paths_and_methods_are_refused(server: Server) -> None:
     assert server.ask("/v1/completions", [])[0] == 400
 
 
-def test_a_backend_that_fails_ends_the_replies_in_work_and_no_others(
+def test_a_failing_backend_ends_only_the_replies_in_progress(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = server.served.generator

@@ -269,9 +269,12 @@ def test_answer_with_nan_scores_is_an_error() -> None:
     assert infer(OpenInference(served), image(), binary=True).status == 500
 
 
-def test_steps_whose_answers_have_no_tensor_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'boxes' of model 'yolo' gives answers of different"):
-        _steps(load_model("yolo"))
+@pytest.mark.parametrize(
+    ("step", "name"), [("boxes", "yolo"), ("ctc", "ppocr-rec"), ("notes", "basic-pitch")]
+)
+def test_steps_whose_answers_have_no_tensor_are_refused(step: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{step}' of model '{name}' gives answers of different"):
+        _steps(load_model(name))
 
 
 def test_metadata_list_the_inputs_and_outputs_of_the_model() -> None:

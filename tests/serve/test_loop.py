@@ -203,7 +203,7 @@ def test_a_request_may_take_as_long_as_its_bytes_come_steadily(
         assert b'"body": 2000000' in answer_of(sock)[1]
 
 
-def test_the_answer_to_head_is_the_one_to_get_without_its_body() -> None:
+def test_the_answer_to_head_equals_the_answer_to_get_without_its_body() -> None:
     with served() as loop, connected(loop) as sock:
         sock.sendall(b"HEAD /a HTTP/1.1\r\nHost: h\r\n\r\n" + GET % b"a")
         sock.shutdown(socket.SHUT_WR)

@@ -253,7 +253,7 @@ def test_a_connection_stays_open_as_its_version_says(
     assert head.keeps_open is keeps_open
 
 
-def test_a_body_that_is_not_here_yet_is_waited_for_with_100_continue() -> None:
+def test_a_missing_body_is_requested_with_100_continue() -> None:
     parser = Parser({})
     parser.add(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n")
     assert parser.next() is None

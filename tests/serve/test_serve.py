@@ -85,7 +85,7 @@ def ask(connection: http.client.HTTPConnection, rows: Array, *, binary: bool) ->
 
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("size", [1, 16])
-def test_answers_are_those_of_the_model_in_this_process_bit_by_bit(
+def test_answers_equal_the_model_in_this_process_bit_by_bit(
     digits: Served, images: Array, in_process: dict[int, Array], size: int, binary: bool
 ) -> None:
     with digits.connection() as connection:

@@ -144,7 +144,7 @@ def addresses(request: pytest.FixtureRequest) -> Addresses:
     return found
 
 
-def test_answers_over_grpc_are_those_of_this_process(
+def test_answers_over_grpc_equal_the_answers_in_this_process(
     addresses: Addresses, digits: DigitsDataset, logits: Any
 ) -> None:
     remote = KserveRemote(replace(setup(), transport="grpc"))

@@ -63,7 +63,7 @@ def test_a_submission_that_keeps_the_rules_has_no_finding(golden: Path) -> None:
         ),
     ],
 )
-def test_content_that_the_rules_allow_gives_no_finding(
+def test_content_allowed_by_the_rules_gives_no_finding(
     change: Callable[[Path], object], tree: Path
 ) -> None:
     change(tree)
@@ -90,7 +90,7 @@ SINGLES = ("INVALID run", "error in the log", "stale TEST04", "subset", "below t
 
 
 @pytest.mark.parametrize("name", SINGLES)
-def test_a_fault_of_one_result_is_not_one_of_another(name: str, tree: Path) -> None:
+def test_a_fault_of_one_result_does_not_count_for_another_result(name: str, tree: Path) -> None:
     MUTATIONS[name][1](tree)
     checked = validate(tree, ROUND)
     assert checked.of_result(SERVER) == checked.findings

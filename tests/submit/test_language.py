@@ -265,7 +265,7 @@ def test_every_audit_has_either_a_config_or_unmet_needs() -> None:
         ("open", 264.9, False),
     ],
 )
-def test_the_tokens_of_the_accuracy_run_are_held_to_the_rounds_range(
+def test_the_tokens_of_the_accuracy_run_must_be_in_the_rounds_range(
     division: str, tokens: float, refused: bool, tmp_path: Path
 ) -> None:
     scores = {"rouge1": 44.5, "rouge2": 22.1, "rougeL": 28.7}

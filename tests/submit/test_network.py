@@ -212,7 +212,7 @@ def test_a_network_is_packed_with_diagram_and_source_of_its_qdl(tmp_path: Path) 
     assert left == {"network-sut"}  # the logs are of other runs
 
 
-def test_a_rehearsal_with_servers_elsewhere_needs_no_description(tmp_path: Path) -> None:
+def test_a_rehearsal_with_remote_servers_needs_no_description(tmp_path: Path) -> None:
     rehearsal = replace(OPEN, rehearsal=True)
     make_runs(rehearsal, tmp_path / "work", client=client())
     found = pack(rehearsal, plan(rehearsal, tmp_path / "work"), {}, tmp_path / "tree", None)
@@ -239,7 +239,7 @@ def of_network(tree: Path, sut_name: str, took_ns: int, **system: Any) -> list[F
     return validate(tree, ROUND).findings
 
 
-def test_a_tree_of_servers_elsewhere_has_no_findings_of_the_network(tree: Path) -> None:
+def test_a_good_tree_of_the_network_division_has_no_findings(tree: Path) -> None:
     (category,) = of_network(tree, "Network SUT: a, b", 90_000)
     assert category.expected == "datacenter, in this division"
 

@@ -248,7 +248,7 @@ def test_an_open_model_is_mapped(tmp_path: Path) -> None:
     assert not list(found.tree.rglob("TEST0*"))
 
 
-def test_different_answers_are_shown_beside_their_scores(tmp_path: Path) -> None:
+def test_different_answers_are_shown_with_their_scores(tmp_path: Path) -> None:
     """TEST01 then passes because the scores of the same samples differ by less than 1 %."""
     request = replace(CLOSED, category="edge")
     make_runs(request, tmp_path)

@@ -187,7 +187,7 @@ def test_an_audit_that_fails_is_made_again(
     assert (tmp_path / "runs/SingleStream-TEST01/attempt-2").is_dir()
 
 
-def test_a_run_in_another_process_shows_its_time_and_that_of_all(
+def test_a_run_in_another_process_shows_its_time_and_the_total_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: without a terminal nothing was printed in the hours of a submission."""
@@ -282,7 +282,7 @@ def test_run_that_pack_refuses_is_marked_in_the_plan(tmp_path: Path) -> None:
     assert {row.why for row in rows} == {"`submit pack` refuses it: random weights"}
 
 
-def test_a_run_that_waited_is_for_an_accelerator_in_the_plan(tmp_path: Path) -> None:
+def test_a_run_that_waited_needs_an_accelerator_according_to_the_plan(tmp_path: Path) -> None:
     """Bug: `plan` said that `pack` refuses the run, even if the user describes the accelerator."""
     make_runs(CLOSED, tmp_path, **SLEPT)
     whys = {row.why for row in plan(CLOSED, tmp_path)}
@@ -366,7 +366,7 @@ def test_a_quiet_plan_prints_its_rows_alone(tmp_path: Path) -> None:
     assert run_here(*words, "--quiet") == (0, loud.printed, "")
 
 
-def test_the_paths_of_a_request_hold_in_every_folder(
+def test_the_paths_of_a_request_are_valid_in_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: a file of lengths and a model that is a folder kept their relative paths."""

@@ -44,7 +44,7 @@ def server(request: Request, work: Path) -> PlannedRun:
 
 
 @pytest.mark.slow
-def test_the_session_is_packed_as_it_is_and_keeps_every_rule(work: Path, tmp_path: Path) -> None:
+def test_the_session_is_packed_unchanged_and_keeps_every_rule(work: Path, tmp_path: Path) -> None:
     found = packed(POWERED, work, tmp_path / "tree")
     assert [f.lines() for f in validate(found.tree, ROUND, raw=found.raw).findings] == []
     folder = found.tree / RESULTS / "Offline"
@@ -101,7 +101,7 @@ def test_no_other_meter_is_submitted(meter: object, told: str) -> None:
         replace(CLOSED, options={**CLOSED.options, "meter": meter})
 
 
-def test_performance_runs_alone_are_measured_twice_each(tmp_path: Path) -> None:
+def test_only_performance_runs_have_two_measured_passes(tmp_path: Path) -> None:
     request = replace(POWERED, category="edge")
     rows = {row.name: row for row in plan(request, tmp_path)}
     assert {name for name, row in rows.items() if row.config.meter} == {

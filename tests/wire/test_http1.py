@@ -204,7 +204,7 @@ def timed(number: int, *more: bytes) -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n" + _BODY
 
 
-def test_a_head_that_differs_in_its_times_alone_is_parsed_once(
+def test_a_head_that_differs_only_in_its_times_is_parsed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parsed = []
@@ -235,7 +235,7 @@ def test_known_head_with_further_headers_is_parsed_again() -> None:
     assert parser.closes
 
 
-def test_the_pieces_of_a_known_head_s_reply_are_kept_too() -> None:
+def test_the_parts_of_a_reply_with_a_known_head_are_also_kept() -> None:
     """Bug: a streamed answer that arrived completely after an earlier head had no first token."""
     whole = sized(_BODY, b"X-Known: 1")
     assert ReplyParser().feed(whole) is not None  # from now on the value is known

@@ -33,7 +33,10 @@ class ImageSteps:
         self._cast = _cast_to(np.dtype(spec.dtype))
 
     def __call__(self, data: bytes) -> Array:
-        pixels = self._decode(data)
+        return self.of_pixels(self._decode(data))
+
+    def of_pixels(self, pixels: Array) -> Array:
+        """Applies the steps after `decode`. pixels: (height, width, channels) uint8."""
         for transform in self._transforms:
             pixels = transform(pixels)
         return self._cast(pixels)

@@ -17,6 +17,7 @@ _OF_SOME_SCENARIOS = {
     "samples_per_query": "--samples-per-query belongs to",
     "arrivals": "--arrivals belongs to",
     "concurrency": "--concurrency belongs to",
+    "streams": "--streams belongs to",
     "load_hosts": "--load-hosts belongs to",
 }
 """Field -> the beginning of the problem if the scenario does not take the field (`Scenario.options`)."""
@@ -85,10 +86,16 @@ def _slo_problems(options: RunOptions) -> Iterator[str]:
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
     if options.scenario and not registry.load("scenario", options.scenario).scheduled:
         return  # the scenario refuses each of these options
-    values = {"--arrivals": options.arrivals, "--concurrency": options.concurrency}
+    values = {
+        "--arrivals": options.arrivals,
+        "--concurrency": options.concurrency,
+        "--streams": options.streams,
+    }
     flags = [flag for flag, value in values.items() if value is not None]
     if len(flags) > 1:
-        yield "--arrivals and --concurrency both set when queries arrive: keep one"
+        yield f"{' and '.join(flags)} each set when queries arrive: keep one"
+    if options.streams is not None:
+        yield from _stream_problems(options)
     for flag in flags:
         if options.target_qps is not None:
             yield f"{flag} sets when queries arrive: drop --target-qps"
@@ -101,6 +108,19 @@ def _arrival_problems(options: RunOptions) -> Iterator[str]:
             "--duration cannot be set with --arrivals: the file sets the duration; --queries N "
             "replays its first N arrivals"
         )
+
+
+def _stream_problems(options: RunOptions) -> Iterator[str]:
+    for flag, is_set in (
+        ("--url", bool(options.url)),
+        ("--nodes", options.nodes is not None),
+        ("--models", options.models is not None),
+        ("--load-hosts", options.load_hosts is not None),
+        ("--dispatch deadline", options.dispatch == "deadline"),
+        ("--batch-wait", bool(options.batch_wait_ns)),
+    ):
+        if is_set:
+            yield f"--streams keeps the states of its sequences in one process, which forms the batches: drop {flag}"
 
 
 RESETS = ("vllm", "sglang")

@@ -20,6 +20,7 @@ MAX_BATCH = 65_535
 """Largest batch in samples: the journal has 16 bits for the batch size."""
 
 MAX_CONCURRENCY = 1_000_000
+MAX_STREAMS = 100_000
 MAX_QUERIES = 2**31 - 1
 MAX_SEED = 2**64 - 1
 
@@ -117,6 +118,13 @@ class RunOptions:
     concurrency: int | None = option(
         "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
+        metavar="N",
+        level="expert",
+    )
+    streams: int | None = option(
+        "server: N sequences at a time in real time, for a model with states; each frame is due a period after the one "
+        "before; not MLPerf (docs/streams.md)",
+        parse=parsers.positive(MAX_STREAMS),
         metavar="N",
         level="expert",
     )
@@ -437,7 +445,7 @@ class RunOptions:
     @property
     def harness_scheduled(self) -> bool:
         """Whether the harness's scheduler, not LoadGen, issues the queries of the performance run."""
-        others = (self.arrivals, self.concurrency, self.load_hosts)
+        others = (self.arrivals, self.concurrency, self.streams, self.load_hosts)
         return any(one is not None for one in others)
 
     @property

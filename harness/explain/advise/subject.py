@@ -44,6 +44,11 @@ class Job(NamedTuple):
 
 
 def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
+    if subject.model.layout is not None:
+        raise ConfigError(
+            f"model {subject.model.name!r} has states, constants or other batch axes, for which advise has no advice: "
+            "`profile` shows its layers, and `tune` its best settings"
+        )
     with ExitStack() as first:  # the session is needed only for these answers
         runner = open_runner(subject, first)
         if runner.fixed not in (None, options.batch):

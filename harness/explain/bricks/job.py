@@ -26,6 +26,7 @@ from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.manifest.formats import format_of
 from harness.models.manifest.lookup import is_path, load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.ort_session import SessionSetup
 from harness.run.progress import Pace, Progress
 from harness.run.study import show_result
@@ -106,12 +107,23 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
     path = model.path(("onnx",))
     assert path is not None
     title = name if not is_path(name) or model.name in other_names else model.name
-    graph = read(path, options.batch, dict(options.size))
+    graph = read(path, options.batch, {**_declared_sizes(model, path), **dict(options.size)})
     if not graph.layers:
         raise ConfigError(
             f"{path}: no layer depends on an input, so there is nothing to time: name another model"
         )
     return record.cut(title, graph, options.most_layers)
+
+
+def _declared_sizes(model: Model, path: Path) -> dict[str, int]:
+    """Returns the sizes of a sample that the manifest fixes and the file may leave open, by INPUT[AXIS]."""
+    shapes = model.in_file(path, {spec.name: spec.shape for spec in model.inputs})
+    return {
+        f"{name}[{axis}]": size
+        for name, shape in shapes.items()
+        for axis, size in enumerate(shape)
+        if axis and isinstance(size, int)
+    }
 
 
 def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:

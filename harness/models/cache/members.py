@@ -79,7 +79,10 @@ class Members:
         self._group = group._replace(instances=1, pinned=())
         self._copies = copies
         self.postprocess: list[Postprocess] = [
-            postprocessor_of(m.model.output, load_hook(m.model, None)) for m in models.members
+            postprocessor_of(
+                m.model.output, load_hook(m.model, None), has_states=m.model.has_states
+            )
+            for m in models.members
         ]
         self._files: Cache[Path] | None = None
         self.reset()

@@ -31,7 +31,7 @@ def read(
     """Returns the graph of an ONNX file, for one size of its inputs.
 
     batch: size of an open first dimension that `sizes` and `shapes` do not set. sizes: symbolic
-    dimension -> size; a dimension without a name is INPUT[AXIS]. shapes: input -> shape, which overrides both.
+    dimension -> size; any dimension may be INPUT[AXIS], as one without a name always is. shapes: input -> shape, which overrides both.
     Raises ConfigError if the file is not an ONNX model, or if dimensions have no size; it then lists all of them.
     """
     onnx = _onnx()
@@ -217,8 +217,10 @@ def _set_sizes(
             )
             continue
         for axis, dim in enumerate(dims):
-            name = dim.dim_param or f"{one.name}[{axis}]"
-            size = shape[axis] if shape else _size(dim, name, axis, batch, sizes)
+            place = f"{one.name}[{axis}]"
+            name = dim.dim_param or place
+            known = sizes.get(name, sizes.get(place))
+            size = shape[axis] if shape else _size(dim, known, axis, batch)
             if size is None:
                 example = shlex.quote(f"{name}={EXAMPLE_SIZE}")
                 missing.setdefault(
@@ -240,9 +242,9 @@ def _set_sizes(
     return used
 
 
-def _size(dim: Any, name: str, axis: int, batch: int, sizes: Mapping[str, int]) -> int | None:
+def _size(dim: Any, known: int | None, axis: int, batch: int) -> int | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value)
-    if name in sizes:
-        return sizes[name]
+    if known is not None:
+        return known
     return None if axis else batch

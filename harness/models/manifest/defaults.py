@@ -15,7 +15,12 @@ def default_metric(model: Model) -> str | None:
 
 
 def slos_of(scenario: Scenario, config: RunConfig, model: Model) -> tuple[Slo, ...]:
-    """Returns the user's SLOs. If there are none and the scenario needs one, the manifest's or the default."""
+    """Returns the user's SLOs. If there are none and the scenario needs one, the manifest's or the default.
+
+    A frame of --streams must be answered before the next frame of its stream is due.
+    """
     if config.slo or scenario.default_slo is None:
         return config.slo
+    if config.streams is not None and model.frame_period_ns is not None:
+        return (Slo(scenario.percentile, model.frame_period_ns),)
     return (model.slo or scenario.default_slo,)

@@ -7,7 +7,7 @@ from harness.core import registry
 from harness.errors import ConfigError
 from harness.models.manifest.model import Model
 from harness.models.manifest.schema import Output
-from harness.models.steps.postprocess import Hook, Postprocess, postprocessor
+from harness.models.steps.postprocess import Hook, Postprocess, by_frame, postprocessor
 
 
 def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
@@ -45,8 +45,14 @@ def load_hook(model: Model, named: Path | None) -> Any:
     return registry.load_function(*hook) if hook else None
 
 
-def postprocessor_of(output: Output | None, hook: Hook | None = None) -> Postprocess:
-    """Makes the steps that a manifest declares for its output; none without an output."""
+def postprocessor_of(
+    output: Output | None, hook: Hook | None = None, *, has_states: bool = False
+) -> Postprocess:
+    """Makes the steps that a manifest declares for its output; none without an output.
+
+    has_states: the model answers sequences, and the steps apply to each frame.
+    """
     if output is None:
         return postprocessor((), None, hook)
-    return postprocessor(output.postprocess, output.name, hook)
+    steps = postprocessor(output.postprocess, output.name, hook)
+    return by_frame(steps) if has_states and output.postprocess else steps

@@ -1,5 +1,7 @@
 """Lists a manifest's fields that judge answers, and their differences from the shipped manifest."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -7,6 +9,9 @@ from typing import Any
 from harness.models.manifest.lookup import load_model, shipped_models
 from harness.models.manifest.model import MODELS_DIR, Model
 from harness.models.manifest.schema import Manifest
+
+_MOST_SYMBOLS = 256
+"""The most symbols that are listed; of more, a result records their number and digest."""
 
 
 def judged_by(manifest: Manifest) -> Mapping[str, Any]:
@@ -18,6 +23,10 @@ def judged_by(manifest: Manifest) -> Mapping[str, Any]:
         for one in content[kind]
     }
     accuracy = {f"accuracy.{name}": value for name, value in (content["accuracy"] or {}).items()}
+    symbols = accuracy.get("accuracy.symbols", ())
+    if len(symbols) > _MOST_SYMBOLS:
+        digest = hashlib.sha256(json.dumps(symbols).encode()).hexdigest()
+        accuracy["accuracy.symbols"] = f"{len(symbols):,} symbols, SHA-256 {digest}"
     return {"dataset": content["dataset"], **accuracy, **steps}
 
 

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 from harness.core.config.parse import Slo, parse_slo
 from harness.core.files import cache_dir
+from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 from harness.models.manifest.fetch import fetch_source
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of, size_bytes
 from harness.models.manifest.formats import MADE_OF, check, format_of, may_have
+from harness.models.manifest.layout import Layout, layout_of
 from harness.models.manifest.schema import Accuracy, Generation, Manifest, ModelFile, Output
-from harness.types import Step, TensorSpec
+from harness.types import Step, TensorSpec, declared_shape
 
 MODELS_DIR = Path(__file__).parents[1] / "shipped"
 
@@ -57,7 +59,37 @@ class Model:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(i.spec for i in self.manifest.inputs) if self.manifest else ()
+        """The inputs that a sample has, with the batch first; () without a manifest."""
+        if self.layout is not None:
+            return self.layout.samples()
+        return self.file_inputs
+
+    @property
+    def file_inputs(self) -> tuple[TensorSpec, ...]:
+        """All inputs as they are in the file; () without a manifest."""
+        if self.manifest is None:
+            return ()
+        states = self.manifest.states.items()
+        return (
+            *(i.spec for i in self.manifest.inputs),
+            *(TensorSpec(name, one.dtype, declared_shape(one.shape)) for name, one in states),
+        )
+
+    @property
+    def layout(self) -> Layout | None:
+        """Batch axes, constants and states; None if each input and output is a batch of samples, batch first."""
+        return layout_of(self.manifest) if self.manifest is not None else None
+
+    @property
+    def has_states(self) -> bool:
+        """Whether its samples are sequences of frames, which go through the model one after the other."""
+        return self.manifest is not None and bool(self.manifest.states)
+
+    @property
+    def frame_period_ns(self) -> int | None:
+        """Time from one frame of a sequence to the next in real time; None if the manifest does not state it."""
+        period_ms = self.manifest.frame_period_ms if self.manifest else None
+        return None if period_ms is None else round(period_ms * NS_PER_MS)
 
     @property
     def dataset(self) -> str:
@@ -77,7 +109,8 @@ class Model:
     @property
     def steps(self) -> dict[str, tuple[Step, ...]]:
         """The declared preprocessing steps, by input name."""
-        return {i.name: i.preprocess for i in self.manifest.inputs} if self.manifest else {}
+        inputs = self.manifest.inputs if self.manifest else ()
+        return {i.name: i.preprocess for i in inputs if i.value is None}
 
     @property
     def folder(self) -> Path:

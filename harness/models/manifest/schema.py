@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    model_validator,
+)
 
 from harness.core.config.parse import parse_slo
 from harness.core.formats.json_trees import compact
@@ -105,9 +115,7 @@ class ModelFile(_Strict):
         return self
 
 
-def _check_shape(shape: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
-    if not shape:
-        raise ValueError("it must have at least the batch")
+def _check_sizes(shape: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
     if any(size in (0, "") or (isinstance(size, int) and size < 0) for size in shape):
         raise ValueError("a size is a number of at least 1, a name, or null")
     return shape
@@ -142,6 +150,21 @@ DataType = Literal[
 ]
 
 
+Sizes = Annotated[tuple[int | str | None, ...], LISTED, AfterValidator(_check_sizes)]
+BatchAxis = Annotated[int, Field(ge=0)] | Literal["none"]
+NO_BATCH = "none"
+"""The batch axis of a tensor that has none."""
+
+
+def _check_axis(axis: int | str, shape: Sequence[int | str | None]) -> None:
+    if axis == 0 and not shape:
+        raise ValueError("it must have at least the batch; without one, write `batch_axis: none`")
+    if isinstance(axis, int) and axis >= len(shape):
+        raise ValueError(
+            f"batch_axis is {axis}, but the shape {show_shape(shape)} has the axes 0 to {len(shape) - 1}"
+        )
+
+
 class Input(_Strict):
     """One input of the model."""
 
@@ -151,14 +174,63 @@ class Input(_Strict):
     """`float16`, `float32`, `float64`, `int8`, `int16`, `int32`, `int64`, `uint8`, `uint16`, `uint32`, `uint64`,
     `bool` or `string`.
     """
-    shape: Annotated[tuple[int | str | None, ...], LISTED, AfterValidator(_check_shape)]
+    shape: Sizes
     """Sizes; the first is the batch; a name or `null` stands for a size that varies: `[batch, 3, 224, 224]`."""
+    batch_axis: BatchAxis = 0
+    """The axis of the batch in `shape` (default 0, the first): `1` for `[time, batch, 40]`; `none` for an input without
+    a batch, such as a sample rate, which needs a `value`.
+    """
+    value: StrictBool | StrictInt | StrictFloat | None = None
+    """The number of each element, if the input is the same in every call: `16000`. The dataset does not provide it."""
     preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
     """Steps from the sample to this input, untimed."""
 
     @property
     def spec(self) -> TensorSpec:
+        """The tensor in the file."""
         return TensorSpec(self.name, self.dtype, declared_shape(self.shape))
+
+    @model_validator(mode="after")
+    def _has_a_batch_or_a_value(self) -> Self:
+        _check_axis(self.batch_axis, self.shape)
+        if self.batch_axis == NO_BATCH and self.value is None:
+            raise ValueError("an input without a batch needs a `value`, the number of each element")
+        if self.value is not None and self.dtype == "string":
+            raise ValueError("`value` is a number, but the dtype is string: drop it")
+        if self.value is not None and not _is_whole(self.shape, self.batch_axis):
+            raise ValueError("an input with a `value` needs a number for each size but the batch")
+        return self
+
+
+def _is_whole(shape: Sequence[int | str | None], axis: int | str) -> bool:
+    """Returns whether each size but the batch's is a number."""
+    return all(isinstance(size, int) for at, size in enumerate(shape) if at != axis)
+
+
+class State(_Strict):
+    """A state that the model takes with one frame and returns for the next frame of the same sequence."""
+
+    output: Annotated[str, Field(min_length=1)]
+    """The output with the state for the next frame: `hn`. `outputs` does not list it."""
+    dtype: DataType = "float32"
+    """The number type, as of an input (default `float32`)."""
+    shape: Sizes
+    """Sizes, all numbers but the batch: `[2, batch, 128]`."""
+    batch_axis: BatchAxis = 0
+    """The axis of the batch in `shape` (default 0, the first): `1` for `[2, batch, 128]`; `none` for a state without a
+    batch, whose model takes one sequence at a time.
+    """
+    start: StrictInt | StrictFloat = 0
+    """The number of each element at the start of a sequence (default 0)."""
+
+    @model_validator(mode="after")
+    def _has_sizes(self) -> Self:
+        _check_axis(self.batch_axis, self.shape)
+        if not _is_whole(self.shape, self.batch_axis) or self.dtype == "string":
+            raise ValueError(
+                f"a state holds numbers, and each size but the batch is one, unlike in {show_shape(self.shape)}"
+            )
+        return self
 
 
 def _check_stack(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -172,6 +244,10 @@ class Output(_Strict):
 
     name: str
     """The name in the file, unless the file's `names` has a different one."""
+    batch_axis: BatchAxis = 0
+    """The axis of the batch (default 0, the first); `none` if the number of rows follows the data, as of detections
+    after non-maximum suppression inside the model: batches then have one sample, and the whole output is its answer.
+    """
     postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
     """Steps from the outputs to the answer, timed; only the first output may have them."""
 
@@ -186,6 +262,12 @@ def _check_registered(name: str) -> str:
 
 
 Registered = Annotated[str, Field(min_length=1), AfterValidator(_check_registered)]
+
+CHARACTERS = BeforeValidator(
+    lambda value: tuple(value) if isinstance(value, str) else value,
+    json_schema_input_type=str | tuple[str, ...],
+)
+"""Lets a tuple of texts take one text, which stands for its characters."""
 
 
 class Accuracy(_Strict):
@@ -205,9 +287,9 @@ class Accuracy(_Strict):
     """The relative difference up to which two floats count as equal; small values are compared with the answer's
     median (default 0.001).
     """
-    symbols: Annotated[tuple[str, ...], LISTED] = ()
-    """The piece of text for each integer, from 0 on, if answers are integers and labels are texts: `["", " ", a, b]`
-    (docs/accuracy.md).
+    symbols: Annotated[tuple[str, ...], LISTED, CHARACTERS] = ()
+    """The piece of text for each integer, from 0 on, if answers are integers and labels are texts: `["", " ", a, b]`,
+    or a text with one character for each integer (docs/accuracy.md).
     """
 
 
@@ -348,6 +430,8 @@ def _refuse_twice(names: Sequence[str]) -> None:
 def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     if not inputs:
         raise ValueError("there must be at least one")
+    if all(one.value is not None for one in inputs):
+        raise ValueError("each has a `value`: at least one must take data")
     _refuse_twice([one.name for one in inputs])
     return inputs
 
@@ -386,13 +470,15 @@ class Manifest(_Strict):
         "text-classification",
         "embedding",
         "speech-recognition",
+        "text-recognition",
+        "music-transcription",
         "text-generation",
         "table",
         "none",
     ] = "none"
     """The kind of answers: `image-classification`, `object-detection`, `segmentation`, `image-to-image`,
-    `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `text-generation`, `table` or `none`
-    (default).
+    `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `text-recognition` (of images),
+    `music-transcription`, `text-generation`, `table` or `none` (default).
     """
     weights: Literal["trained", "random"] = "trained"
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
@@ -408,6 +494,14 @@ class Manifest(_Strict):
     """All inputs of the model."""
     outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
     """The model's outputs; the first is the answer unless a step picks others."""
+    states: dict[str, State] = {}
+    """Inputs that hold a state, by name: `{h: {output: hn, shape: [2, batch, 128], batch_axis: 1}}`. A sample is then
+    a sequence of frames, and the other inputs take one frame.
+    """
+    frames: Annotated[int, Field(ge=1)] | None = None
+    """Frames of each sequence, for a model with states (default: sequences may differ in length)."""
+    frame_period_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Milliseconds of real time from one frame to the next, for a model with states: `32`."""
     service: Service | None = None
     """How a service of JSON over HTTP is queried and answers: the defaults of `--backend-option` of `http-json`."""
     generation: Generation | None = None
@@ -442,8 +536,27 @@ class Manifest(_Strict):
         return self
 
     @model_validator(mode="after")
+    def _states_fit_the_model(self) -> Self:
+        if not self.states:
+            named = {"frames": self.frames, "frame_period_ms": self.frame_period_ms}
+            for key in (key for key, value in named.items() if value is not None):
+                raise ValueError(f"field {key!r}: only a model with `states` has frames: drop it")
+            return self
+        if self.generation is not None:
+            raise ValueError("field 'states': `generation` keeps its own cache: drop one of them")
+        _refuse_twice([*(one.name for one in self.inputs), *self.states])
+        _refuse_twice(
+            [*(one.name for one in self.outputs), *(one.output for one in self.states.values())]
+        )
+        return self
+
+    @model_validator(mode="after")
     def _names_are_of_this_model(self) -> Self:
-        inputs, outputs = ([one.name for one in ends] for ends in (self.inputs, self.outputs))
+        inputs = [*(one.name for one in self.inputs), *self.states]
+        outputs = [
+            *(one.name for one in self.outputs),
+            *(state.output for state in self.states.values()),
+        ]
         for key, file in self.files.items():
             for name in file.names.keys() - {*inputs, *outputs}:
                 raise ValueError(

@@ -70,7 +70,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
         )
     group = InstanceGroup(count, threads, _max_batch(config, scenario, model), cores.worth)
     batched = model.workers is None and model.generation is None
-    here = not gpus and config.load_hosts is None
+    here = not gpus and config.load_hosts is None and config.streams is None
     if scenario.scheduled and config.dispatch == "elastic" and batched and here:
         group = group._replace(wide=_wide(group, cores, budget))
     if config.pin:

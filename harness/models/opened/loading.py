@@ -29,6 +29,7 @@ from harness.models.opened import separate_instance
 from harness.models.opened.isolation import PROCESSES_OPTION, is_separate
 from harness.models.opened.remote import BLOCKING, remote_class
 from harness.models.opened.separate_instance import Declared, SeparateInstance
+from harness.models.sequences.backend import SequenceBackend
 from harness.models.tables.tables import FORMATS, tables_of
 from harness.types import (
     BATCH_FIRST,
@@ -179,7 +180,7 @@ def open_backends(
     setup = BackendSetup(
         model=path,
         model_name=model.name,
-        inputs=model.inputs,
+        inputs=model.file_inputs,
         names=model.names_in(path) if path is not None else {},
         threads=spec.threads,
         instances=1 if in_processes else spec.instances,
@@ -194,17 +195,17 @@ def open_backends(
     count = spec.instances
     if model.generation is not None and not config.url:
         _refuse_batches(config, model, in_processes=in_processes)
+    if model.layout is not None:
+        _refuse_layout(config, model, in_processes=in_processes)
     if in_processes:
         _refuse_sharing(config.backend, of_one_process, options)
         cls = partial(SeparateInstance, config.backend)
     else:
         chosen = registry.load("backend", config.backend)
         remote = remote_class(config, chosen, spec.connections)
-        cls = remote or chosen
+        cls = remote or (_around(chosen, model) if formats else chosen)
         if remote is not None:
             count = min(BLOCKING, spec.connections)
-        elif model.generation is not None and formats:
-            cls = partial(GeneratingBackend, chosen, model.generation)
     backends: list[Backend] = []
     devices = each_device(config.device)
     for i in range(count):
@@ -221,6 +222,15 @@ def open_backends(
     return backends
 
 
+def _around(
+    chosen: Callable[[BackendSetup], Backend], model: Model
+) -> Callable[[BackendSetup], Backend]:
+    """Returns the backend, or one around it that answers prompts or sequences. chosen: computes one step of the file."""
+    if model.generation is not None:
+        return partial(GeneratingBackend, chosen, model.generation)
+    return chosen if model.layout is None else partial(SequenceBackend, chosen, model.layout)
+
+
 def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> None:
     """Refuses options that a language model, which forms no batches, cannot follow."""
     options = {
@@ -231,6 +241,16 @@ def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> N
     for option in (name for name, is_given in options.items() if is_given):
         raise ConfigError(
             f"model {model.name!r} generates its answers token by token, without batches: drop {option}"
+        )
+
+
+def _refuse_layout(config: RunConfig, model: Model, *, in_processes: bool) -> None:
+    """Refuses systems that take batches of samples alone: servers, and separate processes."""
+    named = {f"--backend-option {PROCESSES_OPTION}=on": in_processes, "--url": bool(config.url)}
+    for option in (option for option, is_given in named.items() if is_given):
+        raise ConfigError(
+            f"model {model.name!r} has states, constants or other batch axes, which the harness feeds only to a model in "
+            f"its own process: drop {option}"
         )
 
 

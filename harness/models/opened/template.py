@@ -22,6 +22,8 @@ from harness.models.manifest.model import Model
 from harness.models.manifest.package_model import package_model
 from harness.models.opened.loading import inputs_of
 from harness.models.packages.name import PackageName
+from harness.models.sequences.names import paired
+from harness.models.sequences.propose import GUESSED_SIZE, Proposal, propose
 from harness.models.tables.tables import tables_of
 from harness.types import (
     Backend,
@@ -29,12 +31,16 @@ from harness.types import (
     Batch,
     DatasetSetup,
     HasOutputs,
+    HasSignature,
     TensorSpec,
     fixed_batch,
 )
 
 DEFAULT_BATCH = 8
 """Samples per batch, if no manifest sets the number."""
+
+FRAMES = 32
+"""Frames of a sequence of noise, for a model with states."""
 
 UNRECORDED_TYPES = ("float32", "int64")
 """Types that are tried, in this order, for the inputs of a file that does not record them."""
@@ -95,25 +101,27 @@ def _manifest(
             f"{path} is neither a model file ({', '.join(BY_SUFFIX)}) nor the folder of a SavedModel"
         )
     with frameworks_output():
-        inputs, outputs = _opened(path, kind, shapes, backend or kind.backend)
-    text = "\n".join(_lines(path, place, kind, inputs, outputs, source)) + "\n"
+        found = _opened(path, kind, shapes, backend or kind.backend)
+    text = "\n".join(_lines(path, place, kind, found, source)) + "\n"
     parse_manifest(parse_yaml(text), str(manifest))
     return text
 
 
-def _opened(
-    path: Path, kind: Format, shapes: Shapes, backend: str
-) -> tuple[tuple[TensorSpec, ...], Sequence[str]]:
-    """Returns (inputs with the sizes of `shapes`, output names)."""
+def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
+    """Returns the inputs with the sizes of `shapes`, and the outputs."""
     guesses: list[tuple[TensorSpec, ...]] = [()]
     if kind.name == "torchscript" and shapes:
         guesses = [
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
         ]
+        # The file may take its inputs only as they are given, e.g. a state of two layers.
+        guesses.append(
+            tuple(TensorSpec(name, UNRECORDED_TYPES[0], row) for name, row in shapes.items())
+        )
     error: HarnessError = ConfigError("")
     for guess in guesses:
-        setup = BackendSetup(model=path, model_name=path.stem, inputs=guess)
+        setup = BackendSetup(model=path, model_name=path.stem, inputs=guess, batch_axes={})
         try:
             return _signature(registry.load("backend", backend)(setup), path, shapes)
         except ConfigError as e:
@@ -123,19 +131,73 @@ def _opened(
     raise error
 
 
-def _signature(
-    backend: Backend, path: Path, shapes: Shapes
-) -> tuple[tuple[TensorSpec, ...], Sequence[str]]:
+def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
     with ExitStack() as stack:
         with plugin(f"the backend, loading {path.name},"):
             stack.enter_context(backend)
-        inputs = inputs_of(Model(path.stem, None, path.parent, path), backend)
-        inputs = tuple(_sized(spec, shapes) for spec in inputs)
-        if unknown := sorted(shapes.keys() - {spec.name for spec in inputs}):
-            names = ", ".join(spec.name for spec in inputs)
+        specs = backend.signature() if isinstance(backend, HasSignature) else ()
+        if unknown := sorted(shapes.keys() - {spec.name for spec in specs}):
+            names = ", ".join(spec.name for spec in specs)
             raise ConfigError(f"--input-shape {unknown[0]}: the model's inputs are {names}")
-        named = backend.outputs() if isinstance(backend, HasOutputs) else ()
-        return inputs, named or _answered(backend, inputs, path)
+        for spec in (spec for spec in specs if spec.shape and spec.name in shapes):
+            _sized(spec, shapes)  # refuses sizes that do not fit
+        try:
+            inputs = inputs_of(Model(path.stem, None, path.parent, path), backend)
+        except ConfigError as e:
+            found, why = propose(backend, specs, shapes)
+            if found is None:
+                raise _without_proposal(e, why, specs, shapes) from e
+            return found
+        found = _stated(backend, specs, shapes)
+        return found or _batch_first(backend, tuple(_sized(s, shapes) for s in inputs), path)
+
+
+def _stated(backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes) -> Proposal | None:
+    """Returns a proposal for a file whose inputs may all be samples, if it has states, or outputs without a batch."""
+    names = backend.outputs() if isinstance(backend, HasOutputs) else ()
+    has_pairs = len(specs) > 1 and paired(
+        dict.fromkeys(s.name for s in specs), dict.fromkeys(names)
+    )
+    later = [size for spec in specs for size in _sizes_after(spec, shapes)]
+    known = all(isinstance(size, int) for size in later)
+    has_batch_behind = any(isinstance(size, str) and "batch" in size.lower() for size in later)
+    if not (has_pairs or known or has_batch_behind):
+        return None
+    found, _ = propose(backend, specs, shapes)
+    return None if found is None or found.is_plain else found
+
+
+def _sizes_after(spec: TensorSpec, shapes: Shapes) -> Sequence[int | str | None]:
+    return shapes.get(spec.name, spec.shape)[1:]
+
+
+def _batch_first(backend: Backend, inputs: tuple[TensorSpec, ...], path: Path) -> Proposal:
+    named = backend.outputs() if isinstance(backend, HasOutputs) else ()
+    outputs = named or _answered(backend, inputs, path)
+    axes = {spec.name: 0 for spec in inputs}
+    return Proposal(
+        inputs=inputs,
+        axes=axes,
+        values={},
+        states={},
+        outputs=dict.fromkeys(outputs, 0),
+        fixed=fixed_batch(inputs),
+    )
+
+
+def _without_proposal(
+    error: ConfigError, why: str, specs: Sequence[TensorSpec], shapes: Shapes
+) -> ConfigError:
+    """Returns the error for a file whose batch axes were not found. why: the reason."""
+    is_open = [
+        s for s in specs if s.name not in shapes and not all(isinstance(n, int) for n in s.shape)
+    ]
+    if not why or not is_open:
+        return error
+    return ConfigError(
+        f"{str(error).partition(': let `init')[0]}: no batch axes and states were found with {GUESSED_SIZE} for each size "
+        f"that the file leaves open ({why}): set the sizes, e.g. {example_shape(is_open[0])}"
+    )
 
 
 def _sized(spec: TensorSpec, shapes: Shapes) -> TensorSpec:
@@ -172,8 +234,7 @@ def _lines(
     path: Path,
     place: str,
     kind: Format,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[str],
+    found: Proposal,
     source: PackageName | None,
 ) -> Iterator[str]:
     stem = path.stem if source is None else f"{source.short}-{path.stem}"
@@ -185,23 +246,55 @@ def _lines(
     yield "# task: image-classification"
     yield from ("files:", f"  {kind.name}:", f"    path: {_flow(place)}", *_digests(path, source))
     yield "inputs:"
-    for spec in inputs:
+    for spec in found.inputs:
         yield f"  - name: {_flow(spec.name)}"
         yield f"    dtype: {_flow(spec.dtype)}{_unrecorded(kind)}"
-        yield f"    shape: {_flow(list(spec.shape))}{_open_sizes(spec)}"
+        yield f"    shape: {_flow(list(spec.shape))}{_open_sizes(spec, found)}"
+        yield from _axis("    ", found.axes[spec.name])
+        if spec.name in found.values:
+            yield f"    value: {_flow(found.values[spec.name])} # a guess: check it"
         yield from _image_steps(spec)
-    yield "outputs: # the first one is the answer"
-    for number, output in enumerate(outputs):
+    yield f"outputs: # the first one is the answer{' to a frame' if found.states else ''}"
+    for number, (output, axis) in enumerate(found.outputs.items()):
         yield f"  - name: {_flow(output)}"
+        yield from _axis("    ", axis, " # its rows follow the data")
         if not number:
             yield "    # postprocess: argmax"
-    texts = any(spec.dtype == "string" for spec in inputs)
+    yield from _states(found)
+    texts = any(spec.dtype == "string" for spec in found.inputs)
     yield f"dataset: synthetic{' # it has no texts: pass --dataset FILE.py:CLASS' if texts else ''}"
     yield "# accuracy: {metric: top1, target: 75.0}"
     yield "# slo: p99=15ms"
-    fixed = fixed_batch(inputs)
-    why = "the file fixes it" if fixed else "a guess: `tune` finds what suits model and machine"
-    yield f"max_batch: {fixed or DEFAULT_BATCH} # {why}"
+    why = (
+        "the file fixes it" if found.fixed else "a guess: `tune` finds what suits model and machine"
+    )
+    most = found.fixed or DEFAULT_BATCH
+    if None in found.outputs.values():
+        most, why = 1, "the rows of an output follow the data"
+    yield f"max_batch: {most} # {why}"
+
+
+def _axis(indent: str, axis: int | None, why: str = "") -> Iterator[str]:
+    """Yields the line of a batch axis that is not the first."""
+    if axis is None:
+        yield f"{indent}batch_axis: none{why}"
+    elif axis:
+        yield f"{indent}batch_axis: {axis}"
+
+
+def _states(found: Proposal) -> Iterator[str]:
+    if not found.states:
+        return
+    yield "states: # a guess, by names and shapes: a sample is a sequence, and each frame gets the states of the last"
+    for name, (output, spec) in found.states.items():
+        yield f"  {_flow(name)}:"
+        yield f"    output: {_flow(output)}"
+        yield f"    dtype: {_flow(spec.dtype)}"
+        yield f"    shape: {_flow(list(spec.shape))}"
+        yield from _axis("    ", found.axes[name])
+        yield "    start: 0"
+    yield f"frames: {FRAMES} # of each sequence; without this line sequences may differ in length"
+    yield "# frame_period_ms: 32.0"
 
 
 def _digests(path: Path, source: PackageName | None) -> Iterator[str]:
@@ -226,7 +319,11 @@ def _unrecorded(kind: Format) -> str:
     return " # TorchScript records no types: check it" if kind.name == "torchscript" else ""
 
 
-def _open_sizes(spec: TensorSpec) -> str:
+def _open_sizes(spec: TensorSpec, found: Proposal) -> str:
+    if spec.name in found.guessed:
+        return f" # {GUESSED_SIZE} is a guess for each size that the file leaves open"
+    if found.states or found.axes[spec.name] != 0:
+        return ""
     is_open = any(not isinstance(size, int) for size in spec.shape[1:])
     return f" # put sizes here, or pass e.g. {example_shape(spec)}" if is_open else ""
 

@@ -12,6 +12,8 @@ from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.loadgen.answers import Answers, Ragged, flattened
 from harness.models.steps.boxes import detections
+from harness.models.steps.ctc import best_path
+from harness.models.steps.notes import transcribed
 from harness.types import Array, Batch, Outputs, Step, show_shape
 
 Rows = Array | list[Array]
@@ -35,9 +37,9 @@ def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
     return (
         f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "
         "of each input and output must be the batch. If a model returns several rows per sample "
-        "(detection heads, non-maximum suppression inside the model), a manifest "
-        "with the postprocessing step `hook` makes one answer of them: --model FILE.yaml, "
-        "docs/manifest.md"
+        "(detection heads, non-maximum suppression inside the model), a manifest with `batch_axis: none` for "
+        "this output takes one sample at a time, and one with the postprocessing step `hook` makes one answer of "
+        "them: --model FILE.yaml, docs/manifest.md"
     )
 
 
@@ -86,13 +88,18 @@ def _threshold(rows: Array, above: float) -> Array:
     return (rows.reshape(len(rows)) > above).astype(np.int64)
 
 
-_ON_ROWS: Mapping[str, Callable[..., Array]] = {
+_QUICK: Mapping[str, Callable[[Array], Array]] = {
     "none": lambda rows: rows,
     "argmax": methodcaller("argmax", 1),
+}
+_ON_ROWS: Mapping[str, Callable[..., Rows]] = {
+    **_QUICK,
     "topk": _topk,
     "softmax": _softmax,
     "shift": _shift,
     "threshold": _threshold,
+    "ctc": best_path,
+    "notes": transcribed,
 }
 """Steps on single rows. argmax returns int64, the type in the logs of MLPerf's image classification."""
 
@@ -116,7 +123,7 @@ def postprocessor(
     names = [step.name for step in steps] or ["none"]
     if names not in (["argmax"], ["none"]):
         return Postprocess(answers, not_finite, output)
-    quick = _ON_ROWS[names[0]]
+    quick = _QUICK[names[0]]
 
     def quick_answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         return quick(outputs) if isinstance(outputs, np.ndarray) else answers(outputs, indices)
@@ -145,6 +152,35 @@ def flat(post: Postprocess) -> Postprocess:
         lambda outputs, _: not_finite(outputs),
         post.output,
     )
+
+
+def by_frame(post: Postprocess) -> Postprocess:
+    """Applies the steps to each frame of sequences: (n, frames, ...) outputs -> (n, frames, ...) answers."""
+
+    def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
+        rows = post.answers(*in_frames(outputs, indices))
+        if isinstance(rows, Ragged):
+            raise ConfigError(
+                "the steps give the frames of a sequence answers of different lengths: drop them"
+            )
+        return rows.reshape(len(indices), -1, *rows.shape[1:])
+
+    return Postprocess(answers, lambda outputs, _: not_finite(outputs), post.output)
+
+
+def in_frames(outputs: Outputs, indices: Sequence[int]) -> tuple[Outputs, Sequence[int]]:
+    """Returns outputs with one row per frame instead of one per sequence, and the sample of each row."""
+
+    def merged(rows: Array) -> Array:
+        return rows.reshape(-1, *rows.shape[2:])
+
+    if isinstance(outputs, Mapping):
+        frames = next(iter(outputs.values())).shape[1]
+        rows: Outputs = {name: merged(each) for name, each in outputs.items()}
+    else:
+        whole = np.asarray(outputs)
+        frames, rows = whole.shape[1], merged(whole)
+    return rows, [index for index in indices for _ in range(frames)]
 
 
 def check(
@@ -199,6 +235,8 @@ _RANKS: Mapping[str, tuple[int, int, str]] = {
     "softmax": (2, 9, "[n, ..., classes]"),
     "threshold": (1, 2, "[n] or [n, 1]"),
     "boxes": (3, 3, "[n, 4 + classes, anchors]"),
+    "ctc": (3, 3, "[n, positions, classes]"),
+    "notes": (4, 4, "[n, frames, pitches, 2], from the step `stack`"),
 }
 """Step -> the fewest and the most dimensions of its input, including the batch, and the input in words."""
 

@@ -207,6 +207,35 @@ class Boxes(_Options):
     side: Size = 640
 
 
+class Ctc(_Options):
+    """Decodes (n, positions, classes) by CTC's best path into one row of int64 per sample.
+
+    The row has the best class of each position, without repeats and blanks. `accuracy.symbols` turns it into a text.
+    """
+
+    blank: Annotated[int, Field(ge=-1)] = 0
+    """The class of no symbol; -1 for the last one."""
+
+
+class Notes(_Options):
+    """Turns (n, frames, pitches, 2) activations of onsets and pitches into (notes, 3) float32 per sample.
+
+    The columns are onset and end in seconds, and MIDI pitch. A note begins at a local maximum of the onsets of at
+    least `onset`. It ends with the last frame in which its pitch is at least `frame`, before more than `gap_frames`
+    lower frames or the next note of this pitch.
+    """
+
+    frame_seconds: Positive
+    """The time from one frame to the next."""
+    onset: Annotated[float, Field(gt=0, le=1)] = 0.5
+    frame: Annotated[float, Field(gt=0, le=1)] = 0.3
+    lowest_pitch: Annotated[int, Field(ge=0, le=127)] = 21
+    """The MIDI number of the first pitch."""
+    shortest_frames: Annotated[int, Field(ge=1, le=65_536)] = 12
+    """Frames of the shortest note that counts."""
+    gap_frames: Annotated[int, Field(ge=0, le=65_536)] = 10
+
+
 class Hook(_Options):
     """Calls `function` in the user's Python `file` next to the manifest, in the timed part.
 
@@ -227,8 +256,13 @@ POSTPROCESS: Mapping[str, type[_Options]] = {
     "threshold": Threshold,
     "stack": Stack,
     "boxes": Boxes,
+    "ctc": Ctc,
+    "notes": Notes,
     "hook": Hook,
 }
+
+OF_ANY_LENGTH = ("boxes", "ctc", "notes")
+"""Steps whose answers differ in length from sample to sample."""
 
 _MOST = 5
 """The most problems of one step that are reported."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import Slo, leading, parse_slos
-from harness.core.units import show_ns, show_percent, show_rate, write_duration
+from harness.core.units import counted, show_ns, show_percent, show_rate, write_duration
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
 from harness.types import Quantity
@@ -218,6 +218,8 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
             only = f", of which {show_rate(completed)} were completed{_failed(result)}"
         return f" at {show_rate(asked)} queries/s{chosen}{only}"
     rate = f" at {show_rate(completed)} queries/s" if completed else ""
+    if streams := arrivals.get("streams"):
+        return f"{rate} from {counted(streams, 'stream')}"
     in_flight = arrivals.get("concurrency")
     return f"{rate} with {in_flight:,} in flight" if in_flight else f"{rate}, replayed from a file"
 

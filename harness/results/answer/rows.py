@@ -6,6 +6,7 @@ from typing import Any
 from harness.results import cost
 from harness.results.answer.answer import answer_of
 from harness.results.models import shown as models
+from harness.results.real_time import shown as real_time
 from harness.results.slos import shown as goodput
 from harness.results.tokens import sessions
 from harness.results.tokens import shown as tokens
@@ -21,6 +22,7 @@ def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
         "goodput": goodput.shown(result),
         "cost": cost.shown(result.get("cost")),
         "models": models.shown(result),
+        "real time": real_time.shown(result),
         "limited by": answer.limited_by,
         "doubts": answer.doubts,
         "advice": answer.advice,

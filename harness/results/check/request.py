@@ -68,6 +68,7 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "an official run", plan.model_key is not None, config.mlperf
     if not plan.accuracy:
         yield "concurrency", plan.concurrency, config.concurrency
+        yield "streams", plan.streams, config.streams
     if plan.model_key is None:
         yield "performance_count", plan.performance_count, loaded.performance_count
         room = accuracy_samples(loaded) if plan.accuracy else plan.planned_samples

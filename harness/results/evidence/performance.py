@@ -173,11 +173,14 @@ class Performance:
 
     def arrivals(self) -> schema.Arrivals:
         plan = self.run.plan
-        return {
+        arrivals: schema.Arrivals = {
             "source": HARNESS if plan.harness_scheduled else "LoadGen",
             "schedule_sha256": plan.arrivals_sha256,
             "concurrency": plan.concurrency,
         }
+        if plan.streams is not None:
+            arrivals["streams"] = plan.streams
+        return arrivals
 
     def process(self) -> MeasuredProcess | None:
         """Returns CPU time and context switches from the first load of samples until LoadGen unloads them, and

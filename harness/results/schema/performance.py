@@ -313,6 +313,23 @@ class Queries(TypedDict):
     """Mean samples per batch; null if nothing was completed."""
 
 
+class RealTime(TypedDict):
+    """Frames of sequences beside real time, for a model whose manifest states `frame_period_ms`."""
+
+    frame_period_ns: int
+    """Time from one frame of a sequence to the next."""
+    streams: int | None
+    """Sequences that played at a time in real time, from --streams; null in a run of whole sequences."""
+    frames: int | None
+    """Answered frames; null if sequences differ in length and were answered as wholes."""
+    late_frames: int | None
+    """Frames that were answered after the next frame of their stream was due; null without `streams`."""
+    real_time_factor: float | None
+    """Time of all batches in the backend, divided by the real time of all frames: below 1, one instance computes faster
+    than one stream plays. null if `frames` is null.
+    """
+
+
 class Arrivals(TypedDict):
     """Origin of the queries' scheduled times."""
 
@@ -322,3 +339,5 @@ class Arrivals(TypedDict):
     """Digest of the file of --arrivals; null without it."""
     concurrency: int | None
     """Queries kept in flight by --concurrency; null without it."""
+    streams: NotRequired[int]
+    """Streams in real time of --streams; missing without it."""

@@ -62,6 +62,12 @@ class ModelsSection(TypedDict):
     models: NotRequired[Models]
 
 
+class RealTimeSection(TypedDict):
+    """The key of `Result` about frames in real time."""
+
+    real_time: NotRequired[performance.RealTime]
+
+
 class Headline(TypedDict):
     """The scenario's own number, as LoadGen's summary quotes it."""
 
@@ -143,6 +149,8 @@ class Result(TypedDict):
     """The sessions of a dataset of sessions; missing for other runs."""
     models: NotRequired[Models]
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
+    real_time: NotRequired[performance.RealTime]
+    """Frames beside real time; missing if the manifest states no `frame_period_ms`, or if nothing was completed."""
     reference: performance.Reference | performance.NoReference | None
     """Results that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None

@@ -67,8 +67,13 @@ def lateness(one: Judged) -> str:
 def missed(one: Judged, plan: LoadPlan) -> Reason:
     """Returns the reason for a percentile above its bound."""
     lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
+    lighter = "lower --streams" if plan.streams is not None else lighter
     lighter = "thin out the schedule" if plan.schedule is not None else lighter
-    lighter = lighter if plan.target_qps or plan.concurrency or plan.schedule else "speed it up"
+    lighter = (
+        lighter
+        if plan.target_qps or plan.concurrency or plan.schedule or plan.streams
+        else "speed it up"
+    )
     most = math.ceil(round(one.of * (1 - one.slo.percentile), 6)) - 1
     return Reason(
         "slo-missed",

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from ctypes import string_at
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event
-from typing import Protocol
+from threading import Event, Lock
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -66,14 +66,57 @@ class AnswerLog:
 
     def write(self, path: Path, samples: Array) -> None:
         """Writes the answers as LoadGen's accuracy log. samples: (queries,) dataset indices, by id."""
-        rows = [
-            {"seq_id": query, "qsl_idx": int(samples[query]), "data": payload.hex().upper()}
-            for query, payload in sorted(self._rows)
-        ]
-        try:
-            path.write_text(json.dumps(rows), encoding="utf-8")
-        except OSError:  # without the log the run is INVALID, but no measurement is lost
-            traceback.print_exc()
+        rows = [(query, int(samples[query]), payload) for query, payload in sorted(self._rows)]
+        _write_answers(path, rows)
+
+
+def _write_answers(path: Path, answers: Sequence[tuple[int, int, bytes]]) -> None:
+    """answers: (query, dataset index, answer)."""
+    rows = [
+        {"seq_id": query, "qsl_idx": sample, "data": payload.hex().upper()}
+        for query, sample, payload in answers
+    ]
+    try:
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    except OSError:  # without the log the run is INVALID, but no measurement is lost
+        traceback.print_exc()
+
+
+class Play(NamedTuple):
+    """The answers to a whole sequence, which a stream has played."""
+
+    id: int
+    """The query of its first frame."""
+    sample: int
+    """Dataset index of the sequence."""
+    answer: bytes
+    """The answers to all frames, in order."""
+
+
+class PlayLog:
+    """Keeps the answers to some whole sequences, drawn at random. Any thread may call `take`."""
+
+    def __init__(self, target: int, seed: int) -> None:
+        """target: the number of sequences that are kept."""
+        self._target = target
+        self._random = np.random.default_rng(seed)
+        self._seen = 0
+        self._plays: list[Play] = []
+        self._lock = Lock()
+
+    def take(self, plays: Sequence[Any]) -> None:
+        """plays: finished ones (Play). Each of all plays is kept with the same probability (reservoir sampling)."""
+        with self._lock:
+            for play in plays:
+                self._seen += 1
+                if len(self._plays) < self._target:
+                    self._plays.append(play)
+                elif (place := int(self._random.integers(self._seen))) < self._target:
+                    self._plays[place] = play
+
+    def write(self, path: Path, _samples: Array) -> None:
+        """Writes the answers in the form of LoadGen's accuracy log."""
+        _write_answers(path, [(play.id, play.sample, play.answer) for play in sorted(self._plays)])
 
 
 class Scheduler:
@@ -91,8 +134,10 @@ class Scheduler:
         self._start_ns = begin
         self._held = list(range(plan.performance_count))
         self._samples = samples
-        target = plan.logged_answers
-        self._log = AnswerLog(len(samples), target, plan.answers_seed) if target else None
+        self._log = self._answer_log(plan) if plan.logged_answers else None
+
+    def _answer_log(self, plan: LoadPlan) -> "AnswerLog | PlayLog":
+        return AnswerLog(len(self._samples), plan.logged_answers, plan.answers_seed)
 
     def complete(self, responses: Sequence[Response]) -> None:
         """Copies some answers; the journal has their times."""
@@ -150,6 +195,16 @@ class Replay(Scheduler):
                 end += 1
             issue(*self._ids_and_indices(first, end))
             first = end
+
+
+class FramesInRealTime(Replay):
+    """Issues the frames of all streams as they are due; the dispatcher chooses the sequences that they play."""
+
+    def __init__(self, plan: LoadPlan, journal: Journal, after_ns: Array) -> None:
+        super().__init__(plan, journal, np.zeros(plan.query_count, np.int64), after_ns)
+
+    def _answer_log(self, plan: LoadPlan) -> PlayLog:
+        return PlayLog(plan.logged_answers, plan.answers_seed)
 
 
 class Receiver(Protocol):
@@ -272,6 +327,10 @@ def scheduler_for(
         if samples is None:
             samples = schedule.drawn_samples(plan)
         return Replay(plan, journal, samples, after_ns, begin)
+    if plan.streams is not None:
+        due_ns = schedule.planned_ns(plan, plan.query_count)
+        assert due_ns is not None
+        return FramesInRealTime(plan, journal, due_ns)
     if plan.concurrency is not None and turns is not None:
         return ConversationsInTurn(plan, journal, turns)
     if plan.concurrency is not None:

@@ -9,7 +9,7 @@ from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S, show_bytes, show_percent
 from harness.errors import ConfigError
-from harness.loadgen import user_conf
+from harness.loadgen import real_time, user_conf
 from harness.loadgen.official import official_load
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan, accuracy_samples
 from harness.loadgen.scenario import TURNS, Load, Scenario, scenario_named
@@ -55,11 +55,13 @@ def performance_plan(
     *,
     compared: bool = False,
     load: Load | None = None,
+    frame_period_ns: int | None = None,
 ) -> LoadPlan:
     """Plans a performance run that is not official: the count is fixed, the time is a forecast.
 
     compared: some answers are logged, for the answer check against an accuracy run.
-    load: from a file of arrivals; None takes the scenario's load.
+    load: from a file of arrivals, or of streams in real time; None takes the scenario's load.
+    frame_period_ns: of such streams.
     """
     load = load or scenario.load(config, slo, calibration)
     plan = accuracy_plan(scenario, config, slo, loaded)
@@ -73,6 +75,8 @@ def performance_plan(
         answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
+        streams=config.streams,
+        frame_period_ns=frame_period_ns,
         sessions=config.concurrency is not None and "sessions" in loaded.dataset,
         load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
@@ -97,8 +101,20 @@ def plan_for(
         compared = config.runs_accuracy and not no_score(run.model, loaded, run.metric)
         load = replayed.load(config.queries) if replayed else None
         sizing = max(run.slos, key=lambda slo: slo.percentile, default=None)
+        period_ns = run.model.frame_period_ns if config.streams is not None else None
+        if config.streams is not None and period_ns is not None and sizing is not None:
+            load = real_time.load(
+                config.queries, config.duration_ns, config.streams, period_ns, sizing.percentile
+            )
         plan = performance_plan(
-            run.scenario, config, sizing, loaded, calibration, compared=compared, load=load
+            run.scenario,
+            config,
+            sizing,
+            loaded,
+            calibration,
+            compared=compared,
+            load=load,
+            frame_period_ns=period_ns,
         )
         if replayed is not None:
             plan = replayed.put(plan, outdir)
@@ -355,7 +371,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    # Requests time out, and a lost server is given up, before the run is given up.
+    # Requests time out first, then a lost server is given up, and only then the run.
     if config.servers:
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s

@@ -20,6 +20,7 @@ from harness.machine import host
 from harness.machine.host_log import HostReader
 from harness.machine.running_code import running_code
 from harness.models.manifest.judge import judged_by
+from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
@@ -150,7 +151,7 @@ class LoadGenRun:
             say(f"the dataset has only {counted(loaded.total_count, 'sample')}: all are loaded")
         fixed = loaded.fixed_batch
         if fixed is not None and fixed < group.max_batch:
-            say(f"the model file fixes the batch: --max-batch is {fixed}")
+            say(f"{_why_fixed(findings.model)}: --max-batch is {fixed}")
             group = group._replace(max_batch=fixed)
             findings.resolved = replace(findings.resolved, instances=group)
         preflight.check_digests(config, loaded)
@@ -288,6 +289,14 @@ class LoadGenRun:
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
             changed_files=records.changed_files(ended, self.outdir),
         )
+
+
+def _why_fixed(model: Model) -> str:
+    """Returns why the batch has one size only."""
+    rows = model.layout.rows_follow_data if model.layout is not None else ()
+    if rows:
+        return f"the rows of output {rows[0]!r} follow the data, so each sample is answered alone"
+    return "the model file fixes the batch"
 
 
 def _row_kind(run: ResolvedRun) -> RowKind:

@@ -77,6 +77,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
         problems.append(f"--audit {config.audit}: there is no such file")
     problems += _closed_loop_problems(config)
     problems += _token_problems(config, model)
+    problems += _stream_problems(config, model)
     if config.sign is not None and (problem := signature.problem(config.sign)):
         problems.append(problem)
     if config.user_conf is not None:
@@ -129,6 +130,16 @@ def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
             f"--slo {of_tokens[0].name} needs a language model, but model {model.name!r} generates no tokens: "
             "drop it, or add --url for a language model on a server"
         )
+
+
+def _stream_problems(config: RunConfig, model: Model) -> Iterator[str]:
+    if config.streams is None or model.frame_period_ns is not None:
+        return
+    need = "`frame_period_ms`" if model.has_states else "`states` and `frame_period_ms`"
+    yield (
+        f"--streams needs a model whose frames come in real time, but the manifest of {model.name!r} has no {need}: add "
+        "it (docs/streams.md), or drop --streams"
+    )
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:

@@ -130,6 +130,10 @@ def announcement(
         parts.append("replayed from a file, not MLPerf")
     if plan.load_hosts:
         parts.append(f"from {counted(plan.load_hosts, 'load host')}, not MLPerf")
+    if plan.streams is not None and plan.frame_period_ns is not None:
+        parts.append(
+            f"the frames of {counted(plan.streams, 'stream')}, one each {show_ns(plan.frame_period_ns)}, not MLPerf"
+        )
     if plan.concurrency is not None:
         unit = "sessions" if plan.sessions else "in flight"
         parts.append(f"{plan.concurrency:,} {unit}, not MLPerf")

@@ -63,8 +63,8 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
 
 
 def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
-    if config.concurrency is not None:
-        yield "--write-user-conf: MLPerf has no load with a fixed concurrency: drop it"
+    if config.concurrency is not None or config.streams is not None:
+        yield "--write-user-conf: MLPerf has no load with a fixed concurrency, and no streams: drop it"
     elif any(slo.of == "itl" for slo in config.slo):
         yield "--write-user-conf: LoadGen has no bound on the time between tokens: drop it, or the SLO"
     elif scenario_named(config.scenario).by_query:
@@ -97,7 +97,7 @@ class PeakJob(Study[PeakOptions]):
         slo = searched(self._slos)
         assert slo is not None  # `problems` refuses a run without an SLO
         self._slo = slo
-        self._judge = Judge(self._scenario, slo)
+        self._judge = Judge(self._scenario, slo, self._model.frame_period_ns)
         self._results = self._new_folder(
             f"peak-{config.scenario}", config.backend, self._model.name
         )
@@ -120,7 +120,8 @@ class PeakJob(Study[PeakOptions]):
         return table.lines(self.content(), self.folder)
 
     def _search(self) -> None:
-        start, left = self._config.target_qps or self._config.concurrency, RUNS
+        config = self._config
+        start, left = config.target_qps or config.concurrency or config.streams, RUNS
         axis = self._axis
         try:
             if start is None:

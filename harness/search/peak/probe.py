@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
-from harness.core.config.schema import MAX_CONCURRENCY
+from harness.core.config.schema import MAX_CONCURRENCY, MAX_STREAMS
 from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import NS_PER_S
+from harness.loadgen import real_time
 from harness.loadgen.plan import Calibration
 from harness.loadgen.scenario import Axis, Scenario, scenario_named
 from harness.results import records
@@ -25,10 +26,13 @@ _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
 """Stages in which a batch occupies its instance."""
 
 IN_FLIGHT = Axis("concurrency", "in flight", 1, MAX_CONCURRENCY, whole=True)
+IN_REAL_TIME = Axis("streams", "streams", 1, MAX_STREAMS, whole=True)
 
 
 def axis_of(config: RunConfig) -> Axis | None:
     """Returns the kind of load to search for; None if the scenario has none."""
+    if config.streams is not None:
+        return IN_REAL_TIME
     return scenario_named(config.scenario).search_axis if config.concurrency is None else IN_FLIGHT
 
 
@@ -72,9 +76,11 @@ class Probe(NamedTuple):
 class Judge:
     """Computes how many queries a load needs, and whether a finished run passed."""
 
-    def __init__(self, scenario: Scenario, slo: Slo) -> None:
+    def __init__(self, scenario: Scenario, slo: Slo, frame_period_ns: int | None = None) -> None:
+        """frame_period_ns: of the streams of --streams."""
         self._scenario = scenario
         self._slo = slo
+        self._period_ns = frame_period_ns
 
     def full_queries(self, config: RunConfig) -> int:
         """Returns the number of queries of a full-length run.
@@ -82,6 +88,11 @@ class Judge:
         For streams and a fixed concurrency, every query is assumed to take the whole bound: with N in
         flight, that gives the lowest rate that passes (Little's law).
         """
+        if config.streams is not None and self._period_ns is not None:
+            shape = config.streams, self._period_ns
+            return real_time.load(
+                None, config.duration_ns, *shape, self._slo.percentile
+            ).query_count
         slowest = Calibration(
             slowest_batch_ns=0, latency_ns=self._slo.bound_ns, rate_per_s=self._least_rate(config)
         )
@@ -94,6 +105,8 @@ class Judge:
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
         """Returns the number of queries of a probe, enough to pass early stopping with PROBE_LATE late queries."""
         per_s = config.target_qps or self._least_rate(config)
+        if config.streams is not None and self._period_ns is not None:
+            per_s = config.streams * NS_PER_S / self._period_ns
         least = queries_needed(PROBE_LATE, self._slo.percentile)
         return min(max(ceil(probe_ns / NS_PER_S * per_s), least), self.full_queries(config))
 

@@ -18,6 +18,9 @@ from harness.search.runtimes.standing import Entry, against, best_of, interval_o
 SHOWN = ("throughput", "p50", "p90", "p99")
 """Numbers of a cell; Offline has only the first."""
 
+MOST_NAMES = 4
+"""Most cells that a sentence names."""
+
 RANKED, NOT_RANKED, ABSENT = "ranked", "not ranked", "absent"
 
 
@@ -101,7 +104,7 @@ def _time(content: Mapping[str, Any]) -> str:
     took, limit = show_wait(content["took_s"]), show_wait(content["limit_s"])
     if content["took_s"] <= content["limit_s"]:
         return f"{took} of at most {limit}"
-    return f"{took}, more than the limit of {limit}, because two rounds are always made"
+    return f"{took}, more than the limit of {limit}: two rounds are always made"
 
 
 def _made(content: Mapping[str, Any], one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -132,7 +135,13 @@ def headline(one: Mapping[str, Any]) -> str:
         return said
     names: list[str] = [ahead["best"], *ahead["alike"]]
     more = f"; {ahead['runs_needed']} rounds would decide" if ahead["runs_needed"] else ""
-    return f"{', '.join(names[:-1])} and {names[-1]}: no difference shown: {said}{more}"
+    return f"{_listed(names)}: no difference shown: {said}{more}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > MOST_NAMES:
+        return f"{names[0]} and {len(names) - 1} others"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def table_of(one: Mapping[str, Any]) -> Table:

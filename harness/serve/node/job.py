@@ -39,6 +39,7 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
+from harness.models.steps.steps import OF_ANY_LENGTH
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import calibrate_rate
 from harness.run.measured.preparation import Preparation
@@ -82,7 +83,9 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     data = config.dataset or default_dataset(model)
     dataset = open_dataset(config, model, data, inputs)
-    postprocess = postprocessor_of(model.output, load_hook(model, config.hook))
+    postprocess = postprocessor_of(
+        model.output, load_hook(model, config.hook), has_states=model.has_states
+    )
     cpus = group.pinned or [()] * len(backends)
     preparation = Preparation(
         config,
@@ -160,9 +163,9 @@ def _refuse(model: Model) -> None:
             "measure it with --backend openai --url"
         )
     for step in model.postprocess:
-        if step.name == "boxes":
+        if step.name in OF_ANY_LENGTH:
             raise ConfigError(
-                f"the step 'boxes' of model {model.name!r} gives answers of different lengths, which nodes cannot "
+                f"the step {step.name!r} of model {model.name!r} gives answers of different lengths, which nodes cannot "
                 "send: measure it without --nodes"
             )
 

@@ -13,7 +13,7 @@ from harness.core.child import Channel
 from tests.stand_ins.open_files import many_open_files
 
 
-def test_the_end_of_a_run_with_a_thousand_connections_is_found(
+def test_the_end_of_a_run_with_a_thousand_connections_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: `select` accepts only descriptors below 1024."""

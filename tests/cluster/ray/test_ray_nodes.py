@@ -80,7 +80,7 @@ def freeze_the_machine(raylet: int, child: int) -> list[int]:
         (freeze_the_machine, "no answer for 2.00 s"),
     ],
 )
-def test_a_lost_node_is_found_by_the_wire_and_the_rest_goes_on(
+def test_a_lost_node_is_detected_by_the_connection_and_the_run_continues(
     tmp_path: Path, cluster: Raylets, act: Callable[[int, int], list[int]], how: str
 ) -> None:
     out = tmp_path / "run"

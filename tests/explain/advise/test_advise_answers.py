@@ -35,7 +35,7 @@ def test_the_lower_bound_takes_each_layer_at_its_best_level() -> None:
     assert bound["clock"] == "cpu"
 
 
-def test_the_critical_path_leaves_one_of_two_branches_out() -> None:
+def test_the_critical_path_omits_one_of_two_branches() -> None:
     bound = answers(record())["lower_bound"]
     assert bound["parallel_ns"] == (4 + 4 + 1) * MS
     assert bound["path"] in ([0, 1, 3], [0, 2, 3])

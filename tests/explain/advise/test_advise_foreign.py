@@ -6,16 +6,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from onnx import helper
 
 from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.explain.advise import accuracy as advise_accuracy
 from harness.explain.advise.answers import answers
+from harness.explain.advise.checks import operators
 from harness.explain.advise.output.text import lines
+from harness.models.graph import onnx_file
+from harness.models.graph.flops import graph_costs
 from harness.models.precision import onnx
 from harness.models.precision.onnx import already_quantised
 from tests.builders.advise_record import MS, NOW, accuracy, record, timing
 from tests.builders.models import foreign_nets as nets
+from tests.builders.models import odd_files
 
 SKIPPED = [
     word for part in ("weights", "storage", "operators", "checks") for word in ("--skip", part)
@@ -176,3 +181,17 @@ def test_foreign_files_get_advice(kind: str, tmp_path: Path) -> None:
     assert advice["work"]["macs"] == expected.get(
         kind, {"transformer": 102_400, "loop": 0}.get(kind)
     )
+
+
+@pytest.mark.filterwarnings("default")
+def test_logarithm_of_noise_is_compared_without_a_warning(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Bug: numpy's warning about a NaN in ONNX's reference was on the screen."""
+    node = helper.make_node("Log", ["x"], ["y"])
+    ends = [odd_files.value(name, ["n", 9]) for name in ("x", "y")]
+    path = odd_files.write(tmp_path / "m.onnx", [node], ends[:1], ends[1:])
+    graph = onnx_file.read(path, shapes={"x": (1, 9)})
+    found = operators._one(graph, graph.nodes[0], graph_costs(graph)[0], tmp_path)
+    assert found["passed"]
+    assert not recwarn.list

@@ -80,7 +80,7 @@ def test_units_hold_every_layer_once_and_need_earlier_units(tmp_path: Path) -> N
     assert [unit.needs for unit in layers] == [(), (0,), (1,), (2,)]
 
 
-def test_a_group_with_another_operator_in_between_is_split(tmp_path: Path) -> None:
+def test_a_group_is_split_at_a_different_operator(tmp_path: Path) -> None:
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
     nodes = [unit.to_json()["nodes"] for unit in units(graph, [[0, 2]])]
     assert nodes == [[i] for i in range(6)]
@@ -182,7 +182,7 @@ def test_a_newer_or_invalid_database_is_refused(tmp_path: Path) -> None:
         Database(tmp_path / "newer.sqlite", {}, "r")
 
 
-def test_runs_of_two_passes_are_joined_and_a_failure_does_not_hide_them() -> None:
+def test_runs_of_two_passes_are_joined_even_after_a_failure() -> None:
     one, two = (
         LayerTimes((3,), (3,), (3,), (0,), ("Conv",)),
         LayerTimes((2,), (2,), (2,), (0,), ("Conv",)),

@@ -253,7 +253,7 @@ def test_models_that_share_layers_are_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_residual_networks_are_more_alike_than_other_kinds(tmp_path: Path) -> None:
+def test_two_residual_networks_are_more_similar_than_other_kinds(tmp_path: Path) -> None:
     deeper = zoo.Builder("resnet101_v1")
     zoo.resnet(deeper, stride_in_first=True, depths=(3, 4, 23, 3))
     onnx.save(deeper.model, tmp_path / "resnet101.onnx")

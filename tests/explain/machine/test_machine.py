@@ -150,7 +150,7 @@ def test_points_skipped_by_the_time_limit_are_measured_with_missing() -> None:
     assert all(one.median_ns for one in record.points(REPORT.read(Path("s"))))
 
 
-def test_the_largest_products_come_last_so_that_they_are_left_out_first() -> None:
+def test_the_largest_products_come_last_so_that_they_are_omitted_first() -> None:
     benchmarks = [name for name, _ in registry.rows("benchmark")]
     groups = session._groups(list(session.planned(benchmarks, 2)))
     for group in groups:

@@ -14,9 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 
 from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
@@ -32,6 +34,7 @@ from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import Profiled, layer_tables, most_time
 from harness.explain.profile.tables.tables import _data, contended
 from harness.explain.profile.tables.tables import tables as every_table
+from harness.models.graph import onnx_file
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
 from harness.results.optimal_batch import optimum
 from harness.results.outcome import Finished
@@ -164,6 +167,22 @@ def test_activations_grow_with_the_batch() -> None:
         float(b): float(memory.footprint(chain(b, 5, 100, 20)).activations) for b in (1, 2, 4)
     }
     assert memory.slope(points) == pytest.approx(1.0)
+
+
+def test_dimension_that_the_network_fixes_has_no_growth(tmp_path: Path) -> None:
+    """Bug: activations of tokens that are expanded to a constant size grew with the sequence length ** 0.00."""
+    ids, wide = (odd_files.value(n, ["n", 8], odd_files.INT64) for n in ("ids", "wide"))
+    nodes = [
+        helper.make_node("Gather", ["ids", "zero"], ["first"], axis=1),
+        helper.make_node("Expand", ["first", "size"], ["wide"]),
+    ]
+    constants = {"zero": np.array([0]), "size": np.array([1, 100_000])}
+    path = odd_files.write(tmp_path / "m.onnx", nodes, [ids], [wide], constants)
+    shapes = {"ids": (1, 8)}
+    grown = memory.measure(onnx_file.read(path, shapes=shapes), shapes)["growth"]
+    assert len(grown["batch"]["points"]) > 1
+    why = "the network fixes it: all activations have one size"
+    assert grown["sequence length"] == {"points": {}, "refused": why}
 
 
 def test_counters_count_or_have_a_reason() -> None:

@@ -316,7 +316,7 @@ def test_a_run_killed_while_it_fills_the_cache_costs_only_work(tmp_path: Path) -
     "metric",
     ["Leaves", *only_all("GivesNan", "GivesNothing")],
 )
-def test_a_metric_that_gives_no_score_loses_no_number(metric: str, tmp_path: Path) -> None:
+def test_a_metric_without_a_score_loses_no_number(metric: str, tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:{metric}"))
     assert done.status == 4
     assert codes(tmp_path / "r") == ["accuracy-failed"]

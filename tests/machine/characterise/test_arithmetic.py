@@ -136,7 +136,7 @@ def test_a_rate_is_compared_with_the_fp32_peak_of_all_libraries() -> None:
     assert found["gemm/torch/int8/256/1"].use == "unknown"
 
 
-def test_a_low_rate_beside_other_programs_proves_nothing() -> None:
+def test_a_low_rate_with_other_programs_proves_nothing() -> None:
     verdict = mu.verdict("int8", VNNI, "", 0.5, is_disturbed=True)
     assert verdict.use == mu.UNKNOWN
     assert "something else ran" in verdict.evidence

@@ -44,7 +44,7 @@ def test_a_copied_and_a_bound_input_give_identical_outputs() -> None:
         assert result(point)["same_as_array"]
 
 
-def test_the_first_write_to_a_page_is_measured_apart() -> None:
+def test_the_first_write_to_a_page_is_measured_separately() -> None:
     """CS4."""
     by_state = {
         p.settings["pages"]: result(p)["ns"] for p in FirstTouch().points(1) if p.work == 2**20

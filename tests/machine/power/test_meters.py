@@ -275,7 +275,7 @@ def test_a_command_that_ends_is_started_again(
         assert [meter.read() for _ in range(2)] == [[value], [value]]
 
 
-def test_a_command_is_read_beside_a_thousand_open_files(tmp_path: Path) -> None:
+def test_a_command_is_read_despite_a_thousand_open_files(tmp_path: Path) -> None:
     words = script(tmp_path / "once.py", "print('5 W')")
     with many_open_files(), CommandMeter(words) as meter:
         assert meter.read() == [5]

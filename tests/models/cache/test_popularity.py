@@ -34,7 +34,9 @@ def test_the_top_share_is_that_of_a_fifth_of_the_models() -> None:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=30).filter(any), st.integers(1, 500))
-def test_slots_add_up_and_are_at_most_one_from_the_share(counts: list[int], slots: int) -> None:
+def test_slots_add_up_and_differ_by_at_most_one_from_the_share(
+    counts: list[int], slots: int
+) -> None:
     shares = measured(counts)
     whole = allotted(shares, slots)
     assert int(whole.sum()) == slots

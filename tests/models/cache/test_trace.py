@@ -32,7 +32,7 @@ def test_one_pass_of_lru_is_the_played_hit_rate_at_every_capacity(
         assert point.hit_rate == _played(requests, sizes, point.capacity_bytes, LRU, always)
 
 
-def test_other_policies_are_played_and_impossible_capacities_left_out() -> None:
+def test_other_policies_are_simulated_and_impossible_capacities_omitted() -> None:
     requests, sizes = [0, 1, 2, 0, 1, 3, 0, 1], dict.fromkeys(range(4), 5)
     points = curve(requests, sizes, [4, 10, 15], FIFO, always=[0])
     assert [p.capacity_bytes for p in points] == [10, 15]

@@ -132,7 +132,7 @@ def test_a_prompt_without_room_is_refused(
     assert generator.is_idle
 
 
-def test_a_batch_in_process_is_answered_after_one_that_failed() -> None:
+def test_a_batch_in_process_is_answered_after_a_failed_batch() -> None:
     from harness.backends.ort import OrtBackend
 
     setup = BackendSetup(model=PATH, model_name="tinylm", max_batch=2)

@@ -611,7 +611,7 @@ def test_a_function_that_calls_itself_is_reported_in_one_line(tmp_path: Path) ->
         onnx_file.read(tmp_path / "m.onnx")
 
 
-def test_an_input_that_is_an_output_too_has_the_input_s_sizes(tmp_path: Path) -> None:
+def test_an_input_that_is_also_an_output_has_the_input_s_sizes(tmp_path: Path) -> None:
     model = _product(tmp_path / "m.onnx")
     model.graph.output.append(model.graph.input[0])
     onnx.save(model, str(tmp_path / "m.onnx"))

@@ -4,15 +4,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("onnx")
+
+from onnx import helper
 
 from harness.explain.bricks import job
 from harness.explain.bricks.options import BrickOptions, parse_size
 from harness.models.graph.onnx_file import read
 from harness.types import declared_shape
 from tests.builders.backends import setup
-from tests.builders.models.odd_files import OPEN_SIZES, pooled, quantised_shape, two_texts
+from tests.builders.models.odd_files import (
+    OPEN_SIZES,
+    pooled,
+    quantised_shape,
+    two_texts,
+    value,
+    write,
+)
 from tests.builders.refusals import refusals
 
 
@@ -30,6 +40,28 @@ def test_each_open_size_is_requested_and_set_by_its_position(
     (subject,) = job._subjects([str(path)], options)
     assert subject.graph is not None
     assert subject.graph.tensors["r"].shape == (2, 3, 48, 192)
+
+
+@pytest.mark.parametrize(("more", "width"), [((), 192), (("wide=64",), 64)])
+def test_sizes_of_a_manifest_are_used_unless_the_user_sets_others(
+    more: tuple[str, ...], width: int, tmp_path: Path
+) -> None:
+    """Bug: a text recogniser with an open width had no size, although its manifest fixes it."""
+    ends = value("x", ("n", 3, "wide", "wide")), value("y", ("n", 3, 1, 1))
+    pool = helper.make_node("GlobalAveragePool", ["x"], ["y"])
+    write(tmp_path / "m.onnx", [pool], ends[:1], ends[1:])
+    content = {
+        "name": "mine",
+        "files": {"onnx": {"path": "m.onnx", "names": {"image": "x"}}},
+        "inputs": [{"name": "image", "dtype": "float32", "shape": ["batch", 3, 192, 192]}],
+        "outputs": [{"name": "y"}],
+        "dataset": "synthetic",
+    }
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump(content))
+    options = BrickOptions(size=tuple(map(parse_size, more)))
+    (subject,) = job._subjects([str(tmp_path / "m.yaml")], options)
+    assert subject.graph is not None
+    assert subject.graph.tensors["x"].shape == (1, 3, width, width)
 
 
 @pytest.mark.parametrize("size", OPEN_SIZES.values(), ids=OPEN_SIZES)

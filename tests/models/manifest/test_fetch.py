@@ -128,7 +128,7 @@ def test_failed_download_leaves_no_file(answer: Any, reason: str, tmp_path: Path
     assert refused(path, answer) == told
 
 
-def test_more_than_was_announced_and_allowed_is_refused(
+def test_a_download_larger_than_announced_or_allowed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "MAX_BYTES", 1000)

@@ -210,7 +210,7 @@ def test_an_external_path_does_not_leave_the_folder(path: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_run_again_notices_other_weights(tmp_path: Path) -> None:
+def test_a_repeated_run_notices_changed_weights(tmp_path: Path) -> None:
     """The real command records the digest, and refuses a second run if the digest differs."""
     path = split(tmp_path)
     ask = ("--scenario", "offline", "--mode", "performance", "--queries", "200")

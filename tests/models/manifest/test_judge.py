@@ -42,7 +42,7 @@ def test_the_shipped_manifest_and_a_copy_of_it_are_not_doubted(tmp_path: Path) -
         ({"target": 0.0}, {"files": {}}, "accuracy.target"),
     ],
 )
-def test_another_judge_under_a_shipped_name_or_file_is_named(
+def test_a_changed_judge_under_a_shipped_name_or_file_is_named(
     accuracy: dict[str, Any], fields: dict[str, Any], key: str, tmp_path: Path
 ) -> None:
     """Bug: a target of 0 under the shipped name was VALID, and no file recorded the tolerance."""
@@ -99,3 +99,15 @@ def test_tolerance_for_long_runs_raises_no_doubt_about_a_short_run() -> None:
     target = Accuracy(metric="m", target=98.0, sampling_tolerance=5)
     assert not list(weak_judge(target, None, 0))
     assert not list(weak_judge(target, None, 40))
+
+
+def test_many_symbols_are_recorded_by_their_number_and_digest(tmp_path: Path) -> None:
+    few = own(tmp_path, {"symbols": "ab c"}).manifest
+    assert few is not None
+    assert judged_by(few)["accuracy.symbols"] == ["a", "b", " ", "c"]
+    many, other = (own(tmp_path, {"symbols": text * 300}).manifest for text in ("a", "b"))
+    assert many is not None
+    assert other is not None
+    found = [str(judged_by(one)["accuracy.symbols"]) for one in (many, other)]
+    assert all(text.startswith("300 symbols, SHA-256 ") for text in found)
+    assert found[0] != found[1]

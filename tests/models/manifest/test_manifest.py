@@ -55,6 +55,22 @@ def written(tmp_path: Path, content: dict[str, Any]) -> Model:
     return load_model(str(path))
 
 
+@pytest.mark.parametrize("symbols", ["ab é", ["a", "b", " ", "é"]])
+def test_symbols_are_a_list_or_the_characters_of_a_text(
+    symbols: object, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["accuracy"]["symbols"] = symbols
+    assert written(tmp_path, content).symbols("int64") == ("a", "b", " ", "é")
+
+
+@pytest.mark.parametrize("symbols", [7, [7], {"a": 1}])
+def test_symbols_that_are_not_texts_are_refused(
+    symbols: object, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["accuracy"]["symbols"] = symbols
+    assert "'accuracy.symbols" in refusal(written, tmp_path, content)
+
+
 def test_a_model_takes_the_first_format_it_has(tmp_path: Path, content: dict[str, Any]) -> None:
     model = written(tmp_path, content)
     assert model.path(("tflite", "onnx")) == tmp_path / "m.onnx"
@@ -148,7 +164,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ),
         ({"dataset": "evil.py:Data"}, "field 'dataset': 'evil.py:Data' is code: name it on the command line; a manifest names plug-ins"),
         ({"accuracy": {"metric": "os:system", "target": 1}}, "field 'accuracy.metric': 'os:system' is code: name it on the command line; a manifest names plug-ins"),
-        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'text-generation', 'table' or 'none', not 'chess'"),
+        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'text-recognition', 'music-transcription', 'text-generation', 'table' or 'none', not 'chess'"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(
@@ -185,7 +201,7 @@ def test_a_value_that_no_model_can_have_is_refused(
         assert line.startswith(f"m.yaml: field '{next(iter(change))}")
 
 
-def test_a_file_that_was_made_of_another_has_the_names_of_that_one(
+def test_a_converted_file_has_the_names_of_its_source(
     tmp_path: Path, content: dict[str, Any]
 ) -> None:
     (tmp_path / "m.tflite").touch()
@@ -247,7 +263,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     ]
 
 
-def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> None:
+def test_a_bare_file_is_a_model_without_a_description(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(b"\x08\x08")  # only a version of ONNX
     model = load_model(str(path))

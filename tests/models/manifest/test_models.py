@@ -35,7 +35,7 @@ def test_the_ready_manifests_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", READY)
-def test_a_manifest_is_called_like_its_file_and_is_on_the_page(name: str) -> None:
+def test_a_manifest_has_the_name_of_its_file_and_is_on_the_page(name: str) -> None:
     assert READY[name].name == name
     assert f"| `{name}` |" in DOC
     accuracy = READY[name].accuracy

@@ -39,9 +39,7 @@ MACHINE = Environment("onnxruntime", "onnxruntime-gpu", "1.31.1", 4096, frozense
         ("built-here", ">=99", True),
     ],
 )
-def test_versions_are_compared_as_those_of_packages_are(
-    have: str, wanted: str, holds: bool
-) -> None:
+def test_versions_are_compared_like_package_versions(have: str, wanted: str, holds: bool) -> None:
     assert satisfies(have, wanted) is holds
 
 

@@ -175,7 +175,7 @@ def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
         (TWO, "server", {"instances": 1}, False),
     ],
 )
-def test_a_stream_has_its_cores_alone_without_pinning_too(
+def test_a_stream_has_separate_cores_even_without_pinning(
     cores: Cores, scenario: str, asked: Any, owns: bool
 ) -> None:
     found = planned(cores, scenario, **asked)
@@ -217,6 +217,6 @@ def test_the_plan_is_one_line() -> None:
     assert pinned == "2 instances of 1 thread on 2 cores, pinned to 0 | 1, batch ≤ 64"
 
 
-def test_one_thread_on_a_core_each_and_more_than_the_cores_contradict() -> None:
+def test_one_thread_per_core_and_more_threads_than_cores_contradict() -> None:
     told = refusal(RunConfig, scenario="server", pin=True, oversubscribe=True)
     assert told == "--pin gives each thread a separate core, --oversubscribe shares cores: drop one"

@@ -259,7 +259,7 @@ def test_value_other_than_on_or_off_is_refused() -> None:
     ],
 )
 @pytest.mark.slow
-def test_a_cheat_that_changes_loadgens_process_has_no_hold_in_its_own(
+def test_a_cheat_that_changes_loadgens_process_fails_in_a_separate_process(
     name: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Each cheat is INVALID in LoadGen's process (tests/adversaries); here its numbers are honest."""

@@ -13,7 +13,6 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from harness.backends.ort import OrtBackend
-from harness.core import registry
 from harness.errors import ConfigError, PluginUnavailable
 from harness.explain.baseline import Baseline, open_runner
 from harness.explain.subjects import subjects
@@ -27,7 +26,7 @@ from tests.builders.models import odd_files
 from tests.builders.refusals import refusal
 
 DOCS = Path(__file__).parents[3] / "docs"
-WAY_OUT = "docs/plugins.md#states-and-scalars"
+WAY_OUT = "docs/manifest.md#states-and-other-batch-axes"
 
 
 def answered(path: Path, **values: object) -> Baseline:
@@ -44,6 +43,13 @@ def refused(path: Path) -> str:
     assert refusal(manifest_of, path, path.with_suffix(".yaml"), {}) == str(in_run.value)
     assert "\n" not in str(in_run.value)
     return str(in_run.value)
+
+
+def described(path: Path) -> Path:
+    """The manifest that `init` writes."""
+    manifest = path.with_suffix(".yaml")
+    manifest.write_text(manifest_of(path, manifest, {}))
+    return manifest
 
 
 def test_the_output_that_is_an_array_is_the_answer(tmp_path: Path) -> None:
@@ -92,21 +98,25 @@ def test_model_with_a_state_is_refused_with_advice(
     batch: int | str, layers: int, tmp_path: Path
 ) -> None:
     """Bug: "--input-shape state=1x64x128", and `init` wrote `max_batch: 2 # the file fixes it`."""
-    line = refused(odd_files.recurrent(tmp_path / "m.onnx", layers, batch, rate=False))
+    path = odd_files.recurrent(tmp_path / "m.onnx", layers, batch, rate=False)
+    line = refusal(answered, path)
     name = batch if batch in ("batch", "N") else "?"
     assert line.startswith(
         f"input 'state' of the model has the shape [{layers}, {name}, 128], whose first dimension, "
         f"{layers}, is not the batch: "
     )
     assert WAY_OUT in line
+    assert len(answered(described(path)).rows) == 3
 
 
 def test_model_with_a_scalar_is_refused_with_advice(tmp_path: Path) -> None:
-    line = refused(odd_files.recurrent(tmp_path / "m.onnx", 1))
+    path = odd_files.recurrent(tmp_path / "m.onnx", 1)
+    line = refusal(answered, path)
     assert line.startswith(
         "input 'sr' of the model has the shape [] (or the file records none), in which no"
     )
     assert WAY_OUT in line
+    assert len(answered(described(path)).rows) == 3
 
 
 def test_a_state_of_one_layer_runs_one_sample_at_a_time(tmp_path: Path) -> None:
@@ -119,7 +129,9 @@ def test_a_state_of_one_layer_runs_one_sample_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other", [(4, 3), (4, "sequence"), (4, 3, 8), (1, "batch", 8), ("batch", 3)]
 )
-def test_an_input_with_a_fixed_batch_beside_an_open_one_stays(other: tuple[int | str, ...]) -> None:
+def test_an_input_with_a_fixed_batch_next_to_an_open_batch_is_kept(
+    other: tuple[int | str, ...],
+) -> None:
     specs = (TensorSpec("x", "float32", ("batch", "sequence")), TensorSpec("y", "float32", other))
     assert fixed_batch(specs) == (other[0] if isinstance(other[0], int) else None)
 
@@ -134,24 +146,6 @@ def test_size_that_is_not_the_batch_is_accepted(
     """Bug: the name `n` meant the batch in every place, and so did each open size of three dimensions."""
     specs = (TensorSpec("x", "float32", (first, "n")), TensorSpec("y", "float32", other))
     assert fixed_batch(specs) == other[0]
-
-
-def test_the_backend_of_the_documents_holds_state_and_scalar(tmp_path: Path) -> None:
-    (code,) = (
-        block
-        for block in re.findall(
-            r"```python\n(.*?)```", (DOCS / "plugins.md").read_text(), re.DOTALL
-        )
-        if "class Recurrent" in block
-    )
-    (tmp_path / "recurrent.py").write_text(code)
-    path = odd_files.recurrent(tmp_path / "vad.onnx")
-    rows = np.arange(3 * 512, dtype=np.float32).reshape(3, 512) / 512
-    with registry.load("backend", f"{tmp_path}/recurrent.py:Recurrent")(setup(path)) as backend:
-        answers = backend.infer(Batch(3, {"input": rows}))
-    assert np.allclose(answers, rows.sum(axis=1, keepdims=True) * 16000)
-    done = answered(path, backend=f"{tmp_path}/recurrent.py:Recurrent")
-    assert [row.shape for row in done.rows] == [(1,)] * 3
 
 
 @pytest.mark.parametrize(

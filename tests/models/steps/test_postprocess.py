@@ -207,7 +207,7 @@ def test_a_hook_sees_all_outputs_and_the_indices() -> None:
         made(HOOK)
 
 
-def test_a_hook_sees_the_only_output_by_its_name_too() -> None:
+def test_a_hook_also_gets_the_only_output_by_its_name() -> None:
     """Bug: it got a bare array from backends that do not name a single output."""
 
     def hook(found: Outputs, indices: Sequence[int]) -> Any:

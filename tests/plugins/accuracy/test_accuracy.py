@@ -34,7 +34,7 @@ def test_a_golden_accuracy_log_gives_the_score_of_its_run(
     assert found.line == "accuracy=100.000%, good=20, total=20"
 
 
-def test_a_score_of_numpys_numbers_and_odd_texts_is_kept_as_plain_ones(
+def test_a_score_of_numpy_values_and_odd_texts_is_stored_as_plain_values(
     labels: dict[int, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: a float32 became a text in result.json, and a line break became a second row of the answer."""

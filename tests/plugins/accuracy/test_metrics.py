@@ -397,7 +397,7 @@ def test_integers_with_symbols_score_like_their_texts(name: str) -> None:
     assert 0 < found.value < 100
 
 
-def test_a_manifests_symbols_go_with_labels_that_are_texts(tmp_path: Path) -> None:
+def test_a_manifests_symbols_require_labels_that_are_texts(tmp_path: Path) -> None:
     content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     content["accuracy"] = {"metric": "wer", "target": 5, "symbols": ["", " ", "a"]}
     (tmp_path / "m.yaml").write_text(yaml.safe_dump(content))
@@ -438,7 +438,7 @@ class Zeros:
 """
 
 
-def test_a_metric_of_ten_lines_in_a_file_is_scored_and_checked_again(tmp_path: Path) -> None:
+def test_a_metric_of_ten_lines_in_a_file_scores_a_run_and_its_check(tmp_path: Path) -> None:
     """D51: the metric changes nothing in the harness, and runs after the timed run."""
     (tmp_path / "zeros.py").write_text(_OWN)
     out = tmp_path / "run"

@@ -89,7 +89,7 @@ def test_labels_and_their_order_come_from_a_csv(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.jfif", "x.jpe", "X.JPEG", "deep/er/x.Jif", "x.pgm"])
-def test_every_suffix_of_a_format_that_is_read_counts(name: str, tmp_path: Path) -> None:
+def test_every_suffix_of_a_readable_format_counts(name: str, tmp_path: Path) -> None:
     in_classes(tmp_path, 2)
     target = tmp_path / "ant" / name
     write(target.with_suffix(".jpg"), 1)
@@ -432,7 +432,7 @@ def test_rows_of_another_shape_than_the_models_are_refused(tmp_path: Path) -> No
     )
 
 
-def test_a_symbolic_size_is_the_one_given_or_the_first_images(tmp_path: Path) -> None:
+def test_a_symbolic_size_is_the_given_size_or_the_first_images_size(tmp_path: Path) -> None:
     in_classes(tmp_path)
     spec = image_spec(3, "h", "w")
     asked = DatasetSetup(inputs=(spec,), steps={"image": STEPS}, data_dir=tmp_path)
@@ -615,7 +615,7 @@ def test_preprocessed_sample_is_read_from_the_cache(
         again.load([0])
 
 
-def test_a_changed_file_is_made_again_and_no_other(
+def test_only_the_changed_file_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_classes(tmp_path / "data")

@@ -56,7 +56,7 @@ def test_integers_lie_in_the_range_and_have_the_type(dtype: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_the_whole_range_of_a_type_is_taken_and_no_more(dtype: str) -> None:
+def test_exactly_the_whole_range_of_a_type_is_used(dtype: str) -> None:
     low, high = whole(dtype)
     drawn = numbers(synthetic(dtype, ranges={"x": Interval(low, high)}), 20)
     assert int(drawn.min()) < low + (high - low) / 20
@@ -129,9 +129,7 @@ def test_a_table_is_the_default_and_the_user_wins() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "high"), [("int8", 128), ("uint8", 256), ("bool", 2)])
-def test_a_table_larger_than_the_type_is_drawn_as_far_as_the_type_goes(
-    dtype: str, high: int
-) -> None:
+def test_a_table_larger_than_the_type_is_drawn_up_to_the_types_limit(dtype: str, high: int) -> None:
     made = synthetic(dtype, tables=lambda: {"x": Table("Gather", 30522)})
     assert about(made)["x"]["high"] == high
     assert int(numbers(made).max()) < high

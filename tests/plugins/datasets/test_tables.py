@@ -280,7 +280,7 @@ def test_an_npz_is_its_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "labels", [np.array([[2], [0]]), np.array([2.0, 0.0]), np.array([[2.0], [0.0]], np.float32)]
 )
-def test_labels_of_one_whole_number_are_ints_as_in_csv(labels: Any, tmp_path: Path) -> None:
+def test_labels_with_one_whole_number_are_ints_as_in_csv(labels: Any, tmp_path: Path) -> None:
     npz(tmp_path, x=np.zeros((2, 2)), labels=labels)
     data = NpzDataset(setup(tmp_path))
     assert [data.label(0), data.label(1)] == [2, 0]

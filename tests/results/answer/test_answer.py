@@ -30,7 +30,7 @@ def with_target() -> dict[str, Any]:
     return {**golden("server")["accuracy"], "target": 98.5}
 
 
-def test_a_server_run_is_answered_by_its_percentile_beside_the_bound() -> None:
+def test_the_answer_of_a_server_run_is_its_percentile_with_the_bound() -> None:
     measured = {**p90(507_000, 620_000), "accuracy": with_target()}
     answer = answer_of(golden("server", slo="p90=1ms", **measured))
     assert answer.question == "Are 90 % of the queries answered within 1 ms at 200 queries/s?"
@@ -87,7 +87,7 @@ def test_latency_is_the_answer_without_bounds_of_tokens() -> None:
     assert answer_of(of_tokens(bounds=None)).headline.startswith("p99 ")
 
 
-def test_the_other_scenarios_are_answered_by_their_own_number() -> None:
+def test_the_answer_of_the_other_scenarios_is_their_own_metric() -> None:
     rate = {"throughput_per_s": {"asked": None, "completed": 21_390.4}}
     assert answer_of(golden("offline", **rate)).headline == "21,390 samples/s"
     stream = answer_of(golden("single-stream", **p90(136_400, None)))

@@ -61,7 +61,7 @@ class Slow(NullBackend):
 """
 
 
-def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_of_a_change_has_its_stated_coverage() -> None:
     """Two runs of 20,000 queries; one is 10 % slower."""
     rng = np.random.default_rng(4)
     block = blocks(np.arange(20_000))
@@ -214,7 +214,7 @@ def test_one_run_per_side_is_judged_beyond_the_known_spread_of_equal_runs(
 
 
 @pytest.mark.parametrize("code", sorted(codes(Kind.DOUBT, About.MACHINE)))
-def test_a_run_that_the_machine_disturbed_is_not_judged_alone(code: str) -> None:
+def test_a_single_run_that_the_machine_disturbed_is_undecided(code: str) -> None:
     """Bug: `preempted` and `paged` were missing from compare's own list."""
     disturbed = a_run("b", p99=99_000, doubts=(code,))
     assert verdicts([a_run("a")], [disturbed])["p99"] == UNDECIDED
@@ -307,7 +307,7 @@ def test_disturbed_side_is_judged_only_if_sides_took_turns() -> None:
         ("abef", "cdgh", False),
     ],
 )
-def test_sides_took_turns_if_each_run_has_one_of_the_other_side_beside_it(
+def test_sides_alternated_if_each_run_is_next_to_a_run_of_the_other_side(
     ours: str, theirs: str, turns: bool
 ) -> None:
     sides = (side_of(n, times, [1.0] * len(times)) for n, times in (("x", ours), ("y", theirs)))
@@ -525,7 +525,7 @@ def invalid(run: FinishedRun, *codes: str) -> FinishedRun:
     return replace(run, result={**run.result, "verdict": "INVALID", "reasons": reasons})
 
 
-def test_the_side_that_alone_misses_its_slo_is_worse_and_the_job_fails() -> None:
+def test_the_only_side_that_misses_its_slo_is_worse_and_the_job_fails() -> None:
     """Bug: a candidate with 17 times the p99 was "not comparable", with status 4."""
     ours, theirs = a_run("a"), invalid(a_run("b", p99=17_000), "slo-missed")
     found = compare([ours], [theirs])

@@ -39,7 +39,7 @@ def in_time(count: int) -> Any:
         ("drift of 20 %", 20_000, 100, ("p50", "p90", "p99")),
     ],
 )
-def test_intervals_hold_the_truth_as_often_as_promised(
+def test_intervals_have_their_stated_coverage(
     name: str, queries: int, runs: int, percentiles: tuple[str, ...]
 ) -> None:
     """Bug: at a utilisation of 0.95, blocks of a twentieth of the run also seemed equal."""
@@ -153,7 +153,7 @@ def test_a_constant_has_no_spread_and_one_sample_no_interval() -> None:
 
 
 @pytest.mark.parametrize("neighbours", [1, 10])
-def test_means_and_rates_are_held_as_often_as_promised(neighbours: int) -> None:
+def test_intervals_of_means_and_rates_have_their_stated_coverage(neighbours: int) -> None:
     rng = np.random.default_rng(11)
     truth = MEDIAN_NS * math.exp(0.5**2 / 2)
     mean_held = rate_held = 0

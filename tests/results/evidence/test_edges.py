@@ -83,6 +83,6 @@ def test_half_answered_query_of_two_samples_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize("accuracy", [False, True])
-def test_a_live_reader_knows_the_schedule_of_a_performance_run_alone(accuracy: bool) -> None:
+def test_a_live_reader_knows_only_the_schedule_of_a_performance_run(accuracy: bool) -> None:
     made = replace(plan("server"), accuracy=accuracy)
     assert (NewRows(golden_journal("server"), made).due_ns is None) == accuracy

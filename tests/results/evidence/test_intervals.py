@@ -42,7 +42,7 @@ def test_interval_has_the_tabulated_ranks() -> None:
     assert interval_ranks(1_000_000, 0.5, 0.95) == (499_019, 500_980)
 
 
-def test_independent_samples_hold_the_truth_as_often_as_they_say() -> None:
+def test_intervals_of_independent_samples_have_their_stated_coverage() -> None:
     rng = np.random.default_rng(5)
     held = 0
     for _ in range(400):

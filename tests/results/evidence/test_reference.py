@@ -348,7 +348,7 @@ def test_plan_with_idle_cores_is_compared_with_one_on_all_cores() -> None:
         (10, 2, [10], [10]),
     ],
 )
-def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
+def test_work_in_whole_batches_is_not_a_loss_of_the_dispatcher(
     samples: int, instances: int, sizes: list[int], bare_sizes: list[int]
 ) -> None:
     """A free worker takes the next slice at once, like a dispatcher without cost."""

@@ -164,7 +164,7 @@ def test_percentiles_are_measured_values_in_order(latencies: list[int]) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_completions_of_a_golden_run_come_out_of_its_journal_again(scenario: str) -> None:
+def test_the_journal_of_a_golden_run_gives_its_completions(scenario: str) -> None:
     columns = golden_columns(scenario)
     found = golden_completions(scenario).columns
     assert set(found) == set(columns)

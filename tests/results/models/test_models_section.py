@@ -146,7 +146,7 @@ def test_the_wait_for_a_model_is_a_stage_and_stages_add_up() -> None:
     assert sum(stage["share"] for stage in stages.values()) == pytest.approx(1.0)
 
 
-def test_a_line_two_tables_and_the_time_axis_show_it() -> None:
+def test_a_line_and_two_tables_and_the_time_axis_show_the_models() -> None:
     run = served()
     assert run.done is not None
     result = {"models": section(run, loaded())}

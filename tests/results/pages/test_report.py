@@ -200,7 +200,7 @@ def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None
 
 
 @pytest.mark.slow
-def test_every_run_leaves_its_report_beside_one_script_for_all(
+def test_every_run_leaves_its_report_next_to_one_common_script(
     tmp_path: Path, prints: Said
 ) -> None:
     pytest.importorskip("plotly")

@@ -80,7 +80,7 @@ def figure(article: Article, title: str) -> Any:
     return found
 
 
-def test_a_history_is_of_one_workload_on_one_machine(results: Path) -> None:
+def test_a_history_shows_one_workload_on_one_machine(results: Path) -> None:
     articles = history(rows(results), reports_in(results, results / "page.html"))
     titles = [re.sub("<.*?>", "", a.head[0]) for a in articles]
     assert titles[1:] == [
@@ -298,7 +298,7 @@ def test_a_browser_draws_every_plot(results: Path, tmp_path: Path) -> None:
         assert (found.console, found.drawn) == ([], plots)
 
 
-def test_a_page_never_takes_the_place_of_a_device(results: Path, tmp_path: Path) -> None:
+def test_a_page_never_replaces_a_device(results: Path, tmp_path: Path) -> None:
     """Bug: as root, `--history /dev/full` turned the device into an ordinary file."""
     pytest.importorskip("plotly")
     device = tmp_path / "device"

@@ -122,7 +122,7 @@ BOUNDS = {
         ("single-stream", {"model_key": "llama3_1-8b-edge", "percentile": 0.9}, None),
     ],
 )
-def test_the_bounds_are_those_that_loadgen_judges_an_official_run_by(
+def test_the_bounds_equal_loadgens_bounds_of_an_official_run(
     scenario: str, changed: dict[str, Any], percentile: str | None
 ) -> None:
     logged = log()

@@ -178,7 +178,7 @@ def test_the_section_has_the_rate_of_good_queries() -> None:
     assert section(run(), ()) is None
 
 
-def test_the_line_is_for_more_than_one_slo_of_the_latency() -> None:
+def test_the_line_needs_more_than_one_slo_on_the_latency() -> None:
     goodput: Goodput = {
         "per_s": 12.0,
         "share": 0.75,

@@ -115,7 +115,7 @@ def test_equal_issue_mode_pads_the_offline_query() -> None:
     assert changed("offline", **fewer, effective_sample_concatenate_permutation=True) == []
 
 
-def test_early_stopping_by_tokens_is_not_one_of_the_latencies() -> None:
+def test_early_stopping_by_tokens_is_not_early_stopping_by_latency() -> None:
     """Bug: an honest result with an estimate of the time to the first token was refused."""
     other = {"early_stopping_latency_ss": 1, "early_stopping_result": None}
     assert changed("single-stream", **other)

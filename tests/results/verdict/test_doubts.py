@@ -136,7 +136,7 @@ DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
         (0, {"others": 0.25}, None, ["other processes used 25 % of the cores in the run"]),
     ],
 )  # fmt: skip
-def test_a_machine_that_is_not_ours_alone_is_doubted(
+def test_a_machine_with_other_programs_is_doubted(
     noise_ns: int, load: dict[str, float | None], bound_ns: int | None, wanted: list[str]
 ) -> None:
     assert [r.text for r in doubts.machine(noise_ns, load, bound_ns)] == wanted
@@ -207,7 +207,7 @@ def test_a_score_above_the_models_own_is_doubted(
     )
 
 
-def test_the_text_of_a_score_that_is_too_good_has_both_numbers() -> None:
+def test_the_text_about_an_excessive_score_has_both_numbers() -> None:
     (doubt,) = model_doubts.too_good(
         scored(100.0, 500), Accuracy(metric="top1", target=98.5, reference=99.2)
     )

@@ -63,8 +63,9 @@ def test_a_dataset_that_raises_is_named() -> None:
             (
                 "the model returned 5 rows in the output 'y' for 2 samples: the first dimension of each input and "
                 "output must be the batch. If a model returns several rows per sample (detection heads, non-maximum "
-                "suppression inside the model), a manifest with the postprocessing step `hook` makes one "
-                "answer of them: --model FILE.yaml, docs/manifest.md"
+                "suppression inside the model), a manifest with `batch_axis: none` for this output takes one sample "
+                "at a time, and one with the postprocessing step `hook` makes one answer of them: --model "
+                "FILE.yaml, docs/manifest.md"
             ),
         ),
     ],

@@ -66,7 +66,7 @@ def test_batch_is_not_cut_if_that_makes_more_samples_late() -> None:
     assert chosen([12.0] + [9.0] * 29) == 30
 
 
-def test_another_instance_that_is_free_takes_the_rest_at_once() -> None:
+def test_another_free_instance_takes_the_other_samples_at_once() -> None:
     now = 1_000 * MS
     entries = np.asarray([now - 12 * MS] + [now - 9 * MS] * 29)
     assert Deadlines(50 * MS, CURVE, 2).size(entries, now, 0) == 28
@@ -184,7 +184,9 @@ def test_wait_ends_before_it_makes_the_oldest_sample_late(monkeypatch: pytest.Mo
     assert batches([0, 30], monkeypatch, wait_ms=15, deadlines=deadlines) == [(8, 1), (38, 1)]
 
 
-def test_a_batch_that_is_cut_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shortened_batch_leaves_its_other_samples_to_the_next_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tight = Deadlines(13 * MS, CURVE, 2)
     taken = batches([0, 0, 0, 0, 0], monkeypatch, deadlines=tight)
     assert taken == [(0, 3), (0, 2)]

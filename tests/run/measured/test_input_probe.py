@@ -194,7 +194,7 @@ def test_a_size_that_takes_too_long_is_left_for_a_smaller_one() -> None:
     assert (section(message), codes(message)) == (message, [])
 
 
-def test_a_backend_that_becomes_slow_does_not_hold_the_end_of_the_run_up() -> None:
+def test_a_backend_that_becomes_slow_does_not_delay_the_end_of_the_run() -> None:
     class Slows(Model):
         calls = 0
 

@@ -260,7 +260,7 @@ def test_query_of_an_interrupted_run_is_due_before_it_is_issued() -> None:
     assert done.columns["scheduled_ns"].tolist() == [100, 310]
 
 
-def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path) -> None:
+def test_the_supervisor_sees_the_schedule_and_start_of_the_run(tmp_path: Path) -> None:
     load = replayed(tmp_path, np.array([0, 10**6, 10**12]))
     view = journal(3, 1)
     rows = NewRows(view, load)
@@ -319,7 +319,7 @@ def test_another_seed_draws_other_answers() -> None:
     assert len(set(kept(1)) & set(kept(2))) < 15
 
 
-def test_kept_answers_are_written_as_loadgens_are_and_empty_ones_too(tmp_path: Path) -> None:
+def test_stored_answers_have_loadgens_format_even_if_empty(tmp_path: Path) -> None:
     log = AnswerLog(4, 4, 1)
     log.take([Response(2), Response(3)])
     log.take(Payload(range(2)).responses)

@@ -78,7 +78,7 @@ def prepared(
         ("queued", "server", 100, 3.0, 3.0),
     ],
 )
-def test_length_of_a_run_of_known_count_is_that_of_its_batches(
+def test_length_of_a_run_of_known_count_equals_the_time_of_its_batches(
     dispatch: str, scenario: str, count: int, expected_s: float | None, seconds: float
 ) -> None:
     query = 16 if scenario == "multi-stream" else 1
@@ -87,7 +87,7 @@ def test_length_of_a_run_of_known_count_is_that_of_its_batches(
     assert instances._expected_s(load) == pytest.approx(seconds)
 
 
-def test_a_given_count_has_more_of_a_reference_than_three_batches(
+def test_a_given_count_gives_a_reference_of_more_than_three_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """5 % of a run of 100 batches of 20 ms are 50 ms at each end."""

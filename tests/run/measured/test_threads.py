@@ -300,7 +300,7 @@ def test_offline_slices_have_the_largest_allowed_size() -> None:
     assert [len(ids) for _, ids, _, _ in bench.batches()] == [8, 8, 4]
 
 
-def test_a_busy_instance_leaves_the_rest_to_the_others() -> None:
+def test_a_busy_instance_leaves_samples_to_the_other_instances() -> None:
     bench = Bench(30, 2, Gated)
     a, b = bench.plugins
     assert isinstance(a, Gated)

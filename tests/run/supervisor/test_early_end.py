@@ -192,7 +192,7 @@ def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
         [(1, 2, 8), (9, 8, 1)],  # enough memory is available
     ],
 )
-def test_memory_that_is_short_without_a_run_that_grows_ends_nothing(
+def test_little_memory_without_a_growing_run_ends_no_run(
     rows: list[tuple[int, float, float]],
 ) -> None:
     looks(rows)

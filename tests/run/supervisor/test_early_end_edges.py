@@ -61,7 +61,7 @@ def test_answers_of_several_reads_are_all_answered(now: list[int]) -> None:
         assert limit.count() == 100 - first - 20
 
 
-def test_a_streams_query_ends_with_its_last_sample_alone(now: list[int]) -> None:
+def test_a_streams_query_ends_only_with_its_last_sample(now: list[int]) -> None:
     made = plan("multi-stream", query_count=1, latency_bound_ns=BOUND_NS)
     rows = journal(8, 1)
     rows.issuer().issued(8, START_NS)

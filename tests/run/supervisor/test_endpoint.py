@@ -182,7 +182,7 @@ def test_queue_depth_is_the_number_waiting_at_the_newest_batch() -> None:
     assert counts.queued == 0
 
 
-def test_wide_instance_occupies_all_workers_and_is_not_one() -> None:
+def test_wide_instance_occupies_all_workers_and_is_not_a_worker() -> None:
     view = journal(2, 3)
     start_ns = 10**18
     for order, worker in enumerate((0, 2)):

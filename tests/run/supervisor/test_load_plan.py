@@ -153,7 +153,7 @@ def test_requested_count_is_exact(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["offline", "single-stream", "multi-stream"])
-def test_how_long_a_given_count_takes_is_unknown_and_not_zero(scenario: str) -> None:
+def test_the_duration_of_a_given_count_is_unknown_and_not_zero(scenario: str) -> None:
     uncalibrated = Calibration(slowest_batch_ns=NS_PER_MS)
     assert (
         plan_of(RunConfig(scenario=scenario, queries=7), calibration=uncalibrated).expected_s

@@ -145,7 +145,7 @@ def test_powers_are_not_carried_over_a_gap() -> None:
     assert energy(log, PowerSeries(log), BOARD) == pytest.approx(20.0 * 1.5)
 
 
-def test_a_counter_that_goes_back_for_no_known_reason_is_not_served_again() -> None:
+def test_a_counter_that_decreases_without_a_reason_is_no_longer_served() -> None:
     plain = COUNTER._replace(wraps_at_joules=None)
     log = PowerLog((plain,), {plain.name: [(0, 50.0), (NS_PER_S, 60.0)]})
     series = PowerSeries(log)

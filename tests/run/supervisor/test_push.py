@@ -29,7 +29,7 @@ def test_no_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) 
     )
 
 
-def test_the_gateway_is_in_no_file_and_its_url_holds_no_password() -> None:
+def test_no_file_names_the_gateway_and_its_url_has_no_password() -> None:
     config = RunConfig.of(scenario="server", metrics_push="http://gateway:9091/x")
     assert "gateway" not in str(to_plain(config))
     with pytest.raises(ConfigError, match="is not a Pushgateway: write http://HOST:PORT"):

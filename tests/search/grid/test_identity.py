@@ -134,7 +134,7 @@ def test_file_that_is_not_a_model_is_reported_in_one_line(content: bytes, tmp_pa
             read(path)
 
 
-def test_a_broken_litert_file_is_a_line_or_another_network(tmp_path: Path) -> None:
+def test_a_broken_litert_file_gives_an_error_line_or_a_different_network(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     whole = (MODELS_DIR / "digits.tflite").read_bytes()
     path = tmp_path / "a.tflite"

@@ -147,7 +147,7 @@ def test_answers_that_differ_leave_no_number_and_end_the_study(
     )
 
 
-def test_a_client_bound_run_leaves_no_number_until_its_pair_is_made_again(
+def test_a_client_bound_run_gives_no_number_until_its_pair_is_repeated(
     measured: Measured, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def bound(name: str, result: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ def test_the_interval_is_students_over_pairs() -> None:
 
 
 @pytest.mark.parametrize(("part_ns", "share"), [(100, 1.0), (82, 0.82), (118, 0.82), (500, 0.0)])
-def test_the_share_that_is_explained_counts_too_much_as_too_little(
+def test_the_explained_share_counts_overestimates_like_underestimates(
     part_ns: int, share: float
 ) -> None:
     pair = Pair(in_process_ns=50, served_ns=190, floor_ns=40, parts_ns={parts.SEND: part_ns})

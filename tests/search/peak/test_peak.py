@@ -134,7 +134,7 @@ def test_search_begins_at_half_the_calibrated_rate_with_short_probes(searched: S
     assert all(c.mode == "performance" for c in system.configs)
 
 
-def test_a_hopeless_run_has_more_late_queries_than_may_be_answered_or_not(
+def test_a_hopeless_run_has_more_late_queries_than_allowed(
     searched: Searched,
 ) -> None:
     searched(System(1300.0), *SERVER)
@@ -469,7 +469,7 @@ class _Disturbed:
         return finished._replace(result=made)
 
 
-def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
+def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: a model that reaches 900 queries/s had a peak of 88, from eleven doubted runs, without a note."""

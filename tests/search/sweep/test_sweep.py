@@ -82,7 +82,7 @@ def test_sweep_without_a_valid_point_ends_with_status_4(swept: Swept) -> None:
     ],
     ids=["sweep", "peak", "repeats"],
 )
-def test_titles_have_the_models_name_as_a_run_has_it(
+def test_titles_have_the_models_name_as_in_a_run(
     verb: tuple[str, ...], head: str, swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: they contained the path given to --model."""
@@ -123,7 +123,7 @@ def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
     assert [p["share"] for p in sweep_json()["points"]] == [0.5, 1.0]
 
 
-def test_a_given_peak_is_a_scale_beside_rates_too(
+def test_a_given_peak_is_also_a_scale_next_to_rates(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bug: --rate 100,200 --peak 400 was refused, and a given rate was called the peak."""
@@ -136,7 +136,7 @@ def test_a_given_peak_is_a_scale_beside_rates_too(
     assert "peak  " not in out
 
 
-def test_a_peak_that_was_measured_is_called_so_again_and_again(
+def test_a_measured_peak_is_reported_as_measured_every_time(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = re.compile(

@@ -399,7 +399,7 @@ def test_no_plan_has_a_larger_batch_than_the_file_allows(
     assert {c.max_batch for c in machine.configs} == {2}
 
 
-def test_a_layout_that_cannot_be_loaded_costs_nothing_but_itself(
+def test_a_layout_that_cannot_be_loaded_affects_no_other_layout(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, content = tuned(Machine(by_batch, refused=((1, 2),)), *OFFLINE)
@@ -531,7 +531,7 @@ def cut_to(slo: str, call_ns: dict[Layout, float], measured: list[Layout] | None
     return made
 
 
-def test_a_layout_that_misses_the_slo_even_alone_is_left_out() -> None:
+def test_a_layout_that_misses_the_slo_even_without_load_is_omitted() -> None:
     wide, deep = Layout(4, 1), Layout(1, 4)
     found = cut_to("p99=12ms", {wide: 20e6, deep: 9e6})
     (left,) = found.ranked()
@@ -647,7 +647,7 @@ class Described:
         return {"spinning": True, "hint": "latency", "threads": 2}
 
 
-def test_values_that_a_backend_has_already_are_not_tried_again() -> None:
+def test_current_values_of_a_backend_are_not_tried_again() -> None:
     found = bare_loops._other_values(Described())  # type: ignore[arg-type]
     assert found == {"spinning": ["off"], "hint": ["throughput"], "x": ["1"]}
 
@@ -702,7 +702,7 @@ def test_better_mean_of_two_inseparable_plans_is_taken() -> None:
     assert (found.best, found.second, found.taken) == (noisy, steady, noisy)
 
 
-def test_a_plan_that_a_third_one_beats_is_not_called_less_simple() -> None:
+def test_a_plan_that_a_third_plan_beats_is_not_called_less_simple() -> None:
     """The best two plans do not differ visibly, but `tune` does not choose the second plan, the default."""
     middle = finalist(2, [100.0] * 5)
     best = finalist(3, [100 * math.exp(gain) for gain in (0.02, 0.06, 0.1, 0.1, 0.1)])

@@ -68,7 +68,7 @@ def test_every_call_gets_the_null_server_s_message(connections: int, size: int) 
     assert calls.peers() == [("127.0.0.1", True)]
 
 
-def test_one_thread_submits_and_another_one_gets_all() -> None:
+def test_one_thread_submits_and_another_thread_receives_all() -> None:
     found: list[Flight] = []
     with GrpcServer() as server:
         calls = Calls([server_at(server.url)], 4, request, TIMEOUT_S)

@@ -49,7 +49,7 @@ def received(sock: socket.socket, size: int) -> bytes:
     cuts=st.sets(st.integers(1, 700), max_size=4),
 )
 @settings(max_examples=40)
-def test_there_is_one_reply_a_request_wherever_the_bytes_are_cut(
+def test_each_request_gets_one_reply_wherever_the_bytes_are_split(
     server: NullServer, requests: list[bytes], cuts: set[int]
 ) -> None:
     whole = b"".join(requests)

@@ -21,6 +21,7 @@ from harness.models.graph.wiring import read_wiring
 from harness.models.opened import loading
 from harness.models.opened.ort_session import setup_of
 from harness.models.opened.separate_instance import SeparateInstance
+from harness.models.sequences.backend import SequenceBackend
 from harness.profiler import HasProfiler, Profiler, Wiring
 from harness.types import Backend
 
@@ -89,6 +90,10 @@ def _profiler(name: str, backend: Backend) -> Profiler:
     if isinstance(backend, SeparateInstance):
         raise Unprofiled(
             "its instance runs in a separate process: drop --backend-option processes=on"
+        )
+    if isinstance(backend, SequenceBackend):
+        raise Unprofiled(
+            "the layers of a model with states, constants or other batch axes are profiled by backend 'ort' alone"
         )
     if not isinstance(backend, HasProfiler):
         have = ", ".join(LAYER_BACKENDS)

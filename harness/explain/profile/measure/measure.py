@@ -20,6 +20,7 @@ from harness.machine.characterise import here
 from harness.models.graph.graph import Graph
 from harness.models.manifest.model import Model
 from harness.models.opened import loading
+from harness.models.sequences.backend import SequenceBackend
 from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
@@ -45,14 +46,20 @@ class Subject:
     fixed: int | None
 
     def batch(self, size: int) -> Batch:
-        """Returns the dataset's first samples, repeated if it has fewer."""
+        """Returns the dataset's first samples, repeated if it has fewer; of sequences, only their first frames."""
         indices = [i % len(self.dataset) for i in range(size)]
-        return self.dataset.batch(indices)
+        batch = self.dataset.batch(indices)
+        if not self.model.has_states:
+            return batch
+        return Batch(size, {name: rows[:, :1] for name, rows in batch.inputs.items()})
 
     def feeds(self, size: int) -> dict[str, Array]:
         """Returns the inputs of a batch of this size by their names in the file."""
         assert self.path is not None
-        return self.model.in_file(self.path, self.batch(size).inputs)
+        batch, backend = self.batch(size), self.backend
+        if isinstance(backend, SequenceBackend):
+            return self.model.in_file(self.path, backend.first_feeds(batch))
+        return self.model.in_file(self.path, batch.inputs)
 
     def shapes(self, size: int) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of `feeds`."""

@@ -5,6 +5,7 @@ from harness.run.measured.systems.generating import GeneratingModel
 from harness.run.measured.systems.local import LocalModel
 from harness.run.measured.systems.model_set import SetOfModels
 from harness.run.measured.systems.nodes import ModelOnNodes
+from harness.run.measured.systems.real_time import RealTimeModel
 from harness.run.measured.systems.server import RemoteModel
 from harness.run.measured.systems.system import System
 from harness.run.setup import Setup
@@ -20,4 +21,6 @@ def system_for(setup: Setup) -> System:
         return RemoteModel(setup)
     if setup.model.generation is not None:
         return GeneratingModel(setup)
+    if setup.config.streams is not None:
+        return RealTimeModel(setup)
     return LocalModel(setup)

@@ -17,7 +17,7 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.opened.separate_instance import SeparateInstance
-from harness.models.steps.postprocess import check
+from harness.models.steps.postprocess import check, in_frames
 from harness.run.measured.answerer import Answerer, batch_of
 from harness.run.measured.systems.system import Progress, System
 from harness.types import Backend, Dataset, TensorSpec
@@ -46,7 +46,7 @@ class OneModel(System):
         takes_steps = self._takes_steps
         self._output = output = model.output if takes_steps else None
         self._hook = load_hook(model, self.config.hook) if takes_steps else None
-        postprocess = postprocessor_of(output, self._hook)
+        postprocess = postprocessor_of(output, self._hook, has_states=model.has_states)
         cpus = self._group.pinned or [()] * len(backends)
         self.answerers = [
             Answerer(backend, self.dataset, postprocess, cpus[i])
@@ -83,7 +83,12 @@ class OneModel(System):
         if output is not None and output.postprocess:
             batch = batch_of(dataset, first)
             outputs = backend.infer(batch)
-            self.classes = check(output.postprocess, output.name, self._hook, outputs, batch, first)
+            samples: Sequence[int] = first
+            if self._setup.model.has_states:
+                outputs, samples = in_frames(outputs, first)
+            self.classes = check(
+                output.postprocess, output.name, self._hook, outputs, batch, samples
+            )
 
     def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:
         check_tables(self.config, self._setup.model, batch_of(dataset, loaded))

@@ -213,7 +213,7 @@ def test_finish_reason_may_come_twice() -> None:
     assert streamed(chunk("a", "stop"), chunk("", "stop"), "[DONE]").answer(EMPTY)
 
 
-def test_a_thought_under_its_old_and_its_new_name_is_one() -> None:
+def test_a_reasoning_text_under_old_and_new_names_counts_once() -> None:
     delta = {"reasoning": "1", "reasoning_content": "1", "content": "2"}
     reader = streamed({"choices": [{"delta": delta, "finish_reason": "stop"}]})
     assert reader.answer(EMPTY)[0].tobytes() == b"12"

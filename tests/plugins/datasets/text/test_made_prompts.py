@@ -111,7 +111,7 @@ def mooncake(folder: Path, *rows: tuple[int, int, list[int]]) -> Path:
     return path
 
 
-def test_equal_blocks_are_equal_tokens_and_the_rest_is_each_prompts_own(tmp_path: Path) -> None:
+def test_equal_blocks_have_equal_tokens_and_other_tokens_differ_by_prompt(tmp_path: Path) -> None:
     path = mooncake(tmp_path, (20, 3, [1, 2, 3]), (18, 4, [1, 2, 9]), (12, 5, [1]), (4, 6, []))
     made = TraceDataset(setup({"block": "8"}, path))
     rows = prompts(made)

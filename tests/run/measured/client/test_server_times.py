@@ -16,7 +16,7 @@ def head(*lines: str) -> bytes:
 
 
 @given(st.tuples(NS, NS, NS))
-def test_times_are_read_to_the_ns_as_serve_writes_them(times: tuple[int, int, int]) -> None:
+def test_times_written_by_serve_are_read_to_the_ns(times: tuple[int, int, int]) -> None:
     queue, compute, total = (ns / 1e6 for ns in times)
     line = f"Server-Timing: queue;dur={queue:.6f}, compute;dur={compute:.6f}, total;dur={total:.6f}"
     assert times_of(head("Content-Type: x", line)) == times

@@ -99,7 +99,9 @@ def test_missing_token_count_gives_no_itl() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 5)), max_size=30))
-def test_weighted_percentiles_are_those_of_repeated_values(pairs: list[tuple[int, int]]) -> None:
+def test_weighted_percentiles_equal_percentiles_of_repeated_values(
+    pairs: list[tuple[int, int]],
+) -> None:
     values = np.array([value for value, _ in pairs], np.int64)
     weights = np.array([weight for _, weight in pairs], np.int64)
     repeated = np.sort(np.repeat(values, weights))
@@ -171,7 +173,9 @@ def test_prompts_are_compared_in_parts() -> None:
     assert (prompts.most, prompts.held) == (256, set())
 
 
-def test_a_comparison_that_takes_too_long_is_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_takes_too_long_covers_only_a_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Bug: the run ended as hung."""
     monkeypatch.setattr(tokens_module, "COMPARE_S", 0.2)
     content = compared(Prompts(load_s=0.3))

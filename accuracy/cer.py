@@ -1,0 +1,42 @@
+"""Scores texts by the character error rate, as text recognition states it."""
+
+from collections.abc import Iterable, Mapping
+
+from harness.accuracy.parts.text import TextLabels, texts
+from harness.accuracy.wer import edits
+from harness.types import Answer, Metric, Score
+
+
+class CharacterErrorRate(TextLabels):
+    """Substituted, deleted and inserted characters in percent of the labels' characters; lower is better.
+
+    Case, punctuation and spaces count, but not white space before and after a text. `texts` describes labels and
+    answers.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        errors = characters = right = total = 0
+        for text, label in texts(answers, labels, self._dtype):
+            read, expected = text.strip(), label.strip()
+            total += 1
+            characters += len(expected)
+            errors += edits(read, expected)
+            right += read == expected
+        if not characters:
+            raise ValueError("the labels have no characters: the error rate is undefined")
+        value = 100.0 * errors / characters
+        return Score(
+            metric="cer",
+            value=value,
+            unit="%",
+            samples=total,
+            line=f"Character Error Rate: {value:.4f}%, accuracy={max(0.0, 100 - value):.4f}%",
+            details={"character_accuracy": 100 - value, "exact_match": 100.0 * right / total},
+            lower_is_better=True,
+        )
+
+
+_: type[Metric] = CharacterErrorRate

@@ -1,0 +1,103 @@
+"""Recognises by their names the inputs and outputs that hold one state, and the values of constants."""
+
+import re
+from collections.abc import Mapping
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_OF_A_STEP = frozenset(
+    [
+        "in",
+        "input",
+        "out",
+        "output",
+        "n",
+        "new",
+        "next",
+        "nxt",
+        "init",
+        "initial",
+        "prev",
+        "previous",
+        "past",
+        "present",
+        "last",
+        "final",
+        "updated",
+        "y",
+        "t",
+        "t0",
+        "t1",
+    ]
+)
+"""Words that distinguish a state before a frame from the state after it."""
+
+_STATES = frozenset(
+    [
+        "h",
+        "c",
+        "hx",
+        "cx",
+        "hidden",
+        "cell",
+        "state",
+        "states",
+        "memory",
+        "mem",
+        "cache",
+        "carry",
+        "recurrent",
+    ]
+)
+"""Words of which one occurs in the name of most states."""
+
+_RATE_HZ = 16_000
+_RATES = frozenset(["sr", "rate", "samplerate"])
+
+
+def state_key(name: str) -> str:
+    """Returns the same text for the two names of one state: `h0` and `hn`, `state` and `stateN`, `in_cache` and
+    `out_cache`.
+    """
+    words = _words(name)
+    kept = [word for word in words if word not in _OF_A_STEP and not word.isdigit()] or words
+    *front, last = kept
+    if len(last) == 2 and last[1] == "n" and last[0] in _STATES:  # hn, cn
+        last = last[0]
+    numbers = [word for word in words if word.isdigit() and word != "0"]
+    return "_".join([*front, last, *numbers])
+
+
+def is_like_a_state(name: str) -> bool:
+    """Returns whether the name has a word that is usual for states."""
+    return any(word in _STATES for word in state_key(name).split("_"))
+
+
+def likely_value(name: str, dtype: str) -> bool | int | float:
+    """Returns a number to try for an input without a batch."""
+    if dtype == "bool":
+        return False
+    if _RATES & {*_words(name), "".join(_words(name))}:
+        return _RATE_HZ
+    return 1.0 if dtype.startswith("float") else 1
+
+
+def paired(inputs: Mapping[str, object], outputs: Mapping[str, object]) -> dict[str, str]:
+    """Returns input name -> output name for each pair that has the same key and no rival."""
+    keys = {side: _by_key(names) for side, names in (("in", inputs), ("out", outputs))}
+    return {
+        names[0]: keys["out"][key][0]
+        for key, names in keys["in"].items()
+        if len(names) == 1 and len(keys["out"].get(key, ())) == 1
+    }
+
+
+def _by_key(names: Mapping[str, object]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(state_key(name), []).append(name)
+    return found
+
+
+def _words(name: str) -> list[str]:
+    plain = name.partition(":")[0].removeprefix("serving_default_")
+    return [word.lower() for word in _WORD.findall(plain)] or [plain]

@@ -1,0 +1,223 @@
+"""Finds batch axes, constants and states of a model file by running it with zeros, for the manifest that `init` writes.
+
+An axis is the batch if the model takes two and three samples on it. An output belongs to a state if it has the shape and
+type of an input, and their names mean the same
+state, or the input alone has its batch elsewhere than first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+from harness.errors import one_line
+from harness.models.sequences.names import is_like_a_state, likely_value, paired
+from harness.types import Array, Backend, Batch, HasOutputs, Shape, TensorSpec
+
+SIZES = (2, 3)
+"""Batches that show which axis of an output is the batch."""
+
+MOST_TRIALS = 32
+"""Combinations of batch axes that are tried."""
+
+GUESSED_SIZE = 1
+"""An open size that the user does not set: a step of a recurrent network takes one of anything."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Input name -> the user's sizes, in the order of the file; the batch's is ignored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Fields of a manifest. The specifications come from the file, with the sizes that are known or guessed."""
+
+    inputs: tuple[TensorSpec, ...]
+    """Without states; with constants."""
+    axes: Mapping[str, int | None]
+    """Batch axis of each input of the file."""
+    values: Mapping[str, bool | int | float]
+    """Value of each constant."""
+    states: Mapping[str, tuple[str, TensorSpec]]
+    """Input name -> (output name, specification)."""
+    outputs: Mapping[str, int | None]
+    """Batch axis of each output without the states; None if its rows follow the data."""
+    guessed: frozenset[str] = field(default_factory=frozenset)
+    """Inputs with a size that is a guess."""
+    fixed: int | None = None
+    """The batch that the file fixes."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each input and output is a batch of samples, batch first."""
+        axes = [*self.axes.values(), *self.outputs.values()]
+        return not self.states and not self.values and all(axis == 0 for axis in axes)
+
+
+class _Unfit(Exception):
+    """Raised for a combination of axes that the model does not take."""
+
+
+def propose(
+    backend: Backend, specs: Sequence[TensorSpec], shapes: Shapes
+) -> tuple[Proposal | None, str]:
+    """Returns the proposal, or None and why there is none. specs: all inputs of the file, as it has them.
+
+    backend: takes arrays as they are in the file (BackendSetup.batch_axes).
+    """
+    why = ""
+    if any(spec.dtype == "string" for spec in specs):
+        return None, "an input takes texts"
+    for axes in islice(_axes(specs), MOST_TRIALS):
+        try:
+            return _Trial(backend, specs, shapes, axes).proposal(), ""
+        except _Unfit as e:
+            why = why or one_line(e)
+    return None, why
+
+
+def _axes(specs: Sequence[TensorSpec]) -> Iterator[Mapping[str, int | None]]:
+    """Yields the batch axis of each input, likely combinations first; never two different fixed batches."""
+    open_sizes = [size for spec in specs for size in set(spec.shape) if isinstance(size, str)]
+    names = {size for size in open_sizes if "batch" in size.lower()}
+    names = names or {size for size in open_sizes if open_sizes.count(size) > 1}
+    choices = [_choices(spec.shape, names) for spec in specs]
+    for axes in product(*choices):
+        pairs = zip(specs, axes, strict=True)
+        sizes = {spec.shape[axis] for spec, axis in pairs if axis is not None}
+        if sum(isinstance(size, int) for size in sizes) <= 1:
+            yield dict(zip((spec.name for spec in specs), axes, strict=True))
+
+
+def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
+    """Returns the axes that may be the batch. names: sizes that mean the batch."""
+    named = [at for at, size in enumerate(shape) if size in names and isinstance(size, str)]
+    if named:
+        return named
+    if not shape or (len(shape) == 1 and isinstance(shape[0], int)):
+        return [None]
+    unknown = [at for at, size in enumerate(shape) if size is None]
+    unknown += [at for at, size in enumerate(shape) if isinstance(size, str)]
+    if unknown:
+        return unknown
+    # Of a state [layers, batch, hidden] of one layer and one sequence, the batch is the second 1.
+    is_state = len(shape) > 2 and shape[:2] == (1, 1)
+    return [1, 0, *range(2, len(shape))] if is_state else range(len(shape))
+
+
+class _Trial:
+    """Runs the model with one combination of batch axes."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        specs: Sequence[TensorSpec],
+        shapes: Shapes,
+        axes: Mapping[str, int | None],
+    ) -> None:
+        self._backend, self._axes = backend, axes
+        self._guessed: set[str] = set()
+        self._specs = [self._sized(spec, shapes.get(spec.name)) for spec in specs]
+        self._values = {
+            spec.name: likely_value(spec.name, spec.dtype)
+            for spec in specs
+            if axes[spec.name] is None
+        }
+        sizes = {spec.shape[axis] for spec in specs if (axis := axes[spec.name]) is not None}
+        self._fixed = next((size for size in sizes if isinstance(size, int)), None)
+
+    def _sized(self, spec: TensorSpec, own: Sequence[int] | None) -> TensorSpec:
+        """Returns the input with a number for each size but the batch."""
+        axis, sizes = self._axes[spec.name], list[int | str | None](spec.shape)
+        for at, size in enumerate(spec.shape):
+            if at == axis:
+                sizes[at] = "batch" if not isinstance(size, int) else size
+            elif not isinstance(size, int):
+                given = own[at] if own is not None and at < len(own) else None
+                sizes[at] = given or GUESSED_SIZE
+                if given is None:
+                    self._guessed.add(spec.name)
+        return spec._replace(shape=tuple(sizes))
+
+    def proposal(self) -> Proposal:
+        sizes = SIZES if self._fixed is None else (self._fixed,)
+        runs = {size: self._outputs(size) for size in sizes}
+        names = list(runs[sizes[0]])
+        axes = {
+            name: _batch_axis({n: run[name].shape for n, run in runs.items()}) for name in names
+        }
+        states = self._states(runs[sizes[0]], sizes[0], axes)
+        answers = {n: axis for n, axis in axes.items() if n not in states.values()}
+        if not answers:
+            raise _Unfit("each output is a state, so there is no answer")
+        if next(iter(answers.values())) is not None:  # the others are no answers
+            answers = {name: axis or 0 for name, axis in answers.items()}
+        named = {spec.name: spec for spec in self._specs}
+        return Proposal(
+            inputs=tuple(spec for spec in self._specs if spec.name not in states),
+            axes=self._axes,
+            values=self._values,
+            states={name: (output, named[name]) for name, output in states.items()},
+            outputs=answers,
+            guessed=frozenset(self._guessed - states.keys()),
+            fixed=self._fixed,
+        )
+
+    def _outputs(self, size: int) -> dict[str, Array]:
+        """Returns the outputs of a batch of zeros by name."""
+        batch = Batch(size, {spec.name: self._zeros(spec, size) for spec in self._specs})
+        try:
+            outputs = self._backend.infer(batch)
+        except Exception as e:  # of a framework, which refuses these shapes
+            raise _Unfit(one_line(e)) from e
+        if isinstance(outputs, Mapping):
+            return {name: np.asarray(rows) for name, rows in outputs.items()}
+        names = self._backend.outputs() if isinstance(self._backend, HasOutputs) else ()
+        return {next(iter(names), "output"): np.asarray(outputs)}
+
+    def _zeros(self, spec: TensorSpec, size: int) -> Array:
+        axis = self._axes[spec.name]
+        shape = [size if at == axis else int(count or 0) for at, count in enumerate(_numbers(spec))]
+        return np.full(tuple(shape), self._values.get(spec.name, 0), spec.dtype)
+
+    def _states(
+        self, outputs: Mapping[str, Array], size: int, axes: Mapping[str, int | None]
+    ) -> dict[str, str]:
+        """Returns input name -> output name of each state; {} if no input with data would remain."""
+        inputs = {
+            spec.name: self._zeros(spec, size)
+            for spec in self._specs
+            if spec.name not in self._values
+        }
+        states = {
+            name: output
+            for name, output in paired(inputs, outputs).items()
+            if _is_alike(inputs[name], outputs[output])
+        }
+        for name, rows in inputs.items():
+            free = [
+                n for n, one in outputs.items() if n not in states.values() and _is_alike(rows, one)
+            ]
+            own_axis = self._axes[name]
+            same = [n for n in free if axes[n] in (own_axis, None)] or free
+            if name not in states and len(same) == 1 and (own_axis or is_like_a_state(name)):
+                states[name] = same[0]
+        return states if len(states) < len(inputs) else {}
+
+
+def _numbers(spec: TensorSpec) -> Sequence[int]:
+    return [size if isinstance(size, int) else 0 for size in spec.shape]
+
+
+def _is_alike(rows: Array, other: Array) -> bool:
+    return rows.shape == other.shape and rows.dtype == other.dtype
+
+
+def _batch_axis(shapes: Mapping[int, Sequence[int]]) -> int | None:
+    """Returns the axis of an output that has the batch's size in every run; None without one. shapes: by batch."""
+    ranks = {len(shape) for shape in shapes.values()}
+    if len(ranks) > 1:
+        return None
+    places = range(ranks.pop())
+    return next((at for at in places if all(s[at] == n for n, s in shapes.items())), None)

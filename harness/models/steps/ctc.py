@@ -1,0 +1,22 @@
+"""Decodes the class scores of a sequence by connectionist temporal classification (CTC), greedily.
+
+Graves et al., "Connectionist Temporal Classification" (2006), best-path decoding.
+"""
+
+from harness.errors import ConfigError
+from harness.types import Array
+
+
+def best_path(scores: Array, *, blank: int) -> list[Array]:
+    """Returns n arrays (k,) int64: the best class of each position, without blanks and repeats.
+
+    scores: (n, positions, classes). blank: the class of no symbol, which also separates two equal symbols; -1
+    for the last class.
+    """
+    classes = scores.shape[2]
+    if blank >= classes:
+        raise ConfigError(f"ctc.blank is {blank}, but the output has {classes} classes, from 0")
+    path = scores.argmax(axis=2)
+    kept = path != (blank if blank >= 0 else classes - 1)
+    kept[:, 1:] &= path[:, 1:] != path[:, :-1]
+    return [row[is_symbol] for row, is_symbol in zip(path, kept, strict=True)]

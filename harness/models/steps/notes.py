@@ -1,0 +1,77 @@
+"""Turns activations of onsets and of sounding pitches into notes, by two thresholds."""
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.types import Array, show_shape
+
+COLUMNS = 3
+"""The columns of a note: onset and end in seconds, and MIDI pitch (69 is A4, 440 Hz)."""
+
+_KINDS = 2
+"""Onsets and sounding pitches, along the last axis."""
+
+
+def transcribed(
+    activations: Array,
+    *,
+    onset: float,
+    frame: float,
+    frame_seconds: float,
+    lowest_pitch: int,
+    shortest_frames: int,
+    gap_frames: int,
+) -> list[Array]:
+    """Returns n arrays (k, 3) float32, one row for each note, in the order of onsets, then pitches.
+
+    activations: (n, frames, pitches, 2): onsets, then sounding pitches, as `stack` gives them.
+    A note begins at each local maximum of the onsets that is at least `onset`. It sounds as long as its pitch is at
+    least `frame`, and at most up to the next note of its pitch. Up to `gap_frames` lower frames do not end it. Notes
+    shorter than `shortest_frames` are dropped.
+    """
+    if activations.shape[3] != _KINDS:
+        shape = show_shape(("n", *activations.shape[1:]))
+        raise ConfigError(
+            f"notes takes [n, frames, pitches, 2], onsets first, not {shape}: name these two outputs in `stack`"
+        )
+    notes = []
+    for onsets, frames in np.moveaxis(activations, 3, 1):
+        sounds = frames >= frame
+        rows = [
+            (start, end, pitch)
+            for start, last, pitch in _begins(onsets, onset)
+            if (end := _end(sounds[start:last, pitch], gap_frames) + start) - start
+            >= shortest_frames
+        ]
+        table = np.array(rows, np.float32).reshape(-1, COLUMNS)
+        table[:, :2] *= np.float32(frame_seconds)
+        table[:, 2] += lowest_pitch
+        notes.append(table)
+    return notes
+
+
+def _begins(onsets: Array, least: float) -> list[tuple[int, int, int]]:
+    """Returns (frame, frame of the next begin at this pitch, pitch) of each begin of a note, in order.
+
+    onsets: (frames, pitches). The first and the last frame never count. In a row of equal frames the first one
+    counts.
+    """
+    inner = onsets[1:-1]
+    is_peak = (inner >= least) & (inner > onsets[:-2]) & (inner >= onsets[2:])
+    starts, pitches = np.nonzero(is_peak)
+    begins: list[tuple[int, int, int]] = []
+    nexts = dict.fromkeys(pitches.tolist(), len(onsets))
+    for start, pitch in zip((starts + 1).tolist()[::-1], pitches.tolist()[::-1], strict=True):
+        begins.append((start, nexts[pitch], pitch))
+        nexts[pitch] = start
+    return begins[::-1]
+
+
+def _end(sounds: Array, gap: int) -> int:
+    """Returns the number of frames up to the first pause of more than `gap` frames.
+
+    sounds: (frames,) whether the pitch sounds, from the note's onset on.
+    """
+    places = np.concatenate(([0], np.flatnonzero(sounds)))  # the onset itself always counts
+    pauses = np.flatnonzero(np.diff(places) > gap + 1)
+    return int(places[pauses[0] if len(pauses) else -1]) + 1

@@ -1,0 +1,1 @@
+"""Sequences that come in real time: how fast the model is beside them, and how many streams were kept up with."""

@@ -1,0 +1,79 @@
+"""Hands the frames of streams to instances: in the order of issue, and never two of one stream at a time.
+
+A batch is the longest run of waiting frames whose streams are all different and not in work, so it is contiguous in
+issue order, as the journal needs. If the next frame's stream is in work, all later frames wait, too: they are due later.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from harness.core.clock import wall_ns
+from harness.machine.threads import run_on
+from harness.run.journal import Issuer
+from harness.run.measured.dispatch.threads import WORKER
+from harness.run.measured.streams.instance import StreamInstance
+
+
+class FrameDispatcher:
+    """One thread per instance."""
+
+    def __init__(
+        self, instances: Sequence[StreamInstance], max_batch: int, issuer: Issuer, streams: int
+    ) -> None:
+        """streams: their number; query q is a frame of stream q % streams."""
+        self._issued = issuer.issued
+        self._streams = streams
+        self._most = min(max_batch, -(-streams // len(instances)))  # or one would hold them all
+        self._changed = threading.Condition()
+        self._waiting: deque[int] = deque()
+        self._in_work = bytearray(streams)
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._work, args=(one,), name=f"{WORKER}{n}", daemon=True)
+            for n, one in enumerate(instances)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def issue(self, ids: list[int], _indices: list[int]) -> None:
+        self._issued(len(ids), wall_ns())
+        with self._changed:
+            self._waiting.extend(ids)
+            self._changed.notify_all()
+
+    def _work(self, instance: StreamInstance) -> None:
+        run_on(instance.cpus)
+        while queries := self._take():
+            instance.answer(queries, wall_ns())
+            with self._changed:
+                for query in queries:
+                    self._in_work[query % self._streams] = 0
+                self._changed.notify_all()
+
+    def _take(self) -> list[int]:
+        """Blocks until frames can be answered, and takes them; [] when closed."""
+        with self._changed:
+            while not (size := self._ready()):
+                if self._is_closed and not self._waiting:
+                    return []
+                self._changed.wait()
+            queries = [self._waiting.popleft() for _ in range(size)]
+            for query in queries:
+                self._in_work[query % self._streams] = 1
+            return queries
+
+    def _ready(self) -> int:
+        """Returns the size of the next batch; 0 if the next frame has to wait."""
+        most = min(self._most, len(self._waiting))  # adjacent queries are of different streams
+        for size in range(most):
+            if self._in_work[self._waiting[size] % self._streams]:
+                return size
+        return most
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()

@@ -1,0 +1,86 @@
+"""Keeps the sequence that each stream plays, its place in it, and its state after the last frame.
+
+The state lies here and travels with the stream, so any instance may answer a frame of any stream. Only the instance that
+holds a frame of the stream touches it (`dispatch.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.models.sequences.backend import SequenceBackend
+from harness.run.measured.own_scheduler import Play
+from harness.types import Array, Dataset
+
+
+class Playing:
+    """One sequence, up to its last frame."""
+
+    __slots__ = ("answers", "at", "first_query", "frames", "inputs", "sample", "states")
+
+    def __init__(
+        self,
+        sample: int,
+        query: int,
+        inputs: Mapping[str, Array],
+        frames: int,
+        states: Mapping[str, Array],
+    ) -> None:
+        """inputs: (frames, ...) as they are in the file. states: of the start."""
+        self.sample, self.first_query = sample, query
+        self.inputs, self.frames, self.states = inputs, frames, states
+        self.at = 0
+        self.answers: list[bytes] = []
+
+    @property
+    def frame(self) -> Mapping[str, Array]:
+        """The inputs of the next frame."""
+        at = self.at
+        return {name: rows[at] for name, rows in self.inputs.items()}
+
+
+class Streams:
+    """All streams of a run. Each plays samples drawn with replacement, by a generator of the stream's number."""
+
+    def __init__(
+        self, backend: SequenceBackend, dataset: Dataset, held: int, count: int, seed: int
+    ) -> None:
+        """held: samples in memory. seed: LoadGen's seed of sample indices."""
+        self._cut, self._starts, self._dataset = backend.cut, backend.starts, dataset
+        self._held = held
+        self._playing: list[Playing | None] = [None] * count
+        self._random = [np.random.RandomState([seed & 0xFFFFFFFF, n]) for n in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._playing)
+
+    def frame_of(self, query: int) -> Playing:
+        """Returns what the stream of this query plays; the next sequence if its last one has ended."""
+        stream = query % len(self._playing)
+        playing = self._playing[stream]
+        if playing is None or playing.at == playing.frames:
+            sample = int(self._random[stream].randint(0, self._held))
+            inputs, frames = self._cut(self._dataset.batch([sample]).inputs)
+            playing = Playing(sample, query, inputs, frames, self._starts(1))
+            self._playing[stream] = playing
+        return playing
+
+    @staticmethod
+    def move_on(
+        playing: Sequence[Playing], answers: Any, states: Sequence[Mapping[str, Array]]
+    ) -> list[Play]:
+        """Takes the answers and the next states of these sequences. Returns those that have ended."""
+        ended = []
+        for one, answer, following in zip(playing, answers, states, strict=True):
+            one.states = following
+            one.at += 1
+            one.answers.append(answer.tobytes())
+            if one.at == one.frames:
+                ended.append(Play(one.first_query, one.sample, b"".join(one.answers)))
+        return ended
+
+    def drop(self, queries: Sequence[int]) -> None:
+        """Ends the sequences of a failed batch, whose states are unknown."""
+        for query in queries:
+            self._playing[query % len(self._playing)] = None

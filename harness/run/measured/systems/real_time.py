@@ -1,0 +1,49 @@
+"""A model with states in this process, whose sequences come in real time, frame by frame."""
+
+from harness.loadgen.binding import Complete
+from harness.loadgen.plan import LoadPlan
+from harness.models.manifest.hook import postprocessor_of
+from harness.models.sequences.backend import SequenceBackend
+from harness.run.journal import Journal
+from harness.run.measured.dispatch.instance import Failures
+from harness.run.measured.preparation import Preparation
+from harness.run.measured.streams.dispatch import FrameDispatcher
+from harness.run.measured.streams.instance import StreamInstance
+from harness.run.measured.streams.playing import Streams
+from harness.run.measured.systems.local import LocalModel
+from harness.run.measured.systems.system import Dispatch
+
+NAME = "frames"
+"""The dispatcher's name in result.json."""
+
+
+class RealTimeModel(LocalModel):
+    """Instances of a model that share the states of all streams. The accuracy run answers whole sequences."""
+
+    no_schedule = "the frames of a stream wait for each other"
+
+    def dispatch(
+        self,
+        plan: LoadPlan,
+        preparation: Preparation,
+        journal: Journal,
+        failures: Failures,
+        complete: Complete | None,
+    ) -> Dispatch:
+        if plan.streams is None or complete is None:
+            return super().dispatch(plan, preparation, journal, failures, complete)
+        backends = [each.backend for each in preparation.answerers]
+        first = backends[0]
+        assert isinstance(first, SequenceBackend)  # preflight refuses models without states
+        held = plan.performance_count
+        streams = Streams(first, self.dataset, held, plan.streams, plan.seeds.sample_index)
+        postprocess = postprocessor_of(self._output, self._hook)
+        instances = []
+        for number, (each, backend) in enumerate(zip(preparation.answerers, backends, strict=True)):
+            assert isinstance(backend, SequenceBackend)
+            writer = journal.writer(number)
+            instances.append(
+                StreamInstance(backend, streams, postprocess, complete, writer, failures, each.cpus)
+            )
+        dispatcher = FrameDispatcher(instances, self.max_batch, journal.issuer(), plan.streams)
+        return Dispatch(dispatcher, NAME, self._group.issuer)

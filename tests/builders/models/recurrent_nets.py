@@ -1,0 +1,113 @@
+"""Writes small ONNX files with states, constants and other batch axes, and answers sequences with ONNX Runtime alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from harness.types import Array
+from tests.builders.models.odd_files import FLOAT, INT64, value, write
+
+FEATURES, HIDDEN, ANSWERS = 6, 5, 3
+
+
+def _weights(gates: int) -> dict[str, Array]:
+    random = np.random.default_rng(7)
+
+    def drawn(*shape: int) -> Array:
+        return random.normal(size=shape).astype(np.float32)
+
+    return {
+        "w": drawn(1, gates * HIDDEN, FEATURES),
+        "r": drawn(1, gates * HIDDEN, HIDDEN),
+        "b": drawn(1, 2 * gates * HIDDEN),
+        "out": drawn(HIDDEN, ANSWERS),
+        "first": np.array([0]),
+    }
+
+
+def lstm(
+    path: Path, batch: int | str | None = "batch", names: tuple[str, ...] = ("h0", "c0", "hn", "cn")
+) -> Path:
+    """A frame x [batch, 6] and the states [1, batch, 5] -> y [batch, 3] and the states."""
+    h, c, hn, cn = names
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "first"], ["frame"]),
+        helper.make_node(
+            "LSTM", ["frame", "w", "r", "b", "", h, c], ["", hn, cn], hidden_size=HIDDEN
+        ),
+        helper.make_node("Squeeze", [hn, "first"], ["top"]),
+        helper.make_node("MatMul", ["top", "out"], ["y"]),
+    ]
+    states = (1, batch, HIDDEN)
+    inputs = [value("x", (batch, FEATURES)), value(h, states), value(c, states)]
+    outputs = [value("y", (batch, ANSWERS)), value(hn, states), value(cn, states)]
+    return write(path, nodes, inputs, outputs, _weights(4))
+
+
+def gru_time_major(path: Path, batch: int | str | None = "b", time: int | str | None = "t") -> Path:
+    """A frame x [time, batch, 6] and the state [1, batch, 5] -> y [time, 1, batch, 5] and the state."""
+    node = helper.make_node(
+        "GRU", ["x", "w", "r", "b", "", "state"], ["y", "stateN"], hidden_size=HIDDEN
+    )
+    inputs = [value("x", (time, batch, FEATURES)), value("state", (1, batch, HIDDEN))]
+    outputs = [value("y", (time, 1, batch, HIDDEN)), value("stateN", (1, batch, HIDDEN))]
+    return write(path, [node], inputs, outputs, _weights(3))
+
+
+def state_first(path: Path) -> Path:
+    """A state with the batch first: memory [batch, 6]; the answer is the sum of all frames so far."""
+    node = helper.make_node("Add", ["x", "memory_in"], ["memory_out"])
+    answer = helper.make_node("ReduceSum", ["memory_out", "one"], ["y"])
+    inputs = [value("x", ("batch", FEATURES)), value("memory_in", ("batch", FEATURES))]
+    outputs = [value("y", ("batch", 1)), value("memory_out", ("batch", FEATURES))]
+    return write(path, [node, answer], inputs, outputs, {"one": np.array([1])})
+
+
+def scaled(path: Path) -> Path:
+    """x [batch, 4] times a scalar."""
+    nodes = [
+        helper.make_node("Cast", ["sample_rate"], ["factor"], to=FLOAT),
+        helper.make_node("Mul", ["x", "factor"], ["y"]),
+    ]
+    inputs = [value("x", ("batch", 4)), value("sample_rate", (), INT64)]
+    return write(path, nodes, inputs, [value("y", ("batch", 4))])
+
+
+def time_major(path: Path) -> Path:
+    """x [time, batch, 6] -> y [batch, 6], the sum over time."""
+    node = helper.make_node("ReduceSum", ["x", "first"], ["y"], keepdims=0)
+    inputs = [value("x", (4, "batch", FEATURES))]
+    weights = {"first": np.array([0])}
+    return write(path, [node], inputs, [value("y", ("batch", FEATURES))], weights)
+
+
+def detections(path: Path) -> Path:
+    """x [batch, 8] -> the places [found, 2] of its positive numbers."""
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["is_positive"]),
+        helper.make_node("NonZero", ["is_positive"], ["columns"]),
+        helper.make_node("Transpose", ["columns"], ["places"]),
+    ]
+    outputs = [value("places", ("found", 2), INT64)]
+    return write(path, nodes, [value("x", ("batch", 8))], outputs, {"zero": np.float32(0)})
+
+
+def step_by_step(path: Path, frames: Array, states: Mapping[str, tuple[str, Array]]) -> Array:
+    """The first output for each frame of one sequence, from ONNX Runtime called directly.
+
+    frames: (frames, ...) inputs x as they are in the file. states: input -> (output, start).
+    """
+    import onnxruntime as ort
+
+    session: Any = ort.InferenceSession(str(path))
+    names = [port.name for port in session.get_outputs()]
+    held = {name: start for name, (_, start) in states.items()}
+    answers = []
+    for frame in frames:
+        outputs = dict(zip(names, session.run(names, {"x": frame, **held}), strict=True))
+        held = {name: outputs[output] for name, (output, _) in states.items()}
+        answers.append(outputs[names[0]])
+    return np.stack(answers)
