@@ -166,7 +166,7 @@ def test_run_is_whole_and_as_exact(
     out = tmp_path / "run"
     assert main([*words, "--connections", "4", "--no-metrics", "--out", str(out)]) in (0, 4)
     result = json.loads((out / "result.json").read_text())
-    busy = {"client-bound", "slo-missed", "early-stopping"}
+    busy = {"client-bound", "slo-missed", "early-stopping", "loadgen-invalid"}
     assert {reason["code"] for reason in result["reasons"]} <= busy, result["reasons"]
     assert result["queries"]["samples_failed"] == 0
     assert result["accuracy"]["value"] == pytest.approx(99.2)

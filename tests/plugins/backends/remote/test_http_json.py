@@ -24,9 +24,7 @@ AGE = TensorSpec("age", "int64", ("batch",))
 ROWS = np.arange(8, dtype=np.float32).reshape(2, 2, 2) / 2
 
 
-def opened(
-    inputs: tuple[TensorSpec, ...] = (IMAGE,), max_batch: int = 1, **options: str
-) -> HttpJsonRemote:
+def opened(inputs: tuple[TensorSpec, ...] = (IMAGE,), max_batch: int = 1, **options: str) -> Any:
     setup = BackendSetup(
         model=None, model_name="m", inputs=inputs, max_batch=max_batch, options=options
     )
@@ -65,7 +63,7 @@ def test_default_request_is_that_of_tensorflow_serving() -> None:
     assert (request.method, request.path) == ("POST", "/v1/models/m:predict")
     assert request.headers == (("Content-Type", "application/json"),)
     assert json.loads(bytes(request.body[0])) == {"instances": ROWS.tolist()}
-    found = remote.answer(reply({"predictions": [[1, 2.5], [3, 4]]}), 2)
+    found: Any = remote.answer(reply({"predictions": [[1, 2.5], [3, 4]]}), 2)
     assert (found.dtype, found.tolist()) == (np.float32, [[1, 2.5], [3, 4]])
 
 
@@ -149,7 +147,7 @@ def test_npy_of_an_array_is_read_back_by_numpy() -> None:
 def test_png_of_pixels_is_read_back_by_pillow(shape: tuple[int, ...], dtype: type) -> None:
     image = pytest.importorskip("PIL.Image")
     size = int(np.prod(shape))
-    pixels = (np.arange(size) * 7919 % np.iinfo(dtype).max).astype(dtype).reshape(shape)
+    pixels: Any = (np.arange(size) * 7919 % np.iinfo(dtype).max).astype(dtype).reshape(shape)
     with image.open(io.BytesIO(png_of(pixels))) as read:
         read.load()
         found = np.asarray(read)
@@ -300,7 +298,7 @@ def test_answers_that_are_texts_become_utf_8() -> None:
     ],
 )  # fmt: skip
 def test_wrong_answer_is_reported_in_one_line(
-    content: object, options: dict[str, str], message: str
+    content: object, options: dict[str, Any], message: str
 ) -> None:
     line = refusal(opened(**options).answer, reply(content), 1, error=BadAnswer)
     assert message in line
@@ -341,7 +339,10 @@ JSON = st.recursive(
 def test_any_reply_is_an_answer_per_sample_or_an_error(
     content: object, samples: int, shape: str, dtype: str
 ) -> None:
-    options = {"dtype": dtype, **({"shape": shape} if shape and dtype != "text" else {})}
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        **({"shape": shape} if shape and dtype != "text" else {}),
+    }
     try:
         found = opened(**options).answer(reply(content), samples)
     except (BadAnswer, Refused) as e:
