@@ -5,8 +5,11 @@ script prints their paths as JSON.
 """
 
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -135,12 +138,63 @@ def of_litert(folder: Path) -> Mapping[str, Path]:
     return paths
 
 
+def of_ncnn(folder: Path) -> Mapping[str, Path]:
+    """Makes ncnn files by converting the ONNX files, and writes the shapes into them."""
+    found = find_spec("pnnx")
+    if found is None or found.origin is None:
+        raise SystemExit("framework_models.py: install the package pnnx, which converts to ncnn")
+    program = Path(found.origin).with_name("pnnx")
+    paths = {"digits": DIGITS.parent / "digits_ncnn/digits.param"}
+    for name, source in of_onnx(folder).items():
+        if name in paths:
+            continue
+        shapes = ["3,224,224"] if name != "encoder" else [f"{TOKENS}"] * 3
+        kind = "i64" if name == "encoder" else "f32"
+        copy = folder / f"{name}.onnx"
+        if copy != source:
+            shutil.copy(source, copy)
+        given = ",".join(f"[1,{shape}]{kind}" for shape in shapes)
+        command = [program, copy.name, f"inputshape={given}", "fp16=0"]
+        subprocess.run(command, cwd=folder, stdout=sys.stderr, check=True)
+        paths[name] = folder / f"{name}.ncnn.param"
+        sizes = " ".join(f"{key}={size}" for key, size in zip("012", (shapes[0].split(","))[::-1], strict=False))  # fmt: skip
+        text = paths[name].read_text(encoding="utf-8")
+        lines = (f"{x} {sizes}" if x.startswith("Input ") else x for x in text.splitlines())
+        paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return paths
+
+
+def of_mnn(folder: Path) -> Mapping[str, Path]:
+    """Makes MNN files by converting the ONNX files, in a process each, because the converter prints on stdout."""
+    paths = {"digits": DIGITS.with_suffix(".mnn")}
+    for name, source in of_onnx(folder).items():
+        if name not in paths:
+            paths[name] = folder / f"{name}.mnn"
+            words = (
+                "-f",
+                "ONNX",
+                "--modelFile",
+                source,
+                "--MNNModel",
+                paths[name],
+                "--bizCode",
+                "MNN",
+            )
+            code = "import _tools, sys; _tools.mnnconvert(sys.argv)"
+            command = [sys.executable, "-c", code, *map(str, words)]
+            subprocess.run(command, stdout=sys.stderr, check=True)
+    return paths
+
+
 MADE: Mapping[str, Callable[[Path], Mapping[str, Path]]] = {
     "ort": of_onnx,
     "openvino": of_onnx,
     "torch": of_torch,
     "tensorflow": of_keras,
     "litert": of_litert,
+    "ncnn": of_ncnn,
+    "mnn": of_mnn,
+    "tract": of_onnx,
 }
 
 

@@ -17,7 +17,10 @@ _HEADS = columns(
     "node | host | cores [count] | harness | backend | framework | model | dataset | instances | rate [samples/s]"
 )
 
-_FRAMEWORKS = ("onnxruntime", "openvino", "tensorflow-cpu", "tensorflow", "torch", "ai-edge-litert")
+_FRAMEWORKS = (
+    *("onnxruntime", "openvino", "tensorflow-cpu", "tensorflow", "torch", "ai-edge-litert"),
+    *("ncnn", "mnn", "tract"),
+)
 
 
 def lines(text: str) -> Iterator[str]:

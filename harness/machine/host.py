@@ -54,6 +54,9 @@ PACKAGES = (
     "tensorflow-cpu",
     "torch",
     "ai-edge-litert",
+    "ncnn",
+    "mnn",
+    "tract",
     "pillow",
     "mlperf-harness",
 )

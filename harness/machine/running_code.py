@@ -40,8 +40,10 @@ the hooks, the modules that PYTHONPATH would replace, the folders of .pth files,
 """
 
 FRAMEWORKS = (
+    "MNN",
     "ai_edge_litert",
     "mlperf_loadgen",
+    "ncnn",
     "numpy",
     "onnxruntime",
     "openvino",
@@ -49,6 +51,7 @@ FRAMEWORKS = (
     "pydantic",
     "tensorflow",
     "torch",
+    "tract",
 )
 """Modules, in addition to Python's own, that PYTHONPATH must not replace."""
 

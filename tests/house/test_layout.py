@@ -57,10 +57,12 @@ TOP_LEVEL = {
     *("benchmarks", "containers", "dashboards", "docs", "examples", "harness", "scripts", "tests"),
 }
 FRAMEWORKS = {
+    "MNN",
     "PIL",
     "ai_edge_litert",
     "cv2",
     "mlperf_loadgen",
+    "ncnn",
     "onnx",
     "onnxruntime",
     "openvino",
@@ -71,6 +73,7 @@ FRAMEWORKS = {
     "starlette",
     "tensorflow",
     "torch",
+    "tract",
 }
 
 

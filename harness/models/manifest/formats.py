@@ -25,8 +25,13 @@ BY_SUFFIX: Mapping[str, Format] = {
     ".pt2": Format("torch-export", "a torch.export program", "torch"),
     ".keras": Format("keras", "a Keras file", "tensorflow"),
     ".tflite": Format("tflite", "a LiteRT file", "litert"),
+    ".param": Format("ncnn", "an ncnn model", "ncnn"),
+    ".mnn": Format("mnn", "an MNN file", "mnn"),
+    ".nnef.tgz": Format("nnef", "an NNEF archive", "tract"),
+    ".nnef.tar": Format("nnef", "an NNEF archive", "tract"),
 }
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
+_NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
 FORMATS = {one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)}
@@ -118,10 +123,21 @@ def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> Non
 
 
 def format_of(path: Path) -> Format | None:
-    """Returns None for a file without a known suffix and for a folder without a SavedModel."""
-    if path.is_dir():
-        return SAVED_MODEL if (path / "saved_model.pb").is_file() else None
-    return BY_SUFFIX.get(path.suffix.lower())
+    """Returns None for a file without a known suffix, and for a folder whose format its files do not show."""
+    if not path.is_dir():
+        return BY_SUFFIX.get(suffix_of(path.name))
+    if (path / "saved_model.pb").is_file():
+        return SAVED_MODEL
+    if (path / "graph.nnef").is_file():
+        return _NNEF_FOLDER
+    return BY_SUFFIX[".param"] if any(path.glob("*.param")) else None
+
+
+def suffix_of(name: str) -> str:
+    """Returns the suffix that shows a file's format, in lower case; it may have two parts, as in `.nnef.tgz`."""
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    both = "".join(suffixes[-2:])
+    return both if both in BY_SUFFIX else "".join(suffixes[-1:])
 
 
 def _is_text(path: Path) -> bool:

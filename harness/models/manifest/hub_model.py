@@ -10,10 +10,12 @@ from harness.errors import ConfigError
 from harness.models.hub import repository, saved_model
 from harness.models.hub.name import HubName, is_commit, parse_hub_model
 from harness.models.manifest.files import external_data, files_of
-from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format, refuse_other
+from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format, refuse_other, suffix_of
 from harness.models.manifest.model import Model
 
 _MOST_CANDIDATES = 12
+_BESIDE = (".xml", ".param")
+"""Suffixes of files whose weights lie in a .bin next to them."""
 
 
 class HubModel(Model):
@@ -138,22 +140,22 @@ def _only_model(name: HubName, files: Mapping[str, str]) -> str:
 
 def _is_model(file: str, files: Mapping[str, str]) -> bool:
     suffix = Path(file).suffix.lower()
-    if suffix == ".xml":  # an OpenVINO IR; other XML has no .bin
+    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers; other files of this name have no .bin
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 
 
 def _is_readable(file: str) -> bool:
-    return Path(file).suffix.lower() in BY_SUFFIX or saved_model.is_saved_model(file)
+    return suffix_of(file) in BY_SUFFIX or saved_model.is_saved_model(file)
 
 
 def _format(file: str) -> Format:
-    return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[Path(file).suffix.lower()]
+    return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[suffix_of(file)]
 
 
 def _read_by(path: Path) -> set[str]:
     """Returns the files that a model file reads, relative to its folder, whether they exist or not."""
-    if path.suffix.lower() == ".xml":
+    if path.suffix.lower() in _BESIDE:
         return {path.with_suffix(".bin").name}
     if path.suffix.lower() != ".onnx":
         return set()

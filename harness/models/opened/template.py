@@ -33,6 +33,9 @@ from harness.types import (
 DEFAULT_BATCH = 8
 """Samples per batch, if no manifest sets the number."""
 
+UNRECORDED = {"torchscript": "TorchScript", "ncnn": "ncnn"}
+"""Formats that do not record the number types of inputs, and some not their shapes -> the name in messages."""
+
 UNRECORDED_TYPES = ("float32", "int64")
 """Types that are tried, in this order, for the inputs of a file that does not record them."""
 
@@ -70,7 +73,7 @@ def _opened(
 ) -> tuple[tuple[TensorSpec, ...], Sequence[str]]:
     """Returns (inputs with the sizes of `shapes`, output names)."""
     guesses: list[tuple[TensorSpec, ...]] = [()]
-    if kind.name == "torchscript" and shapes:
+    if kind.name in UNRECORDED and shapes:
         guesses = [
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
@@ -82,7 +85,7 @@ def _opened(
             return _signature(registry.load("backend", backend)(setup), path, shapes)
         except ConfigError as e:
             error = e
-    if kind.name == "torchscript" and not shapes and error.__cause__ is None:  # it was loaded
+    if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # it was loaded
         raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
     raise error
 
@@ -180,7 +183,8 @@ def _digests(path: Path) -> Iterator[str]:
 
 
 def _unrecorded(kind: Format) -> str:
-    return " # TorchScript records no types: check it" if kind.name == "torchscript" else ""
+    title = UNRECORDED.get(kind.name)
+    return f" # {title} records no types: check it" if title else ""
 
 
 def _open_sizes(spec: TensorSpec) -> str:

@@ -38,8 +38,8 @@ def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     lacks = "docs is a folder without a model: a SavedModel has saved_model.pb"
     assert refusal(Path("docs"), "savedmodel", "keras") == lacks
     assert refusal(Path("README.md"), "onnx") == (
-        "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, .keras, .tflite), "
-        "the folder of a SavedModel, or a manifest (.yaml)"
+        "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, .keras, .tflite, "
+        ".param, .mnn, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
     )
     Path("docs/saved_model.pb").touch()
     assert load_model("docs").path(("savedmodel",)) == tmp_path / "docs"

@@ -24,6 +24,9 @@ _LIMIT_S = 900.0
 IR = "IR"
 """Name of OpenVINO's own format."""
 
+MNN, NNEF = "MNN", "NNEF"
+"""Names of MNN's own format, and of the format that tract writes."""
+
 
 class Stored(NamedTuple):
     """A storage format. file_format: as in a manifest; "" for a format that a manifest cannot name.
@@ -48,6 +51,10 @@ FORMATS = (
     Stored("tflite", "litert", "tflite", ("savedmodel",)),
     Stored("TorchScript", "torch", "torchscript", ()),
     Stored("torch.export", "torch", "torch-export", ()),
+    Stored("ncnn", "ncnn", "ncnn", ()),
+    Stored(MNN, "mnn", "mnn", ("onnx",)),
+    Stored("ONNX", "tract", "onnx", ()),
+    Stored(NNEF, "tract", "nnef", ("onnx",)),
 )
 
 

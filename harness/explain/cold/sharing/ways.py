@@ -46,12 +46,19 @@ HOW: Mapping[tuple[str, str], str] = {
 }
 """Meaning of a way on a framework."""
 
+_NO_SHARING = "its Python package has no call that takes weights from outside"
+
 _OWN_MEMORY = "TensorFlow restores variables into its own memory and takes no memory from outside"
 
 CANNOT: Mapping[tuple[str, str], str] = {
     (MAPPED, "tensorflow"): _OWN_MEMORY,
     (INITIALISERS, "tensorflow"): _OWN_MEMORY,
     (INITIALISERS, "litert"): "an interpreter takes only its file's weights",
+    **{
+        (way, backend): _NO_SHARING
+        for way in (MAPPED, INITIALISERS)
+        for backend in ("ncnn", "mnn", "tract")
+    },
 }
 
 

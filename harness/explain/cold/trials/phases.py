@@ -45,6 +45,20 @@ CALLS: Mapping[str, Sequence[Call]] = {
         Call(DESERIALISE, "torch", "jit", "load"),
         Call(DESERIALISE, "torch", "export", "load"),
     ),
+    "ncnn": (
+        Call(DESERIALISE, "ncnn", "Net", "load_param"),
+        Call(PREPARE, "ncnn", "Net", "load_model"),
+    ),
+    "mnn": (
+        Call(DESERIALISE, "MNN", "", "Interpreter"),
+        Call(PREPARE, "MNN", "Interpreter", "createSession"),
+    ),
+    "tract": (
+        Call(DESERIALISE, "tract", "Onnx", "load"),
+        Call(DESERIALISE, "tract", "Nnef", "load"),
+        Call(PREPARE, "tract", "InferenceModel", "into_model"),
+        Call(PREPARE, "tract", "Model", "into_runnable"),
+    ),
 }
 """Backend -> its framework's calls."""
 
@@ -56,6 +70,9 @@ NOTES: Mapping[str, str] = {
     "tensorflow": "TensorFlow reads the graph and restores the variables in one call, and optimises the graph in the "
     "first run: there is no phase of optimisation",
     "torch": "PyTorch optimises a module while it runs: there is no phase of optimisation",
+    "ncnn": "ncnn reads the weights and repacks them for its kernels in one call: they are one phase",
+    "mnn": "MNN repacks the weights when it creates the session, or in the first run after a new shape",
+    "tract": "tract reads the file once for the inputs and once for each batch size for which it prepares a network",
 }
 """Backend -> the phases that its framework does not separate."""
 
