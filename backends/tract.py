@@ -1,6 +1,6 @@
 """Runs ONNX files and NNEF on tract."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,7 +66,7 @@ class TractBackend(FrameworkBackend):
             raise ValueError(_words(e)) from None
 
     def _complete(self, model: Any) -> None:
-        """Names sizes that the file leaves open without a name, which tract does not accept."""
+        """Names each size that the file leaves open without a real name: tract takes 0, and equal names, at their word."""
         declared = {self._setup.names.get(s.name, s.name): s for s in self._setup.inputs}
         for index in range(model.input_count()):
             name = model.input_name(index)
@@ -78,13 +78,12 @@ class TractBackend(FrameworkBackend):
                         f"input {name!r} has no shape: export the model with one, or name a manifest"
                     )
                 sizes = [str(size) if isinstance(size, int) else "?" for size in own.shape]
-            if "?" not in sizes:
-                continue
-            known = [
-                size if size != "?" else "batch" if not axis else f"size_{index}_{axis}"
-                for axis, size in enumerate(sizes)
+            named = [
+                str(size) if size is not None else f"size_{index}_{axis}" if axis else "batch"
+                for axis, size in enumerate(_shape(sizes))
             ]
-            model.set_input_fact(index, ",".join([*known, dtype]))
+            if named != sizes:
+                model.set_input_fact(index, ",".join([*named, dtype]))
 
     def _plan(self, size: int) -> Any:
         """Returns the network for a batch, and makes it first if it is new."""
@@ -173,9 +172,12 @@ def _spec(name: str, fact: Any) -> TensorSpec:
         raise ConfigError(
             f"input {name!r} has a number type that tract's Python package cannot fill: export it as float32"
         )
-    sizes = [str(size) for size in fact.dims()]
-    shape = declared_shape(int(size) if size.isdecimal() else size for size in sizes)
-    return TensorSpec(name, _TYPES[kind], shape)
+    return TensorSpec(name, _TYPES[kind], _shape(map(str, fact.dims())))
+
+
+def _shape(sizes: Iterable[str]) -> tuple[int | str | None, ...]:
+    """Returns the shape that tract writes as texts."""
+    return declared_shape(int(size) if size.isdecimal() else size for size in sizes)
 
 
 def _computed(dtype: str, precision: str) -> str:

@@ -343,7 +343,8 @@ def test_requested_number_of_threads_is_used(case: Case) -> None:
         assert (one["told"], two["told"], two["tasks"]) == (1, 1, one["tasks"])
         return
     assert (one["told"], two["told"]) == (1, 2)
-    assert two["tasks"] - one["tasks"] == 1
+    # ncnn loads in parallel, too, and OpenMP has threads for each thread that calls it
+    assert two["tasks"] - one["tasks"] == (2 if case.backend == "ncnn" else 1)
 
 
 @pytest.mark.parametrize("case", params((Case("tensorflow", "savedmodel"),)))

@@ -133,7 +133,8 @@ def test_nothing_of_mnn_reaches_stdout(capfd: pytest.CaptureFixture[str]) -> Non
 def test_init_writes_a_manifest_from_the_file(tmp_path: Path, prints: Said) -> None:
     path = tmp_path / "m.mnn"
     path.write_bytes(shipped().read_bytes())
-    text = prints("init", path, "--out", "-")
+    prints("init", "--model", path, "--out", tmp_path / "m.yaml")
+    text = (tmp_path / "m.yaml").read_text()
     assert "mnn:\n    path: m.mnn\n" in text
     assert "shape: [batch, 1, 8, 8]" in text
     assert "- name: logits" in text
