@@ -109,7 +109,7 @@ class MnnBackend(FrameworkBackend):
         )
 
     def _sizes(self, port: _Port) -> tuple[int, ...]:
-        """Returns the sizes in the file, -1 for an open one; those of the session if the file shows none."""
+        """Returns the sizes in the file, -1 for an open one; if it shows none, the session's sizes."""
         return self._file.inputs.get(port.name) or tuple(map(int, port.tensor.getShape()))
 
     def _given_type(self, port: _Port) -> str:

@@ -1,6 +1,6 @@
 """Runs ncnn's files: a .param with the layers and a .bin with the weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import ncnn
@@ -9,7 +9,7 @@ import numpy as np
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.native import ncnn_file
 from harness.backends.parts.native.arithmetic import check_differs
-from harness.backends.parts.native.ncnn_kernels import NcnnProfiler, kernels_of, shape_of
+from harness.backends.parts.native.ncnn_kernels import NcnnProfiler, Step, kernels_of, shape_of
 from harness.core.number_types import number_type, precision
 from harness.errors import ConfigError
 from harness.profiler import Profiler
@@ -153,10 +153,8 @@ class NcnnBackend(FrameworkBackend):
         size = len(next(iter(inputs.values())))
         return named(self._names, [self._row(extractor, blob, size) for blob in self._fetches])
 
-    def infer_by_layers(
-        self, batch: Batch, step: Callable[[Any, Sequence[tuple[str, int]]], None]
-    ) -> Outputs:
-        """Answers with a call of `step` for each layer that computes: with the extractor, and the layer's blobs."""
+    def infer_by_layers(self, batch: Batch, step: Step) -> Outputs:
+        """Answers with a call of `step` for each layer that computes."""
         extractor = self.extractor(self._in_file(batch.inputs), keeps=True)
         for tops in kernels_of(self._layers, self._blobs):
             step(extractor, tops)

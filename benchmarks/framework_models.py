@@ -154,7 +154,7 @@ def of_ncnn(folder: Path) -> Mapping[str, Path]:
         if copy != source:
             shutil.copy(source, copy)
         given = ",".join(f"[1,{shape}]{kind}" for shape in shapes)
-        command = [program, copy.name, f"inputshape={given}", "fp16=0"]
+        command = [str(program), copy.name, f"inputshape={given}", "fp16=0"]
         subprocess.run(command, cwd=folder, stdout=sys.stderr, check=True)
         paths[name] = folder / f"{name}.ncnn.param"
         sizes = " ".join(f"{key}={size}" for key, size in zip("012", (shapes[0].split(","))[::-1], strict=False))  # fmt: skip

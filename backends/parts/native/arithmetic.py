@@ -42,4 +42,4 @@ def noise(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
 def _arrays(outputs: Outputs) -> list[Array]:
     if isinstance(outputs, Mapping):
         return list(outputs.values())
-    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    return list(outputs) if isinstance(outputs, list | tuple) else [np.asarray(outputs)]

@@ -42,6 +42,24 @@ INPUT = 34
 """Type of an operation: Input."""
 
 
+_KINDS = {
+    7: "BinaryOp",
+    10: "Concat",
+    28: "Flatten",
+    66: "Rank",
+    73: "Reshape",
+    80: "Shape",
+    84: "SliceTf",
+    107: "Unsqueeze",
+    129: "ConvertTensor",
+}
+"""Types of operations that MNN computes when it resizes a session, and so does not name in a run."""
+
+
+def kind_name(number: int) -> str:
+    return _KINDS.get(number, f"type {number}")
+
+
 class Operation(NamedTuple):
     """An operation of the network."""
 

@@ -3,15 +3,12 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from harness.backends.parts.framework import TwinProfiler
 from harness.backends.parts.native import mnn_file
 from harness.profiler import Executed, ExecutedKernel, Tensor, WiredNode, Wiring
-from harness.types import Batch, Outputs
-
-if TYPE_CHECKING:
-    from harness.backends.mnn import MnnBackend
+from harness.types import Backend, Batch, Outputs
 
 _ABSENT = {"allocated": "MNN does not report an operation's allocations"}
 
@@ -27,10 +24,22 @@ class _Call(NamedTuple):
     end_ns: int
 
 
+class CalledBack(Backend, Protocol):
+    """The backend, which lets MNN call functions around each operation."""
+
+    @property
+    def file(self) -> mnn_file.MnnFile: ...
+
+    @property
+    def output_names(self) -> tuple[str, ...]: ...
+
+    def infer_with(self, batch: Batch, before: Any, after: Any, /) -> Outputs: ...
+
+
 class MnnProfiler(TwinProfiler):
     """Profiles a session. The callbacks add about 2 us to each operation."""
 
-    def __init__(self, twin: "MnnBackend", version: str) -> None:
+    def __init__(self, twin: CalledBack, version: str) -> None:
         super().__init__(twin)
         self._backend = twin
         self._version = version
@@ -97,7 +106,7 @@ class MnnProfiler(TwinProfiler):
         kinds = {call.name: call.kind for call in self._calls[-1]}
         constants = frozenset(t for one in others if not one.node.inputs for t in one.node.outputs)
         nodes = [
-            one.node._replace(op_type=kinds.get(one.node.name, "") or "Operation")
+            one.node._replace(op_type=kinds.get(one.node.name) or mnn_file.kind_name(one.type))
             for one in others
             if one.node.inputs
         ]

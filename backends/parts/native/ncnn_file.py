@@ -43,7 +43,7 @@ class _Weights(NamedTuple):
     """Parameters of a layer with weights: the rows, the number of weights, and whether they are int8."""
 
     rows: int
-    count: int
+    size: int
     int8: int | None
 
 
@@ -146,7 +146,7 @@ def weight_types(layers: Sequence[Layer]) -> Iterator[tuple[tuple[int, int], str
         if at is None or not (rows := layer.number(at.rows)):
             continue
         is_int8 = at.int8 is not None and layer.number(at.int8) != 0
-        yield (rows, layer.number(at.count) // rows), "int8" if is_int8 else "float32"
+        yield (rows, layer.number(at.size) // rows), "int8" if is_int8 else "float32"
 
 
 def _constants(layer: Layer) -> Iterator[tuple[tuple[int, int], str]]:
@@ -204,7 +204,7 @@ def multiplications(layers: Sequence[Layer], shapes: Mapping[str, Sequence[int]]
         rows = layer.number(at.rows) if at else 0
         if not layer.kind.startswith(("Convolution", "InnerProduct")) or at is None or not rows:
             return None
-        count += prod(output) * (layer.number(at.count) // rows)
+        count += prod(output) * (layer.number(at.size) // rows)
     return count
 
 
@@ -245,4 +245,4 @@ def _wanted(layer: Layer) -> int:
         return 0
     width = layer.number(1, 1)
     window = width * layer.number(11, width) if layer.kind == "Convolution" else 1
-    return layer.number(at.count) // rows // max(1, window)
+    return layer.number(at.size) // rows // max(1, window)

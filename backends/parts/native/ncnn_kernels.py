@@ -4,19 +4,16 @@ ncnn's own timer is compiled into its C++ benchmark and not into its Python pack
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import ncnn
 
 from harness.backends.parts.framework import TwinProfiler
 from harness.backends.parts.native.ncnn_file import Layer
 from harness.profiler import Executed, ExecutedKernel, Tensor, WiredNode, Wiring
-from harness.types import Batch, Outputs
-
-if TYPE_CHECKING:
-    from harness.backends.ncnn import NcnnBackend
+from harness.types import Backend, Batch, Outputs
 
 _AS_IT_IS = 1
 """Type of an extraction: the blob keeps ncnn's layout and number type, so that no conversion is timed."""
@@ -26,10 +23,26 @@ _NO_KERNELS = ("Input", "MemoryData")
 _ABSENT = {"allocated": "ncnn does not report a layer's allocations"}
 
 
+Step = Callable[[Any, Sequence[tuple[str, int]]], None]
+"""Computes a layer: gets ncnn's extractor, and the name and the number of each blob that the layer writes."""
+
+
+class Layered(Backend, Protocol):
+    """The backend, which answers layer by layer."""
+
+    @property
+    def layers(self) -> Sequence[Layer]: ...
+
+    @property
+    def output_names(self) -> tuple[str, ...]: ...
+
+    def infer_by_layers(self, batch: Batch, step: Step, /) -> Outputs: ...
+
+
 class NcnnProfiler(TwinProfiler):
     """Answers layer by layer. Every blob is kept until the end of the call, which takes more memory than a run."""
 
-    def __init__(self, twin: "NcnnBackend") -> None:
+    def __init__(self, twin: Layered) -> None:
         super().__init__(twin)
         self._backend = twin
         self._calls: list[list[tuple[int, int]]] = []

@@ -8,15 +8,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from harness.backends.parts.framework import TwinProfiler
 from harness.core.formats.protobuf import fields, mapped, messages
 from harness.profiler import Executed, ExecutedKernel, WiredNode
-from harness.types import Batch, Outputs
-
-if TYPE_CHECKING:
-    from harness.backends.tract import TractBackend
+from harness.types import Backend, Batch, Outputs
 
 _NS_PER_S = 1_000_000_000
 
@@ -55,10 +52,19 @@ class _Part(NamedTuple):
         return any(one.kind == _PRODUCT for one in self.operations)
 
 
+class SelfProfiled(Backend, Protocol):
+    """The backend, whose framework profiles a batch."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def profile_json(self, batch: Batch, /) -> str: ...
+
+
 class TractProfiler(TwinProfiler):
     """Repeats the network of the last batch for some seconds with tract's own profiler."""
 
-    def __init__(self, twin: "TractBackend", version: str) -> None:
+    def __init__(self, twin: SelfProfiled, version: str) -> None:
         super().__init__(twin)
         self._backend = twin
         self._version = version

@@ -18,7 +18,7 @@ _tools.mnnconvert(["", "-f", "ONNX", "--modelFile", sys.argv[1], "--MNNModel", s
 
 def mnn_file(onnx: Path, path: Path) -> Path:
     """In a process of its own: the converter prints on stdout from C++."""
-    command = [sys.executable, "-c", _MNN, onnx, path]
+    command = [sys.executable, "-c", _MNN, str(onnx), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert path.is_file(), done.stdout + done.stderr
     return path
@@ -33,7 +33,7 @@ def pnnx(cache: Path) -> Path:
     with (cache / f"{PNNX}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of another process of pytest-xdist
         if not program.is_file():
-            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, PNNX]  # fmt: skip
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), PNNX]  # fmt: skip
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 pytest.skip(f"cannot install {PNNX}: {done.stderr.splitlines()[-1:]}")
@@ -44,7 +44,7 @@ def ncnn_files(program: Path, onnx: Path, shapes: str, folder: Path) -> Path:
     """The .param of the model; its .bin lies next to it. shapes: of the inputs, e.g. [1,3,224,224]."""
     source = folder / onnx.name
     source.write_bytes(onnx.read_bytes())
-    command = [program, source.name, f"inputshape={shapes}", "fp16=0"]
+    command = [str(program), source.name, f"inputshape={shapes}", "fp16=0"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     path = folder / f"{onnx.stem.replace('-', '_')}.ncnn.param"
     assert path.is_file(), done.stdout + done.stderr
