@@ -38,8 +38,21 @@ _ERRORS = {
 }
 """MNN's error codes."""
 
-_PRODUCTS = ("Convolution", "ConvolutionDepthwise", "MatMul", "BatchMatMul", "Deconvolution")
+_PRODUCTS = ("Convolution", "ConvolutionDepthwise")
 """Types of operations whose multiplications MNN counts, in millions."""
+
+_HIDDEN = (
+    "While",
+    "If",
+    "MatMul",
+    "BatchMatMul",
+    "Attention",
+    "LSTM",
+    "LSTMBlockCell",
+    "RNN",
+    "RNNSequenceGRU",
+)
+"""Types of operations with other products; MNN makes a loop of products without weights."""
 
 _MILLION = 1_000_000
 
@@ -87,7 +100,9 @@ class MnnBackend(FrameworkBackend):
             }
         )
         self._session = session
-        self._feeds = list(_ports(self._interpreter.getSessionInputAll(session)))
+        feeds = {p.name: p for p in _ports(self._interpreter.getSessionInputAll(session))}
+        self._feeds = [feeds.pop(name) for name in self._file.inputs if name in feeds]
+        self._feeds += feeds.values()
         fetches = {p.name: p for p in _ports(self._interpreter.getSessionOutputAll(session))}
         # Other tensors that no operation reads are leftovers of the converter.
         names = [name for name in self._file.outputs if name in fetches] or list(fetches)
@@ -198,17 +213,18 @@ class MnnBackend(FrameworkBackend):
             raise ConfigError(
                 f"the weights of {self._path.name} lie in a second file: not read here"
             )
-        counts: list[float] = []
+        counts: dict[str, list[float]] = {}
 
         def after(_tensors: Any, info: Any) -> bool:
-            if info.getType() in _PRODUCTS:
-                counts.append(info.getFlops())
+            counts.setdefault(info.getType(), []).append(info.getFlops())
             return True
 
         self.infer_with(batch, lambda _tensors, _info: True, after)
         weights = [one.weights for one in self._file.operations if one.weights]
         strides = [one.strides for one in self._file.operations if one.strides]
-        return Network(weights, strides, round(sum(counts) * _MILLION))
+        known = [count for kind in _PRODUCTS for count in counts.get(kind, ())]
+        macs = None if counts.keys() & set(_HIDDEN) else round(sum(known) * _MILLION)
+        return Network(weights, strides, macs)
 
     @property
     def file(self) -> mnn_file.MnnFile:

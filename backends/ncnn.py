@@ -1,6 +1,6 @@
 """Runs ncnn's files: a .param with the layers and a .bin with the weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import ncnn
@@ -27,7 +27,9 @@ _REAL, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
 
 
 class NcnnBackend(FrameworkBackend):
-    """One net. It has no batch in its file; several samples are one array with ncnn's own batch dimension.
+    """One net. Its file has no batch: the samples of a batch are answered one after another.
+
+    ncnn's arrays can have a batch, but some layers then return an error, e.g. one of SqueezeNet's.
 
     precision: the type of weights and activations. A file with int8 weights is computed in int8 in any case.
     Inputs and outputs have the names of their blobs. Their types, and the shapes that the file does not record, come
@@ -137,42 +139,56 @@ class NcnnBackend(FrameworkBackend):
     def __exit__(self, *exc: object) -> None:
         del self._net
 
-    def extractor(self, inputs: Mapping[str, Array], *, keeps: bool = False) -> Any:
-        """Returns ncnn's object for one answer, which has the inputs. keeps: every blob stays until it is freed."""
-        extractor = self._net.create_extractor()
-        extractor.set_light_mode(not keeps)
-        for name, blob, dtype in self._feeds:
-            rows = np.ascontiguousarray(inputs[name], dtype)
-            mat = ncnn.Mat(rows, batch_index=0)
-            # ncnn changes an input in place, or reads a counter that an array of NumPy does not have
-            extractor.input(blob, mat if mat.refcount else mat.clone())
-        return extractor
+    def _extractors(self, inputs: Mapping[str, Array], *, keeps: bool = False) -> Iterator[Any]:
+        """Yields ncnn's object for the answer to each sample. keeps: every blob stays until the object is freed."""
+        feeds = [
+            (blob, np.ascontiguousarray(inputs[name], dtype)) for name, blob, dtype in self._feeds
+        ]
+        for sample in range(len(feeds[0][1])):
+            extractor = self._net.create_extractor()
+            extractor.set_light_mode(not keeps)
+            for blob, rows in feeds:
+                # A copy: layers that work in place read a counter that an array of NumPy does not have.
+                extractor.input(blob, ncnn.Mat(rows[sample]).clone())
+            yield extractor
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        extractor = self.extractor(inputs)
-        size = len(next(iter(inputs.values())))
-        return named(self._names, [self._row(extractor, blob, size) for blob in self._fetches])
+        return self._joined([self._rows(one) for one in self._extractors(inputs)])
+
+    def _rows(self, extractor: Any) -> list[Array]:
+        """Returns one sample's answers."""
+        rows = []
+        for blob in self._fetches:
+            code, mat = extractor.extract(blob)
+            if code != 0:
+                raise ValueError(f"ncnn returned the error {code}")
+            rows.append(np.array(mat.numpy()))
+        return rows
+
+    def _joined(self, answers: Sequence[Sequence[Array]]) -> Outputs:
+        return named(self._names, [np.stack(rows) for rows in zip(*answers, strict=True)])
 
     def infer_by_layers(self, batch: Batch, step: Step) -> Outputs:
-        """Answers with a call of `step` for each layer that computes."""
-        extractor = self.extractor(self._in_file(batch.inputs), keeps=True)
-        for tops in kernels_of(self._layers, self._blobs):
-            step(extractor, tops)
-        return named(
-            self._names, [self._row(extractor, blob, batch.size) for blob in self._fetches]
-        )
+        """Answers with a call of `step` for each layer that computes and each sample."""
+        answers = []
+        for extractor in self._extractors(self._in_file(batch.inputs), keeps=True):
+            for index, tops in enumerate(kernels_of(self._layers, self._blobs)):
+                step(extractor, index, tops)
+            answers.append(self._rows(extractor))
+        return self._joined(answers)
 
     def network(self, batch: Batch) -> Network:
         shapes: dict[str, tuple[int, ...]] = {}
 
-        def step(extractor: Any, tops: Sequence[tuple[str, int]]) -> None:
+        def step(extractor: Any, _index: int, tops: Sequence[tuple[str, int]]) -> None:
             for name, blob in tops:
                 shapes[name] = shape_of(extractor.extract(blob)[1])
 
         self.infer_by_layers(batch, step)
         macs = ncnn_file.multiplications(self._layers, shapes)
         weights = list(ncnn_file.weight_types(self._layers))
-        return Network(weights, ncnn_file.strides_of(self._layers), macs)
+        strides = ncnn_file.strides_of(self._layers)
+        return Network(weights, strides, None if macs is None else macs * batch.size)
 
     @property
     def layers(self) -> Sequence[ncnn_file.Layer]:
@@ -181,15 +197,6 @@ class NcnnBackend(FrameworkBackend):
     @property
     def output_names(self) -> tuple[str, ...]:
         return self._names
-
-    def _row(self, extractor: Any, blob: int, size: int) -> Array:
-        code, mat = extractor.extract(blob)
-        if code != 0:
-            raise ValueError(f"ncnn returned the error {code}")
-        rows: Array = np.array(mat.numpy(batch_index=0))
-        if len(rows) != size:
-            raise ValueError(f"{len(rows)} answers: the layers do not keep the samples apart")
-        return rows
 
     def describe(self) -> Mapping[str, object]:
         requested = self._option["precision"]

@@ -192,14 +192,13 @@ def of_ncnn(path: str, guide: bool) -> Made:
             for (name, shape), number in zip(shapes.items(), inputs.values(), strict=True)
         }
 
-        def loop(each: Any) -> object:
+        def one(each: Any, sample: int) -> object:
             extractor = each.create_extractor()
             for index, rows in feeds.items():
-                extractor.input(index, ncnn.Mat(rows, batch_index=0).clone())
-            mats = [extractor.extract(index)[1] for index in outputs]
-            return [np.array(mat.numpy(batch_index=0)) for mat in mats]
+                extractor.input(index, ncnn.Mat(rows[sample]).clone())
+            return [np.array(extractor.extract(index)[1].numpy()) for index in outputs]
 
-        return [lambda each=each: loop(each) for each in nets]  # type: ignore[misc]
+        return [lambda each=each: [one(each, sample) for sample in range(batch)] for each in nets]  # type: ignore[misc]
 
     return made
 

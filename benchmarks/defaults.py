@@ -25,6 +25,9 @@ from harness.core.units import NS_PER_MS
 MODELS = ("digits", "small", "resnet50", "encoder")
 SECONDS = 3.0
 BATCHES = (1, 8, 32)
+ABSENT = ("ncnn-encoder",)
+"""Rows whose model the framework's converter cannot convert."""
+
 MOST_P50, LEAST_RATE = 1.03, 0.98
 SETTINGS = ("default", "guide")
 
@@ -115,7 +118,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, Callable[[int, Noise], list[Row]]
         return found
 
     for framework in MADE:
-        for model in MODELS:
+        for model in (name for name in MODELS if f"{framework}-{name}" not in ABSENT):
             yield f"{framework}-{model}", Bench(framework, model, paths).rows
 
 

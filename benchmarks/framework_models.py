@@ -5,7 +5,7 @@ script prints their paths as JSON.
 """
 
 import json
-import shutil
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.command import DIGITS
 
 TOKENS = 32
+SOFTMAX_OPSET = 13
+"""The opset since which Softmax has one axis."""
+
 WIDTH, LAYERS, HEADS, VOCABULARY = 384, 6, 12, 30522
 _IMAGE = (224, 224, 3)
 
@@ -139,37 +142,41 @@ def of_litert(folder: Path) -> Mapping[str, Path]:
 
 
 def of_ncnn(folder: Path) -> Mapping[str, Path]:
-    """Makes ncnn files by converting the ONNX files, and writes the shapes into them."""
+    """Makes ncnn files by converting the ONNX files, and writes the shape into them; pnnx cannot convert the encoder."""
     found = find_spec("pnnx")
     if found is None or found.origin is None:
         raise SystemExit("framework_models.py: install the package pnnx, which converts to ncnn")
-    program = Path(found.origin).with_name("pnnx")
+    program = str(Path(found.origin).with_name("pnnx"))
     paths = {"digits": DIGITS.parent / "digits_ncnn/digits.param"}
-    for name, source in of_onnx(folder).items():
-        if name in paths:
-            continue
-        shapes = ["3,224,224"] if name != "encoder" else [f"{TOKENS}"] * 3
-        kind = "i64" if name == "encoder" else "f32"
-        copy = folder / f"{name}.onnx"
-        if copy != source:
-            shutil.copy(source, copy)
-        given = ",".join(f"[1,{shape}]{kind}" for shape in shapes)
-        command = [str(program), copy.name, f"inputshape={given}", "fp16=0"]
+    for name in ("small", "resnet50"):
+        _with_new_softmax(of_onnx(folder)[name], folder / f"{name}.onnx")
+        command = [program, f"{name}.onnx", "inputshape=[1,3,224,224]", "fp16=0"]
         subprocess.run(command, cwd=folder, stdout=sys.stderr, check=True)
         paths[name] = folder / f"{name}.ncnn.param"
-        sizes = " ".join(f"{key}={size}" for key, size in zip("012", (shapes[0].split(","))[::-1], strict=False))  # fmt: skip
         text = paths[name].read_text(encoding="utf-8")
-        lines = (f"{x} {sizes}" if x.startswith("Input ") else x for x in text.splitlines())
-        paths[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
+        sized = re.sub(r"^(Input .*)", r"\1 0=224 1=224 2=3", text, flags=re.MULTILINE)
+        paths[name].write_text(sized, encoding="utf-8")
     return paths
+
+
+def _with_new_softmax(source: Path, target: Path) -> None:
+    """Writes an ONNX file of opset 13 or later: the converters of ncnn and MNN misread older Softmax."""
+    import onnx
+    from onnx import version_converter
+
+    model = onnx.load(source)
+    if model.opset_import[0].version < SOFTMAX_OPSET:
+        model = version_converter.convert_version(model, SOFTMAX_OPSET)
+    onnx.save(model, target)
 
 
 def of_mnn(folder: Path) -> Mapping[str, Path]:
     """Makes MNN files by converting the ONNX files, in a process each, because the converter prints on stdout."""
     paths = {"digits": DIGITS.with_suffix(".mnn")}
-    for name, source in of_onnx(folder).items():
+    for name, path in of_onnx(folder).items():
         if name not in paths:
-            paths[name] = folder / f"{name}.mnn"
+            source, paths[name] = folder / f"{name}.onnx", folder / f"{name}.mnn"
+            _with_new_softmax(path, source)
             words = (
                 "-f",
                 "ONNX",

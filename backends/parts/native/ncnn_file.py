@@ -194,7 +194,7 @@ _FREE = frozenset(
 def multiplications(layers: Sequence[Layer], shapes: Mapping[str, Sequence[int]]) -> int | None:
     """Returns the multiplications of convolutions and products; None if a layer's are not known.
 
-    shapes: of each blob, the batch first.
+    shapes: of each blob, for one sample.
     """
     count = 0
     for layer in layers:

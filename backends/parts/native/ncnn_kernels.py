@@ -20,11 +20,14 @@ _AS_IT_IS = 1
 
 _NO_KERNELS = ("Input", "MemoryData")
 
-_ABSENT = {"allocated": "ncnn does not report a layer's allocations"}
+_ABSENT = {
+    "start": "ncnn answers sample by sample, and a layer's times are added up",
+    "allocated": "ncnn does not report a layer's allocations",
+}
 
 
-Step = Callable[[Any, Sequence[tuple[str, int]]], None]
-"""Computes a layer: gets ncnn's extractor, and the name and the number of each blob that the layer writes."""
+Step = Callable[[Any, int, Sequence[tuple[str, int]]], None]
+"""Computes a layer: gets ncnn's extractor, the layer's number, and the name and the number of each blob that it writes."""
 
 
 class Layered(Backend, Protocol):
@@ -45,30 +48,33 @@ class NcnnProfiler(TwinProfiler):
     def __init__(self, twin: Layered) -> None:
         super().__init__(twin)
         self._backend = twin
-        self._calls: list[list[tuple[int, int]]] = []
-        """For each call: start and duration of each kernel in ns."""
-        self._runs: list[tuple[int, int]] = []
-        self._tensors: dict[str, Tensor] = {}
+        self._recorded: dict[int, int] = {}
+        self._calls: list[Mapping[int, int]] = []
+        """For each call: number of a kernel -> its time in ns, of all samples."""
+        self._runs_ns: list[int] = []
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._size = 1
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        self._recorded: list[tuple[int, int]] = []
+        self._recorded = {}
+        start_ns = time.perf_counter_ns()
         yield
+        self._runs_ns.append(time.perf_counter_ns() - start_ns)
         self._calls.append(self._recorded)
-        start_ns = self._recorded[0][0]
-        self._runs.append((start_ns, sum(self._recorded[-1]) - start_ns))
 
     def infer(self, batch: Batch) -> Outputs:
+        self._size = batch.size
         return self._backend.infer_by_layers(batch, self._step)
 
-    def _step(self, extractor: Any, tops: Sequence[tuple[str, int]]) -> None:
-        """Computes one layer. tops: name and number of each blob that it writes."""
+    def _step(self, extractor: Any, index: int, tops: Sequence[tuple[str, int]]) -> None:
         start_ns = time.perf_counter_ns()
         mats = [extractor.extract(blob, _AS_IT_IS)[1] for _, blob in tops]
-        self._recorded.append((start_ns, time.perf_counter_ns() - start_ns))
+        spent_ns = time.perf_counter_ns() - start_ns
+        self._recorded[index] = self._recorded.get(index, 0) + spent_ns
         for (name, _), mat in zip(tops, mats, strict=True):
-            if name not in self._tensors:
-                self._tensors[name] = _tensor(mat)
+            if name not in self._shapes:
+                self._shapes[name] = shape_of(mat)
 
     def executed(self, calls: int) -> Executed:
         layers = self._backend.layers
@@ -84,18 +90,20 @@ class NcnnProfiler(TwinProfiler):
             kernels=[
                 ExecutedKernel(
                     node=node,
-                    start_ns=tuple(call[index][0] for call in last),
-                    duration_ns=tuple(call[index][1] for call in last),
+                    duration_ns=tuple(call[index] for call in last),
                 )
                 for index, node in enumerate(nodes)
             ],
             inputs=inputs,
             outputs=self._backend.output_names,
             constants=constants,
-            tensors=self._tensors,
+            tensors={
+                name: Tensor("float32", (self._size, *shape))
+                for name, shape in self._shapes.items()
+            },
             file=Wiring(nodes, inputs, self._backend.output_names, constants),
-            run_start_ns=tuple(start for start, _ in self._runs[-calls:]),
-            run_ns=tuple(duration for _, duration in self._runs[-calls:]),
+            run_start_ns=(),
+            run_ns=tuple(self._runs_ns[-calls:]),
             without_time="",
             absent=_ABSENT,
         )
@@ -114,14 +122,9 @@ def _node(layer: Layer) -> WiredNode:
     return WiredNode(layer.name, layer.kind, "", layer.bottoms, layer.tops)
 
 
-def _tensor(mat: Any) -> Tensor:
-    number = {2: "float16", 1: "int8"}.get(int(mat.elemsize) // int(mat.elempack), "float32")
-    return Tensor(number, shape_of(mat))
-
-
 def shape_of(mat: Any) -> tuple[int, ...]:
-    """Returns the blob's shape with the batch, and without ncnn's packing of channels."""
+    """Returns the blob's shape without ncnn's packing of channels."""
     dims = {1: ("w",), 2: ("h", "w"), 3: ("c", "h", "w"), 4: ("c", "d", "h", "w")}[mat.dims]
     sizes = [int(getattr(mat, name)) for name in dims]
     sizes[0] *= int(mat.elempack)
-    return int(mat.n), *sizes
+    return tuple(sizes)

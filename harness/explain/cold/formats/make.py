@@ -4,9 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.core.formats.protobuf import onnx_opset
 from harness.errors import PluginUnavailable, one_line
 from harness.explain import stored
 from harness.models.opened.ort_session import SessionSetup
+
+_SOFTMAX_OPSET = 13
+"""The opset since which Softmax has one axis."""
 
 
 def make(request: Mapping[str, Any]) -> dict[str, str]:
@@ -58,6 +62,8 @@ def _mnn(source: Path, folder: Path) -> Path:
     """Uses the converter itself: MNN.tools.mnnconvert installs a package and reports to its maker."""
     import _tools
 
+    if (onnx_opset(source) or 0) < _SOFTMAX_OPSET:
+        raise ValueError(f"MNN's converter misreads Softmax before opset {_SOFTMAX_OPSET}")
     path = folder / "model.mnn"
     words = ("-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(path), "--bizCode", "MNN")
     _tools.mnnconvert(["mnnconvert", *words])
