@@ -92,13 +92,12 @@ class MnnBackend(FrameworkBackend):
 
     def _open(self, precision: str) -> tuple[TensorSpec, ...]:
         """Creates the session. Returns the inputs."""
-        session = self._interpreter.createSession(
-            {
-                "backend": "CPU",
-                "numThread": self._setup.threads,
-                "precision": _PRECISIONS[precision],
-            }
-        )
+        config = {
+            "backend": "CPU",
+            "numThread": self._setup.threads,
+            "precision": _PRECISIONS[precision],
+        }
+        session = create_session(self._interpreter, config)
         self._session = session
         feeds = {p.name: p for p in _ports(self._interpreter.getSessionInputAll(session))}
         self._feeds = [feeds.pop(name) for name in self._file.inputs if name in feeds]
@@ -246,6 +245,11 @@ class MnnBackend(FrameworkBackend):
             "threads": self._setup.threads,
             "math_library": "MNN",
         }
+
+
+def create_session(interpreter: Any, config: Mapping[str, object]) -> Any:
+    """Creates a session. `cold` times this function, because MNN's own classes cannot be changed."""
+    return interpreter.createSession(dict(config))
 
 
 def check(code: int) -> None:

@@ -51,7 +51,7 @@ CALLS: Mapping[str, Sequence[Call]] = {
     ),
     "mnn": (
         Call(DESERIALISE, "MNN", "", "Interpreter"),
-        Call(PREPARE, "MNN", "Interpreter", "createSession"),
+        Call(PREPARE, "harness.backends.mnn", "", "create_session"),
     ),
     "tract": (
         Call(DESERIALISE, "tract", "Onnx", "load"),
