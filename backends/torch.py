@@ -308,7 +308,8 @@ class TorchBackend(FrameworkBackend):
 
     @property
     def tunable(self) -> Choices:
-        return {"compile": ("on",)}
+        images = any(len(spec.shape) == _IMAGE_DIMS for spec in self._inputs)
+        return {"compile": ("on",), **({"layout": ("channels-last",)} if images else {})}
 
     def describe(self) -> Mapping[str, object]:
         gpu = self._on_gpu

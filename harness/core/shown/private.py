@@ -10,7 +10,7 @@ import platform
 import pwd
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,21 @@ def command_line(argument: str) -> str:
         return _arguments(argument)
     name = os.path.basename(words[0])  # noqa: PTH119 - a word, not a file of ours
     return name if len(words) == 1 else f"{name} {_arguments(' '.join(words[1:]))}"
+
+
+def arguments(words: Sequence[str]) -> list[str]:
+    """Returns the words of a command without the arguments of programs and meters, which may contain a password."""
+    hiding = {"--meter": meter, "--before-run": command_line}
+    shown: list[str] = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        if shown and shown[-1] in hiding:
+            shown.append(hiding[shown[-1]](word))
+        elif equals and option in hiding:
+            shown.append(f"{option}={hiding[option](value)}")
+        else:
+            shown.append(word)
+    return shown
 
 
 def meter(text: str) -> str:

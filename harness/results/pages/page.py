@@ -8,7 +8,9 @@ import filecmp
 import json
 import os
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
@@ -21,7 +23,7 @@ import numpy as np
 
 from harness.core.extras import how_to_install
 from harness.core.files import atomic_file, write_text
-from harness.core.shown.private import hide
+from harness.core.shown.private import arguments, hide
 from harness.errors import ConfigError, PluginUnavailable
 from harness.results.pages.tables import Table, shown_rows
 from harness.types import Array
@@ -88,7 +90,7 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
                     shutil.copyfile(source, temporary)
             there = os.path.relpath(copy.resolve(), out.parent.resolve())
             loaded = f'<script src="{quote(there)}"></script>'
-        parts = _page(articles, title, loaded)
+        parts = _page(_with_command(articles, out.stem), title, loaded)
         write_text(
             out, "\n".join(part if part is loaded else typeset(hide(part)) for part in parts)
         )
@@ -97,13 +99,28 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
     return out
 
 
+def _with_command(articles: Sequence[Article], verb: str) -> Sequence[Article]:
+    """Adds the command below the conclusion, if this process runs the verb whose page it is."""
+    if sys.argv[1:2] != [verb] or not articles:
+        return articles
+    command = f"python -m harness {shlex.join(arguments(sys.argv[1:]))}"
+    first, *others = articles
+    head = [*first.head[:2], f"<pre>{escape(command)}</pre>", *first.head[2:]]
+    return [first._replace(head=head), *others]
+
+
 _UNIT = re.compile(
     r"(?<=\d) (?=(?:ns|us|ms|s|min|h|%|B|kB|MB|GB|[mk]?J|[mk]?W|(?:queries|samples)/s)\b|%)"
 )
 
 
 def typeset(html: str) -> str:
-    """Keeps each number on one line with its unit, and inserts the micro sign, which terminals may lack."""
+    """Keeps each number on one line with its unit, and inserts the micro sign, which terminals may lack.
+
+    A command stays as it was typed.
+    """
+    if html.startswith("<pre>"):
+        return html
     return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
 
 

@@ -18,6 +18,9 @@ PAGE = "sweep.html"
 _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VALID": "#1a7f37"}
 """Colour of each vertical line, by name."""
 
+_LABEL_STEP = 0.08
+"""Distance of two labels of vertical lines, as a share of the plot's height."""
+
 _CROSSED = "circle-x-open"
 _KEY = {
     **line("INVALID", [None], [None], mode="markers"),
@@ -140,5 +143,6 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})
         text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
-        names.append({**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"})
+        height = 1 - _LABEL_STEP * len(names)  # marks at close rates must not cover each other
+        names.append({**text, "x": at, "y": height, "yref": "paper", "yanchor": "top"})
     return lines, names

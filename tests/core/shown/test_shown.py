@@ -132,3 +132,20 @@ def test_readings_of_an_oddly_named_source_survive_a_round_trip(
 )
 def test_control_characters_are_shown_as_text(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["run", "--meter=rapl"], ["run", "--meter=rapl"]),
+        (["run", "--meter", "command=a"], ["run", "--meter", "command=a"]),
+        (["run", "--queries", "5"], ["run", "--queries", "5"]),
+    ],
+)
+def test_arguments_without_secrets_are_shown(words: list[str], shown: list[str]) -> None:
+    assert private.arguments(words) == shown
+
+
+@pytest.mark.parametrize("words", [["--meter", "command=a -P hunter2"], ["--meter=command=a -P hunter2"]])
+def test_arguments_of_a_meters_program_are_hidden(words: list[str]) -> None:
+    assert "hunter2" not in " ".join(private.arguments(words))

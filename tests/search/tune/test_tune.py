@@ -44,6 +44,7 @@ from harness.search.tune.page import figures
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.screening import Bare, Cut, time_layout
 from harness.search.tune.table import conclusion
+from harness.types import TensorSpec
 from tests.builders.refusals import Said
 from tests.builders.support import present
 from tests.stand_ins.fake_peak import names, result
@@ -780,6 +781,7 @@ def test_tunable_values_are_values_of_an_option(name: str) -> None:
     backend = registry.load("backend", name)
     if not hasattr(backend, "tunable"):
         pytest.skip("it has none")
-    of_two_threads = SimpleNamespace(_setup=SimpleNamespace(threads=2))
+    images = TensorSpec("x", "float32", ("batch", 3, 8, 8))
+    of_two_threads = SimpleNamespace(_setup=SimpleNamespace(threads=2), _inputs=(images,))
     for option, values in backend.tunable.fget(of_two_threads).items():
         assert set(values) < set(backend.options[option])
