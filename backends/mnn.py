@@ -66,6 +66,10 @@ class _Port(NamedTuple):
     name: str
     tensor: Any
     dtype: str
+    kind: Any
+    """MNN's object for the number type."""
+    layout: Any
+    """Order of an array of NumPy with these numbers; MNN itself may pack four channels."""
 
 
 class MnnBackend(FrameworkBackend):
@@ -88,7 +92,7 @@ class MnnBackend(FrameworkBackend):
             inputs = self._open("f32")
             if (requested := self._option["precision"]) != "f32":
                 self._check_precision(requested, inputs)
-        return inputs, tuple(port.name for port in self._fetches)
+        return inputs, self._names
 
     def _open(self, precision: str) -> tuple[TensorSpec, ...]:
         """Creates the session. Returns the inputs."""
@@ -106,6 +110,7 @@ class MnnBackend(FrameworkBackend):
         # Other tensors that no operation reads are leftovers of the converter.
         names = [name for name in self._file.outputs if name in fetches] or list(fetches)
         self._fetches = [fetches[name] for name in names]
+        self._names = tuple(names)
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._hosts: list[Any] = []
         return self._specs()
@@ -182,11 +187,12 @@ class MnnBackend(FrameworkBackend):
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Copies the rows into the session, which is resized if their shapes have changed."""
-        if any(inputs[port.name].shape != self._shapes.get(port.name) for port in self._feeds):
-            self._resize({port.name: inputs[port.name].shape for port in self._feeds})
-        for name, tensor, dtype in self._feeds:
+        shapes = {port.name: inputs[port.name].shape for port in self._feeds}
+        if shapes != self._shapes:
+            self._resize(shapes)
+        for name, tensor, dtype, kind, layout in self._feeds:
             rows = np.ascontiguousarray(inputs[name], dtype)
-            tensor.copyFrom(MNN.Tensor(rows.shape, _TYPES[dtype], rows, _layout(tensor)))
+            tensor.copyFrom(MNN.Tensor(rows.shape, kind, rows, layout))
 
     def fetch(self) -> Outputs:
         """Copies the answers out of the session."""
@@ -194,7 +200,7 @@ class MnnBackend(FrameworkBackend):
         for port, host in zip(self._fetches, self._hosts, strict=True):
             port.tensor.copyToHostTensor(host)
             rows.append(np.array(host.getNumpyData()))
-        return named([port.name for port in self._fetches], rows)
+        return named(self._names, rows)
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         self.feed(inputs)
@@ -266,7 +272,7 @@ def _ports(tensors: Mapping[str, Any]) -> Iterable[_Port]:
             raise ValueError(
                 f"tensor {name!r} has a number type that MNN's Python interface does not name"
             )
-        yield _Port(name, tensor, dtype)
+        yield _Port(name, tensor, dtype, kind, _layout(tensor))
 
 
 def _some(size: int) -> int:
@@ -284,7 +290,7 @@ def _host(port: _Port) -> Any:
     """Returns a tensor in memory that NumPy can read, with the output's current shape."""
     shape = tuple(map(int, port.tensor.getShape()))
     zeros = np.zeros(shape, port.dtype)
-    return MNN.Tensor(shape, _TYPES[port.dtype], zeros, _layout(port.tensor))
+    return MNN.Tensor(shape, port.kind, zeros, port.layout)
 
 
 _: type[Backend] = MnnBackend

@@ -1,6 +1,6 @@
 """Runs ncnn's files: a .param with the layers and a .bin with the weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import ncnn
@@ -139,21 +139,27 @@ class NcnnBackend(FrameworkBackend):
     def __exit__(self, *exc: object) -> None:
         del self._net
 
-    def _extractors(self, inputs: Mapping[str, Array], *, keeps: bool = False) -> Iterator[Any]:
-        """Yields ncnn's object for the answer to each sample. keeps: every blob stays until the object is freed."""
-        feeds = [
+    def _arrays(self, inputs: Mapping[str, Array]) -> list[tuple[int, Array]]:
+        """Returns the number of each input's blob, and the samples in ncnn's number type."""
+        return [
             (blob, np.ascontiguousarray(inputs[name], dtype)) for name, blob, dtype in self._feeds
         ]
-        for sample in range(len(feeds[0][1])):
-            extractor = self._net.create_extractor()
-            extractor.set_light_mode(not keeps)
-            for blob, rows in feeds:
-                # A copy: layers that work in place read a counter that an array of NumPy does not have.
-                extractor.input(blob, ncnn.Mat(rows[sample]).clone())
-            yield extractor
+
+    def _extractor(self, arrays: Sequence[tuple[int, Array]], sample: int) -> Any:
+        """Returns ncnn's object for the answer to one sample."""
+        extractor = self._net.create_extractor()
+        for blob, rows in arrays:
+            # A copy: layers that work in place read a counter that an array of NumPy does not have.
+            extractor.input(blob, ncnn.Mat(rows[sample]).clone())
+        return extractor
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        return self._joined([self._rows(one) for one in self._extractors(inputs)])
+        arrays = self._arrays(inputs)
+        count = len(arrays[0][1])
+        if count == 1:
+            alone = self._rows(self._extractor(arrays, 0))
+            return named(self._names, [row[np.newaxis] for row in alone])
+        return self._joined([self._rows(self._extractor(arrays, i)) for i in range(count)])
 
     def _rows(self, extractor: Any) -> list[Array]:
         """Returns one sample's answers."""
@@ -170,8 +176,10 @@ class NcnnBackend(FrameworkBackend):
 
     def infer_by_layers(self, batch: Batch, step: Step) -> Outputs:
         """Answers with a call of `step` for each layer that computes and each sample."""
-        answers = []
-        for extractor in self._extractors(self._in_file(batch.inputs), keeps=True):
+        arrays, answers = self._arrays(self._in_file(batch.inputs)), []
+        for sample in range(batch.size):
+            extractor = self._extractor(arrays, sample)
+            extractor.set_light_mode(False)  # every blob stays
             for index, tops in enumerate(kernels_of(self._layers, self._blobs)):
                 step(extractor, index, tops)
             answers.append(self._rows(extractor))

@@ -26,6 +26,10 @@ _TYPES = {
 """tract's name of a number type -> NumPy's."""
 
 
+_BATCH = "batch"
+"""Name of a batch to which the file gives none."""
+
+
 class TractBackend(FrameworkBackend):
     """A network for batches of one, one for the largest batch, and one with an open size for all other batches.
 
@@ -42,8 +46,9 @@ class TractBackend(FrameworkBackend):
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._plans: dict[int | None, Any] = {}
+        self._symbol = ""
         own_names = tract_file.output_names(self._path)
-        model = self._model()
+        model = self._model(None)
         facts = model.input_facts()
         inputs = tuple(_spec(model.input_name(i), fact) for i, fact in enumerate(facts))
         self._feeds = [spec.name for spec in inputs]
@@ -54,18 +59,24 @@ class TractBackend(FrameworkBackend):
         self._plan(self._setup.max_batch)
         return inputs, self._names
 
-    def _model(self) -> Any:
-        """Reads the file again: tract changes a network that it prepares, and has no copy."""
+    def _model(self, size: int | None) -> Any:
+        """Reads the file again: tract changes a network that it prepares, and has no copy. size: of the open batch."""
         try:
             if tract_file.is_nnef(self._path):
-                return _nnef().load(self._path)
+                return self._sized(_nnef().load(self._path), size)
             model = tract.onnx().load(self._path)
-            self._complete(model)
-            return model.into_model()
+            self._complete(model, size)
+            return self._sized(model.into_model(), size)
         except tract.TractError as e:
             raise ValueError(_words(e)) from None
 
-    def _complete(self, model: Any) -> None:
+    def _sized(self, model: Any, size: int | None) -> Any:
+        """Sets the batch wherever its name is left."""
+        if size is not None and self._symbol:
+            model.transform(tract.SetSymbols({self._symbol: size}))
+        return model
+
+    def _complete(self, model: Any, batch: int | None) -> None:
         """Names each size that the file leaves open without a real name: tract takes 0, and equal names, at their word."""
         declared = {self._setup.names.get(s.name, s.name): s for s in self._setup.inputs}
         for index in range(model.input_count()):
@@ -79,7 +90,7 @@ class TractBackend(FrameworkBackend):
                     )
                 sizes = [str(size) if isinstance(size, int) else "?" for size in own.shape]
             named = [
-                str(size) if size is not None else f"size_{index}_{axis}" if axis else "batch"
+                _named_size(size, index, axis, self._symbol, batch)
                 for axis, size in enumerate(_shape(sizes))
             ]
             if named != sizes:
@@ -93,10 +104,8 @@ class TractBackend(FrameworkBackend):
         return self._plans[key]
 
     def _made(self, size: int | None) -> Any:
-        model = self._model()
+        model = self._model(size)
         try:
-            if size is not None:
-                model.transform(tract.SetSymbols({self._symbol: size}))
             if self._option["precision"] == "f16":
                 wide, narrow = tract.DatumType.F32, tract.DatumType.F16
                 model.transform(tract.FloatPrecision(wide, narrow))
@@ -178,6 +187,17 @@ def _spec(name: str, fact: Any) -> TensorSpec:
 def _shape(sizes: Iterable[str]) -> tuple[int | str | None, ...]:
     """Returns the shape that tract writes as texts."""
     return declared_shape(int(size) if size.isdecimal() else size for size in sizes)
+
+
+def _named_size(
+    size: int | str | None, index: int, axis: int, symbol: str, batch: int | None
+) -> str:
+    """Returns an input's size for tract: a number or a name. batch: the size that replaces `symbol`; None for none."""
+    if batch is not None and not axis and size in (symbol, None):
+        return str(batch)
+    if size is None:
+        return f"size_{index}_{axis}" if axis else _BATCH
+    return str(size)
 
 
 def _computed(dtype: str, precision: str) -> str:
