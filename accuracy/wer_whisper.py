@@ -7,7 +7,7 @@ from typing import Any
 from harness.accuracy.wer import WordErrorRate
 from harness.types import Metric
 
-with warnings.catch_warnings():  # Python warns about escapes in its source
+with warnings.catch_warnings():  # Python warns about escapes in the package's source
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", SyntaxWarning)
     from whisper_normalizer.english import EnglishTextNormalizer

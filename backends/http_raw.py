@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from harness.backends.parts.refusals import refused
-from harness.backends.parts.remote_options import setup_problems
+from harness.backends.parts.remote_options import answer_shape, setup_problems
 from harness.core.number_types import BITS, number_type
 from harness.errors import ConfigError, refuse
 from harness.remote import BadAnswer, Exchange, Remote, Reply, Request
@@ -43,7 +43,8 @@ class HttpRawRemote:
         if not self._path.startswith("/"):
             raise ConfigError(f"--backend-option path: {self._path!r} does not begin with /")
         self._dtype = _dtype(options.get("dtype", "float32"))
-        self._shape = _shape(options["shape"]) if "shape" in options else ()
+        sizes = answer_shape(options["shape"]) if "shape" in options else ()
+        self._shape = tuple(size for size in sizes if size is not None)
         self._row_bytes = prod(self._shape) * self._dtype.itemsize
         self._headers = (("Content-Type", options.get("content_type", "application/octet-stream")),)
         if len(setup.inputs) > 1:
@@ -103,15 +104,6 @@ def _dtype(name: str) -> np.dtype[Any]:
         have = ", ".join(known for known in BITS if known not in _NO_ANSWERS)
         raise ConfigError(f"--backend-option dtype: {name!r} is not one of {have}")
     return np.dtype(plain).newbyteorder("<")
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    sizes = text.split("x")
-    if not all(size.isascii() and size.isdigit() and 0 < int(size) < 2**31 for size in sizes):
-        raise ConfigError(
-            f"--backend-option shape: {text!r} is not the shape of an answer, e.g. 10 or 3x4"
-        )
-    return tuple(int(size) for size in sizes)
 
 
 _: type[Remote] = HttpRawRemote

@@ -28,7 +28,7 @@ from harness.remote import (
 from harness.types import BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 _ENCODINGS = ("binary", "json")
-"""Best first."""
+"""Encodings, the best first."""
 
 _SHARED = "shm"
 _OPTIONS = {"served": "NAME", "version": "VERSION", "encoding": "|".join((*_ENCODINGS, _SHARED))}

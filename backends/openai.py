@@ -1,19 +1,22 @@
 """Sends prompts to servers of OpenAI's API: vLLM, SGLang, llama.cpp, transformers serve and others."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.backends.parts.openai.bodies import added_fields
+from harness.backends.parts.openai.endpoints import ENDPOINTS
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.refusals import said
 from harness.backends.parts.remote_options import setup_problems
+from harness.core.formats.prompt_fields import draws_tokens, model_in, split
 from harness.errors import ConfigError, one_line, refuse
 from harness.remote import BadAnswer, Exchange, Refused, Remote, Reply, Request, Sent
 from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
-"""The most tokens of an answer if neither the sample nor --backend-option max_tokens bounds it."""
+"""Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
@@ -24,8 +27,15 @@ _OPTIONS = {
     "max_tokens": "NUMBER",
     "ignore_eos": "off|on",
     "answer": "ids|text",
+    "body": "FIELDS|@FILE",
+    "endpoint": "auto|responses|messages",
 }
-_CHOICES = {"stream": ("on", "off"), "ignore_eos": ("off", "on"), "answer": ("ids", "text")}
+_CHOICES = {
+    "stream": ("on", "off"),
+    "ignore_eos": ("off", "on"),
+    "answer": ("ids", "text"),
+    "endpoint": ("auto", *ENDPOINTS),
+}
 
 _HEADERS = (("Content-Type", "application/json"),)
 _OK = 200
@@ -49,10 +59,14 @@ _UNSTREAMED: tuple[Mapping[str, Any], ...] = ({"return_token_ids": True}, {})
 class _Dialect(NamedTuple):
     """The form of requests to one of the two endpoints."""
 
+    fields: Mapping[str, Any]
+    """Fields of every request, unless a sample has its own."""
     head: bytes
     """The beginning of each body, up to the sample's part."""
     bounded_head: bytes
     """The head for a sample without max_tokens."""
+    heads: dict[bytes, bytes]
+    """Names of a sample's fields, as `split` returns them -> its head."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
@@ -60,7 +74,7 @@ class _Dialect(NamedTuple):
 
 
 class OpenAiRemote:
-    """One model. Each request is one prompt, answered greedily (temperature 0).
+    """One model. Each request is one prompt, answered greedily (temperature 0) unless `body` changes that.
 
     The dataset `prompts` provides the samples: token ids and texts go to /v1/completions, messages to
     /v1/chat/completions.
@@ -70,6 +84,8 @@ class OpenAiRemote:
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
     answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
+    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above.
+    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     """
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -84,9 +100,18 @@ class OpenAiRemote:
             raise ConfigError("backend 'openai' sends one prompt per request: --max-batch 1")
         self._setup = setup
         self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
+        self._body = added_fields(options["body"]) if "body" in options else {}
         self._wanted = options.get("answer")
+        self._endpoint = ENDPOINTS.get(options.get("endpoint", ""))
+        self._bound = self._endpoint.bound if self._endpoint else "max_tokens"
+        self._headers = self._endpoint.headers if self._endpoint else _HEADERS
+        self._paths = (
+            _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
+        )
         self._reading = Reading(
-            wants_text=self._wanted == "text", ignores_end=options.get("ignore_eos") == "on"
+            wants_text=self._wanted == "text",
+            ignores_end=options.get("ignore_eos") == "on",
+            endpoint=self._endpoint,
         )
         self.streams = options.get("stream", "on") == "on"
         """True if replies are read while they arrive."""
@@ -95,13 +120,15 @@ class OpenAiRemote:
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = _served(exchange, self._setup)
-        for chat in _PATHS:
+        for chat in _PATHS if self._endpoint is None else (True,):
             self._probe(exchange, chat)
         if not self._dialects:
+            tried = (f"{self._paths[chat]}: {text}" for chat, text in self._refusals.items())
             raise ConfigError(
-                f"model {self._model!r} did not answer a prompt of one word: "
-                f"{'; '.join(f'{_PATHS[chat]}: {text}' for chat, text in self._refusals.items())}"
+                f"model {self._model!r} did not answer a prompt of one word: {'; '.join(tried)}"
             )
+        if self._endpoint is not None:
+            self._dialects[False] = self._dialects[True]
         if self._wanted == "ids" and not all(d.has_ids for d in self._dialects.values()):
             raise ConfigError(
                 "the server returns no token ids: drop --backend-option answer=ids to get texts"
@@ -112,13 +139,16 @@ class OpenAiRemote:
 
     def _probe(self, exchange: Exchange, chat: bool) -> None:
         """Finds the fields that the server takes, with one prompt."""
-        for extras in fields() if self.streams else _UNSTREAMED:
-            head = _head(self._fields(extras))
-            body = json.dumps(_PROBES[chat], separators=(",", ":")).encode()
+        for extras in self._extras():
+            fields_of_all = self._fields(extras)
+            head = _head(fields_of_all)
+            least = {} if self._endpoint is None else {"max_tokens": self._endpoint.least_tokens}
+            probe = json.dumps({**_PROBES[chat], **least}, separators=(",", ":"))
+            body = self._encoded(probe.encode()[1:])
             reading = self._reader(self._reading._replace(models=frozenset()))
             try:
                 (answer,) = reading.answer(
-                    exchange(Request(_PATHS[chat], _HEADERS, (head, body[1:])))
+                    exchange(Request(self._paths[chat], self._headers, (head, body)))
                 )
             except (Refused, BadAnswer) as e:
                 self._refusals[chat] = one_line(e)
@@ -126,31 +156,73 @@ class OpenAiRemote:
                     continue
                 return
             self._heard(reading)
-            bounded = {**self._fields(extras), "max_tokens": self._max_tokens}
+            bounded = {**fields_of_all, self._bound: self._max_tokens}
             has_ids = answer.dtype.kind == "i"
             ends = bool(reading.usage.finish_reason)
-            self._dialects[chat] = _Dialect(head, _head(bounded), (*extras,), has_ids, ends)
+            self._dialects[chat] = _Dialect(
+                fields_of_all, head, _head(bounded), {}, (*extras,), has_ids, ends
+            )
             return
+
+    def _extras(self) -> Sequence[Mapping[str, Any]]:
+        """Returns the fields that not every server takes, best first."""
+        if self._endpoint is not None:
+            return ({"stream": True} if self.streams else {},)
+        return fields() if self.streams else _UNSTREAMED
 
     def _fields(self, extras: Mapping[str, Any]) -> Mapping[str, Any]:
         ignore = {"ignore_eos": True} if self._reading.ignores_end else {}
-        return {"model": self._model, "temperature": 0, **ignore, **extras}
+        of_endpoint = self._endpoint.fields if self._endpoint else {}
+        sampling = {name: v for name, v in self._sampling().items() if v is not None}
+        return {"model": self._model, **of_endpoint, **sampling, **ignore, **extras}
+
+    def _sampling(self) -> Mapping[str, Any]:
+        """Returns the fields of the body. A null in `body` drops a field: some models take no temperature."""
+        return {"temperature": 0, **self._body}
+
+    def _encoded(self, fields: bytes) -> bytes:
+        return fields if self._endpoint is None else self._endpoint.encode(fields)
 
     def request(self, batch: Batch) -> Request:
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
         if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
             raise ValueError("backend 'openai' takes prompts, one per request: --dataset prompts")
+        names, fields = split(sample)
         is_bounded = sample.startswith(b'{"max_tokens":')
         # A quote in a text follows a backslash, so no text looks like this key.
-        chat = sample.startswith(_CHAT, sample.index(b",") + 1 if is_bounded else 1)
+        chat = (
+            names.endswith(b'"messages"')
+            if names
+            else sample.startswith(_CHAT, sample.index(b",") + 1 if is_bounded else 1)
+        )
         dialect = self._dialects.get(chat)
         if dialect is None:
             raise ConfigError(
-                f"the prompts need {_PATHS[chat]}, which the server refused: {self._refusals[chat]}"
+                f"the prompts need {self._paths[chat]}, which the server refused: {self._refusals[chat]}"
             )
-        head = dialect.head if is_bounded else dialect.bounded_head
-        return Request(_PATHS[chat], _HEADERS, (head, sample[1:]))
+        if names:
+            head = dialect.heads.get(names) or self._head_beside(dialect, names)
+            self._expect_model(fields)
+        else:
+            head = dialect.head if is_bounded else dialect.bounded_head
+        return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
+
+    def _head_beside(self, dialect: _Dialect, names: bytes) -> bytes:
+        """Returns the head for samples with these fields, without the fields of the same names."""
+        own = {*json.loads(b"[%s]" % names)}
+        fields = dict(dialect.fields)
+        if "max_tokens" not in own:
+            fields[self._bound] = self._max_tokens
+        head = _head({name: value for name, value in fields.items() if name not in own})
+        dialect.heads[names] = head
+        return head
+
+    def _expect_model(self, fields: bytes) -> None:
+        """Adds a sample's model to the names that a reply may report."""
+        model, known = model_in(fields), self._reading.models
+        if model and known and model not in known:
+            self._reading = self._reading._replace(models=known | {model})
 
     def sent(self, batch: Batch) -> Sent:
         (rows,) = batch.inputs.values()
@@ -194,8 +266,13 @@ class OpenAiRemote:
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
+            "body": self._sampling(),
+            "draws_tokens": draws_tokens(self._body),
             "endpoints": {
-                _PATHS[chat]: {"extras": [*d.extras], "answers": "ids" if d.has_ids else "text"}
+                self._paths[chat]: {
+                    "extras": [*d.extras],
+                    "answers": "ids" if d.has_ids else "text",
+                }
                 for chat, d in self._dialects.items()
             },
         }

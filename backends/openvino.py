@@ -41,7 +41,7 @@ class OpenVinoBackend(FrameworkBackend):
         inputs = tuple(map(_spec, model.inputs))
         self._weights = list(_weights(model))
         if self._setup.max_batch == 1:
-            # an open size costs 3 % in SqueezeNet, but the batch is always 1 here
+            # an open size costs 3 % in SqueezeNet, and the batch is always 1 here
             model.reshape({port: _of_one(port.get_partial_shape()) for port in model.inputs})
         settings = {
             "PERFORMANCE_HINT": self._option["hint"].upper(),

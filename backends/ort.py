@@ -67,7 +67,7 @@ class OrtBackend(FrameworkBackend):
         if self._option["share_weights"] == "on":
             self._weights = shared_weights(self._path)
         if provider != _PROVIDERS["cpu"]:
-            with redirect_stdout(sys.stderr):  # it prints the names of missing libraries
+            with redirect_stdout(sys.stderr):  # the framework prints the names of missing libraries
                 ort.preload_dlls()  # CUDA and cuDNN in Python packages, where no loader looks
         try:
             session = ort.InferenceSession(
@@ -76,7 +76,8 @@ class OrtBackend(FrameworkBackend):
                 providers=[provider],
                 provider_options=[self._provider_options()],
             )
-        except NoImplementation as e:  # of an operator in the file's opset version
+        except NoImplementation as e:
+            # The provider lacks a kernel for an operator in the file's opset version.
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
         used = session.get_providers()
         if used[0] != provider:

@@ -34,8 +34,8 @@ from harness.types import (
 )
 
 _EXPECTED_WARNINGS = (
-    "The given buffer is not writable",  # torch.export.load's own
-    "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
+    "The given buffer is not writable",  # torch.export.load's own warning
+    "The given NumPy array is not writable",  # the array is a view of the dataset; this code does not write to its input
     r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
     "TensorFloat32 tensor cores",  # the user chooses them with precision=tf32
 )

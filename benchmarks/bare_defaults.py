@@ -20,6 +20,9 @@ LEAST = 10
 DIGITS = (1, 8, 8)
 """Shape of a sample of `digits`; TorchScript files do not record it."""
 
+_OF_EXECUTORCH = {4: "int64", 6: "float32"}
+"""Number of a type -> its name."""
+
 Loop = Callable[[], object]
 Made = Callable[[int], Sequence[Loop]]
 """Batch -> calls that answer a batch; each call runs in a separate thread."""
@@ -160,6 +163,27 @@ def of_litert(path: str, guide: bool) -> Made:
     return made
 
 
+def of_executorch(path: str, guide: bool) -> Made:
+    """Loads an ExecuTorch program. guide: one thread per core."""
+    import torch
+    from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
+    from executorch.runtime import Runtime
+
+    if guide:
+        _unsafe_reset_threadpool(CORES)
+    method = Runtime.get().load_program(path).load_method("forward")
+
+    def made(batch: int) -> Sequence[Loop]:
+        ports = [method.metadata.input_tensor_meta(n) for n in range(method.metadata.num_inputs())]
+        rows = [
+            torch.from_numpy(_noise(_OF_EXECUTORCH[port.dtype()], (batch, *port.sizes()[1:])))
+            for port in ports
+        ]
+        return [lambda: [each.numpy() for each in method.execute(rows)]]
+
+    return made
+
+
 def of_ncnn(path: str, guide: bool) -> Made:
     """Loads an ncnn model, whose .param records the shapes. guide: one net with one thread per core."""
     import ncnn
@@ -252,6 +276,21 @@ def of_mnn(path: str, guide: bool) -> Made:
     return made
 
 
+def of_trees(path: str, guide: bool) -> Made:
+    """Loads an XGBoost file. guide: one thread per core."""
+    import xgboost
+
+    booster = xgboost.Booster({"nthread": CORES} if guide else {})
+    booster.load_model(path)
+    columns = booster.num_features()
+
+    def made(batch: int) -> Sequence[Loop]:
+        rows = _noise("float32", (batch, columns))
+        return [lambda: booster.inplace_predict(rows)]
+
+    return made
+
+
 def of_tract(path: str, guide: bool) -> Made:
     """Loads an ONNX file for a known batch. guide: one network per core; tract computes on one thread."""
     import tract
@@ -299,6 +338,8 @@ MADE: dict[str, Callable[[str, bool], Made]] = {
     "torch": of_torch,
     "tensorflow": of_tensorflow,
     "litert": of_litert,
+    "executorch": of_executorch,
+    "trees": of_trees,
     "ncnn": of_ncnn,
     "mnn": of_mnn,
     "tract": of_tract,

@@ -20,9 +20,11 @@ from benchmarks.command import Noise, harness, script
 from benchmarks.framework_models import MADE
 from benchmarks.pairs import estimate
 from benchmarks.report import Row, command, ratio_of
+from harness.core.registry import default_model
 from harness.core.units import NS_PER_MS
 
 MODELS = ("digits", "small", "resnet50", "encoder")
+MODELS_OF = {"trees": MODELS[:1]}
 SECONDS = 3.0
 BATCHES = (1, 8, 32)
 ABSENT = ("ncnn-encoder",)
@@ -101,7 +103,7 @@ class Bench:
 
     def _harness(self, *load: str) -> dict[str, Any]:
         """Returns result.json of the default plan."""
-        model = "digits" if self._model == "digits" else self._path
+        model = default_model(self._framework) if self._model == "digits" else self._path
         system = ("--backend", self._framework, "--model", model, "--mode", "performance")
         return harness(*load, *system).result
 
@@ -118,7 +120,8 @@ def _rows(folder: Path) -> Iterator[tuple[str, Callable[[int, Noise], list[Row]]
         return found
 
     for framework in MADE:
-        for model in (name for name in MODELS if f"{framework}-{name}" not in ABSENT):
+        models = MODELS_OF.get(framework, MODELS)
+        for model in (name for name in models if f"{framework}-{name}" not in ABSENT):
             yield f"{framework}-{model}", Bench(framework, model, paths).rows
 
 

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.command import DIGITS
 
 TOKENS = 32
+BATCHES = 32
 SOFTMAX_OPSET = 13
 """The opset since which Softmax has one axis."""
 
@@ -141,6 +142,35 @@ def of_litert(folder: Path) -> Mapping[str, Path]:
     return paths
 
 
+def of_executorch(folder: Path) -> Mapping[str, Path]:
+    """Makes ExecuTorch programs of PyTorch's models, for XNNPACK and batches up to BATCHES."""
+    import torch
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    paths = {"digits": DIGITS.with_suffix(".pte")}
+    for name, source in of_torch(folder).items():
+        if name in paths:
+            continue
+        module = torch.export.load(source).module()
+        row = (
+            torch.zeros(BATCHES, TOKENS, dtype=torch.int64)
+            if name == "encoder"
+            else torch.zeros(BATCHES, 3, 224, 224)
+        )
+        batch = {0: torch.export.Dim("batch", min=1, max=BATCHES)}
+        program = torch.export.export(module, (row,), dynamic_shapes=(batch,))
+        lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+        paths[name] = folder / f"{name}.pte"
+        paths[name].write_bytes(lowered.to_executorch().buffer)
+    return paths
+
+
+def of_trees(_folder: Path) -> Mapping[str, Path]:
+    """Returns the shipped trees: none of the other models is a table."""
+    return {"digits": DIGITS.with_name("digits-trees.ubj")}
+
+
 def of_ncnn(folder: Path) -> Mapping[str, Path]:
     """Makes ncnn files by converting the ONNX files, and writes the shape into them; pnnx cannot convert the encoder."""
     found = find_spec("pnnx")
@@ -199,6 +229,8 @@ MADE: Mapping[str, Callable[[Path], Mapping[str, Path]]] = {
     "torch": of_torch,
     "tensorflow": of_keras,
     "litert": of_litert,
+    "executorch": of_executorch,
+    "trees": of_trees,
     "ncnn": of_ncnn,
     "mnn": of_mnn,
     "tract": of_onnx,

@@ -22,7 +22,7 @@ from typing import Any
 from harness.core.console import say, show
 
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
-BACKENDS = ("null", "ort", "tensorflow", "openvino", "litert", "torch")
+BACKENDS = ("null", "ort", "tensorflow", "openvino", "litert", "torch", "executorch", "trees")
 _WAIT_S = 300
 
 

@@ -1,14 +1,15 @@
 """Measures the CPU time of the client per request, stage by stage, compared with the bare calls of the kernel.
 
-    python benchmarks/request_cost.py [--connections 64]
+    python benchmarks/request_cost.py [--connections 64] [--backend http-raw|http-json]
 
 One process is client and server, in turns on one thread. Only the client's part is timed, by the CPU clock of the
 thread, so the numbers also hold on a machine that other programs use. Each number is the 5th percentile of the rounds,
-for a request of 256 bytes.
+for a request of 256 bytes (64 numbers) and an answer of 10 numbers; as JSON both are longer.
 """
 
 import argparse
 import gc
+import json
 import select
 import socket
 import sys
@@ -21,17 +22,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from benchmarks.remote import BODY, REPLY, REQUEST
-from harness.backends.http_raw import HttpRawRemote
+from benchmarks.remote import REPLY, REQUEST
+from harness.core import registry
 from harness.core.config.address import parse_address
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.models.steps.postprocess import postprocessor
-from harness.remote import Request
+from harness.remote import Remote
 from harness.run.journal import Journal, RowKind
 from harness.run.measured.client.dispatch import Delivery, merged_samples
 from harness.run.measured.dispatch.instance import Failures
-from harness.types import BackendSetup, Step, TensorSpec
+from harness.types import BackendSetup, Batch, Step, TensorSpec
 from harness.wire.connections import Server
 from harness.wire.flight import Flight
 from harness.wire.flights import Flights
@@ -39,19 +40,39 @@ from harness.wire.flights import Flights
 REQUESTS = 30_000
 LOW = 0.05
 
+BACKENDS = ("http-raw", "http-json")
+IMAGE = TensorSpec("image", "float32", ("batch", 1, 8, 8))
+SCORES = np.random.default_rng(1).random(10).round(6)
 
-def flights_to(port: int, connections: int) -> Flights:
+
+def remote_of(backend: str) -> Remote:
+    options = {"shape": "10"}
+    setup = BackendSetup(model=None, model_name="null", inputs=(IMAGE,), options=options)
+    found: Remote = registry.load("backend", backend)(setup)
+    return found
+
+
+def reply_of(backend: str) -> bytes:
+    if backend == "http-raw":
+        return REPLY
+    body = json.dumps({"predictions": [SCORES.tolist()]}).encode()
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def flights_to(port: int, connections: int, remote: Remote) -> Flights:
     server = Server(address=parse_address(f"http://127.0.0.1:{port}"))
-    made = Flights([server], connections, lambda _: Request("/", body=[BODY]), 10.0)
+    image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
+    batch = Batch(1, {"image": image})
+    made = Flights([server], connections, lambda _: remote.request(batch), 10.0)
     made.prepare([0])
     return made
 
 
-def delivery(capacity: int) -> Delivery:
+def delivery(capacity: int, remote: Remote) -> Delivery:
     """Returns the delivery of a run without the call of LoadGen."""
-    image = TensorSpec("image", "float32", ("batch", 1, 8, 8))
-    options = {"shape": "10"}
-    setup = BackendSetup(model=None, model_name="null", inputs=(image,), options=options)
     journal = Journal.create()
     Journal.resize(journal, capacity, 1, RowKind.REPLY)
     row = AnswerRow((), np.dtype(np.int64))
@@ -59,13 +80,14 @@ def delivery(capacity: int) -> Delivery:
     steps = postprocessor((Step("argmax", {}),), None)
     responder = responder_for(most, row, lambda _responses: None)
     rows = Journal(journal).remote_writer()
-    return Delivery(HttpRawRemote(setup), steps, responder, rows, row, Failures(), most)
+    return Delivery(remote, steps, responder, rows, row, Failures(), most)
 
 
 class Peers:
     """The other ends of the connections; they answer outside the timed parts."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, reply: bytes = REPLY) -> None:
+        self._reply = reply
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port = int(self._listener.getsockname()[1])
         self._ends: list[socket.socket] = []
@@ -79,14 +101,14 @@ class Peers:
         self._thread.join()
         for end in self._ends:
             end.recv(65_536)
-            end.send(REPLY)
+            end.send(self._reply)
 
 
-def client_us(count: int, rounds: int) -> dict[str, float]:
+def client_us(count: int, rounds: int, backend: str) -> dict[str, float]:
     """Returns the CPU time per request in us, by stage."""
-    peers = Peers(count)
-    flights = flights_to(peers.port, count)
-    deliver = delivery(rounds * count).deliver
+    peers, remote = Peers(count, reply_of(backend)), remote_of(backend)
+    flights = flights_to(peers.port, count, remote)
+    deliver = delivery(rounds * count, remote).deliver
     spent: dict[str, list[int]] = {"submit": [], "turn": [], "deliver": []}
     for first in range(0, rounds * count, count):
         begin_ns = thread_time_ns()
@@ -144,14 +166,16 @@ def low_us(spent_ns: Sequence[int], requests: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--connections", type=int, default=64)
-    count = parser.parse_args().connections
+    parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0])
+    given = parser.parse_args()
+    count = given.connections
     rounds = max(400, REQUESTS // count)
     gc.disable()
-    stages, bare = client_us(count, rounds), bare_us(count, rounds)
+    stages, bare = client_us(count, rounds, given.backend), bare_us(count, rounds)
     told = ", ".join(f"{name} {us:.1f}" for name, us in stages.items())
     whole = sum(stages.values())
     print(
-        f"{count} in flight: {whole:.1f} us CPU per request without LoadGen ({told}); a bare loop {bare:.1f} us, so "
+        f"{given.backend}, {count} in flight: {whole:.1f} us CPU per request without LoadGen ({told}); a bare loop {bare:.1f} us, so "
         f"{whole - bare:+.1f} us",
         flush=True,
     )

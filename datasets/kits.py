@@ -1,7 +1,7 @@
 """Reads volumes in KiTS19's layout: one folder per case, with an image and its segmentation as .npy.
 
-Scans are not preprocessed here (resampling to 1.6 x 1.2 x 1.2 mm, padding): MLPerf's own preprocess.py
-does it. It writes pickles, which run code when they are read: convert them once.
+MLPerf's own preprocess.py, and not the harness, preprocesses the scans (resampling to 1.6 x 1.2 x 1.2 mm,
+padding). It writes pickles, which run code when they are read, so convert them to .npy once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -74,7 +74,7 @@ class LibrispeechDataset(LoadedRows):
         for spec in self._setup.inputs:
             rows = lengths if self._takes_length(spec) else samples
             shape = numbers.row_shape(rows.shape[1:], spec)
-            assert shape is not None  # __init__ has checked it
+            assert shape is not None  # `__init__` has checked the shape
             if rows is samples:
                 rows = numbers.apply(rows, self._setup.steps[spec.name])
             held[spec.name] = rows.reshape(len(indices), *shape).astype(spec.dtype)

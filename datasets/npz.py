@@ -94,7 +94,7 @@ class NpzDataset(LoadedRows):
     def _rows(self, spec: TensorSpec, chosen: Array) -> Array:
         """Returns (n, ...) rows of an input, converted block by block: the steps need float32 or float64."""
         shape = numbers.row_shape(self._headers[spec.name].shape[1:], spec)
-        assert shape is not None  # __init__ has checked it
+        assert shape is not None  # `__init__` has checked the shape
         converted = np.empty((len(chosen), *shape), spec.dtype)
         block = max(1, BLOCK_BYTES // max(1, converted[:1].nbytes))
         steps = self._setup.steps.get(spec.name, ())

@@ -208,14 +208,14 @@ def _row_shape(
 
 
 def _is_batch_elsewhere(spec: TensorSpec, size: int | str | None, setup: DatasetSetup) -> bool:
-    """Returns whether an open size, of e.g. a state with a fixed first dimension, is the batch of other inputs."""
+    """Returns whether an open size is the batch of other inputs, e.g. in a state with a fixed first dimension."""
     first = [one.shape[0] for one in setup.inputs if one.name != spec.name]
     has_it = size in first and (size is not None or len(spec.shape) > 2)
     return isinstance(spec.shape[0], int) and has_it
 
 
 def _batch_note(spec: TensorSpec) -> str:
-    """Returns a note about a fixed first dimension: with open sizes after it, the batch may not be first."""
+    """Returns a note about a fixed first dimension before open sizes: the batch may be another dimension."""
     batch = spec.shape[0]
     return f", whose first dimension, {batch}, must be the batch" if isinstance(batch, int) else ""
 

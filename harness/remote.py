@@ -84,6 +84,8 @@ class Usage(NamedTuple):
     """Why the counts cannot be right, one of a few texts; it makes a run INVALID."""
     doubt: str = ""
     """Why the counts may be wrong, one of a few texts."""
+    reasoning: int | None = None
+    """Tokens of `output` that precede the answer itself."""
 
 
 class Reader(Protocol):
@@ -105,7 +107,11 @@ class Reader(Protocol):
 
 
 class StreamReader(Reader, Protocol):
-    """A Reader of a reply that arrives in pieces, each with a stamp."""
+    """A Reader of a reply that arrives in pieces, each with a stamp.
+
+    Optional attribute: answer_starts, an int: how many times the answer after the reasoning has begun so far; 0 while
+    the reasoning goes on.
+    """
 
     def feed(self, piece: bytes, /) -> int:
         """Takes a piece of a body with status 200; returns the number of tokens so far. Never raises."""
@@ -207,6 +213,20 @@ class SharesSamples(Protocol):
 
         Also called on the class, after the process that attached has died.
         """
+
+
+@runtime_checkable
+class JoinsSamples(Protocol):
+    """A Remote whose requests are made of pieces of bytes, each of one sample.
+
+    The harness makes the pieces of a sample when it is loaded, and joins them when a request is due.
+    """
+
+    def pieces(self, batch: Batch, /) -> Sequence[bytes]:
+        """Returns the pieces of a batch of one sample."""
+
+    def joined(self, samples: Sequence[Sequence[bytes]], /) -> Request:
+        """Returns the request for samples with these pieces, which equals `request` of their batch."""
 
 
 @runtime_checkable

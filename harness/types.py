@@ -197,6 +197,8 @@ class Backend(Protocol):
     outputs()    the names of the outputs, once entered (HasOutputs); () if the file has none
     buffers()    memory into which its batches are copied (HasBuffers)
     used()       what the run used of a device other than the processor (HasUse)
+    holds_gil    True if the framework keeps Python's GIL while it computes: several instances then run in separate
+                 processes, unless --backend-option processes=off
     tunable      options that change nothing but speed, and the values `tune` tries (name -> tuple
                  of str)
     elastic      True if an instance can bind its threads to BackendSetup.cpus, so that an instance
@@ -325,7 +327,7 @@ class Dataset(Protocol):
     synthetic          True if answers are neither right nor wrong
     batch_into()       see HasBatchInto
     lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
-                       HasCalibration, HasClassNames, HasTurns
+                       HasCalibration, HasClassNames, HasTurns, HasSessions
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -387,6 +389,24 @@ class HasTurns(Protocol):
 
     def turns(self) -> Array:
         """Returns (len(dataset),) the turn of each sample in its conversation, from 0."""
+
+
+class SessionTurns(NamedTuple):
+    """The turns of sessions, by dataset index. Adjacent samples belong to one session."""
+
+    session: Array
+    """(n,) the number of the sample's session."""
+    after: Sequence[Sequence[int]]
+    """(n,) the samples of the same session whose answers the sample waits for, all of them earlier ones."""
+    delay_ns: Array
+    """(n,) time from the last of these answers, or from the session's begin, until the sample is due."""
+
+
+@runtime_checkable
+class HasSessions(Protocol):
+    """A dataset whose samples are the turns of sessions, e.g. the calls of an agent and its subagents."""
+
+    def sessions(self) -> SessionTurns: ...
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Settings every test file shares."""
+"""Settings of all test files."""
 
 import faulthandler
 import signal
@@ -17,20 +17,20 @@ from tests.builders.refusals import Said
 settings.register_profile("harness", deadline=None)  # a busy machine is not a failed test
 settings.load_profile("harness")
 
-# A suite in a script's background: its commands would ignore Ctrl-C.
+# If the suite runs in a script's background, its commands would ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Loads torch's compiler first: loaded after TensorFlow, it ends the process with a segmentation fault."""
+    """Loads torch's compiler first: if it is loaded after TensorFlow, the process ends with a segmentation fault."""
     if any(item.get_closest_marker("slow") for item in session.items):
         with suppress(ImportError):
             import_module("triton._C.libtriton")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Puts off pytest's end of itself for a test with a limit of its own; pytest takes it back after the test."""
+    """Replaces pytest's own time limit in a test with the mark `limit_s`; pytest restores its limit after the test."""
     limit = item.get_closest_marker("limit_s")
     if limit is not None and item.config.getini("faulthandler_timeout"):
         stderr = item.config.stash[fault_handler_stderr_fd_key]
@@ -39,7 +39,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process learns secrets for good; what one test has it learn must not be masked in another's texts."""
+    """Removes learned secrets: a process keeps them, but one test's secrets must not mask texts of other tests."""
     monkeypatch.setattr(secrets, "_known", set())
     monkeypatch.setattr(secrets, "_patterns", [])
 

@@ -48,6 +48,14 @@ def words(body: bytes) -> str:
     return one_line(text) or "no text"
 
 
+def _with_place(error: dict[str, object]) -> str:
+    """Returns the message of one of FastAPI's errors with the field that it is about; '' without a message."""
+    message, place = error.get("msg"), error.get("loc")
+    if not isinstance(message, str) or not isinstance(place, list) or not place:
+        return message if isinstance(message, str) else ""
+    return f"{message} ({'.'.join(map(str, place))})"
+
+
 def error_text(content: object) -> str:
     """Returns the text of a JSON error."""
     error = content
@@ -55,7 +63,7 @@ def error_text(content: object) -> str:
         found = (content.get(key) for key in ("error", "detail", "message", "errors"))
         error = next((value for value in found if value and value is not True), content)
     if isinstance(error, list) and error and isinstance(error[0], dict):  # FastAPI's
-        error = error[0].get("msg") or error
+        error = _with_place(error[0]) or error
     if isinstance(error, dict):  # OpenAI's
         error = error.get("message") or error
     return error if isinstance(error, str) else json.dumps(error)

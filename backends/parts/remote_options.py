@@ -1,8 +1,11 @@
-"""Checks a remote backend's setup: known options, and no setting that only a local backend can use."""
+"""Checks a remote backend's setup, and reads options that several remote backends have."""
 
 from collections.abc import Iterator, Mapping
 
+from harness.errors import ConfigError
 from harness.types import BackendSetup
+
+_MOST_SIZE = 2**31
 
 
 def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) -> Iterator[str]:
@@ -19,3 +22,17 @@ def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) 
         )
     if setup.provider is not None:
         yield f"backend {backend!r} has no providers: drop --provider {setup.provider}"
+
+
+def answer_shape(text: str, *, may_vary: bool = False) -> tuple[int | None, ...]:
+    """Parses the shape of one answer, e.g. `10` or `3x4`. may_vary: ? stands for a size that varies, None."""
+    sizes = text.split("x")
+    if not all(_is_size(size) or (may_vary and size == "?") for size in sizes):
+        raise ConfigError(
+            f"--backend-option shape: {text!r} is not the shape of an answer, e.g. 10 or 3x4"
+        )
+    return tuple(None if size == "?" else int(size) for size in sizes)
+
+
+def _is_size(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < _MOST_SIZE

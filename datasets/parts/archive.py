@@ -197,7 +197,8 @@ class ArchivedArray:
                     rows = np.frombuffer(content, self._header.dtype)
                     yield first, rows.reshape(count, *self._header.shape[1:])
                     self._progress(first + count, total)
-                if file.read(1):  # expected to be empty; reading to the end compares the CRC-32
+                # This read should return nothing; it makes zipfile compare the CRC-32.
+                if file.read(1):
                     raise ValueError(f"{self._name} is longer than its header states")
         except _BROKEN as e:
             raise unreadable(self._path, e) from e

@@ -26,10 +26,10 @@ mtime (rsync -a, cp -p, tar) have a new ctime."""
 class RowCache:
     """Two files: `rows`, and `records` with the stamp and the CRC-32 of each row.
 
-    A record is written after its row. A row may be half written, if a run was killed or two runs wrote at
-    once, or lost by the disk: it then fails its checksum and is made again. Rows are read with preadv into
-    the caller's arrays and not mapped: mapped pages would be read from the disk in the timed part, and a
-    full disk would cause a SIGBUS. Several threads may call it for different rows.
+    A record is written after its row. A row may be half written if a run was killed or two runs wrote at
+    once, and the disk may lose a row: such a row fails its checksum and is made again. Rows are read with
+    preadv into the caller's arrays and not mapped: mapped pages would be read from the disk in the timed part,
+    and a full disk would cause a SIGBUS. Several threads may use the cache for different rows.
     """
 
     def __init__(self, folder: Path, count: int, row_bytes: int) -> None:

@@ -43,7 +43,7 @@ def normalised(values: Array, options: Mapping[str, Any]) -> Array:
                 f"normalise.{name} has {len(numbers)} numbers for {columns} columns: "
                 "write one, or one per column"
             )
-    # Whole rows at once: with three values in its inner loop, numpy takes six times as long.
+    # Whole rows are computed at once: numpy takes six times as long with only three values in its inner loop.
     width = prod(result.shape[1:])
     rows = result.reshape(len(result), width)
     if scale != 1:
@@ -71,7 +71,7 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
 
 
 def plain_label(value: object) -> object:
-    """Returns a label as a Python value: an array of one number becomes it, and a whole float an int, as in CSV."""
+    """Returns a label as a Python value: an array of one number becomes this number, a whole float an int."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.size == 1):
         value = value.item()
     if isinstance(value, list) and len(value) == 1:

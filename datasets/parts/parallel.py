@@ -30,7 +30,7 @@ def each(
     Returns the messages of the bad samples, in order. Any other exception ends the work.
     """
     bad: dict[int, str] = {}
-    todo = iter(range(count))  # shared: next(todo) is one step under the GIL
+    todo = iter(range(count))  # the threads share it: next(todo) is one step under the GIL
     taken = 0
     stop = False
 

@@ -201,7 +201,7 @@ class TableDataset(LoadedRows):
         for spec in self._setup.inputs:
             rows = self._matrix(spec.name)[chosen]
             shape = numbers.row_shape(rows.shape[1:], spec)
-            assert shape is not None  # __init__ has checked it
+            assert shape is not None  # `__init__` has checked the shape
             rows = numbers.apply(rows, self._setup.steps.get(spec.name, ()))
             rows, _ = numbers.cast(rows, spec.dtype)
             held[spec.name] = np.ascontiguousarray(rows.reshape(len(chosen), *shape))

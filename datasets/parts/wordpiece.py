@@ -13,7 +13,7 @@ from harness.types import Array, DatasetSetup, Step, show_shape
 
 SPECIAL = ("[CLS]", "[SEP]", "[UNK]")
 PADDING_ID = 0
-"""The padding in MLPerf's create_squad_data.py, whatever piece the vocabulary has in its first line."""
+"""The id of the padding, as in MLPerf's create_squad_data.py; the vocabulary's first line does not matter."""
 
 
 class Pieces(NamedTuple):

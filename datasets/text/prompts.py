@@ -1,10 +1,13 @@
 """Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
 The model gets `input_ids` (token ids), `prompt` (a text) or `messages` (a chat); all lines must have the same key.
-`max_tokens` bounds the answer, and `reference` is the right answer. Other keys are ignored.
+`max_tokens` bounds the answer, and `reference` is the right answer. `model`, `tools` and the other keys of REQUEST, and
+everything in `body`, are fields of the prompt's request. Other keys are ignored.
 """
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +18,7 @@ import numpy as np
 
 from harness.core.extras import how_to_install
 from harness.core.files import parse_json
+from harness.core.formats.prompt_fields import draws_tokens, framed
 from harness.datasets.parts import sources
 from harness.datasets.parts.prompts.tokens import input_of
 from harness.datasets.parts.rows import LoadedRows
@@ -24,12 +28,24 @@ from harness.types import Array, Dataset, DatasetSetup
 
 KINDS = ("input_ids", "prompt", "messages")
 
+REQUEST = (
+    *("model", "temperature", "top_p", "seed", "stop", "logit_bias"),
+    *("tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"),
+    "chat_template_kwargs",
+)
+"""Keys of a line that are fields of its request."""
+
 MOST_LINE_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 4 * 2**30
 """The limits. A longer line or file is refused before it is read, because all prompts are held in memory."""
 
 MOST_TOKEN = 2**31
 """The limit of token ids, excluded."""
+
+_FIELD = re.compile("[A-Za-z0-9_]{1,64}")
+_MODEL = re.compile(r'[^"\\\x00-\x1f]+')
+_NO_FIELDS = (*KINDS, "fields", "max_tokens", "stream", "stream_options", "return_token_ids")
+"""Names that a line's `body` cannot have."""
 
 _SUFFIXES = (".jsonl", ".parquet")
 _ROWS_READ = 256
@@ -40,10 +56,16 @@ class Prompt(NamedTuple):
     """One line."""
 
     request: bytes
-    """A JSON object: `max_tokens`, if the line has it, then `prompt` (text or token ids) or `messages`."""
+    """A JSON object of `max_tokens`, if the line has it, and `prompt` (text or token ids) or `messages`, as `framed`
+    of core/formats/prompt_fields.py writes it.
+    """
     size: int
     """Token ids, or bytes of the text or of the messages."""
     reference: str | None
+    model: str = ""
+    """The model that answers it; "" for the run's model."""
+    is_drawn: bool = False
+    """Whether its fields make the server draw tokens at random."""
 
 
 class PromptsDataset(LoadedRows):
@@ -79,6 +101,8 @@ class PromptsDataset(LoadedRows):
 
     def describe(self) -> Mapping[str, object]:
         sizes = [prompt.size for prompt in self._prompts]
+        models = Counter(prompt.model for prompt in self._prompts)
+        drawn = any(prompt.is_drawn for prompt in self._prompts)
         return {
             "name": "prompts",
             "count": len(self),
@@ -86,6 +110,8 @@ class PromptsDataset(LoadedRows):
             "prompts": self._kind,
             "unit": "tokens" if self._kind == "input_ids" else "bytes",
             "lengths": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)},
+            **({"models": dict(sorted(models.items()))} if [*models] != [""] else {}),
+            **({"draws_tokens": True} if drawn else {}),
             "digest": sources.digest({self._path.name: self._path}, self._setup),
         }
 
@@ -143,7 +169,8 @@ def _table(path: Path) -> Iterator[Row]:
     pq = _pyarrow()
     try:
         file = pq.ParquetFile(path)
-        wanted = [c for c in (*KINDS, "max_tokens", "reference") if c in file.schema_arrow.names]
+        columns = (*KINDS, *REQUEST, "body", "max_tokens", "reference")
+        wanted = [c for c in columns if c in file.schema_arrow.names]
         number = 0
         for batch in file.iter_batches(_ROWS_READ, columns=wanted):
             for row in batch.to_pylist():
@@ -170,7 +197,7 @@ def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
     problems: list[str] = []
     for place, content in rows:
         try:
-            mine, prompt = _prompt(content)
+            mine, prompt = prompt_of(content)
         except ValueError as e:
             problems.append(f"{place}: {e}")
             if len(problems) == MOST_PROBLEMS:
@@ -188,11 +215,13 @@ def _read(path: Path, rows: Iterable[Row]) -> tuple[str, list[Prompt]]:
     return kind, prompts
 
 
-def _prompt(row: object) -> tuple[str, Prompt]:
+def prompt_of(row: object) -> tuple[str, Prompt]:
+    """Returns the kind of a line's prompt, and the prompt. Raises a ValueError with a sentence."""
     if isinstance(row, ValueError):
         raise row
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")
+    row = _unfolded(row)
     kinds = [kind for kind in KINDS if kind in row]
     if len(kinds) != 1:
         have = " and ".join(kinds) or "none"
@@ -207,12 +236,45 @@ def _prompt(row: object) -> tuple[str, Prompt]:
         raise ValueError(f"reference is {reference!r:.40}, and must be a text")
     fields = {} if most is None else {"max_tokens": most}
     fields["messages" if kind == "messages" else "prompt"] = content
-    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    further = _further(row)
+    text = json.dumps(
+        framed(further, fields), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     try:
         request = text.encode()
     except UnicodeEncodeError:
         raise ValueError("it has half a character (a surrogate), which UTF-8 lacks") from None
-    return kind, Prompt(request, size or len(request), reference)
+    drawn = draws_tokens(further)
+    return kind, Prompt(request, size or len(request), reference, further.get("model", ""), drawn)
+
+
+def _unfolded(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a line of OpenAI's batch files, whose `body` has the prompt, as a line with the prompt outside of it."""
+    body = row.get("body")
+    if not isinstance(body, dict) or any(kind in row for kind in KINDS):
+        return row
+    outside = {key: body[key] for key in (*KINDS, "max_tokens") if key in body}
+    rest = {key: value for key, value in body.items() if key not in outside}
+    return {**row, **outside, "body": rest}
+
+
+def _further(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of the prompt's request besides the prompt and its bound, `model` first."""
+    body = row.get("body", {})
+    if not isinstance(body, dict):
+        raise ValueError(f"body is {body!r:.40}, and must be an object")
+    fields = {**body, **{key: row[key] for key in REQUEST if key in row}}
+    for name in fields:
+        if not _FIELD.fullmatch(name) or name in _NO_FIELDS:
+            raise ValueError(
+                f"body has the field {name!r:.40}, which the harness sets or cannot send"
+            )
+    model = fields.get("model", "")
+    if not isinstance(model, str) or ("model" in fields and not _MODEL.fullmatch(model)):
+        raise ValueError(f"model is {model!r:.40}, and must be a name")
+    if fields.get("n", 1) != 1:
+        raise ValueError("n must be 1: a prompt has one answer")
+    return fields
 
 
 def _ids(value: object) -> tuple[int, Any]:

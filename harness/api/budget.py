@@ -79,7 +79,7 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
 def regressions(
     baseline: Path | str, folder: Path, limits: Sequence[Limit], noise: float | None
 ) -> Iterator[str]:
-    """Yields the lines of `compare` for limits that the run breaks, or why it cannot be compared."""
+    """Yields the lines of `compare` for limits that the run breaks, or the reason why it cannot be compared."""
     before, after = sides_of([str(baseline), str(folder)])
     comparison = compare(before, after, noise, [limit.name for limit in limits])
     yield from (f"not comparable: {refusal}" for refusal in comparison.refusals)

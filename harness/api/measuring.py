@@ -1,4 +1,4 @@
-"""Measures one run for a Python program or a notebook. It prints nothing unless the caller wants it."""
+"""Measures one run for a Python program or a notebook. It prints nothing unless the caller requests it."""
 
 import io
 import logging

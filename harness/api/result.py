@@ -57,7 +57,7 @@ class Result:
 
     @property
     def doubts(self) -> tuple[Reason, ...]:
-        """Why the numbers need a look first; a VALID run may have doubts, too."""
+        """Why the numbers need a check before use; a VALID run may have doubts, too."""
         return tuple(map(Reason.stored, self.content["doubts"]))
 
     @property
@@ -75,7 +75,7 @@ class Result:
 
     @property
     def latency_ns(self) -> Mapping[str, float]:
-        """LoadGen's min, max, mean and percentiles (p50, p90, ... p99.9) of the query latency in ns; {} without one."""
+        """LoadGen's min, max, mean and percentiles (p50, p90, ... p99.9) of the query latency in ns; {} if unknown."""
         stored = self.content.get("latency_ns") or {}
         names = ("min", "max", "mean", *PERCENTILES)
         return {name: stored[name] for name in names if stored.get(name) is not None}

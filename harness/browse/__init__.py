@@ -1,1 +1,1 @@
-"""Serves a results folder as local web pages. It only reads, and treats everything in the folder as foreign data."""
+"""Serves a results folder as local web pages. It only reads the folder, and trusts none of its content."""

@@ -44,13 +44,13 @@ NICENESS = 10
 """Added to the priority of this process, so that runs on this machine come first."""
 
 MOST_STREAMS = 16
-"""Most live pages that are open at once."""
+"""Maximum number of live pages that are open at once."""
 
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
-"""The policy of a page from the folder. Its scripts are foreign: they reach no network, no cookie and no other page."""
+"""The policy of a page from the folder. Its scripts are not trusted: they reach no network, cookie or other page."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 _SCRIPT = re.compile(r"plotly-[\w.]+\.min\.js", re.ASCII)
@@ -229,7 +229,7 @@ def serve(folder: Path, host: str, port: int | None) -> int:
     say("Ctrl-C ends it")
     if token is not None:
         say("anyone with this address can see all runs, and the connection is not encrypted")
-    with suppress(KeyboardInterrupt):  # uvicorn raises it again after its shutdown
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         uvicorn.Server(config).run(sockets=[listening])
     return 0
 

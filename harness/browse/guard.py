@@ -71,7 +71,7 @@ class Guard:
         await answer(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Returns the response to a request that must not reach the application, None for any other request."""
+        """Returns the response to a request that must not reach the application; None for any other request."""
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
             text = "browse only reads: use GET or HEAD\n"

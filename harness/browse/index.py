@@ -41,6 +41,7 @@ STUDIES: Mapping[str, str] = {
     run_folder.REPEATS: "repeats",
     run_folder.OVERHEAD: "overhead",
     run_folder.WORKERS: "workers",
+    run_folder.RUNTIMES: "runtimes",
     PROFILE: "profile",
     machine.REPORT.file: "machine",
     cold.REPORT.file: "cold",
@@ -48,10 +49,11 @@ STUDIES: Mapping[str, str] = {
     bricks.REPORT.file: "bricks",
     pitfalls.JSON: "pitfalls",
 }
-"""File that marks the folder of a verb with many runs or measurements -> the verb. `workers` is also a sweep."""
+"""File that marks the folder of a verb with many runs or measurements -> the verb. `workers` and `runtimes` are
+sweeps, too."""
 
 DEEPEST = 5
-"""Most folders between the root and a run."""
+"""Maximum number of folders between the root and a run."""
 
 MOST_ENTRIES = 100_000
 WORTH_STORING = 500
@@ -61,7 +63,7 @@ _VERSION = [6, __version__]
 """Version of the cache's content; a cache with a different version is not read."""
 
 LASTS_S = 1.0
-"""Time during which one look at the folder serves all requests."""
+"""Time during which one reading of the folder serves all requests."""
 
 _OF_A_RUN = frozenset(
     (run_folder.CONFIG, run_folder.ENVIRONMENT, "findings.json", "performance", "accuracy")
@@ -81,7 +83,7 @@ class Entry(NamedTuple):
     path: str
     """Path below the root, with slashes."""
     at: str
-    """When the run started, else when the folder last changed: ISO 8601, UTC."""
+    """Start of the run, or else the last change of the folder: ISO 8601, UTC."""
     row: Row | None = None
     """The columns of runs.sqlite, from result.json; None if that is missing or not readable."""
     problem: str | None = None

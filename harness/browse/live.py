@@ -24,7 +24,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 
 LIMIT_S = 1.0
-"""Time limit for connecting, and another one for the answer."""
+"""Time limit for connecting, and a separate limit for the answer."""
 
 MOST_BYTES = 4 * 2**20
 _PREFIX = "harness_"

@@ -1,4 +1,4 @@
-"""Computes the points of a live page's charts from two or more looks at a run's metrics. Pure."""
+"""Computes the points of a live page's charts from two or more snapshots of a run's metrics. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from harness.run.supervisor.metrics.histogram import Histogram
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 LEAST = 100
-"""Least number of latencies for a p99: recent looks are combined until they have this number."""
+"""Minimum number of latencies for a p99: recent snapshots are combined until they have this number."""
 
 Series = Mapping[str, float]
 
@@ -41,9 +41,9 @@ CHARTS = (
 
 
 def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
-    """Returns the values since the previous look.
+    """Returns the values since the previous snapshot.
 
-    recent: the looks at one phase of one run, oldest first, the present one last.
+    recent: the snapshots of one phase of one run, oldest first, the present snapshot last.
     origin_s: the page's time 0, on the clock of `Snapshot.at_s`.
     `t` is in seconds. `charts` and `bounds` have chart -> series -> value for each chart that has values.
     """
@@ -68,7 +68,7 @@ def point(recent: Sequence[Snapshot], origin_s: float) -> dict[str, Any]:
 
 
 def _between(before: Snapshot, now: Snapshot) -> dict[str, Series]:
-    """Returns rates and means of the time between two looks."""
+    """Returns rates and means of the time between two snapshots."""
     seconds = max(now.at_s - before.at_s, 1e-3)
     one, two = before.totals, now.totals
 
@@ -112,7 +112,7 @@ def _token_times(recent: Sequence[Totals]) -> Iterator[tuple[str, float]]:
 
 
 def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
-    """Returns percentiles of the values since the latest look that has LEAST values after it, else since the first.
+    """Returns percentiles of the values since the latest snapshot with LEAST values after it, else since the first.
 
     Omits percentiles that need more values, e.g. a p99 of fewer than 100.
     """
@@ -125,7 +125,7 @@ def _recent_percentiles(looks: Sequence[Buckets]) -> Series:
             break
     ends = sorted(now)
     below = np.array([now[end] - begin.get(end, 0.0) for end in ends])
-    between = Histogram(np.array(ends[:-1]))  # the last end is infinite
+    between = Histogram(np.array(ends[:-1]))  # the end of the last bucket is infinite
     between.counts = np.diff(below, prepend=0.0).astype(np.int64)
     enough = {
         n: share for n, share in PERCENTILES.items() if between.total * (1 - share) >= 1 - 1e-9

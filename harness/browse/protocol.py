@@ -13,7 +13,7 @@ LEAST_TAKEN_BYTES = 1 << 16
 """Closes the connection of a client that reads fewer bytes of its answer per ANSWER_LIMIT_S, also on a live page."""
 
 MOST_CONNECTIONS = 200
-"""Most open connections; a new one beyond it closes the connection that has waited longest for a request."""
+"""Maximum number of open connections; beyond it, a new one closes the connection with the longest wait for a request."""
 
 
 def bounded() -> type[asyncio.Protocol]:
@@ -29,7 +29,7 @@ def bounded() -> type[asyncio.Protocol]:
 
 
 class _Bounded(H11Protocol):
-    """uvicorn's protocol with time limits. uvicorn itself waits for ever for a request, and for the rest of one."""
+    """uvicorn's protocol with time limits. uvicorn itself waits forever for a request, and for the rest of one."""
 
     waiting: "dict[_Bounded, None]"
     """Connections that wait for a whole request, the oldest first."""
@@ -80,9 +80,7 @@ class _Bounded(H11Protocol):
     @property
     def _has_request(self) -> bool:
         """Whether a whole request has arrived and its answer is not complete."""
-        cycle = cast(
-            "RequestResponseCycle | None", self.cycle
-        )  # there is none before the first request
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # there is no request yet
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _wait(self) -> None:

@@ -27,6 +27,8 @@ from harness.search.overhead import page as overhead_page
 from harness.search.overhead import table as overhead_table
 from harness.search.peak import page as peak_page
 from harness.search.peak import table as peak_table
+from harness.search.runtimes import page as runtimes_page
+from harness.search.runtimes import table as runtimes_table
 from harness.search.sweep import page as sweep_page
 from harness.search.sweep import table as sweep_table
 from harness.search.tune import page as tune_page
@@ -38,6 +40,7 @@ PAGES: Mapping[str, str] = {
     sweep_page.PAGE: "plots of the sweep",
     grid_page.PAGE: "heat maps and tables of the grid",
     tune_page.PAGE: "plots of the forecast and the runs",
+    runtimes_page.PAGE: "speeds and table of the runtimes",
     overhead_page.PAGE: "plots of the parts and the pairs",
     profile_folder.PAGE: "tables and flame graph of the profile",
     machine_page.PAGE: "plots of the machine's peaks and costs",
@@ -55,6 +58,7 @@ _TABLES: Mapping[str, Callable[[Mapping[str, Any], Path], Iterator[str]]] = {
     "tune": tune_table.lines,
     "overhead": overhead_table.lines,
     "workers": workers_table.lines,
+    "runtimes": runtimes_table.lines,
     "machine": lambda content, _: machine_tables.text(content),
     "cold": lambda content, _: cold_tables.text(content),
     "advise": lambda content, _: advise_text.lines(content),
@@ -148,6 +152,11 @@ def _workers(content: Mapping[str, Any]) -> tuple[str, str]:
     return f"{content['model']}, {counted(content['models'], 'model')}", outcome
 
 
+def _runtimes(content: Mapping[str, Any]) -> tuple[str, str]:
+    models = ", ".join(one["model"] for one in content["models"])
+    return f"{content['scenario']} {models}", "; ".join(runtimes_table.headlines(content))
+
+
 def _profile(content: Mapping[str, Any]) -> tuple[str, str]:
     level = Profiled(content).level
     levels = f"levels: {', '.join(content['levels'])}"
@@ -193,6 +202,7 @@ _SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]] = {
     "repeats": _repeats,
     "overhead": _overhead,
     "workers": _workers,
+    "runtimes": _runtimes,
     "profile": _profile,
     "machine": _machine,
     "cold": _cold,

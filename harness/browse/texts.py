@@ -28,7 +28,7 @@ VIEWS = {
 
 
 def _shown(value: Any) -> Any:
-    """Returns a value as a page shows it; leaves our own HTML unchanged."""
+    """Returns a value as a page shows it; leaves the harness's own HTML unchanged."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(hide(value))
     return "-" if value is None else value
@@ -84,7 +84,7 @@ def cells(table: Table) -> Sequence[Sequence[str]]:
 
 
 def asset(name: str) -> bytes | None:
-    """Returns the content of one of our own files, by its name in a URL; None for an unknown name."""
+    """Returns the content of a shipped file, by its name in a URL; None for an unknown name."""
     path = _ASSETS.get(name)
     return path.read_bytes() if path is not None else None
 

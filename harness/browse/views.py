@@ -53,7 +53,7 @@ FILES: Mapping[str, str] = {
 """File of a run or study that browse serves -> its description. Only files without private names: docs/runs.md."""
 
 _HEAVY = threading.Lock()
-"""Comparisons are computed one at a time: a run on this machine needs the cores."""
+"""Only one comparison is computed at a time, because a run on this machine needs the cores."""
 
 
 class Side(NamedTuple):
@@ -226,7 +226,7 @@ class Views:
         draw: Callable[[Sequence[Row], Linked], Sequence[Article]],
         most: int,
     ) -> str:
-        """Returns a page of articles. most: number of newest runs to draw; a browser is slow with more."""
+        """Returns a page of articles. most: number of newest runs to draw; with more runs, a browser is slow."""
         entries = self._index.entries()
         rows = replace(selection, sort="started", turned="").rows(entries.values())
         with reading("the numbers of these runs cannot be drawn"):

@@ -21,15 +21,15 @@ from harness.errors import HarnessError
 
 PERIOD_S = 1.0
 PATIENCE = 5
-"""Number of unanswered looks in a row after which a run counts as ended; a busy endpoint may miss one."""
+"""Number of unanswered requests in a row after which a run counts as ended; a busy endpoint may miss one request."""
 
 SEARCH_PATIENCE = 60
-"""Number of unanswered looks for a search; it is larger because each run of a search loads its model first."""
+"""Number of unanswered requests for a search; it is larger because each run of a search loads its model first."""
 
 MOST_POINTS = 3600
 MOST_LOOKS = 60
 MOST_WATCHED = 32
-"""Most folders with stored points; a new one replaces the folder that was looked at longest ago."""
+"""Maximum number of folders with stored points; a new folder replaces the folder with the oldest reading."""
 
 BETWEEN_RUNS = (
     "no run of this search is in progress: the next one is loading, or the search was stopped"
@@ -37,7 +37,7 @@ BETWEEN_RUNS = (
 
 
 class Past:
-    """The looks at one folder so far. The pages of all clients show the same points."""
+    """The snapshots of one folder so far. The pages of all clients show the same points."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -47,7 +47,7 @@ class Past:
         """The folder of the latest run."""
         self.points: deque[Mapping[str, Any]] = deque(maxlen=MOST_POINTS)
         self.count = 0
-        """Points so far, dropped ones included."""
+        """Number of points so far, including dropped points."""
         self._recent: deque[Snapshot] = deque(maxlen=MOST_LOOKS)
         self._origin_s: float | None = None
 
@@ -72,7 +72,7 @@ class Past:
 
     @property
     def rate_now(self) -> float | None:
-        """Answers/s between the last two looks."""
+        """Answers/s between the last two snapshots."""
         if not self.points:
             return None
         rate: float | None = self.points[-1]["charts"].get("rate", {}).get("answered")
@@ -135,7 +135,7 @@ class Watching:
             await anyio.sleep(PERIOD_S)
 
     def _look(self, path: str) -> tuple[Past, str]:
-        """Returns the looks so far, and the reason if the present state is unknown, else ''."""
+        """Returns the snapshots so far, and the reason if the present state is unknown, else ''."""
         past = self._past(path)
         with past.lock:
             if past.state is not None and monotonic() - past.looked_s < PERIOD_S / 2:
@@ -158,7 +158,7 @@ class Watching:
     def _past(self, path: str) -> Past:
         with self._lock:
             past = self._pasts.pop(path, None) or Past()
-            self._pasts[path] = past  # the folder looked at last is the last key
+            self._pasts[path] = past  # the folder that was read last is the last key
             while len(self._pasts) > MOST_WATCHED:
                 del self._pasts[next(iter(self._pasts))]
             return past

@@ -12,10 +12,10 @@ MOST_BYTES = 32 * 2**20
 """Size of the largest file that is read into memory."""
 
 MOST_FILES = 5_000
-"""Most entries in a run's folder; a run has some thirty entries, a study has the entries of all its runs."""
+"""Maximum number of entries in a run's folder; a run has about thirty entries, a study has those in all its runs."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not wait
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
 
 
 def open_file(root: Path, relative: str) -> BinaryIO:
@@ -24,7 +24,7 @@ def open_file(root: Path, relative: str) -> BinaryIO:
     Raises OSError if there is no such file, and ConfigError if the path leads elsewhere.
     """
     *parents, name = _parts(relative)
-    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the root itself is the user's choice
+    at = os.open(root, _FOLDER & ~os.O_NOFOLLOW)  # the user has chosen the root itself
     try:
         for parent in parents:
             inner = os.open(parent, _FOLDER, dir_fd=at)

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
 from harness.cli.start.config_files import presets
 from harness.core.config.options import user_path
 from harness.core.console import show
-from harness.core.units import counted
+from harness.core.units import counted, show_bytes
 from harness.errors import ConfigError, RunInvalid
+
+if TYPE_CHECKING:
+    from harness.models.manifest.model import Model
 
 
 def list_names(arguments: list[str]) -> int:
@@ -21,7 +25,7 @@ def list_names(arguments: list[str]) -> int:
     parser.text(
         "--nodes",
         "NODES",
-        "list the nodes at these addresses, or of a Ray cluster: machine, versions, models",
+        "list the nodes at these addresses or in this Ray cluster, with their machine, versions and models",
     )
     nodes = parser.parse_args(arguments).nodes
     if nodes is not None:
@@ -44,14 +48,24 @@ def list_names(arguments: list[str]) -> int:
     lines += [f"  {name:<18}{entry.about}" for name, entry in registry.rows("benchmark")]
     lines.append("models")
     for name in named_models():
-        manifest = load_model(name).manifest
-        lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
+        model = load_model(name)
+        about = model.manifest.description if model.manifest else ""
+        lines.append(f"  {name:<20}{about}{_size_and_licence(model)}")
     lines += [
         "presets for --config",
         *(f"  {name:<18}{about}" for name, about in presets().items()),
     ]
     show("\n".join(lines))
     return 0
+
+
+def _size_and_licence(model: "Model") -> str:
+    """Returns the known ones in parentheses; '' if neither is known."""
+    size_bytes = model.file_bytes
+    known = ["" if size_bytes is None else show_bytes(size_bytes)]
+    known += [model.manifest.licence if model.manifest else ""]
+    shown = ", ".join(filter(None, known))
+    return f"  ({shown})" if shown else ""
 
 
 def _meters() -> Iterator[str]:
@@ -66,11 +80,11 @@ def _meters() -> Iterator[str]:
 def check(arguments: list[str]) -> int:
     parser = Parser(
         "data check",
-        "Check a dataset before a long run: read its labels, compute its digest, and decode every sample. Exit "
-        "status 4 if a sample cannot be used.",
+        "Check a dataset before a long run: read its labels, compute its digest, and decode every sample. The exit "
+        "status is 4 if a sample cannot be used.",
         "DATASET [options]",
     )
-    parser.text("dataset", "DATASET", "a name of `list`, or file.py:Class")
+    parser.text("dataset", "DATASET", "a name from `list`, or file.py:Class")
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
     parser.text("--model", "MODEL", "decode with the steps of this model")
     options = parser.parse_args(arguments)
@@ -127,7 +141,7 @@ def _arrivals_parser() -> Parser:
 def dashboards(arguments: list[str]) -> int:
     parser = Parser(
         "dashboards",
-        "Write the Grafana dashboard, the rules of Prometheus, and a configuration of both, into a new folder.",
+        "Write the Grafana dashboard, the Prometheus rules, and a configuration for both into a new folder.",
         "--out DIR",
     )
     parser.text("--out", "DIR", "folder to write, which must not exist yet", required=True)

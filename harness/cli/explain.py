@@ -25,8 +25,8 @@ _ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape", "input_range"
 def profile(arguments: list[str]) -> int:
     parser = run_parser(
         "profile",
-        "Show where the time of a query goes, from LoadGen down to the kernels: one run of the "
-        "harness, then calls of the model with and without a profiler. Writes tables, a trace and a "
+        "Show where the time of a query goes, from LoadGen down to the kernels. The verb makes one run of the "
+        "harness, and then calls the model with and without a profiler. Writes tables, a trace and a "
         "page with a flame view and a roofline.",
         ("[options]", "--from DIR [options]"),
         (ProfileOptions, RunConfig),
@@ -58,8 +58,8 @@ def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, An
     """Returns (options of `advise`, its options that a run also has, as fields of RunConfig)."""
     parser = Parser(
         "advise",
-        "Find settings of ONNX Runtime that make a model faster: measure each layer alone, predict the gain of "
-        "each setting, then time the settings against the present ones. docs/advise.md explains the answers.",
+        "Find ONNX Runtime settings that make a model faster: measure each layer alone, predict the gain of each "
+        "setting, and then time each new setting against the present settings. docs/advise.md explains the answers.",
         "--model MODEL [options]",
         "--from DIR [options]",
     )
@@ -111,7 +111,7 @@ def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
     parser.text(
         "models",
         "MODEL",
-        "a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
+        "a name from `list`, an .onnx file, or a folder of bricks that --publish wrote",
         nargs="*",
     )
     cutting = add_options(parser, BrickOptions)[CUTTING]
@@ -147,12 +147,14 @@ def _cold_options(arguments: list[str]) -> tuple[ColdOptions, Mapping[str, Any]]
     """Returns (options of `cold`, its options that a run also has, as fields of RunConfig)."""
     parser = Parser(
         "cold",
-        "Show how long the first answer of a fresh process takes, and where the time goes: reading the model, "
+        "Show how long a new process takes to give its first answer, and where the time goes: reading the model, "
         "loading it, preparing its input, its first run. docs/cold.md explains the tables.",
         "MODEL [options]",
         "--from DIR [--json]",
     )
-    parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml) or a model file", nargs="?")
+    parser.text(
+        "model", "MODEL", "a name from `list`, a manifest (.yaml) or a model file", nargs="?"
+    )
     add_options(parser, ColdOptions)
     texts, problems = read_options(parser, arguments)
     own = {name: text for name, text in texts.items() if name != "model"}
@@ -179,15 +181,19 @@ def pitfalls(arguments: list[str]) -> int:
     parser = Parser(
         "pitfalls",
         "Show which mistakes in preparing the input cost accuracy: change one declared step, the precision or the "
-        "backend at a time, and compare with the model as declared. Without --model and --dataset: the embedded "
+        "backend at a time, and compare with the model as declared. Without --model and --dataset, use the embedded "
         "digits, and scikit-learn's two photographs.",
         "[options]",
     )
-    parser.text("--model", "MODEL", "default: digits, or an image model that is present")
-    parser.text("--dataset", "NAME", "default: the manifest's dataset")
+    parser.text(
+        "--model", "MODEL", "model (default: digits; for image files, an installed image model)"
+    )
+    parser.text("--dataset", "NAME", "dataset (default: the manifest's dataset)")
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
-    parser.text("--backend", "NAME", "default ort; null compares the inputs only")
-    parser.text("--hook", "FILE", "Python file with the manifest's hook; its code runs")
+    parser.text("--backend", "NAME", "backend (default ort); null compares only the inputs")
+    parser.text(
+        "--hook", "FILE", "Python file with the manifest's hook; the harness runs this code"
+    )
     parser.text("--samples", "N", "use at most N samples (default 500)", type=int, default=500)
     parser.text("--out", "DIR", "folder for pitfalls.json and the page pitfalls.html")
     values = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}

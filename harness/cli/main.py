@@ -40,7 +40,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status. Catches a HarnessError and a full disk; any other error is a bug of ours."""
+    """Returns the exit status. Catches a HarnessError and a full disk; any other error is a bug of the harness."""
     if "_ARGCOMPLETE" in os.environ:
         from harness.cli.start.completion import complete
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{e.filename or 'a file'} cannot be written: {e.strerror}: free space there, or write elsewhere"
         )
         return RunInvalid.exit_status
-    except KeyboardInterrupt as e:  # before the run took the signals over
+    except KeyboardInterrupt as e:  # before the run handled signals itself
         return _stopped(e)
     except RuntimeError as e:
         # Before Python 3.12, an error in a descriptor's __set_name__ is wrapped, also while modules are imported.

@@ -1,4 +1,4 @@
-"""Parses the words of a verb with argparse. Its help is readable, and its errors say what to do next.
+"""Parses the words of a verb with argparse, with a readable help and with errors that state the next step.
 
 Every verb builds one `Parser`. Options that a file can hold, too, come from a schema
 (harness/core/config/options.py) by `add_options`; the others by `add_argument`. `--help` prints the basic
@@ -185,7 +185,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help()
 
     def _more(self) -> str:
-        """Returns how many options the short page omits, and how to see them; "" if it has all."""
+        """Returns the number of options that the short page omits, and how to see them; "" if it omits none."""
         names, hidden = [], 0
         for title, actions in self._groups():
             if expert := self._expert.intersection(actions):
@@ -285,11 +285,16 @@ class _HelpAll(argparse.Action):
 
 
 def add_options(parser: Parser, *schemas: type) -> Mapping[str, argparse._ArgumentGroup]:
-    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None."""
+    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None.
+
+    An option of an earlier schema replaces an option of the same name.
+    """
     groups: dict[str, argparse._ArgumentGroup] = {}
     title = ""
     pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))
     for schema, field in pairs:
+        if option_key(field) in parser.fields:
+            continue
         title = field.metadata["group"] or getattr(schema, "GROUP", "") or title
         if title not in groups:
             groups[title] = parser.add_argument_group(title)

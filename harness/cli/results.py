@@ -79,8 +79,8 @@ def _add_gate(parser: Parser) -> None:
     )
     parser.flag(
         "--optimised",
-        "the other sides are optimised versions of the first: model file, precision and largest batch may "
-        "differ; the accuracy of both sides must be known, and its change is the price",
+        "treat the other sides as optimised versions of the first: model file, precision and largest batch may "
+        "differ; both sides need an accuracy, and its change is reported as the price",
     )
 
 
@@ -161,9 +161,9 @@ def rerun(arguments: list[str]) -> int:
     parser.text(
         "--out",
         "DIR",
-        "result folder (default RUN-rerun, for several RUN-turns; for a run in a study, next to the study)",
+        "result folder (default RUN-rerun, or RUN-turns for several runs; for a run in a study, next to the study)",
     )
-    add_trust(parser, "code in the run's configuration that may run")
+    add_trust(parser, "allow this code, which the run's configuration names, to run")
     _add_gate(parser)
     parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
@@ -259,19 +259,19 @@ def check(arguments: list[str]) -> int:
     parser = Parser(
         "check",
         "Derive the verdict and every number of a run again from its files, and compare them with "
-        "result.json; report which files were changed since the run, and who signed it. For a study, e.g. the "
-        "folder of `sweep`, check its seal and each run in it. Exit status 4 if something differs.",
+        "result.json. Report which files were changed since the run, and who signed it. For a study, e.g. the "
+        "folder of `sweep`, check its seal and each run in it. The exit status is 4 if something differs.",
         "RUN [options]",
     )
     parser.text("folder", "RUN", f"{_RUN}, or of a study")
     add_trust(
         parser,
-        "dataset or metric in the run's configuration that is code and may run, to score again",
+        "allow the code of this dataset or metric to run, to compute the score again",
     )
     parser.text(
         "--allowed-signers",
         "FILE",
-        "OpenSSH's file of the keys that may sign; a run without a signature by one of them counts as different",
+        "OpenSSH's file of allowed signers; a run without a signature by one of them counts as different",
     )
     parser.flag("--details", "also print every number of the run, and the text of every doubt")
     parser.flag("--json", "print JSON: the differences, verdict and codes of each folder")
@@ -342,7 +342,7 @@ def export(arguments: list[str]) -> int:
 
     parser = Parser(
         "export",
-        "Write a finished run in a format of other tools: its samples for pandas and spreadsheets, its "
+        "Write a finished run in a format for other tools: its samples for pandas and spreadsheets, or its "
         "numbers and verdict for CI, MLflow and Prometheus. docs/export.md describes each format.",
         "RUN --format FORMAT [options]",
     )
@@ -375,8 +375,8 @@ def export(arguments: list[str]) -> int:
 def report(arguments: list[str]) -> int:
     parser = Parser(
         "report",
-        "Write an HTML page with plots of a finished run; for several runs, a page that compares each with "
-        "the first.",
+        "Write an HTML page with plots of a finished run. For several runs, write a page that compares each "
+        "run with the first.",
         "RUN... [options]",
     )
     parser.text("runs", "RUN", _RUN, nargs="+")

@@ -64,12 +64,12 @@ def parser() -> Parser:
 def serve(arguments: list[str]) -> int:
     parser = Parser(
         "serve",
-        "Serve a model over HTTP, by the Open Inference Protocol v2 of KServe and Triton, so that a server can be "
-        "measured. One instance answers the requests one at a time, in order of arrival. A language model (its "
+        "Serve a model over HTTP with the Open Inference Protocol v2 of KServe and Triton, to measure the cost of "
+        "serving. One instance answers the requests one at a time, in order of arrival. A language model (its "
         "manifest has `generation`) is served over OpenAI's API, and answers several prompts at a time.",
         "MODEL [options]",
     )
-    parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")
+    parser.text("model", "MODEL", "a name from `list`, a manifest (.yaml), or a model file")
     add_options(parser, ServeOptions)
     fields = {field.name: field for field in visible_fields(RunConfig)}
     group = parser.add_argument_group("model")
@@ -111,13 +111,13 @@ def serve(arguments: list[str]) -> int:
 def load_host(arguments: list[str]) -> int:
     parser = Parser(
         "load-host",
-        "Be a host of `run --load-hosts HOST:PORT,…`: issue a share of the load of runs on other machines, one run at a "
-        "time (docs/load-hosts.md). The data and the variables of --allow-env come from this machine.",
+        "Act as a host for `run --load-hosts HOST:PORT,…`: issue a part of the load for runs on other machines, one run "
+        "at a time (docs/load-hosts.md). The data and the variables of --allow-env come from this machine.",
         "[options]",
     )
     default = "127.0.0.1:7100"
     parser.text(
-        "--listen", "HOST:PORT", f"address to listen on (default {default}; port 0: a free one)"
+        "--listen", "HOST:PORT", f"address to listen on (default {default}; port 0: a free port)"
     )
     parser.text(
         "--allow-env",
@@ -203,7 +203,7 @@ def on(arguments: list[str]) -> int:
     from harness.cluster import on_nodes
 
     if end and not arguments[0].startswith("-"):
-        on_nodes.ray_head(arguments[0])  # before the options that it lacks
+        on_nodes.ray_head(arguments[0])  # before the options that the verb does not have
     options = parser.parse_args(arguments[:end])
     nodes, count = on_nodes.parsed(options.nodes, options.node_count)
     values = options.share.split(",") if options.share is not None else ()

@@ -27,6 +27,7 @@ from harness.core.config.options import (
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.config.schema import RunOptions
 from harness.core.console import say
+from harness.core.registry import default_model
 from harness.errors import ConfigError, HarnessError, refuse
 from harness.search.options import RepeatOptions, WorkersOptions
 
@@ -36,7 +37,7 @@ U = TypeVar("U")
 
 class Alias(NamedTuple):
     ours: str
-    """Our name of the option."""
+    """The harness's name for the option."""
     value: str = "{}"
     """Our spelling of the value; {} stands for the value. A time is in seconds."""
 
@@ -156,7 +157,7 @@ def run_parser(
         action="append",
         default=None,
     )
-    add_trust(parser, "code in a --config file that may run")
+    add_trust(parser, "allow this code, which a --config file names, to run")
     parser.flag("--json", "print JSON instead of a table")
     parser.flag("--quiet", "print no progress and no notices")
     return parser
@@ -212,7 +213,8 @@ def invocation(
     }
     values |= stored
     if "arrivals" in values and "duration_ns" not in stored:
-        values.pop("duration_ns", None)  # the file of arrivals sets it, not the verb's default
+        # The file of arrivals sets the duration, not the verb's default.
+        values.pop("duration_ns", None)
     values |= typed
     problems += _of_a_set(values, schema)
     foreign = {key: value for key, value in stored.items() if key in values and key not in typed}
@@ -321,7 +323,7 @@ def with_sources(problems: str, arguments: Sequence[str]) -> str:
     try:
         typed = [word.partition("=")[0] for word in _translated(arguments)]
         sources = config_files.sources(files)
-    except HarnessError:  # it is among the problems
+    except HarnessError:  # the problems already contain this error
         return problems
     return "\n".join(_with_source(line, typed, sources) for line in problems.splitlines())
 
@@ -371,13 +373,15 @@ def _dataset(values: Mapping[str, Any]) -> str:
     if values.get("dataset") is not None:
         return str(values["dataset"])
     try:
-        return default_dataset(load_model(values.get("model", "digits")))
+        return default_dataset(
+            load_model(values.get("model") or default_model(values.get("backend", "")))
+        )
     except ConfigError:
         return ""
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:
-    """Returns the words, with our names for the options of MLPerf's reference harness."""
+    """Returns the words, with the harness's names for the options of MLPerf's reference harness."""
     words: list[str] = []
     pending: Alias | None = None
     for word in arguments:

@@ -189,7 +189,7 @@ def browse(arguments: list[str]) -> int:
     parser.text(
         "--port",
         "N",
-        "port (default 9470, or a free one if 9470 is taken; 0: a free one)",
+        "port (default 9470, or a free port if 9470 is in use; 0: a free port)",
         type=int,
     )
     options = parser.parse_args(arguments)

@@ -1,5 +1,6 @@
-"""The verbs that make many runs to find something: peak, sweep (over rates or a grid), tune and overhead."""
+"""The verbs that make many runs to find something: peak, sweep (over rates, a grid or backends), tune and overhead."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,19 +11,23 @@ from harness.core.config import code
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig, config_from, make_config
 from harness.core.console import program, say
+from harness.core.shown import private
 from harness.errors import refuse
 from harness.results import run_folder
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import (
     OVERHEAD_DURATION_NS,
     OVERHEAD_OF_A_RUN,
+    RUNTIMES_DURATION_NS,
     TUNE_DURATION_NS,
     OverheadOptions,
     PeakOptions,
+    RuntimesOptions,
     SweepOptions,
     TuneOptions,
     WorkersOptions,
 )
+from harness.search.runtimes.options import OF_BOTH, names_all, names_runtimes
 
 _SEARCHED = ("queries", "target_qps")
 """Fields of a --config file that a search sets for each of its runs."""
@@ -46,9 +51,9 @@ def _out(name: str) -> str:
 def peak(arguments: list[str]) -> int:
     parser = run_parser(
         "peak",
-        "Find the highest rate that is VALID under the latency bound (server), or the most samples in "
-        "a query (multi-stream): short probes narrow the range, runs of full length confirm the "
-        "result. With --concurrency N, find the most queries in flight instead, from N on.",
+        "Find the highest rate that is VALID under the latency bound (server), or the largest number of samples "
+        "per query (multi-stream). Short probes narrow the range, and full-length runs confirm the "
+        "result. With --concurrency N, find the largest number of queries in flight instead, starting at N.",
         ("--scenario NAME [--slo SLO] [options]",),
         (PeakOptions, RunConfig),
     )
@@ -59,7 +64,7 @@ def peak(arguments: list[str]) -> int:
             "duration": "approximate duration of a confirm run, e.g. 10s or 2min (default 10s)",
             "target_qps": "server: rate of the first probe in queries/s (default: half of the "
             "calibrated capacity)",
-            "concurrency": "server: search from N queries in flight on; each answer issues the next "
+            "concurrency": "server: start the search at N queries in flight; each answer triggers the next "
             "query (not MLPerf)",
             "out": _out("peak-SCENARIO"),
         }
@@ -74,9 +79,9 @@ def peak(arguments: list[str]) -> int:
 def tune(arguments: list[str]) -> int:
     parser = run_parser(
         "tune",
-        "Find the instances, threads, largest batch and backend options that suit model, machine, "
-        "scenario and latency bound: loops without LoadGen drop most candidates, runs under LoadGen "
-        "judge the rest. Options on the command line (--instances, --threads, --max-batch, "
+        "Find the fastest number of instances and threads, largest batch and backend options for a model on this "
+        "machine, in one scenario and under one latency bound. Loops without LoadGen eliminate most candidates, and "
+        "runs under LoadGen judge the rest. Options on the command line (--instances, --threads, --max-batch, "
         "--backend-option) keep their values.",
         ("--scenario NAME [options]",),
         (TuneOptions, RunConfig),
@@ -86,7 +91,7 @@ def tune(arguments: list[str]) -> int:
             **_REFUSED,
             **dict.fromkeys(("queries", "concurrency", "meter", "mode")),
             "duration": "approximate duration of each run, e.g. 2s (default 1500ms)",
-            "target_qps": "server: rate of all runs in queries/s (default: the highest that meets the "
+            "target_qps": "server: rate of all runs in queries/s (default: the highest rate that meets the "
             "latency bound)",
             "out": _out("tune-SCENARIO"),
         }
@@ -101,12 +106,13 @@ def tune(arguments: list[str]) -> int:
 def overhead(arguments: list[str]) -> int:
     parser = Parser(
         "overhead",
-        "Measure the cost of serving a model: runs in process and runs through its server take turns, one query at a "
-        "time. The result is the time that the server adds to a query, minus the time that this client needs for a "
-        "server that answers at once, with its 95 % interval and its parts. Both sides must give the same answers.",
+        "Measure the cost of serving a model. Runs in process and runs through a server take turns, with one query at "
+        "a time. The result is the time that the server adds to a query, minus the time that this client needs for a "
+        "server that answers at once. It has a 95 % interval and is divided into parts. Both sides must give the same "
+        "answers.",
         "MODEL --url URL [options]",
     )
-    parser.text("model", "MODEL", "a name of `list`, a manifest (.yaml), or a model file")
+    parser.text("model", "MODEL", "a name from `list`, a manifest (.yaml), or a model file")
     parser.add_argument(
         "--url",
         metavar="URL",
@@ -155,36 +161,44 @@ def sweep(arguments: list[str]) -> int:
         "sweep",
         "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
         "each combination of batch, precision, backend, threads and more: --model, --backend and "
-        "--threads may then be lists (a,b), --input-shape several shapes (NAME=1x8/1x16). Writes a "
-        "table, a CSV file and a page with plots. With --models, measure the throughput and the tail latency of "
-        "a set of models for each number of workers, and what its cache costs when every request misses.",
+        "--threads may then be lists (a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a "
+        "table, a CSV file and a page with plots. With several backends (a,b or all) and without --batch, find the "
+        "fastest one: equal answers first, then runs in turns. With --models, measure the throughput and the tail "
+        "latency of a set of models for each number of workers, and the cost of the cache when every request misses.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",
+            "--backend all|NAMES [--precision NAMES] [options]",
             "--scenario server --models FILE [--workers NUMBERS] [options]",
             "--resume DIR",
             "--from DIR",
         ),
-        (SweepOptions, WorkersOptions, GridOptions, RunConfig),
+        (SweepOptions, WorkersOptions, GridOptions, RuntimesOptions, RunConfig),
         _SWEEP_EXAMPLES.format(program=program()),
     )
     parser.set_helps(
         {
             **_REFUSED,
             **dict.fromkeys(("target_qps", "concurrency")),
-            "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s)",
-            "out": f"{_out('sweep-server')}; for a grid grid-SCENARIO-BACKEND-MODEL",
+            "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s; of several backends 1s)",
+            "out": f"{_out('sweep-server')}; for a grid grid-SCENARIO-BACKEND-MODEL, for several backends "
+            "runtimes-SCENARIO-BACKENDS-MODEL",
         }
     )
     texts, problems = read_run_options(parser, arguments)
     if "models" in texts or "workers" in texts:
         _drop_foreign(texts, problems, SweepOptions, "rates, not of workers")
         _drop_foreign(texts, problems, GridOptions, "a grid, not of workers")
+        _drop_foreign(texts, problems, RuntimesOptions, "backends, not of workers")
         of_a_set = invocation(texts, problems, WorkersOptions, {"mode": "performance"}, _SEARCHED)
         from harness.search.workers import job as workers
 
         return many_runs.execute("sweep", of_a_set, workers.problems, workers.sweep)
     _drop_foreign(texts, problems, WorkersOptions, "the workers of --models FILE")
+    if names_runtimes(texts):
+        _drop_foreign(texts, problems, SweepOptions, "rates, not of backends")
+        return _sweep_of_runtimes(texts, problems, arguments)
+    _drop_foreign(texts, problems, RuntimesOptions, "several backends without a grid")
     if not names_grid(texts):
         call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
         from harness.search.sweep import job
@@ -208,6 +222,8 @@ examples:
   {program} sweep --scenario server --slo p99=10ms --rate 10%..110%
   # speed and accuracy for each batch size and precision
   {program} sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
+  # the fastest of all backends with equal answers
+  {program} sweep --model digits --backend all
   # throughput and p99 of a set of models with one to four workers
   {program} sweep --scenario server --models set.yaml --workers 1,2,3,4
 """
@@ -218,6 +234,10 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
         return _stored_sweep(texts, problems)
     if "resume" in texts:
         return _resumed_grid(texts, problems)
+    if names_all(texts):
+        from harness.search.runtimes import choice
+
+        texts["backend"] = ",".join(choice.readable(texts.get("model", "")))
     lists = take_lists(texts, problems)
     call = invocation(texts, problems, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
     from harness.search.grid import job
@@ -225,6 +245,25 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
 
     grid = Grid(axes_of(lists, call.config, call.own), call.own)
     return many_runs.execute("grid", call.with_own(grid), job.problems, job.sweep)
+
+
+def _sweep_of_runtimes(texts: dict[str, Any], problems: list[str], arguments: Sequence[str]) -> int:
+    from harness.search.runtimes import choice, job
+
+    if names_all(texts):
+        texts["backend"] = ",".join(choice.every_runtime())
+    lists = take_lists(texts, problems)
+    given = {key: texts.pop(key) for key in OF_BOTH if key in texts}
+    of_grid = GridOptions(**parse_values(GridOptions, given, "command line", problems))
+    defaults = {
+        "scenario": "single-stream",
+        "mode": "performance",
+        "duration_ns": RUNTIMES_DURATION_NS,
+    }
+    call = invocation(texts, problems, RuntimesOptions, defaults, _ONE_RUNS)
+    command = f"{program()} sweep {shlex.join(private.arguments(arguments))}"
+    plan = choice.plan_of(lists, of_grid, call.own, call.config, command)
+    return many_runs.execute("sweep", call.with_own(plan), choice.problems, job.measure)
 
 
 def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
@@ -252,6 +291,10 @@ def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
     from harness.search.sweep import job as rates
     from harness.search.workers import job as workers
 
+    if (own.from_ / run_folder.RUNTIMES).is_file():
+        from harness.search.runtimes import job as runtimes
+
+        return runtimes.show_stored(own.from_, as_json="json" in texts)
     if (own.from_ / run_folder.WORKERS).is_file():
         return workers.show_stored(own.from_, as_json="json" in texts)
     if (own.from_ / rates.SWEEP).is_file():

@@ -39,7 +39,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "category": ("NAMES", "edge, datacenter, or datacenter,edge"),
     "benchmark": ("NAME", "benchmark of the round, e.g. resnet"),
     "folder": ("NAME", "open division: name of the model (default: the benchmark's name)"),
-    "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: those that the category requires)"),
+    "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: all that the category requires)"),
     "peak": (
         "DIR",
         "folder of a finished `peak`, which gives Server's rate; or pass --target-qps, --slo or --user-conf",
@@ -89,7 +89,7 @@ def _request_parser(
         help="allow any model and data, and short runs with --duration; never a submission",
     )
     if trust:
-        add_trust(parser, "code in WORK/request.yaml that may run")
+        add_trust(parser, "allow this code, which WORK/request.yaml names, to run")
     parser.flag("--quiet", _QUIET)
     add_options(parser, RunConfig)
     parser.set_helps({**dict.fromkeys(REFUSED), **_RUN_HELPS})
@@ -208,7 +208,8 @@ def pack(arguments: Sequence[str]) -> int:
         packed.tree.rename(to)
     except OSError as e:
         for path in packed:
-            shutil.rmtree(path, ignore_errors=True)  # it would block the next attempt
+            # An incomplete tree would block the next attempt.
+            shutil.rmtree(path, ignore_errors=True)
         hint = "free some space or correct its permissions, and pack again"
         raise ConfigError(f"{to} cannot be written: {e.strerror}: {hint}") from e
     show(str(to))
@@ -218,8 +219,8 @@ def pack(arguments: Sequence[str]) -> int:
 def check(arguments: Sequence[str]) -> int:
     parser = Parser(
         "submit check",
-        "Check a submission folder, of `submit pack` or of others, against every rule of the round. Exit status 4 "
-        "if a rule is broken.",
+        "Check a submission folder, from `submit pack` or another tool, against every rule of the round. The exit "
+        "status is 4 if a rule is broken.",
         "TREE [options]",
     )
     parser.text("tree", "TREE", "root of the submission: the folder with closed/ or open/")
@@ -230,7 +231,7 @@ def check(arguments: Sequence[str]) -> int:
         "--raw", "DIR", "folder with the untruncated logs, to verify the logs and TEST01's answers"
     )
     parser.flag(
-        "--rehearsal", "check a rehearsal: findings about its mark and its short runs do not count"
+        "--rehearsal", "check a rehearsal: ignore findings about its mark and its short runs"
     )
     parser.flag("--json", "print the findings as JSON")
     parser.flag("--quiet", _QUIET)

@@ -50,35 +50,31 @@ VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
     "peak": Verb("search:peak", "find the highest VALID rate under a latency bound"),
     "sweep": Verb("search:sweep", "measure latency against load, or a grid of batches and more"),
-    "tune": Verb(
-        "search:tune", "find the instances, threads and batch that suit model and machine"
-    ),
+    "tune": Verb("search:tune", "find the fastest number of instances and threads, and batch size"),
     "overhead": Verb("search:overhead", "measure the cost of serving a model, and its parts"),
     "profile": Verb("explain:profile", "show where the time of a query goes, down to the kernels"),
     "advise": Verb(
         "explain:advise", "find ONNX Runtime settings that are faster, and measure them"
     ),
     "bricks": Verb("explain:bricks", "time the layer sequences that several models share"),
-    "cold": Verb("explain:cold", "show how long the first answer of a process takes, and why"),
+    "cold": Verb("explain:cold", "show how long a new process takes to answer, and why"),
     "pitfalls": Verb("explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"),
     "machine": Verb(
         "explain:machine", "measure the peaks of this machine, and the cost of moving data"
     ),
     "probe": Verb("run:probe", "describe a server and the requests that its models take"),
-    "serve": Verb("run:serve", "answer requests over HTTP with a model, to measure a server"),
-    "load-host": Verb("run:load_host", "issue a share of the load of runs on other machines"),
+    "serve": Verb("run:serve", "serve a model over HTTP, to measure the cost of serving"),
+    "load-host": Verb("run:load_host", "issue a part of the load for runs on other machines"),
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
     "check": Verb("results:check", "derive a run's verdict again from its files"),
     "publish": Verb("results:publish", "copy a run's folder without names, paths and passwords"),
     "export": Verb(
-        "results:export", "write a run as Parquet, CSV, JUnit, or for MLflow and others"
+        "results:export", "write a run as Parquet, CSV or JUnit, or for MLflow and others"
     ),
     "report": Verb("results:report", "draw finished runs as an HTML page"),
     "runs": Verb("runs:runs", "list, export or draw the runs made here"),
-    "browse": Verb(
-        "runs:browse", "show the runs made here, live runs included, as local web pages"
-    ),
+    "browse": Verb("runs:browse", "show finished and live runs as local web pages"),
     "on": Verb("run:on", "run a verb on each of several machines, and gather the results"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters, models, or nodes"),
     "init": Verb("start.init:init", "write an options file, or the manifest of a model file"),

@@ -62,7 +62,7 @@ def ready_nodes(config: RunConfig) -> Iterator[RunConfig]:
         _check_count(config, len(addresses))
         asked = _with(config, addresses)
         with ExitStack() as stack:
-            open_nodes(asked, stack)  # only a check: the measured process opens them again
+            open_nodes(asked, stack)  # only a check: the measured process opens the nodes again
         yield asked
         return
     count = int(config.nodes.removeprefix(LOCAL_NODES))

@@ -166,7 +166,7 @@ def folder_names(values: Sequence[str]) -> Sequence[str]:
 
 
 def _earlier(folder: Path, asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Returns the rows of shared commands that have ended, by folder; not of lost, interrupted and failed ones.
+    """Returns the rows of shared commands that ended, by folder, without lost, interrupted and failed commands.
 
     Raises ConfigError if the folder belongs to a different command.
     """

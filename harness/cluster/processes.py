@@ -1,4 +1,4 @@
-"""Starts processes here that are nodes or place nodes, waits until all are ready, and ends them in any case."""
+"""Starts local processes that are nodes or place nodes, waits until all are ready, and always ends them."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ class NodeProcesses:
         channel.send("setup", name=name, **setup)
 
     def addresses(self, limit_s: float = READY_LIMIT_S) -> Sequence[str]:
-        """Waits until all processes are ready. Returns HOST:PORT of each, in the order of their start.
+        """Waits until all processes are ready. Returns the HOST:PORT of each process, in the order of their start.
 
         A process that listens for several nodes sends all their addresses.
 

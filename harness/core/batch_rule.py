@@ -1,4 +1,4 @@
-"""Decides how many waiting samples form one batch, from the time of a batch by its size.
+"""Decides how many waiting samples form one batch, from the measured time of each batch size.
 
 A larger batch serves a backlog sooner if it makes samples cheaper; otherwise it only delays its first samples. So
 the rule takes the smallest batch that serves the waiting samples nearly as soon as the best size would. The rule
@@ -16,7 +16,7 @@ NEARLY = 0.05
 """Extra time that a smaller batch may need to serve the backlog, as a share of the best size's time."""
 
 BUSY_COUNTS = 0.5
-"""A busy instance serves about half as much of a backlog as an idle one: it begins after half a batch on average."""
+"""A busy instance serves about half as much of a backlog as an idle instance: on average it starts half a batch later."""
 
 MOST_WAITING = 1024
 """Samples in the table. The idle instances share a longer backlog equally, up to a full batch each."""
@@ -26,7 +26,7 @@ FULL = 0.02
 
 
 class BatchRule:
-    """Sizes by idle instances and waiting samples, looked up in a table."""
+    """Looks up the batch size in a table, by the number of idle instances and of waiting samples."""
 
     def __init__(self, batch_ns: Sequence[float] | Array, instances: int) -> None:
         """batch_ns: time of a batch of n samples at index n, from `batch_times`; index 0 is not used."""
@@ -77,6 +77,6 @@ def _chosen(sizes: Array, times_ns: Array, waiting: Array, idle: int, instances:
     rounds = np.ceil(waiting[:, None] / (sizes * serving) - 1e-9)
     took_ns = np.where(sizes <= waiting[:, None], rounds * times_ns, np.inf)
     enough = took_ns <= (1 + NEARLY) * took_ns.min(axis=1, keepdims=True)
-    share = -(-waiting // idle)  # the other idle instances take theirs
+    share = -(-waiting // idle)  # the other idle instances take their share
     chosen: list[int] = np.minimum(sizes[np.argmax(enough, axis=1)], share).tolist()
     return chosen

@@ -1,6 +1,6 @@
 """Starts child processes that run `main` of a module, and exchanges JSON messages with them.
 
-A child has its parent's import path, in the same order. It imports from the working directory only if its parent would.
+A child has its parent's import path, in the same order. It imports from the working directory only if its parent does.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ _KILL_AT_END = (
 
 
 class Guard:
-    """Kills a foreign program and its children when this process ends, however it ends.
+    """Kills a foreign program and its children when this process ends in any way.
 
     The kernel's own signal (`_die_with`) would need a Python process between this process and the program at each
     start, and would not reach the children. On a system without a shell, the program is not killed.
@@ -177,7 +177,7 @@ def start(
     words: the child's sys.argv[1:].
     fds: descriptors that the child inherits.
     log: file for the child's stdout and stderr; None: the parent's stdout and stderr.
-    under: a command that executes the command after it without a fork, as valgrind does.
+    under: a command, e.g. valgrind, that executes the command after it without a fork.
     new_session: Ctrl-C in the terminal reaches the parent only.
     env: the child's environment variables; None: the parent's.
     """
@@ -249,18 +249,18 @@ def _remove_generated_code() -> None:
             for file in (Path(path), Path(cache_from_source(path))):
                 with suppress(OSError):
                     file.unlink()
-            with suppress(OSError):  # another process's files may be there
+            with suppress(OSError):  # the folder may contain files of other processes
                 Path(cache_from_source(path)).parent.rmdir()
 
 
 def _die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent dies, however the parent dies.
+    """Makes the kernel kill this process when its parent dies in any way.
 
     Source: prctl(2), PR_SET_PDEATHSIG. parent: its process ID, which may be 1 in a container.
     """
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    except (OSError, AttributeError):  # not Linux: the closed socket must do
+    except (OSError, AttributeError):  # not Linux: the child ends when its socket is closed
         return
     if os.getppid() != parent:  # the parent died before the call
         os._exit(1)

@@ -1,7 +1,7 @@
 """Reads the wall clock and the monotonic clock, and watches whether they drift apart.
 
-LoadGen stamps with the wall clock (libstdc++'s high_resolution_clock), so every time that is compared
-with its stamps is CLOCK_REALTIME in ns; all other times are monotonic. A step of the wall clock would
+LoadGen's time stamps come from the wall clock (libstdc++'s high_resolution_clock), so every time that is compared
+with them is CLOCK_REALTIME in ns; all other times are monotonic. A step of the wall clock would
 falsify the latencies of the run.
 """
 
@@ -27,7 +27,7 @@ SLEW_PPM = 100
 
 
 def utc_text(timespec: str = "seconds") -> str:
-    """Now: '2026-11-26T19:40:00+00:00'."""
+    """Returns the present time, e.g. '2026-11-26T19:40:00+00:00'."""
     return datetime.now(UTC).isoformat(timespec=timespec)
 
 

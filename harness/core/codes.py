@@ -368,6 +368,10 @@ _DOUBTS: _Rows = {
         ),
     },
     About.ACCURACY: {
+        "answers-drawn": (
+            "The server draws tokens at random, so the answers of the performance run are not checked.",
+            "Add `seed` to the requests' fields, or drop `temperature`.",
+        ),
         "few-compared": (
             "Fewer than 100 answers of the performance run could be compared with the accuracy run's answers.",
             "Run longer; if answers are large, add a postprocess step that makes them smaller.",

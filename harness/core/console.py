@@ -21,7 +21,7 @@ _messages: ContextVar[TextIO | None] = ContextVar("messages", default=None)
 """Set in a thread whose messages go to a separate stream."""
 
 CANONICAL = "python -m harness"
-"""The program's name in files, which are read elsewhere, and if nobody typed its name."""
+"""The program's name in files for other machines, and if no user typed a name."""
 
 PROGRAM_VARIABLE = "MLPERF_HARNESS_PROGRAM"
 """Environment variable with the program's name, for processes that the user did not start;
@@ -42,7 +42,8 @@ def program() -> str:
     called = Path(sys.argv[0])
     if called.name != _SCRIPT:
         return CANONICAL
-    found = shutil.which(_SCRIPT)  # the kernel hands over the whole path, whatever the user typed
+    # The kernel passes the whole path, even if the user typed a shorter name.
+    found = shutil.which(_SCRIPT)
     is_on_path = found is not None and Path(found).resolve() == called.resolve()
     return _SCRIPT if is_on_path else shlex.quote(str(called))
 
@@ -52,7 +53,7 @@ _status = StatusLine()
 
 
 def stderr() -> TextIO:
-    """Returns the stream that the user reads, also while the process's stderr goes to a log."""
+    """Returns the stream that the user reads, even while the process's stderr goes to a log."""
     own = _messages.get()
     if own is not None:
         return own
@@ -87,7 +88,7 @@ def _has_colours(stream: TextIO) -> bool:
 def _is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()
-    except ValueError:  # it is closed
+    except ValueError:  # the stream is closed
         return False
 
 
@@ -171,7 +172,7 @@ def keep_output(log: BinaryIO, path: Path) -> None:
 
 
 def _is_descriptor_2(stream: TextIO) -> bool:
-    """Returns whether the stream is descriptor 2; it is not if a test has replaced it."""
+    """Returns whether the stream is descriptor 2, and not the replacement of a test."""
     try:
         return stream.fileno() == 2
     except (OSError, ValueError):
@@ -190,7 +191,7 @@ def messages_to(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def output() -> Iterator[TextIO]:
-    """Yields stdout for a file that is printed unchanged; its writer escapes control characters."""
+    """Yields stdout for printing a file unchanged; the writer of the file escapes control characters."""
     try:
         yield sys.stdout
         sys.stdout.flush()

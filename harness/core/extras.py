@@ -28,6 +28,9 @@ EXTRAS: Mapping[str, str] = {
     "openvino": "backend openvino",
     "litert": "backend litert",
     "torch": "backend torch",
+    "executorch": "backend executorch",
+    "trees": "backend trees: XGBoost's predictor and treelite",
+    "lightgbm": "LightGBM's own predictor for backend trees",
     "ncnn": "backend ncnn",
     "mnn": "backend mnn",
     "tract": "backend tract",
@@ -62,7 +65,7 @@ RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 def how_to_install(*extras: str) -> str:
     """Returns the command that installs these extras here, for the end of a message about a missing module.
 
-    In the checkout's own .venv it is ./run.sh. Elsewhere it names the packages, because this project is not on
+    In the checkout's .venv the command is ./run.sh. Elsewhere it names the packages, because this project is not on
     a package index: pip would install whatever project has registered its name there.
     """
     run = _run_sh()
@@ -72,7 +75,7 @@ def how_to_install(*extras: str) -> str:
         packages = _packages_of(extras)
     except ModuleNotFoundError:  # no metadata, or no `packaging`
         packages = []
-    if not packages:  # a checkout that is not installed, or was installed before it had that extra
+    if not packages:  # the checkout is not installed, or was installed before this extra existed
         return f"{run} install {' '.join(extras)}, and start with {run}"
     rivals = [name for extra in extras if extra in RIVALS for name in RIVALS[extra][1]]
     removed = list(filter(_is_installed, rivals))
@@ -112,7 +115,7 @@ def _packages_of(extras: Sequence[str]) -> list[str]:
     for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
-            continue  # of the core
+            continue  # a package of the core
         if any(marker.evaluate({"extra": extra}) for extra in extras):
             parts = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
             packages.append(f"{requirement.name}{parts}{requirement.specifier}")

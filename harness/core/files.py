@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,17 +23,17 @@ WRONG_CONTENT: tuple[type[Exception], ...] = (
     AttributeError,
     EOFError,
     LookupError,
-    MemoryError,  # an array whose header states more rows than any memory holds
+    MemoryError,  # the header of the array states more rows than fit into any memory
     RecursionError,
     TypeError,
     ValueError,
     csv.Error,
     zipfile.BadZipFile,
 )
-"""Exceptions that Python and NumPy raise if content has a different shape than our code expects."""
+"""Exceptions that Python and NumPy raise if content has an unexpected shape."""
 
 MOST_NAMED = 3
-"""The most runs that a message names."""
+"""The maximum number of runs that a message names."""
 
 
 def cache_dir() -> Path:
@@ -49,7 +50,7 @@ def cache_dir() -> Path:
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     """Yields a temporary file next to `path` and renames it to `path` at the end.
 
-    After an error neither file exists. Several processes may write the same path: the last one
+    After an error neither file exists. Several processes may write the same path: the last process
     wins, and every reader sees a complete file. new: raise FileExistsError if `path` exists.
     """
     if new:
@@ -80,8 +81,28 @@ def cached_file(path: Path) -> Iterator[Path]:
         ) from e
 
 
+@contextmanager
+def cached_folder(path: Path) -> Iterator[Path]:
+    """Yields an empty folder in the cache, which gets the name `path` at the end; a folder of that name is kept.
+
+    After an error neither folder exists. Raises a ConfigError if the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}{PARTIAL}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if not path.exists():  # another process may have made it
+            temporary.replace(path)
+    except OSError as e:
+        raise ConfigError(
+            f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a writable folder with free space"
+        ) from e
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def write_text(path: Path, text: str) -> None:
-    """Replaces the file in one step, or writes into a device or a pipe. Characters outside UTF-8 become `?`."""
+    """Replaces the file atomically, or writes into a device or a pipe. Characters outside UTF-8 become `?`."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", errors="replace")
         return
@@ -173,7 +194,7 @@ def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
 
 @contextmanager
 def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turns an exception about a file's content into a ConfigError: '<problem>: <what is wrong>: <hint>'.
+    """Turns an exception about a file's content into a ConfigError: '<problem>: <fault>: <hint>'.
 
     also: exceptions to turn in addition to WRONG_CONTENT, e.g. OSError if the block opens the file.
     """

@@ -66,7 +66,7 @@ _WEIGHT_TYPES = frozenset(BITS) - {"tf32", "int64", "int32", "uint64", "uint32",
 """Number types of weights. Tensors of other types are indices, shapes and masks."""
 
 _SHARE = 0.25
-"""Least share of the weights. A quantised MiniLM may keep its embeddings, half of its weights, in float32."""
+"""Minimum share of the weights. A quantised MiniLM may keep its embeddings, half of its weights, in float32."""
 
 
 def number_type(name: str) -> str:
@@ -84,7 +84,7 @@ def precision(
 
     weights: shape and number type of each constant in the model file. inputs: the number types of
     the model's inputs, which decide for a model without weights. computes_in: the type to which the
-    framework converts floating-point weights; None if it does not convert them.
+    framework converts floating-point weights; None if the framework does not convert weights.
     """
     elements: Counter[str] = Counter()
     for shape, kind in weights:

@@ -1,4 +1,4 @@
-"""Simulates the reference dispatcher: queueing without any cost but the model's.
+"""Simulates the reference dispatcher: a queue in which only the model takes time.
 
 The queue is first in, first out. The first free instance takes a batch of the waiting queries at once; the rule of
 `harness/core/batch_rule.py` gives its size. If there is a wide instance, it answers a query that is alone, and
@@ -61,7 +61,7 @@ def simulate(
 
 
 class Rule(Protocol):
-    """A rule for the size of a batch: `BatchRule`, or a policy of benchmarks/tail.py."""
+    """A rule for the batch size: `BatchRule`, or a policy of benchmarks/tail.py."""
 
     def size(self, waiting: int, idle: int, /) -> int: ...
 
@@ -95,7 +95,7 @@ def dispatched(
         end = min(first + max_batch, count)
         until = arrivals[first] + wait_ns
         if end - first == max_batch:
-            until = min(until, arrivals[end - 1])  # the batch is full earlier
+            until = min(until, arrivals[end - 1])  # the batch becomes full before the wait ends
         start = max(free[0], until)
         waiting = max(1, bisect_right(arrivals, start, first) - first)
         idle = sum(at <= start for at in free)

@@ -31,14 +31,19 @@ class Entry(NamedTuple):
     extra: str = ""
     """The extra of this package that installs what the plug-in needs."""
     needs: str = ""
-    """The module that the extra installs."""
+    """The module that the extra installs; a dotted name if the outer package is a folder without code."""
+    model: str = ""
+    """The model that a backend runs without --model, if it differs from the default of all backends."""
 
     @property
     def installed(self) -> bool:
-        """Whether the module exists. A folder without code, e.g. our datasets/, does not count."""
+        """Whether the module exists. A folder without code, e.g. the checkout's datasets/, does not count."""
         if not self.needs:
             return True
-        spec = importlib.util.find_spec(self.needs)
+        try:
+            spec = importlib.util.find_spec(self.needs)
+        except ModuleNotFoundError:  # of a package around the module
+            return False
         return spec is not None and spec.origin is not None
 
 
@@ -46,7 +51,7 @@ def _table(package: str, rows: Mapping[str, tuple[str, ...]]) -> dict[str, Entry
     """Returns a table of entries. rows: name -> class in the module of that name, then the later fields of `Entry`."""
     table = {}
     for name, (attribute, *more) in rows.items():
-        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a csv
+        module = "csv_table" if name == "csv" else name.replace("-", "_")  # Python has a module csv
         table[name] = Entry(f"harness.{package}.{module}:{attribute}", *more)
     return table
 
@@ -59,16 +64,25 @@ BACKENDS = _table(
         "openvino": ("OpenVinoBackend", "OpenVINO", "openvino", "openvino"),
         "litert": ("LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
         "torch": ("TorchBackend", "PyTorch", "torch", "torch"),
+        "executorch": ("ExecuTorchBackend", "ExecuTorch", "executorch", "executorch.runtime"),
+        "trees": (
+            "TreesBackend",
+            "boosted trees and forests: XGBoost, LightGBM, treelite",
+            "trees",
+            "treelite",
+            "digits-trees",
+        ),
         "ncnn": ("NcnnBackend", "ncnn", "ncnn", "ncnn"),
         "mnn": ("MnnBackend", "MNN", "mnn", "MNN"),
         "tract": ("TractBackend", "tract", "tract", "tract"),
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
+        "http-json": ("HttpJsonRemote", "a service of any JSON: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
 )
-REMOTE_BACKENDS = ("kserve", "openai", "http-raw")
+REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
 
 OF_ONE_THREAD = ("tract",)
@@ -92,6 +106,7 @@ DATASETS = _table(
             "hf",
             "datasets",
         ),
+        "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
         "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
     },
 ) | _table(
@@ -104,6 +119,7 @@ DATASETS = _table(
             "ConversationsDataset",
             "chats of several turns: ShareGPT's, or messages",
         ),
+        "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
         "synthetic-prompts": (
             "SyntheticPromptsDataset",
             "prompts of given lengths, with a common prefix",
@@ -133,6 +149,7 @@ METRICS = _table(
         ),
         "rouge": ("Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"),
         "exact_match": ("ExactMatch", "share of texts that are exactly the right one"),
+        "rmse": ("Rmse", "root of the mean squared error of numbers"),
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
@@ -213,6 +230,15 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
 }
 
 
+DEFAULT_MODEL = "digits"
+
+
+def default_model(backend: str) -> str:
+    """Returns the model that a backend runs without --model."""
+    entry = BACKENDS.get(backend)
+    return (entry.model if entry is not None else "") or DEFAULT_MODEL
+
+
 def is_code(name: str) -> bool:
     """Returns whether the name is code, not an installed plug-in: module:Class or file.py:Class."""
     return ":" in name
@@ -252,7 +278,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def _surely_lacks(path: Path, name: str) -> bool:
-    """Returns whether the file cannot define the name: it neither contains it nor takes names from elsewhere."""
+    """Returns whether the file cannot define the name: it neither contains the name nor defines names dynamically."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))
 
@@ -314,7 +340,7 @@ def _unavailable(
     kind: str, name: str, entry: Entry | None, error: ModuleNotFoundError
 ) -> PluginUnavailable:
     if entry is not None and error.name and error.name.startswith("harness."):
-        raise error  # our own bug, not a missing dependency
+        raise error  # a bug of the harness, not a missing dependency
     if entry is not None and entry.extra:
         return missing_extra(kind, name, entry)
     return PluginUnavailable(
@@ -329,7 +355,7 @@ def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
 
 
 def _entry_points(kind: str) -> "dict[str, EntryPoint]":
-    from importlib.metadata import entry_points  # takes a fifth of the time of --help
+    from importlib.metadata import entry_points  # this import takes a fifth of the time of --help
 
     return {e.name: e for e in entry_points(group=f"harness.{kind}s")}
 
@@ -349,7 +375,8 @@ def plugin(name: str) -> Iterator[None]:
     except HarnessError:
         raise
     except MemoryError as e:
-        size = f": {e}" if str(e) else ""  # numpy says which array; Python itself says nothing
+        # NumPy's message names the array; Python's message is empty.
+        size = f": {e}" if str(e) else ""
         raise PluginUnavailable(f"{name} ran out of memory{size}") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:
         raise PluginUnavailable(f"{name} raised {type_and_text(e)}") from e

@@ -1,4 +1,4 @@
-"""Holds the service times of batches by size: the time the model alone takes for one batch."""
+"""Holds the service times by batch size: the time that the model alone takes for one batch."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Number of quantiles per batch size. Each lies in the middle of an equal share, so a quantile drawn at random
+"""Number of quantiles per batch size. Each lies in the middle of an equal share, so a random quantile
 is as often slow as the measured batches were.
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 DISABLED = 2
-"""SS_DISABLE: signals use the thread's own stack."""
+"""SS_DISABLE: signals use the thread's normal stack."""
 
 
 class SignalStack(ctypes.Structure):

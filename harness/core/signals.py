@@ -60,7 +60,7 @@ def terminable() -> Iterator[None]:
 
 
 def _terminate(signum: int, _frame: object) -> None:
-    signal.signal(signum, signal.SIG_DFL)  # a second one ends the process at once
+    signal.signal(signum, signal.SIG_DFL)  # a second signal ends the process at once
     raise Terminated(signum)
 
 
@@ -86,7 +86,7 @@ class Stopping:
 
     def __init__(self, caught: int | None = None) -> None:
         """caught: a signal that an outer `Stopping` received; it stops this run as soon as allowed."""
-        self.caught = caught  # the last signal, whether or not it has stopped anything
+        self.caught = caught  # the last signal, even if it has not stopped anything
         self._allowed = False
         self._waiting = caught
 

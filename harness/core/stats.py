@@ -40,7 +40,7 @@ def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
 
 
 def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
-    """The mean without the lowest and highest floor(n * share); [1..10] -> 5.5.
+    """Returns the mean without the lowest and the highest floor(n * share) values; [1..10] -> 5.5.
 
     Source: DLBricks (Li et al., ICPE 2020), section 4.
     """
@@ -51,7 +51,7 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
 
 
 def late_allowed(queries: int, percentile: float) -> int:
-    """Returns the most late queries with which early stopping passes; -1 if `queries` are too few.
+    """Returns the maximum number of late queries with which early stopping passes; -1 if `queries` are too few.
 
     percentile: the target, e.g. 0.99. A query is late when it exceeds the latency bound.
     LoadGen passes when P(X <= late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile):
@@ -69,7 +69,7 @@ def late_allowed(queries: int, percentile: float) -> int:
 
 
 def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> int | None:
-    """Returns LoadGen's estimate of a stream's percentile: with 99 % confidence the true percentile is not above it.
+    """Returns LoadGen's estimate of a stream's percentile, which the true percentile does not exceed (99 % confidence).
 
     sorted_ns: (n,) latencies in ns, ascending. Returns None if n is too small for an estimate.
 
@@ -84,9 +84,9 @@ def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> in
 def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
     """Returns the ranks of two of `count` sorted samples between which the true percentile lies.
 
-    It lies there in at least `level` of all cases, whatever the distribution of the independent
+    It lies there in at least `level` of all cases, for any distribution of the independent
     samples: the number of samples below it is Binomial(count, fraction). Ranks count from 0; a rank is
-    None if even the first or the last sample is not far enough out.
+    None if not even the first or the last sample is far enough from the percentile.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
     """
@@ -102,7 +102,7 @@ def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | Non
 def median_interval(
     values: Sequence[float] | Array, level: float = LEVEL
 ) -> tuple[float | None, float | None]:
-    """Ends of an interval of the true median; None for an end that so few values do not have."""
+    """Returns the ends of an interval of the true median; None for an end if there are too few values."""
     ordered = sorted(values)
     ranks = interval_ranks(len(ordered), 0.5, level)
     low, high = (None if rank is None else float(ordered[rank]) for rank in ranks)
@@ -158,7 +158,7 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
     value to four digits.
     """
     freedom = min(freedom, 10_000)
-    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
+    low, high = 0.0, math.pi / 2  # bounds of the angle whose tangent is t / sqrt(freedom)
     for _ in range(60):
         angle = (low + high) / 2
         low, high = (angle, high) if _within_t(angle, freedom) < level else (low, angle)
@@ -166,7 +166,7 @@ def student_t(freedom: int, level: float = LEVEL) -> float:
 
 
 def mean_half_width(values: Sequence[float]) -> float:
-    """Half of the interval of the mean, by Student's t. values: at least two, independent."""
+    """Returns half of the width of Student's interval of the mean. values: at least two, independent."""
     return student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 

@@ -24,7 +24,7 @@ _LARGEST_FIRST = ("h", "min", "s", "ms", "us", "ns")
 
 
 def parse_duration_ns(text: str) -> int:
-    """Parses '15ms' -> 15_000_000. A bare number is refused, because its unit would be a guess."""
+    """Parses '15ms' -> 15_000_000. Refuses a number without a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|min|h)", text.strip())
     if match is None:
         raise ValueError(
@@ -89,7 +89,7 @@ def parse_bytes(text: str) -> int:
 
 
 def show_si(value: float, unit: str) -> str:
-    """Formats a value with three significant digits and a suitable prefix: (0.00123, 'J') -> '1.23 mJ'."""
+    """Formats a value with three significant digits and a suitable unit prefix: (0.00123, 'J') -> '1.23 mJ'."""
     prefixes = (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6))
     units = [(f"{prefix}{unit}", size) for prefix, size in prefixes]
     return _scaled(value, units) or f"{_three_digits(value / 1e-9)} n{unit}"

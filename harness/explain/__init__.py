@@ -1,1 +1,1 @@
-"""Explains a result: profile, advise, bricks, pitfalls."""
+"""Verbs that explain a result: profile, advise, bricks, pitfalls."""

@@ -151,7 +151,7 @@ class Baseline:
         self.spans: dict[str, tuple[float, float]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: Rows = []
-        self.unit, self.lower_is_better = "", False  # of the score, once there is one
+        self.unit, self.lower_is_better = "", False  # the unit of the score, once there is a score
         for indices, inputs in self.chunks():
             self._look_at(inputs)
             if runner:
@@ -228,7 +228,7 @@ class Baseline:
 
     def _look_at(self, inputs: Mapping[str, Array]) -> None:
         for name, rows in inputs.items():
-            if rows.dtype.kind not in "biuf":  # texts have no range, and are not changed
+            if rows.dtype.kind not in "biuf":  # texts have no range, so they are not changed
                 continue
             low, high = self.spans.get(name, (np.inf, -np.inf))
             self.spans[name] = min(low, float(rows.min())), max(high, float(rows.max()))
@@ -271,7 +271,7 @@ class Baseline:
         return float((ours == theirs).mean())
 
     def _top1(self, row: Array) -> Array:
-        """Returns the label if a row ranks or scores several; else the row."""
+        """Returns the label if a row ranks or scores several labels; else the row."""
         row = np.asarray(row)
         model = self.subject.model
         if model.postprocess and model.postprocess[-1].name == "topk":

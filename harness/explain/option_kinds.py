@@ -25,7 +25,9 @@ def path(
 
 def dataset(group: str) -> Any:
     return option(
-        "a dataset of `list` (default: the manifest's, else synthetic)", metavar="NAME", group=group
+        "a dataset from `list` (default: the manifest's, else synthetic)",
+        metavar="NAME",
+        group=group,
     )
 
 

@@ -97,7 +97,7 @@ class Report(NamedTuple):
         return shown
 
     def draw(self, shown: Content, folder: Path) -> Path | None:
-        """Draws the page; returns None, after a line that says why, if it cannot. shown: the result of `derive`."""
+        """Draws the page. If this fails, prints the reason and returns None. shown: the result of `derive`."""
         try:
             return self.write_page(shown, folder)
         except (HarnessError, OSError) as e:

@@ -25,7 +25,7 @@ LENDER = "mobilenet"
 """Model whose steps are used for models of the same input without steps, e.g. light/*."""
 
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
-"""Tried in this order if no model is named; the last one is made here, with random weights."""
+"""Models to try in this order if no model is named; the harness makes the last model, with random weights."""
 
 _OF_IMAGE_FILES = ("folder", "imagenet", "coco")
 

@@ -12,7 +12,7 @@ class AnswerRow(NamedTuple):
     """Shape and type of all answers of a run."""
 
     shape: tuple[int | None, ...]
-    """The first entry is None if answers differ in length."""
+    """The shape of an answer; its first entry is None if answers differ in length."""
     dtype: np.dtype[Any]
 
 
@@ -78,6 +78,6 @@ def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
     """
     if ours.dtype.kind not in "fc" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
-    sizes = np.abs(theirs[np.isfinite(theirs) & (theirs != 0)])  # a model masks scores by -Inf
+    sizes = np.abs(theirs[np.isfinite(theirs) & (theirs != 0)])  # models mask scores with -Inf
     usual = float(np.median(sizes)) if len(sizes) else 0.0
     return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance * usual))

@@ -7,14 +7,14 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     about: str
     fewest: int = 1
-    """The fewest rates."""
+    """The minimum number of rates."""
     most: int = 1
-    """The most rates."""
+    """The maximum number of rates."""
 
 
 KINDS: Mapping[str, Kind] = {
     "constant": Kind("evenly spaced"),
-    "steps": Kind("Poisson, at each rate in turn, for equal times", 2, 1000),
+    "steps": Kind("Poisson, with each rate for an equal part of the duration", 2, 1000),
     "ramp": Kind("Poisson, at a rate that changes evenly from the first to the second", 2, 2),
     "gamma": Kind("bursts: gaps with the coefficient of variation --cv, where 1 is Poisson"),
     "loadgen": Kind("LoadGen's own schedule for --seed"),

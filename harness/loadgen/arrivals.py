@@ -35,13 +35,13 @@ _LATEST_NS = 2**62
 """The latest time of a line, in ns; times since the epoch reach it in 2116."""
 
 _LONGEST_TEXT = 64
-"""The longest text of a time, in characters."""
+"""Maximum length of the text of a time, in characters."""
 
 _LONGEST_HEADING = 4096
 """Bytes at the start of a file that decide whether it is a trace."""
 
 _SHOWN = 3
-"""Shown problems of one kind."""
+"""Maximum number of problems of one kind that are shown."""
 
 _HEADING = re.compile(r"arrival(,\s*sample)?")
 _WORD = re.compile(r"[^\W\d]{2}")
@@ -284,7 +284,7 @@ def _rounded_ns(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
     if number < 0:
         raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
-    if number.adjusted() > 30:  # the int would fill the memory
+    if number.adjusted() > 30:  # an int of this size would fill the memory
         return _LATEST_NS + 1
     return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
 

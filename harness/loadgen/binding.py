@@ -116,11 +116,11 @@ _SET_SIZE = lg.QuerySampleResponse.size.fset
 _SET_TOKENS = lg.QuerySampleResponse.n_tokens.fset
 
 Complete = Callable[[Any], None]
-"""Takes a list of QuerySampleResponse; called on any thread."""
+"""Receives a list of QuerySampleResponse; called on any thread."""
 
 
 class _Responder:
-    """Answers LoadGen for one worker. Not thread-safe: each worker has its own.
+    """Answers LoadGen for one worker. Not thread-safe: each worker has a separate one.
 
     LoadGen does not copy answers in a performance run, and copies them inside the call in an accuracy run. So
     the response objects and the buffer that they point into are made once and reused for every batch.
@@ -154,7 +154,7 @@ class _Responder:
         deque(map(_SET_TOKENS, self._pool, counts), maxlen=0)
 
     def complete_empty(self, ids: Sequence[int]) -> int:
-        """Completes a failed batch, because LoadGen would wait for an unanswered sample for ever.
+        """Completes a failed batch, because LoadGen would wait for an unanswered sample forever.
 
         Returns the wall clock in ns just before LoadGen's call.
         """
@@ -235,7 +235,7 @@ class RaggedResponder(_Responder):
 def responder_for(
     max_batch: int, row: AnswerRow, complete: Complete | None = None
 ) -> Responder | RaggedResponder:
-    """Makes the responder for answers like `row`. complete: called instead of LoadGen, for our own scheduler."""
+    """Makes the responder for answers like `row`. complete: called instead of LoadGen, for the harness's scheduler."""
     cls = RaggedResponder if None in row.shape else Responder
     return cls(max_batch, row, complete)
 
@@ -244,9 +244,9 @@ class Callbacks(NamedTuple):
     """Functions that LoadGen calls, on the thread of `start_test`. None may raise: LoadGen crashes."""
 
     issue: Callable[[list[int], list[int]], None]
-    """Takes the ids and the dataset indices of a query's samples."""
+    """Receives the ids and the dataset indices of a query's samples."""
     load: Callable[[list[int]], None]
-    """Takes the dataset indices of the run's samples."""
+    """Receives the dataset indices of the run's samples."""
     unload: Callable[[list[int]], None]
 
 
@@ -265,7 +265,7 @@ def start_test(
     log = lg.LogSettings()
     log.log_output.outdir = str(outdir)
     log.log_output.copy_summary_to_stdout = False
-    log.enable_trace = False  # the default would write 640 bytes per query
+    log.enable_trace = False  # by default LoadGen would write 640 bytes per query
     if name is None:
         sut = lg.ConstructFastSUT(calls.issue, _flush)
     else:

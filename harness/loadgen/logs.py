@@ -16,7 +16,7 @@ SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
 ANSWERS = "answers.json"
-"""File with answers, in the format of LoadGen's accuracy log, that our own scheduler writes."""
+"""File with answers, in the format of LoadGen's accuracy log, that the harness's scheduler writes."""
 FILES = (DETAIL, SUMMARY, ACCURACY, ANSWERS)
 """Files from which a run's numbers and answers are read."""
 EARLY_STOPPING = {
@@ -139,7 +139,7 @@ def _fits(key: str, value: object) -> bool:
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer beyond all floats
+    except OverflowError:  # an integer that is too large for a float
         return False
 
 
@@ -158,7 +158,7 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Returns name -> SHA-256 of each file that LoadGen or our own scheduler wrote into `folder`."""
+    """Returns name -> SHA-256 of each file that LoadGen or the harness's scheduler wrote into `folder`."""
     found = {}
     for name in FILES:
         path = folder / name

@@ -20,7 +20,7 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` our scheduler replaces LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency` or `load_hosts` the harness's scheduler replaces LoadGen."""
 
     scenario: str
     accuracy: bool
@@ -28,7 +28,7 @@ class LoadPlan:
     query_count: int
     """Queries that will be generated (Offline and accuracy: samples)."""
     journal_samples: int
-    """The most samples that can be issued: the length of the journal."""
+    """The maximum number of samples that can be issued: the length of the journal."""
     total_count: int
     """Samples in the dataset."""
     performance_count: int
@@ -60,6 +60,8 @@ class LoadPlan:
     """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    sessions: bool = False
+    """Whether `concurrency` counts sessions of several queries, which wait for each other."""
     load_hosts: int = 0
     """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False
@@ -81,7 +83,7 @@ class LoadPlan:
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether our scheduler issues the queries. Then harness/results/evidence/own_log.py writes the log."""
+        """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py then writes the log."""
         return self.schedule is not None or self.concurrency is not None or self.load_hosts > 0
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +99,7 @@ class Calibration:
     """Measurements of the measured process before the run, without LoadGen."""
 
     slowest_batch_ns: int
-    """Time of the slowest batch after the warm-up, of any size."""
+    """Time of the slowest batch of any size after the warm-up."""
     answer_bytes: int = 0
     """Size of one answer."""
     rate_per_s: float | None = None

@@ -17,10 +17,10 @@ from harness.loadgen.plan import Calibration, LoadPlan
 from harness.types import Quantity
 
 LATE_ALLOWED = 10
-"""Late queries with which a quick Server run still passes early stopping; its length follows from this."""
+"""Number of late queries with which a quick Server run still passes early stopping; it determines the length."""
 
 TURNS = 10
-"""A closed loop of a length that we choose issues at least TURNS x concurrency queries. The first
+"""If the harness chooses the length of a closed loop, it issues at least TURNS x concurrency queries. The first
 `concurrency` queries arrive as one burst and must not dominate."""
 
 
@@ -71,7 +71,7 @@ class Scenario(ABC):
     options: frozenset[str] = frozenset()
     """Fields of RunConfig that this scenario has, but not every scenario."""
     streams: bool = False
-    """Whether the next query comes when the previous one is answered, so one instance is enough."""
+    """Whether the next query comes when the previous query is answered, so one instance is enough."""
     scheduled: bool = False
     """Whether queries come on a schedule, at a rate in queries/s, even if earlier queries are not answered."""
     all_at_once: bool = False
@@ -85,7 +85,7 @@ class Scenario(ABC):
     percentile: float = 0.99
     """The percentile of an SLO without one, in (0, 1)."""
     default_slo: Slo | None = None
-    """The SLO for models whose manifest has none; None: no SLO unless the user sets one."""
+    """The SLO for models whose manifest has no SLO; None: no SLO unless the user sets an SLO."""
 
     def samples_per_query(self, config: RunConfig) -> int:  # noqa: ARG002 - of other scenarios
         return 1
@@ -126,7 +126,7 @@ class Scenario(ABC):
 
 
 def scenario_named(name: str) -> Scenario:
-    """Returns one of our scenarios. Raises a ConfigError for other names, because a file must not name code."""
+    """Returns a shipped scenario. Raises a ConfigError for other names, because a file must not name code."""
     if name not in registry.SCENARIOS:
         raise ConfigError(
             f"no scenario named {name!r}: choose from {', '.join(registry.SCENARIOS)}"

@@ -147,7 +147,7 @@ def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
     """Returns the text of a file for --user-conf with this arrival rate and these SLOs, none of them on `itl`.
 
     about: lines for the comment. LoadGen reads bounds in whole ms. Any other bound is left out, so the bound of
-    the rules applies, and a comment explains it. LoadGen has one percentile for all SLOs; the highest one is written,
+    the rules applies, and a comment explains it. LoadGen has one percentile for all SLOs; the highest percentile is written,
     because meeting it meets all.
     """
     lines = [f"# {line}" for line in about.splitlines()]

@@ -13,7 +13,7 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 _NO_LIMIT_BYTES = 1 << 60
-"""From this value on there is no limit: version 1 writes a number near 2**63."""
+"""Values from this number on mean that there is no limit: version 1 writes a number near 2**63."""
 
 
 def cpu_limit() -> float | None:
@@ -58,7 +58,7 @@ def _memory() -> Iterator[tuple[int, int]]:
 
 
 def throttled_s() -> float | None:
-    """Returns for how long the quota has stopped this group since it began; None if unknown."""
+    """Returns the time for which the quota has stopped this group so far; None if unknown."""
     times_s = []
     for folder in _folders("cpu"):
         stat = text(folder / "cpu.stat")

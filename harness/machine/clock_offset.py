@@ -1,4 +1,4 @@
-"""Estimates from pings by how much the clock of another machine is ahead, and the error of the estimate.
+"""Estimates the lead of another machine's clock from pings, and the error of the estimate.
 
 Source: NTP's four stamps (RFC 5905, section 8). A ping cannot show whether its two directions take equal time,
 so the error is half of the shortest round trip.
@@ -36,7 +36,7 @@ class Ping(NamedTuple):
 
 
 class ClockOffset(NamedTuple):
-    """By how much the other clock is ahead."""
+    """Lead of the other clock."""
 
     at_ns: int
     """Time of the estimate, on this machine's wall clock."""

@@ -31,11 +31,11 @@ ANONYMOUS = "measured_anonymous_bytes"
 """Resident memory that does not belong to a file and is not shared, so without the journal and LoadGen's maps."""
 
 STOPPED = "measured_stopped_looks"
-"""Number of looks at which a process was stopped by a signal or a debugger."""
+"""Number of readings at which a process was stopped by a signal or a debugger."""
 
 CONFINED = "measured_confined_threads"
 LOWERED = "measured_lowered_threads"
-"""How often a thread had lost cores, or had a lower priority, since the previous look."""
+"""Number of times that a thread had lost cores, or had a lower priority, since the previous reading."""
 
 _TRACED_OR_STOPPED = "Tt"
 
@@ -64,7 +64,7 @@ class Family:
             except OSError:
                 if pid == self.pid:
                     raise
-                continue  # it has just ended
+                continue  # the process has just ended
             _add(memory, held)
         return added(self._used.values()) | memory
 
@@ -112,7 +112,7 @@ class _Threads:
         self._lost = {CONFINED: 0.0, LOWERED: 0.0}
 
     def read(self) -> Row:
-        before, self._places = self._places, {}  # a newer thread may have an ended one's ID
+        before, self._places = self._places, {}  # a newer thread may have the ID of an ended thread
         for task in (self.process / "task").iterdir():
             with suppress(OSError):  # the thread has just ended
                 counts, place = _read(task)

@@ -134,9 +134,9 @@ class Gpus:
 
 
 def _others(processes: Sequence[Any], pids: Sequence[int]) -> int:
-    """Returns the number of processes that compute on the GPU and are not ours.
+    """Returns the number of processes outside the run that compute on the GPU.
 
-    Raises _Unknown if none of ours is among them: in a container NVML reports the host's process numbers.
+    Raises _Unknown if no process of the run is listed: in a container NVML reports the host's process numbers.
     """
     running = {process.pid for process in processes}
     if running <= {*pids}:

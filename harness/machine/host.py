@@ -54,6 +54,11 @@ PACKAGES = (
     "tensorflow-cpu",
     "torch",
     "ai-edge-litert",
+    "executorch",
+    "treelite",
+    "xgboost",
+    "xgboost-cpu",
+    "lightgbm",
     "ncnn",
     "mnn",
     "tract",
@@ -77,7 +82,7 @@ def memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """How late sleeping threads wake up on this machine, and how much time other guests take."""
+    """The delay of sleeping threads on this machine, and the time that other guests take."""
 
     p50_ns: int
     p99_ns: int
@@ -89,7 +94,7 @@ class NoiseFloor:
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Measures the noise with repeated sleeps of 1 ms; no harness on this machine can be more punctual."""
+    """Measures the noise with repeated sleeps of 1 ms, whose delay no harness on this machine can avoid."""
     before = _cpu_times()
     late: list[int] = []
     end = time.monotonic_ns() + int(seconds * 1e9)

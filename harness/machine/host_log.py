@@ -101,7 +101,7 @@ class HostReader:
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
         self._online = sorted(
             self._cpus.glob("cpu[0-9]*/online")
-        )  # the first core is always online and has no such file
+        )  # the first core is always online and does not have this file
 
     def look(self) -> None:
         row: dict[str, float] = {"wall_ns": wall_ns()}
@@ -136,7 +136,7 @@ class HostReader:
             else None,
         }
         for name, value in others.items():
-            with suppress(ValueError):  # '' if there is no such file
+            with suppress(ValueError):  # '' if the file does not exist
                 if value is not None:
                     settings[name] = float(value)
         return settings

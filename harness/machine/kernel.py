@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def text(path: Path) -> str:
-    """Returns the file's text without surrounding blanks; '' if the kernel has no such file."""
+    """Returns the file's text without surrounding blanks; '' if the kernel does not have the file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

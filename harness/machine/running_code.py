@@ -42,6 +42,8 @@ the hooks, the modules that PYTHONPATH would replace, the folders of .pth files,
 FRAMEWORKS = (
     "MNN",
     "ai_edge_litert",
+    "executorch",
+    "lightgbm",
     "mlperf_loadgen",
     "ncnn",
     "numpy",
@@ -52,6 +54,8 @@ FRAMEWORKS = (
     "tensorflow",
     "torch",
     "tract",
+    "treelite",
+    "xgboost",
 )
 """Modules, in addition to Python's own, that PYTHONPATH must not replace."""
 
@@ -183,7 +187,7 @@ def _is_foreign(name: str, path: Path) -> bool:
 def _entry(name: str, path: Path) -> Mapping[str, Any]:
     try:
         data = path.read_bytes()
-    except OSError:  # in an archive, or removed
+    except OSError:  # the module is in an archive, or was removed
         return {"name": name, "sha256": None, "owner": None}
     return {"name": name, "sha256": _sha256(data), "owner": _owner(name, path, data)}
 

@@ -62,7 +62,7 @@ class ComputingThreads:
             return Placed(None, None)
         outside = 0
         for thread in ran:
-            with suppress(ProcessLookupError):  # it has ended
+            with suppress(ProcessLookupError):  # the thread has ended
                 outside += not os.sched_getaffinity(thread) <= own
         return Placed(len(ran), outside)
 

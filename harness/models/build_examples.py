@@ -50,7 +50,7 @@ def pieces() -> list[str]:
 
 
 def picture(bright: int) -> Array:
-    """Returns grey noise with one bright tile out of six, at twice the model's size."""
+    """Returns grey noise with one bright tile of six, at twice the model's size."""
     random = np.random.default_rng(bright)
     rows, columns = models.TILES
     side = 2 * models.TILE

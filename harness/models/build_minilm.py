@@ -1,4 +1,4 @@
-"""Builds all-MiniLM-L6-v2 as ONNX with a manifest from its published weights: a real sequence workload.
+"""Builds all-MiniLM-L6-v2 as an ONNX file with a manifest from its published weights, as a real sequence workload.
 
     python -m harness.models.build_minilm SOURCE OUT
 

@@ -45,6 +45,9 @@ EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
 GREY_MAX = 16  # the largest pixel value in the data
+MOST_SAMPLES = (
+    1024  # of a batch of the ExecuTorch program, which plans its memory when it is exported
+)
 IR_VERSION = 10  # of onnx 1.16, so that runtimes older than the onnx package read the file
 
 # The libraries read these variables when they are first imported. They set one thread, and the same
@@ -68,6 +71,7 @@ FILES = (
     "harness/models/shipped/digits.keras",
     "harness/models/shipped/digits_openvino",
     "harness/models/shipped/digits.pt",
+    "harness/models/shipped/digits.pte",
     "harness/models/shipped/digits_ncnn",
     "harness/models/shipped/digits.mnn",
 )
@@ -294,8 +298,8 @@ def write_openvino(path: Path, weights: Weights) -> None:
         openvino.save_model(model, path / "digits.xml", compress_to_fp16=False)
 
 
-def write_torchscript(path: Path, weights: Weights) -> None:
-    """Writes a traced model, image -> logits, without the names and positions of source files."""
+def torch_module(weights: Weights) -> Any:
+    """Returns the model as a torch module, image -> logits."""
     import torch
 
     class Digits(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
@@ -311,13 +315,35 @@ def write_torchscript(path: Path, weights: Weights) -> None:
         for part in ("weight", "bias"):
             array = torch.from_numpy(weights[f"{layer}_{part}"])
             getattr(digits.network[index], part).data.copy_(array)
-    traced = torch.jit.trace(digits, torch.zeros(2, 1, 8, 8))
+    return digits
+
+
+def write_torchscript(path: Path, weights: Weights) -> None:
+    """Writes a traced model without the names and positions of source files."""
+    import torch
+
+    traced = torch.jit.trace(torch_module(weights), torch.zeros(2, 1, 8, 8))
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "digits.pt"
         torch.jit.save(traced, saved)
         with zipfile.ZipFile(saved) as archive:
             places = [name for name in archive.namelist() if name.endswith(".debug_pkl")]
         _copy_archive(saved, path, dict.fromkeys(places))
+
+
+def write_executorch(path: Path, weights: Weights) -> None:
+    """Writes a program whose operators XNNPACK computes, for batches up to MOST_SAMPLES."""
+    import torch
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    batch = {0: torch.export.Dim("batch", min=1, max=MOST_SAMPLES)}
+    example = (
+        torch.zeros(MOST_SAMPLES, 1, 8, 8),
+    )  # of fewer than 16, convolutions take at most 15
+    exported = torch.export.export(torch_module(weights), example, dynamic_shapes=(batch,))
+    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+    path.write_bytes(lowered.to_executorch().buffer)
 
 
 NCNN_LAYERS = """\
@@ -378,6 +404,7 @@ WRITERS: Mapping[str, Callable[[Path, Weights], None]] = {
     "digits.keras": write_keras,
     "digits_openvino": write_openvino,
     "digits.pt": write_torchscript,
+    "digits.pte": write_executorch,
     "digits_ncnn": write_ncnn,
     "digits.mnn": write_mnn,
 }

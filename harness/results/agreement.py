@@ -1,10 +1,10 @@
 """Compares answers element by element, by label and by distance, and compares two accuracy runs.
 
-Used by the answer check (harness/results/verdict/answers_check.py), `compare`, the grid, `advise` and
-the audits.
+Used by the answer check (harness/results/verdict/answers_check.py), `compare`, both sweeps of settings, `advise`
+and the audits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
 
 
 class Limits(NamedTuple):
-    """Largest permitted difference between two backends that compute the same model."""
+    """Limits of the difference between two backends that compute the same model."""
 
     share: float
     """Smallest share of samples with alike answers."""
@@ -112,11 +112,17 @@ def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement |
     common = [sample for sample in payloads if sample in others]
     if not common:
         return None
-    pairs = [(decode(payloads[s], kind), decode(others[s], other_kind)) for s in common]
+    return of_pairs(
+        [(decode(payloads[s], kind), decode(others[s], other_kind)) for s in common], far
+    )
+
+
+def of_pairs(pairs: Sequence[tuple[Array, Array]], far: float = _EXACT.far) -> Agreement:
+    """Compares the answers to at least one sample. pairs: by sample, the answers of both sides."""
     overall = distance(pairs)
     return Agreement(
-        samples=len(common),
-        identical=sum(payloads[s] == others[s] for s in common),
+        samples=len(pairs),
+        identical=sum(ours.tobytes() == theirs.tobytes() for ours, theirs in pairs),
         top1=sum(has_same_label(*pair) for pair in pairs) / len(pairs),
         l2=overall.mean if overall else None,
         relative_l2=overall.relative if overall else None,

@@ -1,4 +1,4 @@
-"""Collects everything known about a run, the input of result.json."""
+"""Collects all facts about a run, the input of result.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ NOT_STORED = "the run ended before what its meters read was stored"
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """Everything known about a run so far. A field is None or empty until it is measured."""
+    """All facts about a run so far. A field is None or empty until it is measured."""
 
     resolved: ResolvedRun
     started: str
@@ -81,7 +81,7 @@ class Findings:
 
     @property
     def code(self) -> Mapping[str, Any] | None:
-        """The harness's files and the code that runs before them; None if the run did not look at them."""
+        """The harness's files and the code that runs before them; None if the run did not check them."""
         return self.environment.get("code")
 
     @property

@@ -17,7 +17,7 @@ SPEEDS: Mapping[str, str] = {
 }
 """Name -> unit of the rate and the latencies of the whole run."""
 
-TOKEN_TIMES = ("ttft", "tpot", "itl")
+TOKEN_TIMES = ("ttft", "answer_ttft", "tpot", "itl")
 
 OPEN = (0.0, math.inf)
 """Interval of a number if its run has too few independent parts for an interval."""
@@ -65,7 +65,8 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns")
     headline = result.get("headline")
-    if headline and headline["unit"] == "ns":  # the early-stopping estimate; others are above
+    # The early-stopping estimate; the code above handles other headlines.
+    if headline and headline["unit"] == "ns":
         yield "headline", Number(headline["value"], "ns", "tail")
     yield from _of_tokens(result)
     score = result.get("accuracy") or {}
@@ -73,7 +74,7 @@ def _numbers(result: Mapping[str, Any]) -> _Named:
         higher, unit = not score.get("lower_is_better"), score.get("unit", "")
         yield "accuracy", Number(score["value"], unit, "exact", higher_is_better=higher)
     for reading in (result.get("power") or {}).get("readings", ()):
-        for name in ("joules_per_query", "joules_per_sample"):
+        for name in ("joules_per_query", "joules_per_sample", "joules_per_output_token"):
             if name in reading:
                 # Sources cover different parts of the machine; the name keeps them apart.
                 yield f"{name}.{reading['source']}", Number(reading[name], "J")

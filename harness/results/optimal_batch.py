@@ -1,4 +1,4 @@
-"""Finds, from noisy throughputs, the smallest batch that is not worth doubling."""
+"""Finds the smallest batch that is not worth doubling, from noisy throughputs."""
 
 from collections.abc import Mapping
 from math import hypot

@@ -21,7 +21,7 @@ class Finished(NamedTuple):
     """The content of result.json (harness/results/schema/result.py)."""
 
     def in_short(self, *names: str) -> str:
-        """Returns the verdict with the codes of its reasons, and those named numbers that the run has."""
+        """Returns the verdict with the codes of its reasons, and the requested numbers that the run has."""
         words = [
             " ".join([self.result["verdict"], *(one["code"] for one in self.result["reasons"])])
         ]

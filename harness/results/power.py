@@ -1,12 +1,13 @@
 """Computes `power` of result.json: energy by source, and whether it may be quoted. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from harness.core.codes import Reason
 from harness.machine.power import ptdaemon_log
 from harness.machine.power.energy import Energy, NoReading, PowerLog, window_ns
 from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.results.schema.client import Tokens
 from harness.results.schema.machine import MissingReading, Power, PowerReading, PowerSection
 from harness.types import PowerSource
 
@@ -74,6 +75,27 @@ def report(
         "note": _note(readings, ptdaemon, under_rules),
     }
     return {"power": power, "power_reason": None}
+
+
+def per_token(section: PowerSection, tokens: Tokens | None) -> PowerSection:
+    """Returns the section with the energy per token of each reading, as far as the tokens are known."""
+    power = section["power"]
+    if power is None or tokens is None:
+        return section
+    sent, made = tokens["input"], tokens["output"]
+    counts = {
+        "joules_per_input_token": sent,
+        "joules_per_output_token": made,
+        "joules_per_token": sent + made if sent is not None and made is not None else None,
+    }
+    readings = [
+        cast(
+            "PowerReading",
+            {**one, **{name: one["joules"] / count for name, count in counts.items() if count}},
+        )
+        for one in power["readings"]
+    ]
+    return {**section, "power": {**power, "readings": readings}}
 
 
 def doubts(section: PowerSection) -> Iterator[Reason]:

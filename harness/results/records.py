@@ -51,7 +51,7 @@ _EVENTS = ("scheduled_ns", "completed_ns")
 """Columns that every journal has; `measured` reads them."""
 
 _PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
-"""Fields of Findings that are written to findings.json unchanged."""
+"""Fields of Findings that go into findings.json unchanged."""
 
 
 def write(outdir: Path, run: Evidence, started: str) -> None:
@@ -183,7 +183,8 @@ def write_findings(folder: Path, findings: Findings) -> None:
         {
             "asked": to_plain(findings.config),
             **{name: getattr(findings, name) for name in _PLAIN},
-            **({"no_server_metrics": absent} if absent else {}),  # only with servers
+            # Only runs with servers have these columns.
+            **({"no_server_metrics": absent} if absent else {}),
             "code": findings.code,
             "spec": findings.spec._asdict(),
             "power": hidden(findings.power.to_json()) if findings.power else None,

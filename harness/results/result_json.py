@@ -13,6 +13,7 @@ from harness.machine.power.energy import window_ns
 from harness.machine.power.ptdaemon_log import SOURCE
 from harness.models.manifest.schema import Accuracy
 from harness.models.opened.isolation import is_isolated
+from harness.results import cost
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
@@ -20,7 +21,8 @@ from harness.results.load_hosts import section as load_hosts
 from harness.results.load_hosts import witness
 from harness.results.nodes import section as nodes
 from harness.results.power import doubts as power_doubts
-from harness.results.power import report
+from harness.results.power import per_token, report
+from harness.results.schema.client import Tokens
 from harness.results.schema.machine import Calibration as CalibrationEntry
 from harness.results.schema.machine import (
     Cold,
@@ -34,6 +36,7 @@ from harness.results.schema.machine import (
 from harness.results.schema.performance import ComparedAnswers, NotScored, Scored
 from harness.results.schema.result import (
     ClientSection,
+    CostSection,
     Headline,
     ModelSource,
     ModelsSection,
@@ -44,6 +47,7 @@ from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens
+from harness.results.tokens import sessions
 from harness.results.verdict import (
     busy,
     client,
@@ -65,6 +69,7 @@ def result(findings: Findings) -> Result:
     power = _power(findings, numbers)
     window = window_ns(run.log.values) if run and run.logged else None
     host = cast("Host | None", summary(findings.host, window))
+    of_client = _client(findings, numbers, window)
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if invalid else "VALID",
@@ -86,9 +91,10 @@ def result(findings: Findings) -> Result:
         "throughput_per_s": numbers.throughput_per_s() if numbers else None,
         "goodput": goodput.section(run, findings.resolved.slos) if run else None,
         "accuracy": _accuracy(findings),
-        **power,
+        **per_token(power, of_client.get("tokens")),
         "stages_ns": numbers.stages_ns if numbers else None,
-        **_client(findings, numbers, window),
+        **of_client,
+        **_cost(findings, numbers, window, of_client.get("tokens")),
         **_models(findings),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
@@ -171,7 +177,15 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         yield from reasons.score(scoring.score, findings.accuracy_target)
     if scoring.compared is not None:
         allowed = declared.sampling_tolerance if declared else 0
-        yield from reasons.answers(scoring.compared, allowed)
+        yield from reasons.answers(scoring.compared, allowed, drawn=_draws_tokens(findings))
+
+
+def _draws_tokens(findings: Findings) -> bool:
+    """Returns whether the requests make the server draw tokens at random."""
+    loaded = findings.loaded
+    return loaded is not None and any(
+        part.get("draws_tokens") for part in (loaded.backend, loaded.dataset)
+    )
 
 
 def _entries(reasons: Iterable[Reason]) -> list[ReasonEntry]:
@@ -232,6 +246,8 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     if target is not None and scored is not None and own:
         yield from model_doubts.too_good(scored, target)
     yield from model_doubts.other_judge(findings.model)
+    if _draws_tokens(findings):
+        yield from model_doubts.drawn_answers()
     if target is not None:
         answers = compared.answers if compared is not None else None
         yield from model_doubts.weak_judge(target, scored, answers)
@@ -321,6 +337,18 @@ def _accuracy(findings: Findings) -> Scored | NotScored:
     return {"value": None, "reason": why or "the run ended before it was scored"}
 
 
+def _cost(
+    findings: Findings,
+    numbers: Performance | None,
+    window: tuple[int, int] | None,
+    generated: Tokens | None,
+) -> CostSection:
+    done = numbers.done if numbers is not None else None
+    answered = len(done) - done.failed if done else 0
+    found = cost.section(findings.config.price, window, answered, generated)
+    return {"cost": found} if found is not None else {}
+
+
 def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
     run, done = (numbers.run, numbers.done) if numbers is not None else (None, None)
     meters = {name for name, _ in findings.config.meter}
@@ -356,6 +384,8 @@ def _client(
         sections["witness"] = seen
     if numbers is not None and (generated := tokens.section(numbers.run)) is not None:
         sections["tokens"] = generated
+    if numbers is not None and (found := sessions.section(numbers.run)) is not None:
+        sections["sessions"] = found
     return sections
 
 
@@ -388,7 +418,7 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
         plan["issuer_slice"] = ended["slice"]
     if ended.get("elastic"):
         done = last.done if last else None
-        wide = findings.spec.instances  # the last worker
+        wide = findings.spec.instances  # the wide instance is the last worker
         samples = int((done.columns["worker"] == wide).sum()) if done is not None else 0
         plan["elastic"] = cast("Elastic", {**ended["elastic"], "samples": samples})
     return plan

@@ -60,9 +60,11 @@ def read_files(
 
 
 def shown_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the content of config.yaml without private names and arguments of meters."""
+    """Returns the content of config.yaml without private names and arguments of programs."""
     meters = [private.meter(str(text)) for text in config.get("meter") or ()]
-    shown: Mapping[str, Any] = private.hidden({**config, "meter": meters})
+    command = config.get("before_run")
+    commands = {} if command is None else {"before_run": private.command_line(str(command))}
+    shown: Mapping[str, Any] = private.hidden({**config, "meter": meters, **commands})
     return shown
 
 

@@ -19,8 +19,9 @@ LATEST = "latest"
 REPEATS = "repeats.json"
 OVERHEAD = "overhead.json"
 WORKERS = "workers.json"
+RUNTIMES = "runtimes.json"
 STUDIES = (
-    *(PEAK, REPEATS, OVERHEAD, WORKERS),
+    *(PEAK, REPEATS, OVERHEAD, WORKERS, RUNTIMES),
     *("sweep.json", "grid.json", "tune.json", "profile.json"),
 )
 """Names of summaries of studies, in the folder of the study's runs."""
@@ -41,7 +42,7 @@ class ResultFolder:
         """option: the option that sets `final`, for errors."""
         try:
             taken = final.exists() or final.is_symlink()
-        except OSError as e:  # a name that is too long
+        except OSError as e:  # the name is too long
             raise ConfigError(f"{final} cannot be made: {e.strerror}: pass another {option}") from e
         if final.name.endswith(PARTIAL):
             raise ConfigError(
@@ -86,7 +87,8 @@ class ResultFolder:
         self.path.rename(self.final)
         link = self.final.parent / LATEST
         with suppress(OSError):  # the run is complete without the link
-            ours = link.is_symlink() and link.readlink().parent == Path()  # a link to a sibling
+            # The link leads to a folder next to it.
+            ours = link.is_symlink() and link.readlink().parent == Path()
             if newest and (ours or not (link.exists() or link.is_symlink())):
                 point_link(link, self.final.name)
         return self.final
@@ -107,7 +109,7 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
         try:
             return ResultFolder(final)
         except ConfigError:
-            if free_name(final) == final:  # no other run has just taken the name
+            if free_name(final) == final:  # unless another run has just taken the name
                 raise
 
 

@@ -1,12 +1,12 @@
 """Defines the journal: the rows in shared memory that the measured process writes while it runs.
 
 The journal is the measured process's only output during the run. The supervisor creates it (a memfd
-passed by descriptor, so that no name can be left behind) and may read it at any time, also after
+passed by descriptor, so that no name can be left behind) and may read it at any time, even after
 the measured process has died. It has three parts:
 
     cells    counters, one cache line for the issuing thread and one for each worker
     samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
-    batches  one row per batch for each worker: its samples, and the time stamps they share; a server's batches
+    batches  one row per batch for each worker: its samples, and the time stamps that they share; a server's batches
              have other stamps (REMOTE_ROW_DTYPE), a language model's have tokens (TOKENS_ROW_DTYPE), and the
              batches of a set of models have the model's origin (CACHED_ROW_DTYPE)
 
@@ -15,7 +15,7 @@ processes see both in this order. On Arm, they may see the counter first, and Py
 free on the hot path. So during the run a reader waits SETTLE_S between counter and rows; by then the
 processor has written out its pending stores. Reads after the process has ended need no wait.
 
-All tables are as long as the longest possible run needs: pages that are never written use no memory.
+All tables have room for the longest possible run: pages that are never written use no memory.
 """
 
 import mmap
@@ -49,7 +49,7 @@ ROW_DTYPE = np.dtype(
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
 
-_REMOTE_ROW = Struct("<iHHqqqqqqqiiq")
+_REMOTE_ROW = Struct("<iHHqqqqqqqqiiq")
 REMOTE_ROW_DTYPE = np.dtype(
     [
         ("first", "<i4"),
@@ -62,14 +62,16 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("decoded_ns", "<i8"),
         ("completed_ns", "<i8"),
         ("first_token_ns", "<i8"),
+        ("answer_token_ns", "<i8"),
         ("tokens", "<i4"),
         ("late_tokens", "<i4"),
         ("server", "<i8"),
     ]
 )
-"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if it gave none.
+"""A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if the kernel gave no stamp.
 
-first_token_ns: stamp of the first token; 0 if the reply was not a stream. tokens: of the answer; 0 if unknown.
+first_token_ns: stamp of the first token; 0 if the reply was not a stream. answer_token_ns: stamp of the first token
+after the reasoning; 0 if there was none, or if the reply was not a stream. tokens: of the answer; 0 if unknown.
 late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
 server: number of the server in the order of --url or --nodes.
 """
@@ -111,11 +113,11 @@ class RowKind(Enum):
     """The kind of a journal's rows."""
 
     BATCH = ROW_DTYPE
-    """Batches of a model of this machine."""
+    """Batches of a model on this machine."""
     REPLY = REMOTE_ROW_DTYPE
     """Batches that a server answered."""
     TOKENS = TOKENS_ROW_DTYPE
-    """Samples of a language model of this machine."""
+    """Samples of a language model on this machine."""
     CACHED = CACHED_ROW_DTYPE
     """Samples of a set of models."""
 
@@ -123,7 +125,7 @@ class RowKind(Enum):
 _KINDS = tuple(RowKind)
 
 SETTLE_S = 0.0005
-"""Wait of a reader between counter and rows during the run: a thousand times as long as a store stays in its core."""
+"""Wait of a reader between counter and rows during the run: a thousand times as long as a store stays in a core."""
 
 BYTES_PER_SAMPLE = 12
 
@@ -198,7 +200,7 @@ class Journal:
 
     @property
     def issued(self) -> int:
-        """Samples LoadGen has handed over."""
+        """Samples that LoadGen has issued."""
         return self._cells[_ISSUED]
 
     @issued.setter
@@ -207,7 +209,7 @@ class Journal:
 
     @property
     def completed(self) -> int:
-        """Samples answered, failed ones included."""
+        """Answered samples, including failed samples."""
         return sum(self._cells[self._line(w) + _SAMPLES] for w in range(self.workers))
 
     @property
@@ -221,7 +223,7 @@ class Journal:
 
     @property
     def start_ns(self) -> int:
-        """Wall clock at which our own scheduler began; 0 under LoadGen, which does not report it."""
+        """Wall clock at the start of the harness's scheduler; 0 under LoadGen, which does not report its start."""
         return self._cells[_START]
 
     @start_ns.setter
@@ -256,7 +258,7 @@ class Journal:
         return Writer(self._rows_of(worker), self._cells, self._line(worker), self.index)
 
     def remote_writer(self) -> "RemoteWriter":
-        """Returns the only writer of a run that a server answers."""
+        """Returns the writer of a run that a server answers; such a run has only one."""
         return RemoteWriter(self._rows_of(0), self._cells, self._line(0), self.index)
 
     def cached_writer(self, worker: int) -> "CachedWriter":

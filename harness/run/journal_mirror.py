@@ -1,4 +1,4 @@
-"""Copies a journal to another machine while it is written, and converts its time stamps to that machine's clock."""
+"""Copies a journal to another machine during the run, and converts its time stamps to that machine's clock."""
 
 import time
 from base64 import b64decode, b64encode
@@ -12,7 +12,7 @@ from harness.run.journal import SETTLE_S, Journal
 from harness.types import Array
 
 MOST_ROWS = 8192
-"""Most batches, or samples, per message."""
+"""Maximum number of batches, or samples, per message."""
 
 
 class News:
@@ -66,7 +66,7 @@ class Mirror:
             journal.loading = bool(news["loading"])
 
     def _note_start(self, start_ns: int) -> None:
-        """Notes the start, from which latencies count; raises ValueError if it is not the ordered one.
+        """Stores the start, from which latencies count; raises ValueError if it differs from the agreed start.
 
         start_ns: on the other machine's clock; 0 before the start.
         """
@@ -90,7 +90,7 @@ class Mirror:
         if (rows["first"] < 0).any():
             raise ValueError("a batch begins before the first sample")
         for name in journal.stamps:
-            if name.endswith("_ns"):  # 0: there is no such stamp
+            if name.endswith("_ns"):  # 0: the row has no such stamp
                 rows[name] -= np.where(rows[name] != 0, self._ahead_ns, 0)
         journal.index[orders] = _array(indices, "<i4")
         journal.add_rows(worker, rows)

@@ -16,12 +16,12 @@ def check_labels(
     """Raises ConfigError if the metric cannot score these labels. None stands for a sample without a label.
 
     labels: returns the labels of all samples; called only if the metric checks labels, which may take hundreds of MB.
-    classes: the classes that the model can answer; None if unknown. dtype: of the answers.
+    classes: the classes that the model can answer; None if unknown. dtype: the type of the answers.
     """
     try:
         scorer = registry.load("metric", metric)(dtype)
     except ValueError:
-        return  # it scores answers of a different type, and its labels are not class numbers
+        return  # the metric scores answers of another type, and its labels are not class numbers
     has_classes = isinstance(scorer, HasClassCheck) and classes is not None
     if not (isinstance(scorer, HasLabelCheck) or has_classes):
         return

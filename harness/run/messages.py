@@ -1,4 +1,4 @@
-"""Checks the messages of the measured process: a plug-in runs in that process and can send any message.
+"""Checks the messages of the measured process, because a plug-in runs in this process and can send any message.
 
 A message that passes has every value that the supervisor reads, with the expected type.
 """
@@ -8,7 +8,9 @@ from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # not typing's: pydantic reads it from 3.12 on
+
+# The class is not from typing: pydantic accepts typing's TypedDict only from Python 3.12 on.
+from typing_extensions import TypedDict
 
 from harness.core.service_times import ServiceTimes
 from harness.errors import PluginUnavailable, one_line
@@ -158,6 +160,7 @@ class _Tokens(TypedDict):
     input: Count | None
     output: Count | None
     cached: Count | None
+    reasoning: Count | None
     one_token_answers: Count
     sources: dict[str, Count]
     finish_reasons: dict[str, Count]
@@ -229,7 +232,7 @@ class _Ended(TypedDict):
     models: _Models | None
     """Cache counts of a set of models."""
     elastic: NotRequired[_Elastic | None]
-    """The wide instance, or why there is none."""
+    """The wide instance, or the reason why it is missing."""
     backend: NotRequired[dict[str, Any] | None]
     """The form of `HasUse.used`."""
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 FIRST_S = 5.0
 EVERY_S = 10.0
-"""Plain lines: the first comes after FIRST_S, the next ones EVERY_S apart."""
+"""Plain lines: the first line appears after FIRST_S, the next lines every EVERY_S."""
 
 LEAST_LEFT_S = 0.5
-"""Less than this would be shown as 0 s while work goes on."""
+"""Shortest time left that is shown: a shorter time would appear as 0 s while work goes on."""
 
 DRAW_EVERY_S = 1.0
 """A bar takes about a millisecond to draw, and the supervisor looks at the run four times a second."""
@@ -66,7 +66,7 @@ class Progress:
         details: Sequence[str] = (),
         left_s: float | None = None,
     ) -> None:
-        """Draws the bar or prints a line, if it is due. name: the current work.
+        """Draws the bar, or prints a line if it is due. name: the current work.
 
         share: in [0, 1]. share and left_s: None if no end is known.
         """
@@ -99,7 +99,7 @@ class Progress:
             return text
         left_s = max(left_s - (_now_s() - self._series_since_s), run_left_s or 0.0)
         if left_s < LEAST_LEFT_S:
-            return text  # the estimate has run out, but the series goes on
+            return text  # the estimated time is over, but the series goes on
         return f"{text}, {bound} {show_wait(left_s)} left in all"
 
 
@@ -126,12 +126,12 @@ class Pace:
         self._beyond_s: list[float] = []
 
     def ended(self, took_s: float, planned_s: float = 0.0) -> None:
-        """Notes the time of a run. planned_s: the part that was known before the run, e.g. its --duration."""
+        """Stores the time of a run. planned_s: the part that was known before the run, e.g. its --duration."""
         # A run that ended early does not show how long the remaining runs take beyond their planned time.
         self._beyond_s.append(max(0.0, took_s - planned_s))
 
     def left_s(self, planned_s: Iterable[float]) -> float | None:
-        """Returns None before a run has ended. planned_s: of each remaining run."""
+        """Returns the time left; None before a run has ended. planned_s: planned time of each remaining run."""
         if not self._beyond_s:
             return None
         beyond_s = sum(self._beyond_s) / len(self._beyond_s)

@@ -11,6 +11,9 @@ from harness.models.cache.model_set import any_model_from_json
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
+SESSION_ROWS = "sessions.npz"
+"""File with the due time and the session of each query, which a run of sessions writes at its end."""
+
 NODE_ROWS = "nodes.npz"
 """File next to LoadGen's logs with the rows of the nodes' journals."""
 
@@ -26,7 +29,7 @@ class Setup:
     """The metric that will score the answers. A metric that refuses their shape ends the run early."""
     instances: InstanceGroup
     dispatch: str
-    """How the scenario's samples reach the model: inline, sliced or queued."""
+    """The way in which the scenario's samples reach the model: inline, sliced or queued."""
     samples_per_query: int
     outdir: Path
     """LoadGen writes its logs here."""

@@ -44,7 +44,7 @@ class Ended(Exception):
 
 
 def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
-    """Yields a message per option that makes no sense for several runs. mlperf: the message for --mlperf."""
+    """Yields a message for each option that makes no sense for several runs. mlperf: the message for --mlperf."""
     if config.mlperf:
         yield mlperf
     if config.audit is not None:
@@ -119,7 +119,7 @@ class Study(ABC, Generic[Options]):
         return status
 
     def attempt(self) -> int:
-        """Calls `run`, and seals the folder in any case. Removes the folder if the call fails before anything was
+        """Calls `run`, and always seals the folder. Removes the folder if the call fails before anything was
         measured.
         """
         try:
@@ -272,7 +272,7 @@ def show_result(
 
 
 def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
-    """Yields one line per code of a doubt: in how many of the runs it arose."""
+    """Yields one line per doubt, with the number of runs that have it."""
     counts = Counter(code for codes in runs for code in set(codes))
     yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
 
@@ -295,7 +295,7 @@ def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def machine_text(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns in how many runs a doubt concerns the machine, and which doubts; '' if in none.
+    """Returns the number of runs with a doubt about the machine, and these doubts; '' if no run has such a doubt.
 
     runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high makes every run
     drift, so `drift` counts in VALID runs only.
@@ -313,7 +313,7 @@ def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:
-    """Calls `write`; after an error, prints one line that says why there is no page."""
+    """Calls `write`; after an error, prints one line with the reason why the page is missing."""
     try:
         write(*arguments)
     except HarnessError as e:

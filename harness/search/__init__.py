@@ -1,1 +1,1 @@
-"""Many runs for one answer: peak, sweep, grid, tune, repeats."""
+"""Verbs that make many runs for one answer: peak, sweep, grid, tune, repeats."""

@@ -1,4 +1,4 @@
-"""Declares the options that `peak`, `sweep` over rates, `tune`, `overhead` and --repeats add to a run's options."""
+"""Declares the options that `peak`, `sweep`, `tune`, `overhead` and --repeats add to a run's options, except a grid's."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,9 @@ DEFAULT_PAIRS = 6
 OVERHEAD_DURATION_NS = 2_000_000_000
 """Duration of each run of `overhead` if --duration is not given."""
 
+RUNTIMES_DURATION_NS = 1_000_000_000
+"""Duration of each run of a sweep over backends if --duration is not given."""
+
 TUNE_DURATION_NS = 1_500_000_000
 """Duration of each run of `tune` if --duration is not given."""
 
@@ -37,7 +40,7 @@ TUNE_DURATION_NS = 1_500_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatOptions:
     repeats: int | None = option(
-        "repeat the run N times, each in a fresh process with the next arrival seed, and report the spread",
+        "repeat the run N times, each time in a new process with the next arrival seed, and report the spread",
         parse=bounded(2, MOST_RUNS),
         metavar="N",
         group="repeats",
@@ -119,7 +122,7 @@ class SweepOptions:
         group="sweep over rates",
     )
     peak: float | None = option(
-        "rate that is 100 %, in queries/s (default, for percentages: search for it as `peak` does)",
+        "rate that counts as 100 %, in queries/s (default for percentages: search for this rate as `peak` does)",
         parse=parse_rate,
         metavar="QPS",
         group="sweep over rates",
@@ -144,12 +147,30 @@ class WorkersOptions:
         group="sweep over workers",
     )
     pairs: int = option(
-        "with --models: number of pairs of a load through the cache and a plain load, compared for the case "
-        "that every request misses (default 20)",
+        "with --models: number of pairs that compare a load through the cache with a load without it, if every "
+        "request misses (default 20)",
         parse=bounded(2, MOST_RUNS),
         default=20,
         metavar="N",
         group="sweep over workers",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimesOptions:
+    rounds: int = option(
+        f"most rounds of a comparison of backends, 2 to {MOST_RUNS:,}, each with one run of every backend that can "
+        "still be the fastest (default 10)",
+        parse=bounded(2, MOST_RUNS),
+        default=10,
+        metavar="N",
+        group="sweep over backends",
+    )
+    time_limit_ns: int | None = option(
+        "time for all runs, e.g. 5min; two rounds are always made (default: 12 s for each run of a round, at least 1min)",
+        name="time_limit",
+        parse=parse_positive_duration_ns,
+        metavar="TIME",
     )
 
 
@@ -175,8 +196,8 @@ class TuneOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadOptions:
     pairs: int = option(
-        f"pairs of a run in process and a served run, {LEAST_PAIRS} to {MOST_RUNS:,} (default {DEFAULT_PAIRS}: "
-        "ABBA three times)",
+        f"number of pairs, each with a run in process and a run on the server, {LEAST_PAIRS} to {MOST_RUNS:,} "
+        f"(default {DEFAULT_PAIRS}: ABBA three times)",
         parse=bounded(LEAST_PAIRS, MOST_RUNS),
         default=DEFAULT_PAIRS,
         metavar="N",

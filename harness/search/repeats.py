@@ -28,7 +28,7 @@ _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
 
 WIDEST = 100
-"""Highest ratio of an interval's ends that is printed: a wider one, of few distant runs, says nothing."""
+"""Highest ratio of an interval's ends that is printed: a wider interval, from few runs that differ much, is useless."""
 
 
 def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
@@ -62,7 +62,7 @@ class Repeats(Study[int]):
             self._save()
             self._say(f"{text}: {run.in_short('throughput', 'p99')}{self.time_left(after_s)}")
             if run.status not in _ENDED:
-                break  # a run that was stopped, died or hung: the others would do the same
+                break  # the run was stopped, died or hung: the other runs would do the same
             config = _sized_as(config, self._runs[0].result)
         else:
             self.folder = self._results.finish(newest=False)
@@ -105,7 +105,7 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
 
 
 def _failure(result: Mapping[str, Any]) -> str | None:
-    """Returns why a run is left out of the numbers; None if it is VALID or only missed its SLO.
+    """Returns why a run is excluded from the numbers; None if it is VALID or only missed its SLO.
 
     A run that was stopped measured only its beginning, and failed samples are answered at once.
     """

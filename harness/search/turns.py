@@ -22,7 +22,7 @@ def run_in_turns(
 ) -> tuple[int, list[list[Path]]]:
     """Returns the exit status, and the folders of each configuration's runs: a-1, a-2, ...; b-1, ... in `folder`.
 
-    The runs of a round share a schedule seed. A run that is stopped or dies is the last one.
+    The runs of a round share a schedule seed. A run that is stopped or dies is the last run.
     """
     progress = Progress(quiet=quiet)
     made: list[list[Path]] = [[] for _ in configs]

@@ -40,7 +40,7 @@ def check_method(head: Head, method: str) -> None:
 
 
 def options_answer(head: Head, method: str) -> bytes:
-    """Returns the answer to OPTIONS. method: of the path."""
+    """Returns the answer to OPTIONS. method: the method of the path."""
     return json_answer(None, connection_header(head), headers={"Allow": _allowed(method)})
 
 

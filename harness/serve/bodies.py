@@ -8,7 +8,7 @@ import numpy as np
 MOST_HEAD_BYTES = 1 << 15
 MOST_BODY_BYTES = 1 << 30
 MOST_UNPACKED_BYTES = 1 << 27
-"""Less than the limit of a plain body: a compressed body costs its sender a thousandth of its size."""
+"""Limit of a decompressed body. It is below the plain limit: a sender pays only a thousandth of the size."""
 
 ALIGNMENT_BYTES = 64
 CODINGS = ("gzip", "x-gzip", "deflate")
@@ -90,7 +90,7 @@ class Chunks:
         return data[at:]
 
     def _take(self, data: bytes, at: int) -> int:
-        """Takes bytes of a chunk, and the end of its line once it has arrived; returns their number."""
+        """Reads bytes of a chunk, and the end of its line once it has arrived; returns their number."""
         of_body = self._missing - len(LINE)
         if of_body > 0:
             part = data[at : at + of_body]

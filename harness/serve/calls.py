@@ -14,7 +14,7 @@ from harness.serve.served import ANY, Served, TensorInfo
 from harness.types import Array
 
 _UNSUPPORTED = ("classification", "shared_memory_region")
-"""Parameters of extensions. They are refused: an answer that ignored them would not be the requested one."""
+"""Parameters of extensions. They are refused, because an answer that ignores them would be wrong."""
 
 
 class Template(NamedTuple):

@@ -93,7 +93,7 @@ class OpenInference:
         """The first error of the backend."""
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """Returns the parts of the answer, or the Later that gets them."""
+        """Returns the parts of the answer, or the Later that will receive them."""
         taken_ns = time_ns()
         head = request.head
         try:
@@ -315,7 +315,7 @@ class OpenInference:
             return answer_head(200, {"Content-Type": JSON, "Content-Length": size}), text
         headers = {
             "Content-Type": _BINARY,
-            "Content-Length": size,  # before the header whose name ends with this one, for clients that search
+            "Content-Length": size,  # before the header whose name ends with this name, for clients that search for it
             "Inference-Header-Content-Length": len(text),
         }
         return answer_head(200, headers), text

@@ -29,7 +29,7 @@ class Later:
         self.closes = False
         """Whether the end of the connection is the end of the answer."""
         self.is_awaited = True
-        """False once the client has gone. Only the loop sets it."""
+        """Whether the client is still connected. Only the loop sets this value."""
 
 
 Handler = Callable[[Request, int], "Parts | Later"]
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 
 Work = Callable[[], "Sequence[Part] | None"]
-"""Does a small step of the work for incomplete answers; returns the parts to send, None without work."""
+"""Does a small part of the work for incomplete answers; returns the parts to send, None without work."""
 
 Problem = Callable[[int, str], Mapping[str, Any]]
 """(status, text of an error) -> the JSON of its answer."""
@@ -91,7 +91,7 @@ class _Connection:
 
     @property
     def is_silent(self) -> bool:
-        """Whether there is no request on it."""
+        """Whether the connection has no request."""
         return not (self.later or self.unsent or self.is_ending or self.parser.has_begun)
 
 
@@ -204,7 +204,8 @@ class Loop:
             self._close(connection)
         elif event & select.EPOLLOUT:
             self._send_rest(connection)
-        elif connection.later is not None:  # few clients send more before they get the answer
+        elif connection.later is not None:
+            # Few clients send another request before they receive the answer.
             self._watch(connection, select.EPOLLRDHUP)
         else:
             self._read(connection)
@@ -215,7 +216,7 @@ class Loop:
         except OSError as e:
             if e.errno in _OUT_OF_DESCRIPTORS:
                 say(f"no more connections can be opened: {e.strerror}")
-                self._poll.unregister(self._listening.fileno())  # until one is closed
+                self._poll.unregister(self._listening.fileno())  # until a connection is closed
                 self.accepts = False
             return
         sock.setblocking(False)
@@ -257,7 +258,7 @@ class Loop:
                 self._close(connection)
 
     def _settle(self, connection: _Connection) -> None:
-        """Notes that the peer has sent a complete request or taken its answer."""
+        """Records that the peer has sent a complete request or taken its answer."""
         self._patience.settle(connection)
         connection.taken_ns = self._patience.now_ns
 

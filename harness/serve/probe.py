@@ -16,6 +16,9 @@ from harness.errors import HarnessError, one_line
 from harness.models.manifest.lookup import named_models
 from harness.models.opened.remote import request_timeout_s, servers_of
 from harness.remote import Exchange, Reply, Request
+from harness.serve.services import known, openapi
+from harness.serve.services.described import Service
+from harness.serve.services.known import json_of
 from harness.types import BackendSetup, HasSignature, show_shape
 from harness.wire.remote_backend import link_to
 
@@ -23,7 +26,6 @@ ROUND_TRIPS = 20
 MOST_MODELS = 20
 """Most models that get a sample of zeros."""
 
-_OK = 200
 _PATHS = ("/v2", "/v1/models", "/")
 
 
@@ -50,6 +52,9 @@ def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
         cheapest = "/v2" if is_grpc else min(replies, key=lambda path: len(replies[path].body))
         opened = link.opened
         times = [_timed(ask, cheapest) for _ in range(ROUND_TRIPS)]
+        kserve = _kserve(ask, exchange, is_grpc, replies["/v2"], model)
+        openai = _openai(replies["/v1/models"])
+        is_other = kserve is None and openai is None and not is_grpc
         return {
             "url": str(server.address),
             "address": link.peer(),
@@ -57,8 +62,9 @@ def looked_at(config: RunConfig, model: str | None = None) -> dict[str, Any]:
             "software": None if is_grpc else replies["/v2"].header("Server"),
             "round_trip_ns": int(median(times)),
             "keeps_connections": link.opened == opened,
-            "kserve": _kserve(ask, exchange, is_grpc, replies["/v2"], model),
-            "openai_models": _openai(replies["/v1/models"]),
+            "kserve": kserve,
+            "openai_models": openai,
+            **(_services(ask, replies["/v1/models"], model) if is_other else _NO_SERVICES),
         }
     finally:
         link.close()
@@ -70,18 +76,11 @@ def _timed(exchange: Exchange, path: str) -> int:
     return time.monotonic_ns() - begin_ns
 
 
-def _json(reply: Reply) -> Any:
-    try:
-        return json.loads(bytes(reply.body)) if reply.status == _OK else None
-    except (ValueError, RecursionError):
-        return None
-
-
 def _kserve(
     ask: Exchange, exchange: Exchange, is_grpc: bool, about: Reply, model: str | None
 ) -> Mapping[str, Any] | None:
     """Returns facts of a KServe server; None if it is not one. ask: takes HTTP paths. exchange: as in the plug-in."""
-    server = _json(about)
+    server = json_of(about)
     if not isinstance(server, dict) or not isinstance(server.get("name"), str):
         return None
     names = [model] if model is not None else _names(ask)[:MOST_MODELS]
@@ -96,9 +95,9 @@ def _kserve(
 
 def _names(exchange: Exchange) -> list[str]:
     headers = (("Content-Type", "application/json"),)
-    listed = _json(exchange(Request("/v2/repository/index", headers, (b"{}",))))
+    listed = json_of(exchange(Request("/v2/repository/index", headers, (b"{}",))))
     if not isinstance(listed, list):
-        about = _json(exchange(Request("/v2/models", method="GET")))
+        about = json_of(exchange(Request("/v2/models", method="GET")))
         listed = about.get("models") if isinstance(about, dict) else None
     entries = listed if isinstance(listed, list) else []
     names = [e.get("name") if isinstance(e, dict) else e for e in entries]
@@ -124,12 +123,36 @@ def _model(exchange: Exchange, is_grpc: bool, name: str) -> dict[str, Any]:
 
 
 def _openai(reply: Reply) -> list[str] | None:
-    listed = _json(reply)
+    listed = json_of(reply)
     data = listed.get("data") if isinstance(listed, dict) else None
     if not isinstance(data, list):
         return None
     names = [model.get("id") for model in data if isinstance(model, dict)]
     return [one_line(name) for name in names if isinstance(name, str) and name]
+
+
+_NO_SERVICES: Mapping[str, Any] = {"services_protocol": None, "services": []}
+
+
+def _services(ask: Exchange, models: Reply, model: str | None) -> Mapping[str, Any]:
+    """Returns the protocol and the addresses of a service of JSON. models: the reply to GET /v1/models."""
+    if model is not None and (found := known.tf_serving(ask, model)) is not None:
+        return _described(known.TF_SERVING, [found])
+    if known.is_tf_serving(models):
+        return _described(known.TF_SERVING, [])
+    if (of_mlflow := known.mlflow(ask)) is not None:
+        version, found = of_mlflow
+        return _described(f"{known.MLFLOW} {version}", [found])
+    for path in openapi.PAGES:
+        page = json_of(ask(Request(path, method="GET")))
+        title = openapi.title(page)
+        if title is not None:
+            return _described(title, openapi.services(page))
+    return _NO_SERVICES
+
+
+def _described(protocol: str, found: Sequence[Service]) -> Mapping[str, Any]:
+    return {"services_protocol": protocol, "services": [one.to_json() for one in found]}
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -153,8 +176,13 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     if found["openai_models"] is not None:
         yield f"protocol     OpenAI: models {', '.join(found['openai_models']) or 'none'}"
         yield from _openai_lines(found["url"], found["openai_models"])
-    if about is None and found["openai_models"] is None:
-        yield "protocol     unknown: /v2 and /v1/models do not answer; --backend http-raw sends raw bytes"
+    if found["services_protocol"] is not None:
+        yield from _service_lines(found)
+    elif about is None and found["openai_models"] is None:
+        yield (
+            "protocol     unknown: neither KServe v2 nor OpenAI, and no page describes it; --backend http-json sends "
+            "JSON of any structure, --backend http-raw raw bytes"
+        )
 
 
 def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
@@ -202,6 +230,29 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
         f"try          {program()} --scenario server --backend openai --url {url} --model {name}{more} "
         "--target-qps 1 --slo p99=5s"
     )
+
+
+def _service_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yields lines with the addresses of a service of JSON, and the manifest of each."""
+    yield f"protocol     {found['services_protocol']}"
+    if not found["services"]:
+        missing = (
+            "pass a model's name with --model"
+            if "TensorFlow" in found["services_protocol"]
+            else "none"
+        )
+        yield f"service      not listed: {missing}"
+    for one in found["services"]:
+        manifest = one["manifest"]
+        yield f"service      POST {one['path']}{one['note'] and ': '}{one['note']}"
+        if manifest is None:
+            continue
+        name = f"{manifest['name']}.yaml"
+        yield f"manifest     write this into {name}, then set its open sizes, data and steps:"
+        yield indent(_as_yaml(manifest), "    ")
+        yield (
+            f"try          {program()} --scenario server --backend http-json --url {found['url']} --model {name}"
+        )
 
 
 def _as_yaml(fields: Mapping[str, Any]) -> str:

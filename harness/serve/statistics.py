@@ -17,7 +17,7 @@ LIMITS_NS = tuple(
 )  # 10 us to 50 s
 _LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
 _MOST_SIZES = 1024
-"""Most batch sizes that have separate entries in Triton's statistics."""
+"""Maximum number of batch sizes with separate entries in Triton's statistics."""
 
 
 class Stamps(NamedTuple):
@@ -58,7 +58,7 @@ class Requests(Collector):
         self._model = model
         self._answered = self._failed = 0
         self.refused = 0
-        """Requests that were answered with an error, failed ones included."""
+        """Requests that were answered with an error, including failed requests."""
         self._total, self._queue, self._compute = (Histogram(LIMITS_NS) for _ in range(3))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)

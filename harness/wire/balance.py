@@ -1,4 +1,4 @@
-"""Chooses each request's server: the least loaded one, and among equals the server with the fewest requests so far."""
+"""Chooses the least loaded server for each request; among equal servers, the server with the fewest requests so far."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -68,7 +68,7 @@ class Balance(Generic[P]):
             try:
                 place = free[best].pop()
             except IndexError:
-                continue  # the other thread has just taken it
+                continue  # the other thread has just taken the place
             given[best] += self._slowness[best]
             return place
 

@@ -33,7 +33,7 @@ _FREE_DESCRIPTORS = 256
 """Descriptors that a run needs in addition to its connections."""
 
 _PORT_WAIT_S = 3.0
-"""How long a connection waits for a port of this machine; the kernel keeps a closed connection's port for 1 s."""
+"""Time limit for getting a local port; the kernel keeps the port of a closed connection for 1 s."""
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -143,7 +143,7 @@ class Connection:
         return bool(self._out)
 
     def receive(self) -> tuple[bytes, int]:
-        """Returns the bytes that have arrived, b'' at the end, and the kernel's stamp in ns, 0 without one.
+        """Returns the bytes that have arrived, b'' at the end, and the kernel's stamp in ns, 0 without a stamp.
 
         Raises BlockingIOError if nothing, or no complete TLS record, has arrived, and other OSErrors.
         """
@@ -215,7 +215,7 @@ class _Tls:
 
     def certificate(self) -> bytes:
         found = self._object.getpeercert(binary_form=True)
-        assert found is not None  # every server has one
+        assert found is not None  # every server has a certificate
         return found
 
     def certificate_name(self) -> str:

@@ -1,4 +1,4 @@
-"""One request on its way: its samples, its stamps, and its reply or error."""
+"""One request in flight: its samples, its time stamps, and its reply or error."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,8 @@ class Flight:
     """One request from submission to reply. Stamps are of the wall clock in ns; 0: not reached."""
 
     __slots__ = (
+        "answer_ns",
+        "answer_starts",
         "arrived_ns",
         "chunks",
         "error",
@@ -39,12 +41,14 @@ class Flight:
         """Kind of the error: reset, timeout, server-gone, bad-reply, encode."""
         self.resent = False
         self.server = -1
-        """Number of the server that got it; -1: none."""
+        """Number of the server that received the request; -1: none."""
         self.reader: StreamReader | None = None
         """Reader of the reply, if replies are streams and this reply has begun."""
         self.chunks: list[tuple[int, int]] = []
         """(stamp, tokens that the reader has counted so far) of each arrival with tokens."""
+        self.answer_ns = self.answer_starts = 0
+        """Stamp of the arrival in which the answer after the reasoning began, as often as it has begun; 0: not yet."""
         self.first_token: int | None = None
-        """Id of the answer's first token, once it has come; None if the server does not report it."""
+        """Id of the answer's first token, once the token has arrived; None if the server does not report it."""
         self.tokens = self.late_tokens = 0
         """Tokens of the answer and late tokens, once the answer is read; 0 if the server does not report them."""

@@ -1,4 +1,4 @@
-"""Sends many requests at once over keep-alive connections, and stamps where each request's time was spent.
+"""Sends many requests at once over keep-alive connections, and takes the time stamps of each request.
 
 The issuing thread calls `submit`, which sends at once if a connection is free. The same or a different thread
 calls `turn`, which receives and returns finished flights. The two share deques, whose operations are one step
@@ -40,7 +40,7 @@ _CLOSED = "the server closed the connection"
 
 
 def _in_turn(connections: int | Sequence[int], servers: int) -> Iterator[int]:
-    """Yields the server of each connection to open: one for each server, then a second one for each, and so on."""
+    """Yields the server of each connection to open: one connection per server, then a second one per server, etc."""
     counts = [connections] * servers if isinstance(connections, int) else connections
     for turn in range(max(counts)):
         yield from (number for number, count in enumerate(counts) if turn < count)
@@ -101,7 +101,7 @@ class Flights:
         self.resent = 0
         self.reopened = 0
         self.gone: Exception | None = None
-        """Why the servers are given up; None while they are not."""
+        """Why the servers were given up; None while they are in use."""
         self.refused: dict[int, Exception] = {}
         """Servers that at some time refused every connection for GIVE_UP_S, and the error."""
         self.outage_s = 0.0
@@ -164,7 +164,8 @@ class Flights:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                free.append(connection)  # and look again, because a flight may have come since
+                # Look again, because a flight may have been added in the meantime.
+                free.append(connection)
                 continue
             self._launch(connection, flight)
 
@@ -233,7 +234,7 @@ class Flights:
             done.append(self._failed.popleft())
         while self._broken:
             connection, flight, error = self._broken.popleft()
-            if connection.flight is flight:  # the break was not handled yet
+            if connection.flight is flight:  # the break has not been handled yet
                 self._broke(connection, error, done)
         if self.gone is not None or after_s >= self._next_look_s:
             self._look(done)
@@ -298,6 +299,9 @@ class Flights:
                 flight.first_token = reader.first_token
                 self.begun.append(flight)
             flight.chunks.append((stamp_ns, tokens))
+        starts = getattr(reader, "answer_starts", 0)
+        if starts != flight.answer_starts:
+            flight.answer_starts, flight.answer_ns = starts, stamp_ns if starts else 0
 
     def _flush(self, connection: Connection, flight: Flight | None, done: list[Flight]) -> None:
         try:
@@ -383,7 +387,7 @@ class Flights:
         if stale and self._resend and not flight.resent:
             flight.resent, flight.sent_ns = True, 0
             self.resent += 1
-            if dropped:  # on a new connection, because other open ones may be closed, too
+            if dropped:  # on a new connection, because the server may have closed other open connections, too
                 self._again.append(flight)
             else:  # the new connection was requested before, and may already carry another flight
                 self._waiting.appendleft(flight)
@@ -394,7 +398,7 @@ class Flights:
         done.append(flight)
 
     def _discard(self, connection: Connection) -> None:
-        """Closes a connection, and has a new one opened."""
+        """Closes a connection, and requests a new connection."""
         if self._drop(connection):
             self._replace(connection)
 
@@ -416,7 +420,7 @@ class Flights:
             self._openers[connection.number].open()
 
     def _look(self, done: list[Flight]) -> None:
-        """Handles time-outs, idle connections and servers that are gone; called now and then."""
+        """Handles timeouts, idle connections and servers that are gone; called from time to time."""
         now_ns = wall_ns()
         late_ns = now_ns - self._timeout_ns
         for connection in list(self._open.values()):
@@ -443,7 +447,7 @@ class Flights:
             try:
                 self._free.remove(connection)
             except ValueError:
-                continue  # it was just taken
+                continue  # the connection was just taken
             self._discard(connection)
             self.reopened += 1
         per_s = self._idle.per_s

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from harness.remote import Headers, Reply, Request
 
 MOST_HEAD_BYTES = 65_536
-"""A longer head of a reply is refused; nginx and Apache do the same."""
+"""Longest accepted head of a reply; nginx and Apache have the same limit."""
 
 MOST_BODY_BYTES = 2**31
-"""A longer reply is refused before it takes memory."""
+"""Longest accepted reply. A longer reply is refused before it takes memory."""
 
 _END = b"\r\n\r\n"
 _TIMING = b"\r\nServer-Timing:"
@@ -21,7 +21,7 @@ _VERSIONED = re.compile(r"(/v\d+)(/(chat/)?completions|/models(/.*)?)?")
 """The end of a prefix with an API's version, or one of its endpoints, which other clients accept."""
 
 
-_BESIDE = ("/metrics", "/version")
+_BESIDE = ("/metrics", "/version", "/reset_prefix_cache", "/flush_cache")
 """Pages of servers that do not belong to a version of the API."""
 
 
@@ -57,7 +57,7 @@ class Heads:
         key = request.method, request.path, request.headers, length
         head = self._known.get(key)
         if head is None:
-            if len(self._known) >= _MOST_HEADS:  # bodies have thousands of lengths
+            if len(self._known) >= _MOST_HEADS:  # bodies have thousands of different lengths
                 self._known.clear()
             head = self._known[key] = self._made(request, length)
         return head

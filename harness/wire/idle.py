@@ -9,7 +9,7 @@ IDLE_FROM_S = 1.0
 """A connection that was used more recently is not idle, and is never replaced."""
 
 TOGETHER = 4
-"""The most connections that are replaced at one time, if they become due one after another."""
+"""The maximum number of connections that are replaced at one time, if they become due one after another."""
 
 
 class IdlePace:

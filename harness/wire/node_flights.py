@@ -1,6 +1,6 @@
 """Sends requests to nodes, to the least loaded node first. A node that fails is lost for the rest of the run.
 
-The requests that a lost node held are not sent to other nodes: that would give them a second chance.
+The requests that a lost node held are not sent to other nodes, because a failed request must not get a second chance.
 """
 
 from collections.abc import Callable, Sequence

@@ -13,10 +13,10 @@ CONNECT_TIMEOUT_S = 5.0
 RETRY_S = 0.1
 
 GIVE_UP_S = 5.0
-"""A server that refuses all connections for this long is gone."""
+"""A server that refuses all connections for this time is gone."""
 
 UNHEARD_S = 0.9
-"""A connect that takes longer was not answered at first: the kernel tries again after 1 s."""
+"""A connect that takes longer was not answered at first, because the kernel tries again after 1 s."""
 
 _LACKS = (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors of a connect whose cause is that this machine lacks ports, descriptors or memory."""
@@ -54,7 +54,7 @@ class Opener(threading.Thread):
         self._wanted: SimpleQueue[bool] = SimpleQueue()
 
     def open(self) -> None:
-        """Has one more connection opened. Only one thread may call it."""
+        """Requests one more connection. Only one thread may call it."""
         if not self.is_alive():
             self.start()
         self._wanted.put(True)
@@ -67,7 +67,7 @@ class Opener(threading.Thread):
             try:
                 connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
             except Exception as e:  # noqa: BLE001 - tried again, until the server is given up
-                # Counted from the beginning of the attempt, because a time-out alone lasts for all of GIVE_UP_S.
+                # Counted from the beginning of the attempt, because a single timeout already takes GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
                 is_away = _is_of_server(e)
                 if monotonic() - refused_since_s >= GIVE_UP_S:
@@ -83,7 +83,7 @@ class Opener(threading.Thread):
                 self._opened(connection)
 
     def stop(self) -> None:
-        """Ends the thread after its current attempt; `join` waits for that."""
+        """Ends the thread after its current attempt; `join` waits for the end."""
         with suppress(Empty):
             while True:
                 self._wanted.get_nowait()

@@ -13,7 +13,7 @@ SHORT_BYTES = 16_384
 READY_BYTES = 256 * 2**20
 """Limit of prepared requests; all others are made when they are needed."""
 PREPARE_S = 10.0
-"""Time limit for preparing them."""
+"""Time limit for preparing requests."""
 
 
 class Requests:
@@ -37,10 +37,10 @@ class Requests:
         return (head, *body), len(head) + length
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Makes one request for each of these samples, and forgets the earlier ones.
+        """Makes one request for each of these samples, and drops earlier requests.
 
         A long array is sent without a copy, so its request is not prepared. Neither is a request that
-        cannot be made: its query fails, and the result says why.
+        cannot be made: its query fails, and the result states why.
         """
         end_s = monotonic() + PREPARE_S
         left_bytes = READY_BYTES

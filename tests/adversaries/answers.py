@@ -1,4 +1,4 @@
-"""Cheats that answer wrongly where they hope that nobody looks."""
+"""Cheats that give wrong answers where they expect no check."""
 
 import random
 import time
@@ -13,7 +13,7 @@ from tests.adversaries.parts import frames, is_performance, is_timed, named, zer
 
 
 class _Wrong(OrtBackend):
-    """Computes, and answers something else where `is_wrong`."""
+    """Computes the answers, and replaces them where `is_wrong` holds."""
 
     batches = 0
 

@@ -65,7 +65,7 @@ class KillsItself(_Fails):
 
 
 class ExitsWithZero(_Fails):
-    """Ends the process as if all were well."""
+    """Ends the process with exit status 0."""
 
     def fail(self, outputs: Outputs) -> Outputs:
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Edits of the folder of a finished run, by somebody who makes the digests anew afterwards."""
+"""Edits the folder of a finished run; the digests are computed again afterwards."""
 
 import json
 import re
@@ -36,7 +36,7 @@ class Edit(NamedTuple):
     about: str
     change: Change
     found: str
-    """Words of the line of `check`; empty where only the seal finds it."""
+    """Words of the line of `check`; empty if only the seal reveals the edit."""
     why: str = ""
     """Why no other file contradicts the edit."""
 
@@ -55,7 +55,7 @@ def text(name: str, old: str, new: str) -> Change:
 
 
 def content(name: str, edit: Callable[[Any], object]) -> Change:
-    """Changes the content of a JSON file; a row of a list stands on one line, as LoadGen writes its answers."""
+    """Changes the content of a JSON file; each row of a list is one line, as in LoadGen's answers."""
 
     def change(folder: Path, _other: Path) -> None:
         path = folder / name
@@ -98,7 +98,7 @@ def columns(part: str, **edits: Callable[[Any], Any]) -> Change:
 
 
 def cells(name: str, column: str, new: str, row: Callable[[int], int | slice]) -> Change:
-    """Changes cells of a table. row: of the number of rows; row 0 is the first below the head."""
+    """Changes cells of a table. row: index of the row; row 0 is the first row below the head."""
 
     def change(folder: Path, _other: Path) -> None:
         path = folder / name
@@ -150,7 +150,7 @@ def another_class(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def exchange(answers: list[dict[str, Any]]) -> None:
-    """The first two answers exchange their places in the run."""
+    """Swaps the first two answers of the run."""
     first, second = answers[0]["seq_id"], answers[1]["seq_id"]
     answers[0]["seq_id"], answers[1]["seq_id"] = second, first
 
@@ -217,7 +217,7 @@ IN_ACCURACY = [
     ("power_end", '"01-01-2020 00:00:00.000"', "power_end in LoadGen's log"),
     ("generated_query_count", "5", "were generated"),
 ]
-"""As `LOG`, of the accuracy run of `server`."""
+"""Like `LOG`, but for the accuracy run of `server`."""
 
 JSON: list[tuple[str, str, str, object, str]] = [
     ("server", "result.json", "verdict", "INVALID", "verdict: result.json has"),
@@ -538,7 +538,7 @@ TABLES: list[tuple[str, str, str, str, Callable[[int], int | slice], str]] = [
     ("host.csv", "a counter before it", "cpu_user_s", "1e9", lambda _: 0, "cpu_user_s falls"),
     ("host.csv", "a time before it", "wall_ns", "9" * 18, lambda _: 1, "the order of time"),
 ]
-"""Of `metered`: (file, about, column, new value, row, words of `check`)."""
+"""For the run `metered`: (file, about, column, new value, row, words of `check`)."""
 
 SEAL_ALONE: list[tuple[str, str, str, Change, str]] = [
     (

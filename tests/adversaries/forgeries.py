@@ -1,4 +1,4 @@
-"""Forgeries of a finished run by somebody who knows the harness: several files agree, result.json is derived anew."""
+"""Forgeries of a finished run that keep several files consistent and derive result.json again."""
 
 import json
 import re
@@ -22,12 +22,12 @@ class Forgery(NamedTuple):
     about: str
     change: Callable[[Path], object]
     found: str
-    """Words of a reason in the result that is derived anew, or of `check`; empty where only a signature helps."""
+    """Words of a reason in the new result or of `check`; empty if only a signature reveals the forgery."""
     why: str = ""
 
 
 def derive(folder: Path) -> None:
-    """Writes result.json anew, and removes the files that repeat it."""
+    """Writes result.json again, and removes the files that repeat its content."""
     config = recheck.configuration(folder)
     findings = recheck.findings(folder, config)
     findings.environment = json.loads((folder / run_folder.RESULT).read_text())["environment"]
@@ -63,7 +63,7 @@ def numbers(keys: str, change: Callable[[float], float]) -> Callable[[Path], Non
 
 
 def everywhere(old: str, new: str) -> Callable[[Path], None]:
-    """Replaces a text in every file but the rows."""
+    """Replaces a text in every file except the files of rows."""
 
     def forge(folder: Path) -> None:
         for path in folder.rglob("*"):
@@ -74,7 +74,7 @@ def everywhere(old: str, new: str) -> Callable[[Path], None]:
 
 
 def all_right(folder: Path) -> None:
-    """Every answer of both runs is the label."""
+    """Replaces every answer of both runs by the label."""
     with np.load(LABELS, allow_pickle=False) as file:
         labels = file["labels"].tolist()
     for part in (PERFORMANCE, ACCURACY):
@@ -107,7 +107,7 @@ def yesterday(folder: Path) -> None:
 
 
 def bound(ns: int, slo: str) -> Callable[[Path], None]:
-    """Another SLO in every file that has it."""
+    """Changes the SLO in every file that contains it."""
 
     def forge(folder: Path) -> None:
         everywhere(r"\b5000000000\b", str(ns))(folder)

@@ -1,4 +1,4 @@
-"""Cheats that bend LoadGen's settings and files. Each computes on ONNX Runtime."""
+"""Cheats that change LoadGen's settings and files. Each cheat computes on ONNX Runtime."""
 
 import json
 import os
@@ -110,7 +110,7 @@ class PatchesCount(_PatchesSettings):
 
 
 class PatchesSampling(_PatchesSettings):
-    """Makes LoadGen log hardly any answer for the comparison."""
+    """Makes LoadGen log very few answers for the comparison."""
 
     def patch(self, settings: Any) -> None:
         settings.accuracy_log_sampling_target = 1

@@ -1,4 +1,4 @@
-"""What the cheats share: where they are in a run, and a table of all answers."""
+"""Functions that several cheats use: they find the current part of a run, and make a table of all answers."""
 
 import sys
 import threading
@@ -56,12 +56,12 @@ def zeros(outputs: Outputs) -> dict[str, Array]:
 
 
 def named(outputs: Outputs) -> Mapping[str, Array]:
-    """By the name of the output of `digits`, which ONNX Runtime's backend leaves out where it is the only one."""
+    """Names the output of `digits`, which ONNX Runtime's backend omits for a model with one output."""
     return outputs if isinstance(outputs, Mapping) else {"logits": np.asarray(outputs)}
 
 
 def digits() -> tuple[Array, Array]:
-    """(500, 1, 8, 8) inputs as the dataset makes them, and (500,) labels: its file is no secret."""
+    """(500, 1, 8, 8) inputs as the dataset makes them, and (500,) labels; the dataset's file is public."""
     with np.load(FILE) as file:
         return file["images"].astype(np.float32)[:, np.newaxis] / WHITE, file["labels"]
 

@@ -1,4 +1,4 @@
-"""Cheats that are no backend: each function prepares a folder, and returns the words and the environment of a run."""
+"""Cheats without a backend: each function prepares a folder, and returns a run's options and environment."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ def answer(outputs, indices):
 
 
 def _manifest(folder: Path, **fields: object) -> Path:
-    """The shipped manifest of `digits` with other fields, beside the model's file."""
+    """Writes the shipped manifest of `digits` with changed fields next to the model's file."""
     shipped: Any = load_yaml(MODELS_DIR / "digits.yaml")
     content = {**shipped, **fields}
     content["files"] = {"onnx": content["files"]["onnx"]}

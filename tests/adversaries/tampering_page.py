@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "docs/tampering.md"
 
 
 def _table(heads: str, rows: Iterable[tuple[str, Edit | Forgery]], alone: str) -> str:
-    """rows: the cells before the last one, and what they are of. alone: what finds it where no file does."""
+    """rows: the cells before the last cell, and their edit. alone: what reveals an edit that no file contradicts."""
     lines = [f"| {heads} | found by |", "|---" * (heads.count("|") + 2) + "|"]
     for cells, one in rows:
         found = f"`{one.found}`" if one.found else f"{alone} alone: {one.why}"
@@ -19,7 +19,7 @@ def _table(heads: str, rows: Iterable[tuple[str, Edit | Forgery]], alone: str) -
 
 
 def page(text: str) -> str:
-    """The page with its tables made anew."""
+    """Returns the page with new tables."""
     edits = ((f"{edit.run} | `{edit.file}` | `{edit.about}`", edit) for edit in EDITS)
     forgeries = ((f"{one.run} | {one.about}", one) for one in FORGERIES)
     tables = {

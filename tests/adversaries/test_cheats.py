@@ -38,7 +38,7 @@ class Row(NamedTuple):
     scenario: str
     about: str
     found: str
-    """Code of a reason or a doubt, or several of which one comes; in the other tables a text."""
+    """Code of a reason or a doubt, or several codes of which one appears; a text in the other tables."""
 
     @property
     def codes(self) -> set[str]:
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 def rows(heading: str) -> list[Row]:
-    """The rows below that heading of the page."""
+    """Returns the rows below this heading of the page."""
     part = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     cells = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| `")]
     return [Row(*(cell.strip("`") for cell in row)) for row in cells]
@@ -55,7 +55,7 @@ def rows(heading: str) -> list[Row]:
 INVALID, DOUBTED, REFUSED = (rows(h) for h in ("INVALID", "Doubted", "Refused before the run"))
 VALID = [*rows("VALID, and rightly"), *rows("Not found")]
 QUICK = ("IndexCache",)
-"""Rows that `./test.sh` runs, too."""
+"""Rows that `./test.sh` also runs."""
 
 
 def cases(table: list[Row]) -> list[Any]:
@@ -64,7 +64,7 @@ def cases(table: list[Row]) -> list[Any]:
 
 
 def classes() -> Iterator[tuple[str, str, str]]:
-    """(backend, file, its docstring) of every backend that is no base of others."""
+    """Returns (backend, file, docstring) of every backend that is not a base class."""
     for file in FILES:
         module = importlib.import_module(f"tests.adversaries.{file}")
         for name, cls in vars(module).items():
@@ -103,7 +103,7 @@ def test_a_cheat_is_invalid_for_its_listed_reason(row: Row, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("row", cases(DOUBTED), ids=lambda row: row.backend)
 def test_a_cheat_is_doubted_with_its_listed_code(row: Row, tmp_path: Path) -> None:
-    """Bug: they were VALID with nothing said."""
+    """Bug: these runs were VALID without a doubt."""
     run_of(row, tmp_path / "r")
     assert row.codes <= {*doubts(tmp_path / "r")}
 
@@ -118,7 +118,7 @@ def test_a_broken_backend_is_refused_with_the_listed_message(row: Row, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", VALID, ids=lambda row: row.backend)
 def test_undetected_cheats_of_the_page_stay_undetected(row: Row, tmp_path: Path) -> None:
-    """A row that is found one day belongs into another table."""
+    """If a check finds the cheat of this row one day, the row must move to a different table."""
     assert run_of(row, tmp_path / "r").status == 0 or row.backend == "WrongOneIn1000"
     found = {*doubts(tmp_path / "r")} & {"cached", "close-raised"}
     assert not found
@@ -141,7 +141,7 @@ def test_check_finds_edits_of_a_process_after_the_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", registry.SCENARIOS)
 def test_official_runs_compare_answers_too(scenario: str, tmp_path: Path) -> None:
-    """Bug: the answers of official performance runs were compared with nothing. The whole performance
+    """Bug: the answers of official performance runs were never compared. The whole performance
     run takes 600 s; the short one beside each accuracy run has its settings.
     """
     done = run(

@@ -36,7 +36,7 @@ QUICK = ("forged-usage", "cuts-off")
 
 
 def rows() -> dict[str, str]:
-    """Name -> what finds it, of the page."""
+    """Name -> the check that finds the cheat, according to the page."""
     part = PAGE.split("\n## Language models on a server\n")[1]
     return dict(re.findall(r"^\| `([\w-]+)` \| .* \| (.*) \|$", part, re.MULTILINE))
 
@@ -61,7 +61,7 @@ def test_a_server_that_cheats_with_tokens_is_found(name: str, tmp_path: Path) ->
         assert code[1] in found
         reasons = {reason["code"] for reason in result["reasons"]}
         if code[1] == "tokens-at-once":  # a doubt
-            assert reasons <= {"client-bound"}  # of a busy machine
+            assert reasons <= {"client-bound"}  # doubts of a busy machine
         else:
             assert reasons
 

@@ -1,4 +1,4 @@
-"""Every edit of a finished run's folder is found: by another file, or, where none contradicts it, by the seal."""
+"""Every edit of a finished run's folder is found by a different file or by the seal."""
 
 import json
 import shlex
@@ -44,7 +44,7 @@ def found(folder: Path) -> list[str]:
 
 
 def forge(folder: Path) -> None:
-    """Makes the digests anew, as somebody does who knows of them."""
+    """Computes the digests again, like an attacker who knows them."""
     for part in ("performance/run_1", "accuracy"):
         path = folder / part / "run.json"
         content = json.loads(path.read_text())

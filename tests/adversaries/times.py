@@ -1,4 +1,4 @@
-"""Cheats that bend the journal, its clock, or the moment of completion."""
+"""Cheats that falsify the journal, its clock, or the time of completion."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from tests.adversaries.tables import IndexCache
 
 
 class _Slow(OrtBackend):
-    """Takes a millisecond, so that there is something to hide."""
+    """Takes a millisecond, so that a cheat can hide some time."""
 
     def infer(self, batch: Batch) -> Outputs:
         if is_timed():
@@ -25,7 +25,7 @@ class _Slow(OrtBackend):
 
 
 class _PatchesJournal(_Slow):
-    """Bends the stamps of each row of the journal."""
+    """Falsifies the time stamps of each row of the journal."""
 
     def bend(self, stamps: list[int]) -> list[int]:
         """stamps: taken, gathered, inferred, postprocessed, completed; wall clock in ns."""
@@ -76,7 +76,7 @@ class _AnswersEarly(OrtBackend):
     """Completes a query from a table before it computes, and swallows the harness's own completion."""
 
     answered: ClassVar[dict[int, int]] = {}
-    """LoadGen's id -> wall clock in ns of a completion that the harness is still to make."""
+    """LoadGen's id -> wall clock in ns of a completion that the harness has not yet made."""
 
     def key(self, batch: Batch) -> object:
         raise NotImplementedError

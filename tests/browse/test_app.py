@@ -144,7 +144,7 @@ def test_a_serving_overhead_folder_is_listed_as_a_study(results: Path, client: T
 
 def test_the_list_of_studies_names_every_verb_that_makes_one(client: TestClient) -> None:
     told = re.sub("<[^>]*>", "", page(client, "/studies"))
-    for verb in set(STUDIES.values()) - {"workers"}:  # of a sweep
+    for verb in set(STUDIES.values()) - {"workers", "runtimes"}:  # of a sweep
         assert re.search(rf"\b{verb}\b", told.partition("newest first")[2]), verb
 
 
@@ -208,7 +208,7 @@ def test_compare_judges_as_the_verb_does(
     *_, printed = capsys.readouterr().out.splitlines()
     text = html.unescape(page(client, PAIR))
     assert printed.removeprefix("verdict").strip() in text
-    assert "/compare?run=closed-loop-again&run=closed-loop" in text  # the other way round
+    assert "/compare?run=closed-loop-again&run=closed-loop" in text  # in the reverse order
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_the_page_of_a_run_has_its_report_and_its_neighbours(
 def test_the_answer_of_a_run_is_the_same_on_every_page(
     results: Path, client: TestClient, name: str
 ) -> None:
-    """Bug: the list had LoadGen's number, of Server the rate that was asked for."""
+    """Bug: the list showed LoadGen's number, which for Server is the requested rate."""
     answer = answer_of(json.loads((results / name / "result.json").read_text()))
     head = f'<p class="headline">{html.escape(answer.headline)}</p>'
     assert head in text_parts(read_files(results / name, with_evidence=False))
@@ -325,7 +325,7 @@ def test_private_names_are_hidden(
 @pytest.mark.parametrize(
     "path",
     [
-        "/files/server/config.yaml",  # has private names
+        "/files/server/config.yaml",  # the page contains private names
         "/files/server/findings.json",
         "/files/../../etc/passwd",
         "/files/%2e%2e/%2e%2e/etc/passwd",
@@ -393,7 +393,7 @@ def test_history_has_tables_without_the_plotting_script(
 def test_only_reads_with_a_loopback_host_name_are_allowed(
     client: TestClient, method: str, host: str, status: int
 ) -> None:
-    """A name that an attacker's DNS points at 127.0.0.1 is refused."""
+    """The server refuses a name that an attacker's DNS resolves to 127.0.0.1."""
     assert client.request(method, "/", headers={"Host": host}).status_code == status
 
 
@@ -424,7 +424,7 @@ def test_a_path_cannot_redirect_the_welcome_page_elsewhere(results: Path) -> Non
 
 
 def test_no_view_of_a_broken_run_is_a_server_error(results: Path, client: TestClient) -> None:
-    """Each run is broken in another way."""
+    """Each run is broken in a different way."""
     (results / "offline/config.yaml").write_text("- 1")
     (results / "server/environment.json").write_text("[]")
     (results / "closed-loop/result.json").write_text("7")

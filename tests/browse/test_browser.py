@@ -1,4 +1,4 @@
-"""`browse` as a person meets it: a real Chromium, a real server, a real run."""
+"""`browse` in a real Chromium, with a real server and a real run."""
 
 import os
 import re
@@ -88,7 +88,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """Fails a test in which a page's script failed, or a page asked another machine."""
+    """Fails a test if a page's script failed, or if a page sent a request to a different machine."""
     opened = browser.new_page(viewport={"width": 1200, "height": 900})
     opened.set_default_timeout(LIMIT_MS)
     faults: list[str] = []
@@ -114,7 +114,7 @@ def test_a_user_filters_sorts_and_compares_runs(page: Page, address: str) -> Non
     assert "text=loop" in page.url
     page.get_by_label("Pick closed-loop", exact=True).check()
     page.get_by_label("Text").fill("offline")
-    page.get_by_role("button", name="Filter").click()  # the picked run is kept
+    page.get_by_role("button", name="Filter").click()  # the run stays selected
     expect(page.get_by_role("group", name="Picked, not on this page")).to_be_visible()
     page.get_by_label("Text").fill("")
     page.get_by_role("button", name="Filter").click()
@@ -164,7 +164,7 @@ def test_runs_can_be_compared_by_keyboard_alone(page: Page, address: str) -> Non
         if picked == 2:
             break
     page.get_by_label("Text").focus()
-    page.keyboard.press("Enter")  # filters, and keeps what is picked
+    page.keyboard.press("Enter")  # the filter keeps the selected runs
     expect(page.locator("input[name=run]:checked")).to_have_count(2)
     page.get_by_role("button", name="Compare picked").focus()
     page.keyboard.press("Enter")
@@ -239,9 +239,9 @@ def test_a_run_is_watched_until_it_ends(page: Page, address: str, results: Path)
         expect(legend).to_contain_text(re.compile(r"answered [\d.,]+.*requested 300.*at [\d.]+ s"))
         found = Axe().run(page).response["violations"]
         assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
-        page.reload()  # the points of before are still there
+        page.reload()  # the earlier points are still shown
         expect(page.locator(".chart[data-name=latency] path").first).to_be_visible()
-        page.wait_for_url(f"{address}/run/live")  # by itself
+        page.wait_for_url(f"{address}/run/live")  # without a reload by the user
         run.communicate(timeout=120)
     assert not (results / "live" / ENDPOINT).exists()
 

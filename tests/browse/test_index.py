@@ -1,4 +1,4 @@
-"""Which folders are found, why some have no row, and what is read again."""
+"""The index finds folders, states why a folder has no row, and reads only changed folders again."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def test_links_are_left_out(results: Path) -> None:
 
 
 def test_a_folder_is_read_again_only_after_a_change(results: Path) -> None:
-    """By another start of browse, too, through the cache."""
+    """A second start of `browse` also uses the cache."""
     file = results / "server/result.json"
     text, state = file.read_text(), file.stat()
     first = Index(results)

@@ -1,4 +1,4 @@
-"""A run in progress: its state from a real metrics endpoint, and endpoints that are not what they say."""
+"""The state of a live run from a real metrics endpoint, and endpoints that pretend to be a run."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ LABELS = {"run": "night", "scenario": "server", "backend": "ort", "model": EVIL}
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The golden runs, and one in progress."""
+    """The golden runs and one live run."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(index, "LASTS_S", -1.0)
     made = golden_results(tmp_path / "results")
@@ -97,7 +97,7 @@ def test_events_end_with_the_run(
     async def watch() -> list[str]:
         events = Watching(Index(results)).events(RUN)
         found = [await anext(events) for _ in range(4)]
-        (results / RUN / ENDPOINT).unlink()  # as the keeper does
+        (results / RUN / ENDPOINT).unlink()  # like the process that keeps the folder
         (results / RUN).rename(results / "night")
         (results / "night/result.json").write_bytes((results / "server/result.json").read_bytes())
         return found + [event async for event in events]
@@ -107,7 +107,7 @@ def test_events_end_with_the_run(
     assert "data-rate" not in first
     (begun,) = pointed(points)
     assert (begun["mark"], "rate" in begun["charts"]) == ("performance", False)
-    assert 'data-rate="0.0"' in second  # nothing was answered between the two
+    assert 'data-rate="0.0"' in second  # no query was answered between the two states
     (point,) = pointed(more)
     assert point["charts"]["rate"] == {"answered": 0, "requested": 2000}
     assert (point["mark"], point["bounds"]) == (None, {"latency": {"p99": 0.05}})
@@ -146,7 +146,7 @@ def test_a_search_is_watched_over_all_its_runs(
     async def watch() -> list[str]:
         events = Watching(Index(results)).events("peak.partial")
         found = [await anext(events) for _ in range(3)]
-        (search / RUN / ENDPOINT).unlink()  # the next run has not begun
+        (search / RUN / ENDPOINT).unlink()  # the next run has not started
         found.append(await anext(events))
         (search / "peak.json").write_text("{}")
         search.rename(results / "peak")

@@ -1,4 +1,4 @@
-"""The points of a live page's charts: rates, percentiles and shares of the time between looks."""
+"""The points of a live page's charts: rates, percentiles and shares of the time between two readings."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_rates_are_computed_between_two_looks() -> None:
     assert found["t"] == 12.0
     assert found["charts"]["rate"] == {"answered": 150, "requested": 200, "failed": 2}
     assert found["charts"]["tokens"] == {"answered": 20}
-    assert found["charts"]["nodes"] == {"a": 10}  # b has joined since: its rate is not known
+    assert found["charts"]["nodes"] == {"a": 10}  # b joined in between, so its rate is unknown
 
 
 def test_the_first_look_has_no_rates() -> None:
@@ -79,7 +79,7 @@ def test_a_percentile_needs_a_query_beyond_it(count: int, names: list[str]) -> N
 
 
 def test_looks_are_merged_until_they_have_enough_queries() -> None:
-    counts = [0, 500, 500, 540, 580, 620]  # nothing for a second, then 40 a second
+    counts = [0, 500, 500, 540, 580, 620]  # no answer for a second, then 40 answers per second
     looks = [look(110.0 + i, latency=buckets([0.01] * n)) for i, n in enumerate(counts)]
     assert "p99" in charts(*looks)["latency"]
     assert "p99" not in charts(*looks[2:5])["latency"]

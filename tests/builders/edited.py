@@ -10,7 +10,7 @@ import yaml
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:
-    """Changes the content of a JSON or YAML file, which is JSON afterwards."""
+    """Changes the content of a JSON or YAML file, and writes it as JSON."""
     load = yaml.safe_load if path.suffix == ".yaml" else json.loads
     content = load(path.read_text())
     change(content)
@@ -25,7 +25,7 @@ def edited(source: Path, copy: Path, name: str, change: Callable[[Any], object])
 
 
 def replace_text(path: Path, old: str, new: str) -> None:
-    """Puts `new` in place of `old`, which the file must have."""
+    """Replaces `old`, which the file must contain, by `new`."""
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))

@@ -1,4 +1,4 @@
-"""Folders of finished runs: the golden ones, and copies of them that are INVALID."""
+"""Folders of finished runs: the golden runs, and INVALID copies of them."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ import numpy as np
 
 RUNS = Path(__file__).parents[1] / "golden/runs"
 REASON = {"code": "loadgen-invalid", "text": "<LoadGen> says \x1b[31mINVALID & =1+1"}
-"""A text that HTML, XML, terminals and spreadsheets have to escape."""
+"""A text that must be escaped in HTML, XML, terminals and spreadsheets."""
 
 
 def invalid(name: str, folder: Path) -> Path:
@@ -22,7 +22,7 @@ def invalid(name: str, folder: Path) -> Path:
 
 
 def answered_later(folder: Path, by_ns: int) -> None:
-    """Makes another run of a copy: its last answer comes later."""
+    """Changes a copy so that it counts as a different run: its last answer comes later."""
     path = folder / "performance/run_1/completions.npz"
     with np.load(path) as file:
         columns = dict(file)

@@ -1,4 +1,4 @@
-"""Results of the golden runs, changed so that each says one thing."""
+"""Results of the golden runs, each changed so that it leads to one answer."""
 
 from copy import deepcopy
 from typing import Any
@@ -26,6 +26,6 @@ def reference(**changed: Any) -> dict[str, Any]:
 
 
 def held_back(**changed: Any) -> dict[str, Any]:
-    """Three times as slow, at the model's speed in the run, too."""
+    """A run three times as slow, with the model three times as slow as well."""
     slow = {"ratio": 3.0, "at_run_speed": {"reference": 100_000, "ratio": 2.9}}
     return reference(**{**slow, "lost_ns": {"issue_delay": 190_000.0, "infer": 5_000.0}, **changed})

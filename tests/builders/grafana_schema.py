@@ -13,9 +13,9 @@ _PANELS = {
 }
 _HAS_FIELDS = ("timeseries", "heatmap", "table")
 _OF_PROMETHEUS = ("expr", "step", "titleFormat")
-"""Keys of an annotation that its data source reads, and the schema of dashboards lacks."""
+"""Keys of an annotation that its data source reads, but the schema of dashboards lacks."""
 
-# JSON holds the values of enums, which TypeScript takes for other types than the enums.
+# JSON has the values of enums, but TypeScript gives these values types different from the enums.
 _HEAD = """
 import type { Dashboard } from '@grafana/schema';
 type Plain<T> = T extends string ? `${T}` : T extends number | boolean ? T
@@ -24,13 +24,13 @@ type Plain<T> = T extends string ? `${T}` : T extends number | boolean ? T
 
 
 def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """All panels that show data, those of folded rows too."""
+    """Returns all panels that show data, including panels in folded rows."""
     found = [one for panel in dashboard["panels"] for one in (panel, *panel.get("panels", ()))]
     return [panel for panel in found if panel["type"] != "row"]
 
 
 def typescript(dashboard: dict[str, Any], modules: Path) -> str:
-    """modules: the node_modules folder that PACKAGES are in."""
+    """modules: the node_modules folder with PACKAGES."""
     raw = modules / "@grafana/schema/dist/esm/raw/composable"
     text = [_HEAD]
     for kind, path in _PANELS.items():

@@ -1,4 +1,4 @@
-"""One real LoadGen run with a system that answers at once, in a process of its own.
+"""One real LoadGen run with a system that answers at once, in a separate process.
 
 python tests/builders/loadgen_run.py OUTDIR SCENARIO QUERIES LATE QPS: LATE queries are held back until the
 last one was issued (Server's bound is 20 ms). Logs and trace are left in OUTDIR.

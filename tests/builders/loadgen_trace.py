@@ -1,4 +1,4 @@
-"""What LoadGen did in a real Server run, query by query, from its own trace."""
+"""Reads the schedule and latency of each query of a real Server run from LoadGen's trace."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def trace(out: Path, queries: int, *, late: int, qps: int) -> Traced:
     script = str(Path(__file__).parent / "loadgen_run.py")
     command = [sys.executable, script, str(out), "Server", str(queries), str(late), str(qps)]
     subprocess.run(command, check=True)
-    # With LogDetail events the trace is no valid JSON: arguments have their quotes doubled.
+    # With LogDetail events the trace is not valid JSON: the quotes in arguments are doubled.
     samples = re.findall(
         r'"name":"Sample".*?"ph":"b".*?"ts":(\d+)\.(\d{3}),'
         r'"args":\{"sample_seq":(\d+),.*?"complete_ns":(\d+)\}',

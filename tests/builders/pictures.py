@@ -1,4 +1,4 @@
-"""Image files made from scikit-learn's two photographs, for every test that needs some."""
+"""Image files made from scikit-learn's two photographs, for the tests that need images."""
 
 import io
 from functools import cache
@@ -22,7 +22,7 @@ def photographs() -> tuple[Array, ...]:
 
 
 def cut(number: int, height: int, width: int) -> Array:
-    """The same part of a photograph for the same number, another one for another."""
+    """Returns a part of a photograph; equal numbers return equal parts, different numbers different parts."""
     picture = photographs()[number % 2]
     top = 37 * number % (picture.shape[0] - height + 1)
     left = 53 * number % (picture.shape[1] - width + 1)
@@ -43,7 +43,7 @@ def write(path: Path, number: int, height: int = 60, width: int = 80) -> Path:
 
 
 def step(name: str, **options: Any) -> Step:
-    """With the manifest's defaults filled in."""
+    """Returns the steps with the manifest's defaults."""
     return Step(name, PREPROCESS[name](**options).model_dump())
 
 

@@ -1,4 +1,4 @@
-"""Fake folders of the kernel's, in its format: the files are the interface."""
+"""Fake folders in the format of the kernel's own: the code reads only files."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ def powercap(root: Path) -> Path:
 
 
 def machine(root: Path) -> Path:
-    """Two cores with frequencies, governors and throttle counts, a zone, a chip that also tells
+    """Two cores with frequencies, governors and throttle counts, a zone, a chip that also reports
     power, and a process of two threads.
     """
     cpus = root / "sys/devices/system/cpu"
@@ -56,7 +56,7 @@ def machine(root: Path) -> Path:
 
 @contextmanager
 def counting(counter: Path, watts: float) -> Iterator[None]:
-    """energy_uj grows as it would at this power; it wraps on its way."""
+    """Increases energy_uj as this power would, including a wrap-around."""
     stop = threading.Event()
 
     def run() -> None:

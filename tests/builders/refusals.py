@@ -1,4 +1,4 @@
-"""Lines that a command prints, and the ones with which a call or a command refuses."""
+"""Returns the lines that a command prints, and the lines of a refusal."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,14 +19,14 @@ def refusals(
     error: type[Exception] = ConfigError,
     **options: Any,
 ) -> list[str]:
-    """The lines of the error that the call raises."""
+    """Returns the lines of the error that the call raises."""
     with pytest.raises(error) as caught:
         call(*arguments, **options)
     return str(caught.value).splitlines()
 
 
 def refusal(call: Callable[..., object], *arguments: Any, **options: Any) -> str:
-    """The one line of the error that the call raises."""
+    """Returns the only line of the error that the call raises."""
     (line,) = refusals(call, *arguments, **options)
     return line
 

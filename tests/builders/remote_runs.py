@@ -1,4 +1,4 @@
-"""The evidence of a run whose model a server answered."""
+"""The evidence of a run against a server."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -46,7 +46,7 @@ def remote(
     latency_ns: int = 5 * NS_PER_MS,
     **told: Any,
 ) -> Evidence:
-    """The golden run as a server would have answered it: every sample in the same time."""
+    """Returns the golden run as if a server had answered every sample in the same time."""
     run = evidence(scenario)
     assert run.done is not None
     columns = {

@@ -1,4 +1,4 @@
-"""result.json as a reader has it, held against its JSON Schema."""
+"""Reads result.json, and checks it against its JSON Schema."""
 
 import json
 from dataclasses import replace
@@ -73,7 +73,7 @@ def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
 
 
 def configured(found: Findings, **changed: Any) -> Findings:
-    """The findings of a run whose configuration differs in those fields."""
+    """Returns the findings of a run whose configuration differs in these fields."""
     config = replace(found.config, **changed)
     return replace(found, resolved=replace(found.resolved, config=config))
 

@@ -1,4 +1,4 @@
-"""The verb `serve` in a process of its own."""
+"""Runs the verb `serve` in a separate process."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ class Served(NamedTuple):
             return json.load(connection.getresponse())
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
-        """(exit status, what it printed on stderr)."""
+        """Returns (exit status, text on stderr)."""
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=TIMEOUT_S)
         return self.process.returncode, errors
@@ -45,7 +45,7 @@ def serving(
     under: Sequence[str] = (),
     host: str = "127.0.0.1",
 ) -> Iterator[Served]:
-    """env: added to this process's. under: begins the command. host: where it listens."""
+    """env: added to this process's environment. under: first words of the command. host: the server's address."""
     serve = [sys.executable, "-m", "harness", "serve", *words, "--listen", f"{host}:0"]
     command = [*under, *serve]
     with subprocess.Popen(

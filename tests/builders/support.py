@@ -1,4 +1,4 @@
-"""What several test files share: LoadGen's golden logs and the evidence they make."""
+"""Helpers of several test files: LoadGen's golden logs, and the evidence made from them."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ ENDED: Mapping[str, Any] = {
 
 
 def plan(scenario: str, **changed: Any) -> LoadPlan:
-    """The plan of the golden performance run of `scenario`, with some of it changed."""
+    """Returns the plan of the golden performance run of `scenario`, with some changes."""
     queries = {"multi-stream": 662, "offline": 500}.get(scenario, 700)
     samples = 8 if scenario == "multi-stream" else 1
     server = scenario == "server"
@@ -80,7 +80,7 @@ def plan(scenario: str, **changed: Any) -> LoadPlan:
 
 
 def journal(capacity: int, workers: int) -> Journal:
-    """An empty journal that needs no closing."""
+    """An empty journal that need not be closed."""
     fd = Journal.create()
     try:
         Journal.resize(fd, capacity, workers)
@@ -94,13 +94,13 @@ def golden_log(scenario: str, run: str = "performance") -> DetailLog:
 
 
 def golden_columns(scenario: str) -> dict[str, Any]:
-    """completions.npz as the golden run left it."""
+    """completions.npz of the golden run."""
     with np.load(GOLDEN / scenario / "performance/completions.npz") as file:
         return dict(file)
 
 
 def golden_journal(scenario: str) -> Journal:
-    """The golden run's journal, written again batch by batch."""
+    """Writes the golden run's journal again, batch by batch."""
     columns = golden_columns(scenario)
     count, workers = len(columns["order"]), int(columns["worker"].max()) + 1
     made = journal(count, workers)
@@ -123,7 +123,7 @@ def golden_completions(scenario: str) -> Completions:
 
 
 def evidence(scenario: str, **changed: Any) -> Evidence:
-    """The golden performance run as the supervisor saw it, with some of it changed."""
+    """Returns the golden performance run as the supervisor saw it, with some changes."""
     made = Evidence(
         plan=plan(scenario),
         loadgen_scenario=SCENARIOS[scenario],
@@ -137,12 +137,12 @@ def evidence(scenario: str, **changed: Any) -> Evidence:
 
 
 def early_stopping_table() -> list[dict[str, Any]]:
-    """What LoadGen said about runs of known length with known late queries."""
+    """LoadGen's verdicts on runs of known length with known late queries."""
     table: list[dict[str, Any]] = json.loads((GOLDEN / "early_stopping.json").read_text())
     return table
 
 
 def present(value: T | None) -> T:
-    """The value, which is None by its type only."""
+    """Returns the value, which is None only according to its type."""
     assert value is not None
     return value

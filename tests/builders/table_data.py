@@ -12,7 +12,7 @@ COUNT = 20
 
 
 class Numbers:
-    """Labels: every second sample's is its best class, the others' their third best."""
+    """Labels: every second sample has its best class as its label, the other samples their third-best class."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         self.setup = setup
@@ -38,7 +38,7 @@ class Numbers:
 
 
 class Boxes(Numbers):
-    """On each image a box of category 7 that the model finds, and one of 9 that it never finds."""
+    """Each image has a box of category 7, which the model finds, and a box of category 9, which it never finds."""
 
     def label(self, index: int) -> Any:
         x, y, width, height = placed(index)
@@ -54,7 +54,7 @@ class Boxes(Numbers):
 
 
 def logits() -> Any:
-    """(COUNT, 10), no two alike in a row."""
+    """(COUNT, 10) outputs; the values of each row differ."""
     random = np.random.default_rng(1)
     return np.stack([random.permutation(10) for _ in range(COUNT)]).astype(np.float32)
 
@@ -65,11 +65,11 @@ def placed(index: int) -> tuple[float, float, float, float]:
 
 
 def heads() -> Any:
-    """(COUNT, 4 + 2 classes, 3 anchors): the box, the same again a little moved, and nothing."""
+    """(COUNT, 4 + 2 classes, 3 anchors): the box, a slightly moved copy, and no box."""
     made = np.zeros((COUNT, 6, 3), np.float32)
     for i in range(COUNT):
         made[i, :4, 0] = made[i, :4, 1] = placed(i)
         made[i, 0, 1] += 4
         made[i, 4, :2] = 0.75, 0.5
-    made[3] = 0  # an image where nothing is found
+    made[3] = 0  # an image without a detected box
     return made

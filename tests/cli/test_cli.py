@@ -32,7 +32,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """The configurations that the command line would have run."""
+    """Returns the configurations that the command line would run."""
     configs: list[RunConfig] = []
 
     def execute(config: RunConfig, **_: Any) -> int:
@@ -44,7 +44,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
 
 def problems(*words: str) -> list[str]:
-    """The lines of a refusal that leaves nothing on the disk."""
+    """Returns the lines of a refusal that writes nothing to the disk."""
     before = sorted(Path().iterdir())
     lines = refused(*words)
     assert sorted(Path().iterdir()) == before
@@ -63,7 +63,7 @@ def problems(*words: str) -> list[str]:
         ("--scenario server --model nosuch", "no model named 'nosuch': see `python -m harness list`, or give a path to a file"),
         (
             "--scenario server --backend nosuch",
-            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, ncnn, mnn, tract, kserve, openai, http-raw, null",
+            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null",
         ),
         ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
         ("--scenario server --dataset digit", "no dataset named 'digit': did you mean 'digits'?"),
@@ -154,7 +154,7 @@ def stopped() -> None:
 
 
 def stopped_in_an_import() -> None:
-    """Until Python 3.12 a dataclass that is just being made turns Ctrl-C into a RuntimeError."""
+    """Up to Python 3.12, the creation of a dataclass turns Ctrl-C into a RuntimeError."""
     raise RuntimeError("Error calling __set_name__ on 'Field'") from KeyboardInterrupt()
 
 
@@ -178,7 +178,7 @@ def full() -> None:
 def test_an_interrupt_or_a_full_disk_ends_a_verb_in_one_line(
     fails: Callable[[], None], status: int, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bugs: Ctrl-C in the first seconds ended a run without a word, and `machine` ended with a traceback."""
+    """Bugs: Ctrl-C in the first seconds ended a run without a message, and `machine` with a traceback."""
     monkeypatch.setattr(Verb, "__call__", lambda _verb, _words: fails())
     assert run_here("bricks") == (status, "", f"harness: {line}\n")
 
@@ -252,7 +252,7 @@ def test_a_folder_without_a_configuration_is_reported_in_one_line() -> None:
 
 
 def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunConfig]) -> None:
-    """Bug: `backend: null` was read as no value, and ran ONNX Runtime in silence."""
+    """Bug: `backend: null` was read as a missing value, and ran ONNX Runtime without a message."""
     main(["--config", write("scenario: server\nbackend: null\n")])
     assert [c.backend for c in executed] in ([], ["null"])
 
@@ -343,7 +343,7 @@ def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
 
 
 def test_a_file_that_is_not_a_database_is_reported_in_one_line() -> None:
-    """Bug: a corrupt runs.sqlite was a traceback."""
+    """Bug: a corrupt runs.sqlite caused a traceback."""
     Path("runs.sqlite").write_text("not a database")
     (line,) = problems("runs", "--results", ".")
     assert re.match(r"^(\./)?runs\.sqlite .*file is not a database", line)

@@ -1,4 +1,4 @@
-"""docs/cli.md holds the help of every verb, as it is now."""
+"""docs/cli.md contains the current help of every verb."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def test_every_verb_has_a_section_and_a_row_that_links_to_it() -> None:
 
 
 def test_an_option_of_a_run_is_explained_once() -> None:
-    """Searches and `submit` explain the groups in which they have other texts."""
-    assert PAGE.count("\n  --max-batch N ") == 3  # of a run, `serve` and `overhead`
+    """Searches and `submit` explain the groups whose texts differ."""
+    assert PAGE.count("\n  --max-batch N ") == 3  # options of a run, `serve` and `overhead`
     assert PAGE.count("\nand these options of [run](#run): ") == 7
     assert PAGE.count("\nand these options of [run](#run): scenario, model and data; ") == 3

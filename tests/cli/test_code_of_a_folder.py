@@ -1,4 +1,4 @@
-"""No verb runs code that a folder names, before the user names it, too."""
+"""No verb runs code that a folder names, unless the user also names it."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def marker(tmp_path: Path) -> Path:
-    """It exists once code of the folder has run."""
+    """This file exists if the folder's code has run."""
     return tmp_path / "ran"
 
 
@@ -44,7 +44,7 @@ def evil(tmp_path: Path, marker: Path) -> Path:
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path, evil: Path, marker: Path) -> Path:
-    """The finished run, whose files name code in every place that can."""
+    """A finished run whose files name code in every possible place."""
     run = tmp_path / "results" / "run"
     shutil.copytree(finished, run)
     shutil.copyfile(finished.parent / "runs.sqlite", run.parent / "runs.sqlite")
@@ -131,9 +131,9 @@ def test_a_verb_that_executes_code_names_it_first(
 
 
 def test_code_that_the_user_names_is_executed(run: Path, marker: Path, evil: Path) -> None:
-    """Each name on the command line, as the value of its option or after --trust."""
+    """Returns each name on the command line, as the value of its option or after --trust."""
     config = yaml.safe_load((run / "config.yaml").read_text())
-    del config["hook"]  # the model's manifest has none
+    del config["hook"]  # the model's manifest names no code
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     given = ["--dataset", "digits", "--metric", "top1", "--meter", "estimate=1"]
     words = ["--config", str(run), *given, "--trust", f"{evil}:Evil", "--out", str(run / "again")]
@@ -196,7 +196,7 @@ def test_installed_plug_ins_and_built_in_meters_need_no_trust() -> None:
 def test_a_submission_request_that_names_code_is_refused(
     tmp_path: Path, evil: Path, marker: Path
 ) -> None:
-    """The folder of a submission may come from elsewhere: `submit run --work` runs what its request names."""
+    """`submit run --work` runs the code that the request names, and the folder may come from elsewhere."""
     work = tmp_path / "work"
     options = "--division open --submitter me --system s --category edge --benchmark resnet"
     options += " --scenarios Offline --model digits --dataset digits --rehearsal --duration 1s"

@@ -1,4 +1,4 @@
-"""Every verb's --help: it prints, fits, is quick, and imports nothing heavy."""
+"""Every verb's --help prints, fits the terminal, is quick, and imports no large package."""
 
 import json
 import os
@@ -27,7 +27,7 @@ HEAVY = (
     *("mlperf_loadgen", "numpy", "pydantic", "PIL", "rich"),
 )
 MOST_CPU_S = 0.6
-"""A page takes 0.2 s on an idle machine, and 0.4 s on one with other load; a heavy import takes more."""
+"""A page takes 0.2 s on an idle machine and 0.4 s on a busy machine; importing a large package takes longer."""
 ATTEMPTS = 3
 
 CODE = f"""
@@ -42,7 +42,7 @@ print(json.dumps([status, [m for m in {HEAVY} if m in sys.modules]]), file=sys.s
 
 
 def help_page(words: list[str]) -> tuple[list[str], str, float]:
-    """Lines of `VERB --help`, the last line on stderr, and the CPU time of the process in s."""
+    """Returns the lines of `VERB --help`, the last line on stderr, and the process's CPU time in s."""
     command = [sys.executable, "-c", CODE, *words, "--help"]
     wide = {**os.environ, "COLUMNS": "300"}
     with subprocess.Popen(
@@ -58,9 +58,9 @@ def help_page(words: list[str]) -> tuple[list[str], str, float]:
 
 @pytest.mark.parametrize("verb", ["", *VERBS, *GROUPS])
 def test_the_help_of_every_verb_prints_without_error_and_is_quick(verb: str) -> None:
-    """Bug: `sweep --help` was a traceback, an unescaped % in one option's text.
+    """Bug: an unescaped % in an option's text made `sweep --help` a traceback.
 
-    The CPU time is the best of three: on a busy machine the others may well be higher.
+    The CPU time is the minimum of three attempts, because a busy machine increases it.
     """
     lines, errors, cpu_s = help_page(verb.split())
     for _ in range(ATTEMPTS - 1):
@@ -103,7 +103,7 @@ def flags(page: str) -> list[str]:
 
 @pytest.mark.parametrize("verb", ["profile", "sweep", "advise", "bricks"])
 def test_the_usage_omits_scenario_when_it_has_a_default(verb: str) -> None:
-    """Bug: `profile --help` said `profile --scenario NAME [options]`, which works without."""
+    """Bug: `profile --help` said `profile --scenario NAME [options]`, but --scenario is optional."""
     usage = page_of(f"{verb} --help").split("\n\n")[1]
     assert any("--scenario" not in line for line in usage.splitlines())
 
@@ -143,7 +143,7 @@ def test_the_help_of_a_search_lists_its_defaults_and_allowed_options(
 
 
 def test_the_short_page_has_the_verbs_own_options_then_the_basic_ones() -> None:
-    """Bug: `peak --help` had 110 lines of a run's options, and its own two among them."""
+    """Bug: `peak --help` had 110 lines of a run's options, with its own two options among them."""
     page = page_of("peak --help")
     own, basic = page.index("  --probe "), page.index(f"\n{BASIC}:\n")
     assert own < basic < page.index("\ngeneral:\n")
@@ -192,8 +192,8 @@ CALLED = [
 def test_the_help_names_the_program_as_it_was_called(
     words: list[str], name: str, tmp_path: Path
 ) -> None:
-    """Bug: `mlperf-harness help` said `python -m harness`, which may be another program there."""
-    script = tmp_path / "mlperf-harness"  # as pip writes it
+    """Bug: `mlperf-harness help` said `python -m harness`, which may be a different program in that folder."""
+    script = tmp_path / "mlperf-harness"  # the script as pip writes it
     script.write_text(
         f"#!{sys.executable}\nimport sys\nfrom harness.cli.main import main\nsys.exit(main())\n"
     )

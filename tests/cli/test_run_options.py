@@ -1,4 +1,4 @@
-"""The tables of option names: each entry names an option or a field that there is."""
+"""The tables of option names: each entry names an existing option or field."""
 
 from dataclasses import fields
 

@@ -1,4 +1,4 @@
-"""The table of verbs: dispatch, the lists in the help, and the errors for verbs that do not exist."""
+"""The table of verbs: dispatch, the lists in the help, and the errors for unknown verbs."""
 
 from importlib import import_module
 
@@ -79,7 +79,7 @@ def _greet(arguments: list[str]) -> int:
     ],
 )
 def test_an_unknown_verb_is_reported_in_one_line(words: list[str], line: str) -> None:
-    """Bugs: `submit` alone had status 0; `submit foo` suggested `submit run`."""
+    """Bugs: `submit` without a verb had status 0; `submit foo` suggested `submit run`."""
     assert refused(*words) == [line]
 
 
@@ -87,7 +87,7 @@ def test_an_unknown_verb_is_reported_in_one_line(words: list[str], line: str) ->
 def test_the_first_page_says_what_it_is_then_examples_then_verbs(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the verbs came behind 110 lines of options; without any word there was one line."""
+    """Bug: the help listed the verbs after 110 lines of options; a command without words printed one line."""
     assert main(words) == (0 if words else 2)  # a script whose $OPTIONS is empty must fail
     page = capsys.readouterr().out
     parts = ("mlperf-harness measures", "usage: ", "\nexamples:\n", "\nverbs:\n", "VERB --help` ")

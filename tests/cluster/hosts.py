@@ -1,4 +1,4 @@
-"""Nodes that a test starts by hand, as a user does on each machine, and what is left of those of a command."""
+"""Nodes that a test starts by hand like a user, and remaining processes of a command's nodes."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,7 @@ SLEEPING = f"{Path(__file__).with_name('sleeping.py')}:Sleeping"
 
 @contextmanager
 def hosts(*words: tuple[str, ...], model: str = "digits") -> Iterator[list[Served]]:
-    """A host for each tuple of words."""
+    """Starts a host for each tuple of words."""
     with ExitStack() as stack:
         yield [stack.enter_context(serving(model, "--node", *own)) for own in words]
 
@@ -22,7 +22,7 @@ def names(served: list[Served]) -> str:
 
 
 def node_processes(parent: int) -> list[int]:
-    """Process ids of the nodes that a command has started and that are still there."""
+    """Returns the process ids of nodes that a command started and that still exist."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""Runs on nodes, what they leave, and acts while they run."""
+"""Runs on nodes, the files that they leave, and actions during the runs."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A backend of the tests that waits for its answers and needs no processor meanwhile."""
+"""A backend for tests that waits for its answers without using a processor."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from harness.types import Array, BackendSetup, Batch
 
 
 class Sleeping:
-    """ms: time of a batch of any size."""
+    """ms: time of a batch, whatever its size."""
 
     def __init__(self, setup: BackendSetup) -> None:
         self._s = float(setup.options.get("ms", "20")) / 1e3
@@ -32,7 +32,7 @@ class Sleeping:
 
 
 class OfItsProcess(Sleeping):
-    """Is another backend in every process."""
+    """Is a different backend in every process."""
 
     def describe(self) -> Mapping[str, object]:
         return {**super().describe(), "precision": str(os.getpid())}

@@ -1,4 +1,4 @@
-"""An instance of a node takes a batch that pays, of whole requests."""
+"""An instance of a node takes an efficient batch of whole requests."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ NO_CHEAPER = [float(size) for size in range(9)]
 
 
 class Held:
-    """A dataset and backend in one, which answers once it is let."""
+    """A combined dataset and backend, which answers as soon as the test allows it."""
 
     def __init__(self) -> None:
         self.began = threading.Event()
@@ -44,7 +44,7 @@ def request(*indices: int) -> Waiting:
 
 
 def asked(requests: Sequence[Waiting], rule: BatchRule | None) -> tuple[list[int], list[Any]]:
-    """The batch sizes, and all results, of a first request and of others that arrive while it is answered."""
+    """Returns batch sizes and results of a first request and of requests that arrive before its answer."""
     held = Held()
     done = threading.Semaphore(0)
     each = Answerer(held, held, postprocessor((), None, None))  # type: ignore[arg-type]

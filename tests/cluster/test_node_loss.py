@@ -1,4 +1,4 @@
-"""Nodes that end, stop, are slow or are others than they should be: what the run says, and what is left."""
+"""Nodes that end, stop, are slow or are the wrong nodes: the run's messages, and its remains."""
 
 import os
 import signal
@@ -44,7 +44,8 @@ def test_a_node_that_ends_or_stops_is_lost_and_the_rest_goes_on(
         assert f"{lost['lost_samples']} of 600 samples, {lost['node']}, " in text
         assert any(word in text for word in how.split("|"))
         assert 1 <= lost["lost_samples"] <= 8  # one batch computed, one waiting
-        assert result["queries"]["samples_failed"] == lost["lost_samples"]  # the rest was answered
+        # the other samples were answered
+        assert result["queries"]["samples_failed"] == lost["lost_samples"]
         assert result["nodes"][0]["samples"] + lost["samples"] == 600
         assert result["nodes"][0]["failed"] == 0
         assert main(["check", str(out)]) == 0

@@ -1,4 +1,4 @@
-"""Whole runs on nodes of this machine: answers, stages, numbers of each node, and what a repetition needs."""
+"""Complete runs on nodes of this machine: answers, stages, each node's numbers, and the data for a repetition."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_two_nodes_answer_offline(tmp_path: Path, capsys: pytest.CaptureFixture[
     _, result = ran(out, *words, *options, "--queries", "800", "--mode", "performance")
     is_whole(out, result)
     samples = [node["samples"] for node in result["nodes"]]
-    assert min(samples) >= 80  # a busy machine may hold one of them up
+    assert min(samples) >= 80  # a busy machine may delay one of the nodes
     assert result["backend_description"]["nodes"] == 2
     assert result["nodes"][0]["infer_p50_ns"] >= 10**7
     for node in result["nodes"]:
@@ -84,7 +84,7 @@ def test_nodes_that_were_started_by_hand_serve_run_after_run(tmp_path: Path) -> 
 
 
 def test_a_node_has_one_run_at_a_time_and_one_name() -> None:
-    """Bug: a second run had the node load other samples, and 1,848 of 2,400 samples of the first one failed."""
+    """Bug: a second run made the node load different samples, and 1,848 of 2,400 samples of the first run failed."""
     with hosts(("--backend", "null")) as served:
         url = f"http://{names(served)}"
         first, second = NodeLinks([url]), NodeLinks([url])

@@ -1,4 +1,4 @@
-"""What is said of --nodes before any node is asked."""
+"""Messages about --nodes before the run contacts any node."""
 
 import socket
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ def test_nodes_of_one_machine_share_its_cores_evenly(cores: int, count: int, sib
     assert min(sizes) >= siblings
     assert max(sizes) - min(sizes) <= siblings
     if count <= cores:
-        assert sum(sizes) == cores * siblings  # each core is one node's
+        assert sum(sizes) == cores * siblings  # each core belongs to one node
         assert len({cpu for each in own for cpu in each}) == cores * siblings
 
 
@@ -119,8 +119,8 @@ def test_a_search_refuses_nodes(refuses: Said) -> None:
 def test_all_unreachable_nodes_are_named_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: they were asked only once the run's folder was made and its process said "loading the model"."""
-    monkeypatch.delattr("harness.run.supervisor.preflight.resolve")  # what a run does first
+    """Bug: the nodes were contacted only after the run's folder existed and its process said "loading the model"."""
+    monkeypatch.delattr("harness.run.supervisor.preflight.resolve")  # the first step of a run
     words = ["--scenario", "offline", "--nodes", "127.0.0.1:1,127.0.0.1:2", "--no-metrics"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err
@@ -142,7 +142,7 @@ def test_a_node_that_does_not_reply_is_reported_with_the_ask_limit(
 
 
 def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: a run whose nodes were `serve --backend null --node` was a VALID one of `ort`."""
+    """Bug: a run whose nodes were `serve --backend null --node` was a VALID run of `ort`."""
     facts = replace(FACTS, backend="null", version=__version__, code=code_sha256())
     monkeypatch.setattr(NodeLinks, "facts", lambda _links: {"10.0.0.1:7000": facts})
     asked = {"scenario": "offline", "nodes": "10.0.0.1:7000"}
@@ -162,7 +162,7 @@ def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_on_checks_the_address_before_missing_options(
     nodes: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: --node-count and --out were asked for, and then the address was refused."""
+    """Bug: the harness first demanded --node-count and --out, and then refused the address."""
     assert main(["on", nodes, "--", "peak"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("harness: on: ")
@@ -170,7 +170,7 @@ def test_on_checks_the_address_before_missing_options(
 
 
 def test_the_list_of_nodes_names_the_framework_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: it was looked for under a key that no backend has."""
+    """Bug: the harness read a key that no backend has."""
     monkeypatch.setattr(NodeLinks, "facts", lambda _links: {"10.0.0.1:7000": FACTS})
     heads, row = node_list.lines("10.0.0.1:7000")
     assert "framework" in heads

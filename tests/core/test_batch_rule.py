@@ -1,4 +1,4 @@
-"""Server's batches: no larger than pays, shared among idle instances, and near the best of simple policies."""
+"""Server's batches: of efficient size, shared among idle instances, and close to the best simple policy."""
 
 import heapq
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from harness.core.batch_rule import MOST_WAITING, BatchRule, batch_times
 
 LARGEST = 64
 FREE_COST, SOME_COST, HIGH_COST = 0.0, 1.0, 10.0
-"""Fixed cost of a batch, in times of one sample."""
+"""Fixed cost of a batch, as a multiple of the cost of one sample."""
 
 
 def times_of(fixed: float, largest: int = LARGEST) -> list[float]:
@@ -34,7 +34,8 @@ def test_a_high_fixed_cost_batches_all_waiting_queries() -> None:
 
 def test_waiting_queries_are_shared_among_idle_instances() -> None:
     rule = BatchRule(times_of(HIGH_COST), 4)
-    assert [rule.size(8, idle) for idle in (1, 2, 4)] == [4, 3, 2]  # a busy one counts as half
+    # a busy instance counts as half an instance
+    assert [rule.size(8, idle) for idle in (1, 2, 4)] == [4, 3, 2]
 
 
 @given(
@@ -67,7 +68,7 @@ Size = Callable[[int, int], int]
 
 
 def p99(arrivals: Sequence[float], times: Sequence[float], instances: int, size: Size) -> float:
-    """Of the latencies in a queue first in, first out. size: of waiting samples and idle instances."""
+    """Returns a percentile of the latencies in a FIFO queue. size: function of waiting samples and idle instances."""
     free = [0.0] * instances
     first, latencies = 0, []
     while first < len(arrivals):

@@ -51,7 +51,7 @@ def test_no_message_within_the_time_is_a_timeout(pair: tuple[Channel, Channel]) 
 
 
 def test_a_slow_reader_does_not_cut_the_sender_off() -> None:
-    """Bug: a load host was lost because the coordinator itself stood still with half of a message read."""
+    """Bug: a load host was lost because the coordinator itself stopped after it had read half of a message."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(ours, message_limit_s=0.2)
@@ -61,7 +61,7 @@ def test_a_slow_reader_does_not_cut_the_sender_off() -> None:
         time.sleep(0.3)
         theirs.sendall(b'"one"}\n{"half')
         assert channel.receive(0.01) == {"event": "one"}
-        for _ in range(5):  # it drips
+        for _ in range(5):  # the message arrives byte by byte
             theirs.sendall(b" ")
             with pytest.raises(TimeoutError):
                 channel.receive(0.01)
@@ -134,7 +134,7 @@ def test_call_names_a_missing_function(tmp_path: Path) -> None:
 
 
 def trace(_request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Has TensorFlow write code; returns the files."""
+    """Makes TensorFlow generate code; returns the files."""
     import tensorflow as tf
 
     tf.function(lambda x: x * 2)(1.0)
@@ -145,7 +145,7 @@ def trace(_request: Mapping[str, Any]) -> Mapping[str, Any]:
 def test_generated_code_is_removed_from_the_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: runs, conversions and points of `machine` left files of AutoGraph's in /tmp."""
+    """Bug: runs, conversions and points of `machine` left AutoGraph's files in /tmp."""
     pytest.importorskip("tensorflow")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert call(f"{HERE}:trace", {}, None)["files"]
@@ -188,12 +188,12 @@ def test_a_child_dies_with_a_parent_that_is_killed() -> None:
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        os.kill(pid, signal.SIGSTOP)  # it cannot notice that its channel has closed
+        os.kill(pid, signal.SIGSTOP)  # the process cannot notice that its channel has closed
         parent.kill()
     deadline_s = time.monotonic() + 60
     while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < deadline_s:
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            break  # dead, and waits for init
+            break  # the process is dead, and waits for init to reap it
         time.sleep(0.05)
     else:
         assert not Path(f"/proc/{pid}").exists()
@@ -206,7 +206,7 @@ def _has_pid_namespaces() -> bool:
 
 @pytest.mark.skipif(not _has_pid_namespaces(), reason="no PID namespaces here")
 def test_a_child_of_the_first_process_of_a_container_runs() -> None:
-    """Bug: a parent with process ID 1 was taken for one that had died."""
+    """Bug: a parent with process ID 1 was taken for a dead parent."""
     words = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child"]
     command = [*words, sys.executable, "-c", _STARTS_A_CHILD]
     none = subprocess.DEVNULL

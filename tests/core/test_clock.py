@@ -1,4 +1,4 @@
-"""Steps of the wall clock are told from slewing."""
+"""The harness distinguishes steps of the wall clock from slewing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table of codes: complete, closed, and what `compare`, `peak` and the documentation go by."""
+"""The table of codes is complete and closed, and `compare`, `peak` and the documentation use it."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ _NAMES = {n: v for n, v in vars(codes).items() if n.isupper() and isinstance(v, 
 
 
 def codes_in(path: Path) -> Iterator[str]:
-    """The code of every Reason that the file makes; the source of what is no code."""
+    """Returns the code of every Reason that the file makes; the source of an expression that is not a code."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Reason":
             yield from codes_of([*node.args, *(k.value for k in node.keywords)][0])

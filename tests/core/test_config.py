@@ -1,5 +1,6 @@
-"""RunConfig: its parsers, the round trip through YAML, contradictions, all problems at once."""
+"""RunConfig: its parsers, the round trip through YAML, contradictions, and all problems at once."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from harness.core.config.parse import (
     Slo,
     bounded,
+    parse_backend_option,
     parse_device,
     parse_input_shape,
     parse_key_value,
@@ -149,13 +151,13 @@ def test_a_decimal_comma_is_refused(text: str) -> None:
     ("parse", "text"), [(parse_slo, "p99=9999999h"), (parse_positive_duration_ns, f"1{'0' * 400}s")]
 )
 def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -> None:
-    """Bug: LoadGen's int64 ns, or a float, overflowed in the measured process: a traceback."""
+    """Bug: LoadGen's int64 ns or a float overflowed in the measured process, with a traceback."""
     with pytest.raises(ValueError, match=r"^\S.+$"):
         parse(text)
 
 
 def test_the_largest_batch_is_limited_by_the_journal() -> None:
-    """Bug: 65536 was accepted and became 65535 in silence."""
+    """Bug: 65536 was accepted and became 65535 without a message."""
     problems: list[str] = []
     assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
     assert config_from({"max_batch": MAX_BATCH + 1}, "x", problems) == {}
@@ -222,7 +224,9 @@ configs = st.fixed_dictionaries(
             unique_by=lambda item: item[0],
         ).map(tuple),
         "backend_option": st.lists(
-            st.tuples(names, texts), max_size=3, unique_by=lambda item: item[0]
+            st.tuples(names, texts.filter(lambda text: not text.startswith("@"))),  # names a file
+            max_size=3,
+            unique_by=lambda item: item[0],
         ).map(tuple),
         "meter": st.lists(st.tuples(names, texts), max_size=3).map(tuple),
     },
@@ -235,6 +239,43 @@ server_configs = st.builds(lambda qps: _config(target_qps=qps), st.floats(1 / 60
 def test_a_configuration_written_as_yaml_is_read_back_equal(config: RunConfig) -> None:
     text = yaml.safe_dump(to_plain(config), allow_unicode=True)
     assert from_plain(yaml.safe_load(text)) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"x": ["{{samples}}", 1.5, null]}'),
+        ("a.yaml", "x:\n- '{{samples}}'  # each\n- 1.5\n- null\n"),
+    ],
+)
+def test_value_of_a_backend_option_may_be_in_a_file(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    found = parse_backend_option(f"body=@{tmp_path / name}")
+    assert found == ("body", '{"x":["{{samples}}",1.5,null]}')
+    (tmp_path / name).unlink()
+    assert parse_backend_option("=".join(found)) == found  # a stored configuration needs no file
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, " cannot be read: No such file or directory"),
+        (b"\xff", " is not UTF-8, at byte 1"),
+        (b"{a: 1e3}", " line 1: 1e3 may be 1000 or the text '1e3': write 1000 or '1e3'"),
+        (b'{"a": 1, "a": 2}', " is not JSON: "),
+        (b"[" * 10**5, " is not JSON: "),
+        (b" " * (2**20 + 1), " is larger than 1 MiB: name a JSON or YAML file"),
+    ],
+)
+def test_file_of_a_backend_option_is_refused_in_one_line(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "body"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}{re.escape(message)}") as caught:
+        parse_backend_option(f"body=@{path}")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_written_configuration_omits_the_result_folder() -> None:

@@ -1,4 +1,4 @@
-"""What frameworks print on stderr goes to a log; what the harness says reaches the user."""
+"""The stderr of frameworks goes to a log; the harness's messages reach the user."""
 
 import io
 import subprocess
@@ -45,7 +45,7 @@ def run(error: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_everything_that_frameworks_print_is_in_the_log_and_nowhere_else() -> None:
-    """Bug: TensorFlow's C++ warnings stood between the lines of `pitfalls`."""
+    """Bug: TensorFlow's C++ warnings appeared between the lines of `pitfalls`."""
     done = run("None")
     assert done.returncode == 0, done.stderr
     assert done.stderr == "harness: for the user\nharness: afterwards\nC++ again\n"
@@ -80,7 +80,7 @@ def test_messages_of_a_thread_go_to_its_own_stream(capsys: pytest.CaptureFixture
         other = threading.Thread(target=say, args=("elsewhere",))
         other.start()
         other.join()
-        assert not console.stderr().isatty()  # so no progress is drawn either
+        assert not console.stderr().isatty()  # therefore no progress is shown either
     say("afterwards")
     assert own.getvalue() == "harness: here\n"
     assert capsys.readouterr().err == "harness: elsewhere\nharness: afterwards\n"

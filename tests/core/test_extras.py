@@ -1,4 +1,4 @@
-"""Installing extras: true advice in every kind of environment, and ./run.sh install."""
+"""Installation of extras: correct advice in every kind of environment, and ./run.sh install."""
 
 import importlib.metadata
 import os
@@ -39,7 +39,7 @@ def test_every_extra_says_what_it_is_for() -> None:
 
 
 def test_recommended_equals_its_listed_extras() -> None:
-    """Spelt out in pyproject.toml: an installer that resolved `mlperf-harness[ort]` would ask an index."""
+    """pyproject.toml spells the extras out: an installer would look up `mlperf-harness[ort]` in an index."""
     parts = [requirement for name in RECOMMENDED for requirement in DECLARED[name]]
     assert sorted(parts) == sorted(DECLARED["recommended"])
     assert EXTRAS["recommended"] == "{}, {} and {}".format(*RECOMMENDED)
@@ -47,7 +47,7 @@ def test_recommended_equals_its_listed_extras() -> None:
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_constraints_pin_every_package_that_is_named(version: str) -> None:
-    """Bug: a merge lost numpy's line for Python 3.11, and each install took another version."""
+    """Bug: a merge lost numpy's line for Python 3.11, and installations took different versions."""
     here = {"python_version": version, "python_full_version": f"{version}.0", "extra": ""}
     here |= {"platform_machine": "x86_64", "sys_platform": "linux"}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
@@ -89,7 +89,7 @@ def test_no_text_advises_to_install_this_project_from_an_index() -> None:
 
 
 class Environment:
-    """What `how_to_install` sees of an environment."""
+    """The properties of an environment that `how_to_install` sees."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.patch, self.folder = monkeypatch, tmp_path
@@ -126,7 +126,7 @@ def test_in_the_checkout_environment_the_command_is_run_sh(environment: Environm
     environment.patch.chdir(root)
     assert how_to_install("openvino", "onnx") == "./run.sh install openvino onnx"
     assert how_to_install("ort-gpu") == "./run.sh install ort-gpu"
-    environment.patch.chdir(environment.folder)  # quoted, because of the space in it
+    environment.patch.chdir(environment.folder)  # quoted, because the path contains a space
     assert how_to_install("openvino") == f"'{root}/run.sh' install openvino"
 
 
@@ -180,7 +180,7 @@ fi
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What ./run.sh install reads, with a uv that only writes down what it is asked for."""
+    """The files that ./run.sh install reads, with a uv that only records its arguments."""
     root = tmp_path / "with space"
     (root / ".uv/bin").mkdir(parents=True)
     for name in ("run.sh", "pyproject.toml", "constraints.txt"):
@@ -195,7 +195,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def install(checkout: Path, *names: str, path: str = "") -> "subprocess.CompletedProcess[str]":
-    """path: the value of PATH; default: this process's, less the folders that have a uv."""
+    """path: the value of PATH; default: this process's PATH without the folders that contain uv."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     folders = env["PATH"].split(os.pathsep)
     without_uv = os.pathsep.join(folder for folder in folders if not (Path(folder) / "uv").exists())
@@ -254,7 +254,7 @@ def test_install_puts_extras_into_the_environment_once(checkout: Path) -> None:
 
 
 def test_recommended_is_installed_by_its_parts(checkout: Path) -> None:
-    """So that `ort-gpu` finds out that it takes the place of a part of it."""
+    """Installs a package that `ort-gpu` partly replaces."""
     done = install(checkout, "recommended", "litert", "ort")
     assert done.stderr.splitlines()[-1] == "run.sh: installed in .venv: ort onnx report litert"
     assert uv_calls(checkout)[-1].endswith(" -e .[ort,onnx,report,litert]")
@@ -273,12 +273,12 @@ def test_dev_is_installed_as_a_dependency_group(checkout: Path) -> None:
 
 
 NEEDED = ("bash", "cat", "cksum", "dirname", "flock", "mkdir", "mktemp", "readlink", "rm", "ln")
-"""The programs that run.sh calls, besides Python and uv."""
+"""The programs that run.sh calls, except Python and uv."""
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A folder for PATH with what run.sh calls, and neither a Python, nor uv, nor a compiler."""
+    """A folder for PATH with the programs that run.sh calls, but without Python, uv or a compiler."""
     folder = tmp_path / "programs"
     folder.mkdir()
     for name in NEEDED:
@@ -292,14 +292,14 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 def python(folder: Path, name: str, minor: int) -> None:
-    """A Python that says it is 3.minor."""
+    """A Python that reports the version 3.minor."""
     version = f"import sys; sys.version_info = (3, {minor}, 0, 'final', 0); "
     text = f'if [[ $1 == -c ]]; then set -- -c "{version}$2"; fi\nexec {sys.executable} "$@"'
     program(folder, name, text)
 
 
 def test_uv_is_taken_from_the_path_first(checkout: Path, programs: Path) -> None:
-    """Bug: a machine with uv got a second one, and none where its Python had no pip."""
+    """Bug: a machine with uv got a second uv, but a machine whose Python had no pip got none."""
     python(programs, "python3", 13)
     (checkout / ".uv/bin/uv").rename(programs / "uv")
     done = install(checkout, "litert", path=str(programs))
@@ -318,7 +318,7 @@ def test_uv_is_taken_from_the_path_first(checkout: Path, programs: Path) -> None
 def test_a_python_with_a_wheel_of_loadgen_is_preferred(
     minors: dict[str, int], expected: str, checkout: Path, programs: Path
 ) -> None:
-    """Bug: `python3` was taken where it was 3.14, with 3.13 beside it."""
+    """Bug: run.sh took a `python3` of version 3.14, although 3.13 was installed, too."""
     for name, minor in minors.items():
         python(programs, name, minor)
     done = install(checkout, "litert", path=str(programs))
@@ -363,7 +363,7 @@ def test_a_failed_install_says_where_a_compiler_is_missing(
 
 
 def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: Path) -> None:
-    """As Debian's python3 is without python3-pip and python3-venv."""
+    """Like Debian's python3 without python3-pip and python3-venv."""
     shutil.rmtree(checkout / ".uv/bin")
     fails = '[[ $1 == -m || $2 == "import pip" || $2 == "import ensurepip" ]] && exit 1'
     program(programs, "python3", f'{fails}\nexec {sys.executable} "$@"')
@@ -376,7 +376,7 @@ def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: P
 
 
 def test_a_gpu_build_replaces_the_cpu_build_and_back(checkout: Path) -> None:
-    """Both provide the module onnxruntime: the one installed last would win in part."""
+    """Both packages provide the module onnxruntime: the package installed last would partly win."""
     stamps = [
         {p.name for p in (checkout / ".venv").glob(".installed-ort*")}
         for extra in ("ort", "ort-gpu", "ort")
@@ -402,7 +402,7 @@ def test_a_run_keeps_the_gpu_build(checkout: Path) -> None:
 
 @pytest.mark.parametrize("config", ["run/config.yaml", "run"])
 def test_a_run_installs_the_backend_of_its_configuration(config: str, checkout: Path) -> None:
-    """Bug: a run's folder, which stands for its config.yaml, was installed `ort` for."""
+    """Bug: for a run's folder, which stands for its config.yaml, `ort` was installed."""
     (checkout / "run").mkdir()
     (checkout / "run/config.yaml").write_text("scenario: offline\nbackend: litert\n")
     command = [str(checkout / "run.sh"), "--config", config]

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, names of folders are free, broken content is a ConfigError."""
+"""Files are written completely or not at all, new folders get unused names, broken content is a ConfigError."""
 
 import os
 import stat
@@ -134,7 +134,7 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> None:
-    """Bug: `bricks --from` and `advise --from` asked of a run's folder: is this a run's folder?"""
+    """Bug: for a run's folder, `bricks --from` and `advise --from` asked: is this a run's folder?"""
     none = f"{tmp_path} has no a.json"
     assert refusal(files.read_json, tmp_path / "a.json") == f"{none}: is this a run's folder?"
     told = refusal(files.read_json, tmp_path / "a.json", "bricks")
@@ -161,7 +161,7 @@ def test_an_exception_without_a_text_is_reported_in_one_line() -> None:
 
 
 def test_the_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
-    """Bug: `export` asked of a sweep's folder, whose runs lie in points/: is this a run's folder?"""
+    """Bug: for a sweep's folder, whose runs are in points/, `export` asked: is this a run's folder?"""
     run = tmp_path / "points/50"
     run.mkdir(parents=True)
     (run / "a.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""One vocabulary for precisions, and the rule that finds a model's."""
+"""One vocabulary for precisions, and the rule that finds a model's precision."""
 
 import numpy as np
 import pytest
@@ -28,8 +28,9 @@ WHOLE = ((100, 100), "float32")
     ("weights", "inputs", "computes_in", "found"),
     [
         ([WHOLE], ["float32"], None, "float32"),
-        ([WHOLE], ["int64"], None, "float32"),  # MiniLM: it was called int64
-        ([((100, 100), "int8"), ((100,), "float32")], ["float32"], None, "int8"),  # QDQ: float32
+        ([WHOLE], ["int64"], None, "float32"),  # MiniLM; the old rule returned int64
+        # QDQ; the old rule returned float32
+        ([((100, 100), "int8"), ((100,), "float32")], ["float32"], None, "int8"),
         ([((100, 100), "i8"), WHOLE], ["int64"], None, "int8"),  # embeddings left in float32
         ([((10, 10), "uint8"), WHOLE], ["float32"], None, "float32"),  # a small table
         ([((999, 999), "int64"), WHOLE], ["float32"], None, "float32"),  # indices

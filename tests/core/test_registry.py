@@ -1,4 +1,4 @@
-"""Plug-ins are found by name, module, file and entry point, or refused in one line."""
+"""The registry finds plug-ins by name, module, file and entry point, or refuses them in one line."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ def refusal(kind: str, name: str, error: type[HarnessError]) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_name_in_the_tables_loads(kind: str) -> None:
-    """The other frameworks take seconds to import: test_contract.py has them."""
+    """The other frameworks take seconds to import, so test_contract.py tests them."""
     light = {name: e for name, e in KINDS[kind].items() if e.extra in ("", "ort")}
     assert light
     for name, entry in light.items():
@@ -51,7 +51,7 @@ def test_scenarios_have_the_names_in_the_table() -> None:
         (
             "backend",
             "xyzzy",
-            "no backend named 'xyzzy': choose from ort, tensorflow, openvino, litert, torch, ncnn, mnn, tract, kserve, openai, http-raw, null",
+            "no backend named 'xyzzy': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null",
         ),
         ("dataset", "digit", "no dataset named 'digit': did you mean 'digits'?"),
         ("metric", "top-1", "no metric named 'top-1': did you mean 'top1'?"),
@@ -117,7 +117,7 @@ def test_a_broken_plug_in_file_prints_one_line_and_exits_with_3(
 
 
 def test_a_class_that_is_not_in_the_file_is_found_without_running_it(tmp_path: Path) -> None:
-    """Bug: only the measured process said so, by the module's internal name and after a folder was made."""
+    """Bug: only the measured process reported this, with the module's internal name, after the folder was made."""
     path = tmp_path / "str ds.py"
     path.write_text("1 / 0")
     with pytest.raises(ConfigError) as caught:
@@ -158,7 +158,7 @@ def test_a_plug_in_is_installed_if_its_modules_are(needs: str, installed: bool) 
 
 @pytest.fixture
 def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package with entry points: one good, one whose module is missing."""
+    """An installed package with two entry points: a working one, and one with a missing module."""
     (tmp_path / "their_plugins.py").write_text("class Theirs:\n    pass\n")
     info = tmp_path / "their_plugins-1.0.dist-info"
     info.mkdir()

@@ -42,7 +42,7 @@ signal.raise_signal(signal.SIGTERM)
 
 
 def install(size: int) -> ctypes.Array[ctypes.c_char]:
-    """As a framework does."""
+    """Sets an alternate stack like a framework."""
     memory = ctypes.create_string_buffer(size)
     stack = SignalStack(ctypes.addressof(memory), 0, size)
     assert signal_stack._libc.sigaltstack(ctypes.byref(stack), None) == 0
@@ -70,7 +70,7 @@ def test_the_previous_stack_is_restored_unless_it_is_smaller(
 
 @pytest.mark.parametrize("two", [MODELS, PRODUCTS])
 def test_a_signal_after_two_models_of_openvino_is_handled(two: str) -> None:
-    """Bug: it ended the process with a segmentation fault."""
+    """Bug: the stack ended the process with a segmentation fault."""
     pytest.importorskip("openvino")
     command = [sys.executable, "-c", two.format(root=str(ROOT)) + SIGNAL]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Percentiles and early stopping obey their laws, MLPerf's table and LoadGen's logs."""
+"""Percentiles and early stopping agree with their definitions, MLPerf's table and LoadGen's logs."""
 
 import re
 from fractions import Fraction
@@ -143,7 +143,7 @@ def test_the_queries_that_settle_a_share_pass_at_that_share(
 def test_no_number_of_queries_settles_a_share_above_the_allowed_one(
     late: int, queries: int, p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: 0.01 was below 1.0 - 0.99, so that 7 late of 700 searched for minutes."""
+    """Bug: 0.01 was below 1.0 - 0.99, so the search took minutes for 7 late queries of 700."""
     monkeypatch.setattr("harness.core.stats.late_allowed", lambda *_: pytest.fail("it searched"))
     assert queries_to_settle(late, queries, p) is None
 
@@ -151,7 +151,7 @@ def test_no_number_of_queries_settles_a_share_above_the_allowed_one(
 def test_a_share_just_below_the_allowed_one_is_settled_quickly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: every probe summed the binomial from 0, 60 million terms for 999 late of 100,000."""
+    """Bug: every probe summed the binomial from 0: 60 million terms for 999 late queries of 100,000."""
     terms = 0
 
     def counted(value: float) -> float:
@@ -177,7 +177,7 @@ SERVER = [logged for logged in LOGGED if logged["scenario"] == "Server"]
 
 @pytest.mark.parametrize("logged", STREAMS, ids=_ids)
 def test_early_stopping_of_streams_matches_loadgen(logged: dict[str, Any]) -> None:
-    """A stream's estimate drops one outlier more than a bound would need: one late at least."""
+    """A stream's estimate drops one outlier more than a bound needs: at least one late query."""
     p = 0.9 if logged["scenario"] == "SingleStream" else 0.99
     allowed = late_allowed(logged["queries"], p)
     assert logged["met"] == (allowed >= 1)

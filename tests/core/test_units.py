@@ -1,4 +1,4 @@
-"""Numbers with units are parsed exactly and shown with three digits."""
+"""Numbers with units are parsed exactly, and shown with three digits."""
 
 import re
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from harness.core.units import (
         ("2min", 120_000_000_000),
         ("1h", 3_600_000_000_000),
         (" 10s ", 10_000_000_000),
-        ("9007199254740993ns", 9_007_199_254_740_993),  # more than a float holds
+        ("9007199254740993ns", 9_007_199_254_740_993),  # more digits than a float has
     ],
 )
 def test_a_duration_with_its_unit_is_parsed_exactly(text: str, ns: int) -> None:
@@ -80,7 +80,7 @@ SHOWN = [
     *((show_bytes, count, text) for count, text in (
         (0, "0 B"), (999, "999 B"), (1_500, "1.50 kB"), (317e6, "317 MB"),
     )),
-    # the units that people use
+    # the common units
     *((show_wait, seconds, text) for seconds, text in (
         (0.2, "1 s"), (1.6, "2 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"),
         (11_100, "3 h 05 min"),
@@ -156,10 +156,10 @@ def test_a_noun_agrees_with_its_number(count: int, words: tuple[str, ...], text:
 
 
 PERCENT_FORMAT = re.compile(r"\{[^{}\n]*:[^{}\n]*%\}")
-"""`{share:.1%}`, which writes no space."""
+"""Finds `{share:.1%}`, which writes no space before the percent sign."""
 
 TEMPLATES = ("explain/profile/page.py",)
-"""Plotly's own format lies there."""
+"""The folder with Plotly's own format."""
 
 
 def test_no_text_writes_a_percentage_in_another_way() -> None:

@@ -1,4 +1,4 @@
-"""A crash, or an error of the disk, at every write of a result folder: what remains is readable."""
+"""After a crash or a disk error at any write of a result folder, the remaining files are readable."""
 
 import contextlib
 import errno
@@ -25,11 +25,11 @@ from tests.simulation.simulated import CLOSED, Fault, World, simulate
 
 ROOT = Path(__file__).parents[2]
 STATUSES = (0, 2, 3, 4)
-"""Of a verb that reads a folder: all is well, or one line says what is not."""
+"""Exit statuses of a verb that reads a folder: success, or a one-line error."""
 
 
 def run_in(results: Path, act: Act, subject: str, fault: Fault) -> int:
-    """One simulated run into results/run; returns the number of operations."""
+    """Writes one simulated run to results/run; returns the number of operations."""
     with writes(results, act) as seen, contextlib.suppress(HarnessError):
         simulate(World(subject, 0, fault), results / "run")
     return len(seen)
@@ -41,12 +41,12 @@ def verdict(run: Path) -> str | None:
 
 
 def differences(run: Path) -> list[str]:
-    """Without those of dates: the repeated log has those of the golden run."""
+    """Codes without the codes about dates: the repeated log has the dates of the golden run."""
     return [line for line in check(run) if " in LoadGen's log" not in line]
 
 
 def hold(results: Path, *, pages: bool) -> None:
-    """Every verb reads what lies in `results`, and nothing there is VALID that is not whole."""
+    """Every verb reads the files in `results`, and no incomplete run there is VALID."""
     assert main(["runs", "--results", str(results)]) == 0
     for run in [results / "run", results / "run.partial"]:
         if not run.is_dir():
@@ -64,7 +64,7 @@ def hold(results: Path, *, pages: bool) -> None:
 
 
 def works_again(results: Path) -> None:
-    """The next run into the same folder of results, with its row in the same database."""
+    """The next run writes to the same results folder, and adds its row to the same database."""
     finished = simulate(World(CLOSED, 1, Fault()), results / "next")
     assert finished.status == 0
     assert "next" in {row["folder"] for row in database.newest_first(results)}
@@ -74,7 +74,7 @@ def works_again(results: Path) -> None:
 def test_a_crash_before_any_write_leaves_a_readable_folder(
     step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The folder as it lies on the disk at each operation is what a process killed there leaves."""
+    """A process killed at an operation leaves the folder as it is on the disk at this operation."""
     results, snapshots = tmp_path / "results", tmp_path / "snapshots"
     results.mkdir()
     torn: dict[int, Path] = {}
@@ -142,7 +142,7 @@ def test_a_disk_error_at_a_write_is_reported_in_one_line(tmp_path: Path, lasting
 def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a traceback of the failed write took the place of the plug-in's error."""
+    """Bug: a traceback of the failed write replaced the plug-in's error."""
     fail_at_each(tmp_path, CLOSED, Fault("error", step=2, status=3), lasting=True, step=2)
     assert "cannot be written: Input/output error: pass --out elsewhere" in capsys.readouterr().err
 
@@ -150,7 +150,7 @@ def test_a_full_disk_does_not_hide_why_a_model_was_not_loaded(
 def test_a_full_disk_does_not_hide_a_bug_of_the_harness(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the OSError of the last write took the place of the error that is to be reported."""
+    """Bug: the OSError of the last write replaced the error that the harness must report."""
     received: list[str] = []
 
     def note(message: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ print(len(seen))
 
 
 def killed_at(results: Path, at: int) -> int:
-    """One real run whose supervisor is killed at that operation; the number of operations without."""
+    """Makes one real run; kills its supervisor at this operation, or returns the number of operations."""
     results.mkdir()
     command = [sys.executable, "-c", KILLED, str(results), str(at)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

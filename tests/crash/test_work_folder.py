@@ -1,4 +1,4 @@
-"""A crash, or an error of the disk, at every write of `submit`'s work folder: what remains is readable."""
+"""After a crash or a disk error at any write of `submit`'s work folder, the remaining files are readable."""
 
 import errno
 import os
@@ -30,10 +30,10 @@ REQUESTS = {
     "open": replace(CLOSED, division="open", category="edge", scenarios=("Offline",)),
     "closed": replace(CLOSED, category="edge", benchmark="whisper", scenarios=("Offline",)),
 }
-"""Of two runs; and of three with an audit, whose data set is not the round's, so that `pack` refuses them."""
+"""Plans of two runs, and of three runs with an audit, which `pack` refuses because of their dataset."""
 
 STATUSES = (0, 2, 4)
-"""Of a verb that reads or continues a work folder: all is well, or one line says what is not."""
+"""Exit statuses of a verb that reads or continues a work folder: success, or a one-line error."""
 
 
 def words(request: Request) -> list[str]:
@@ -45,7 +45,7 @@ def words(request: Request) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that take no time: tests/crash/test_result_folder.py has the writes of a real one."""
+    """Runs that take no time; tests/crash/test_result_folder.py tests the writes of a real run."""
     numbers = count()
 
     def start(_module: str, arguments: Sequence[str], **_more: Any) -> SimpleNamespace:
@@ -65,7 +65,7 @@ def made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def submit(work: Path, request: Request) -> list[int]:
-    """Statuses of `submit run` and `submit pack`."""
+    """Returns the exit statuses of `submit run` and `submit pack`."""
     (facts := work.with_name("facts.yaml")).unlink(missing_ok=True)
     write_yaml(facts, ANSWERS)
     pack = ["--describe", str(facts), "--to", str(work / "tree")]
@@ -78,12 +78,12 @@ def finished(request: Request) -> list[int]:
 
 
 def files(folder: Path) -> set[Path]:
-    """Of those that have a content."""
+    """Returns the files that have a content."""
     return {p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.stat().st_size}
 
 
 def hold(work: Path, whole: Path) -> None:
-    """Every verb reads `work`, and a run or a tree that passes there is as in `whole`."""
+    """Every verb reads `work`, and a run or tree that passes there equals the one in `whole`."""
     if (work / FILE).is_file():
         assert main(["submit", "plan", "--work", str(work)]) in STATUSES
         for row in plan(read_request(work), work):
@@ -99,7 +99,7 @@ def hold(work: Path, whole: Path) -> None:
 
 
 def goes_on(work: Path, request: Request) -> None:
-    """The same commands finish the work; a tree that was left half written is in the way, and is named."""
+    """Finishes the work with the same commands; they name a half-written tree, which blocks them."""
     for rest in ("tree", f"tree{PARTIAL}", "tree-raw"):
         shutil.rmtree(work / rest, ignore_errors=True)
     assert submit(work, request) == finished(request)

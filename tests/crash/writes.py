@@ -1,4 +1,4 @@
-"""Sees every operation by which this process changes files below a folder, and can end it there."""
+"""Observes every operation that changes files below a folder, and can end the process at an operation."""
 
 import os
 import sys
@@ -11,10 +11,10 @@ import pytest
 
 _CHANGES = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.symlink", "sqlite3.connect")
 _FSYNC = "tests.fsync"
-"""fsync raises no audit event of its own."""
+"""fsync raises no audit event."""
 
 Act = Callable[[int, str, Path], None]
-"""Number of the operation, from 1; its kind; the path it changes. Called before it."""
+"""Called before an operation with its number (from 1), its kind, and the path that it changes."""
 
 _watching: list[Callable[[str, tuple[Any, ...]], None]] = []
 
@@ -24,11 +24,11 @@ def _hook(event: str, values: tuple[Any, ...]) -> None:
         _watching[-1](event, values)
 
 
-sys.addaudithook(_hook)  # cannot be removed, so it is added once
+sys.addaudithook(_hook)  # the hook cannot be removed, so it is added only once
 
 
 def _changed(event: str, values: tuple[Any, ...]) -> Path | None:
-    """The path that the operation changes; None where it only reads."""
+    """Returns the path that the operation changes; None if it only reads."""
     if event == "open":
         path, _, flags = values
         writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
@@ -40,7 +40,7 @@ def _changed(event: str, values: tuple[Any, ...]) -> Path | None:
 
 @contextmanager
 def writes(folder: Path, act: Act) -> Iterator[list[Path]]:
-    """Calls `act` before each operation that changes something in `folder`. Yields the paths so far."""
+    """Calls `act` before each operation that changes something in `folder`. Yields the list of changed paths."""
     seen: list[Path] = []
     is_acting = [False]
 
@@ -48,7 +48,7 @@ def writes(folder: Path, act: Act) -> Iterator[list[Path]]:
         path = None if is_acting[0] else _changed(event, values)
         if path is not None and path.is_relative_to(folder):
             seen.append(path)
-            is_acting[0] = True  # what `act` does itself is not watched
+            is_acting[0] = True  # operations of `act` itself are not observed
             try:
                 act(len(seen), event, path)
             finally:

@@ -1,4 +1,4 @@
-"""Each verb ends with a result or with one line on files that others wrote: the test models of the onnx package."""
+"""Each verb ends with a result or one line on foreign files: the test models of the onnx package."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ from tests.builders.models import odd_files
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
 FOREIGN = re.compile(r"Traceback|Error: |pybind|object at 0x|NoneType|<class ")
-"""Words of Python and C++ that no user should read first."""
+"""Words of Python and C++ with which no message may begin."""
 
 
 def init(path: Path) -> None:
@@ -54,7 +54,7 @@ def advise(path: Path) -> None:
 
 
 def ended(arguments: list[str]) -> None:
-    """Raises what the command refuses."""
+    """Raises the command's refusal."""
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()) as err,
@@ -78,7 +78,7 @@ VERBS = (init, bricks, answers, advise)
 
 
 def scanned(path: Path, verb: Callable[[Path], None]) -> str:
-    """'' or the line that the verb ended with; any other exception is a traceback."""
+    """Returns '' or the last line of the verb; any other exception counts as a traceback."""
     try:
         verb(path)
     except HarnessError as e:

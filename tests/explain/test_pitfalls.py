@@ -37,7 +37,7 @@ Change = Mapping[str, Any]
 
 @pytest.fixture
 def _light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if ort alone and no TensorFlow were installed: it takes ten seconds to import."""
+    """Pretends that only ort is installed: TensorFlow takes ten seconds to import."""
     here = property(lambda self: self.needs in ("", "onnxruntime"))
     monkeypatch.setattr(Entry, "installed", here)
     decode = import_module("harness.datasets.parts.image.decode")
@@ -52,7 +52,7 @@ def reports(*arguments: str, out: Path) -> list[dict[str, Any]]:
 
 
 def changes(report: Mapping[str, Any]) -> dict[str, Change]:
-    """By kind and name, as the table has them."""
+    """Returns the changes by kind and name, as in the table."""
     return {f"{c['kind']}: {c['change']}": c for c in report["changes"]}
 
 
@@ -106,7 +106,7 @@ def test_two_photographs_are_used_by_default(tmp_path: Path) -> None:
     for name in ("decoder: opencv", "decoder: simplejpeg"):
         assert (found[name]["input_max_difference"], found[name]["verdict"]) == (0, "harmless")
     for name in ("colour: bgr", "decoder: simplejpeg, dct fast", "resize: library opencv"):
-        assert found[name]["verdict"] == "differs"  # and no model says whether it matters
+        assert found[name]["verdict"] == "differs"  # no model shows whether the change matters
         assert found[name]["input_share_differing"] > 0.5
     assert (
         found["resize: library opencv"]["input_mean_difference"]
@@ -145,7 +145,7 @@ def test_a_model_with_random_weights_borrows_steps_and_notes_it(
 
 @pytest.mark.usefixtures("_light")
 def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) -> None:
-    """Red, green and blue JPEG files, and a model that answers with the strongest channel."""
+    """Red, green and blue JPEG files, and a model that returns the strongest channel."""
     colours(tmp_path / "data", 4)
     model = strongest_channel(tmp_path)
     (report,) = reports(
@@ -153,7 +153,7 @@ def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) ->
     )
     assert (report["score"], report["samples"]) == (100, 12)
     found = changes(report)
-    swapped = found["colour: bgr"]  # red is blue, blue is red, green stays
+    swapped = found["colour: bgr"]  # red and blue are swapped, green stays
     assert swapped["agreement"] == pytest.approx(1 / 3)
     assert swapped["score"] == pytest.approx(100 / 3)
     assert swapped["verdict"] == "dangerous"
@@ -166,7 +166,7 @@ def test_the_colour_order_costs_the_expected_share_of_answers(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("_light")
 def test_samples_are_spread_evenly_over_the_set(tmp_path: Path) -> None:
-    """Bug to keep out: the first samples of sorted classes are of one class."""
+    """Bug to avoid: the first samples of sorted classes belong to one class."""
     colours(tmp_path / "data", 4)
     model = strongest_channel(tmp_path)
     (report,) = reports(
@@ -178,8 +178,8 @@ def test_samples_are_spread_evenly_over_the_set(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_light")
 def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) -> None:
-    """And a decoder that cannot read one of the files is not possible."""
-    colours(tmp_path / "data", 12)  # more than are held at a time
+    """A decoder that cannot read one of the files is listed as not possible."""
+    colours(tmp_path / "data", 12)  # more samples than fit in memory at once
     (tmp_path / "data/red0.jpg").write_bytes(encode(np.zeros((40, 60, 3), np.uint8), "PNG"))
     model = strongest_channel(tmp_path, task="embedding", postprocess="none")
     (report,) = reports(
@@ -207,7 +207,7 @@ def test_answers_without_labels_are_compared_within_a_tolerance(tmp_path: Path) 
 def test_only_a_score_drop_beyond_its_error_is_dangerous(
     agreement: float, score: float | None, verdict: str
 ) -> None:
-    """Bug: `dangerous` stood at 99.6 % agreement with the score unchanged."""
+    """Bug: a change with 99.6 % agreement and an unchanged score was called `dangerous`."""
     model = SimpleNamespace(has_random_weights=False)
     base: Any = SimpleNamespace(
         subject=SimpleNamespace(model=model),
@@ -249,13 +249,13 @@ def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) 
 
 @pytest.mark.usefixtures("_light")
 def test_ctrl_c_in_a_plug_in_stops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug to keep out: it made one change impossible, and the others went on."""
+    """Bug to avoid: an error made one change impossible, and the other changes continued."""
     cls = import_module("harness.backends.ort").OrtBackend
     infer, calls = cls.infer, []
 
     def stopped(self: object, batch: object) -> object:
         calls.append(batch)
-        if len(calls) == 20:  # the baseline takes 16
+        if len(calls) == 20:  # the baseline takes 16 samples
             raise KeyboardInterrupt
         return infer(self, batch)
 
@@ -304,12 +304,12 @@ def test_the_page_has_a_bar_for_each_change_by_its_verdict() -> None:
         "small": {"resize: x": 100.0},
         "harmless": {"layout: x": 100.0},
     }
-    # Of 0 and of what is not finite there is no bar on a logarithmic axis.
+    # A logarithmic axis has no bar for 0 and for values that are not finite.
     assert {one["name"]: dict(zip(one["y"], one["x"], strict=True)) for one in inputs.data} == {
         "dangerous": {"colour: x": 25.0},
         "small": {"resize: x": 1.0},
     }
-    for figure in (answers, inputs):  # every change has its row, the worst one on top
+    for figure in (answers, inputs):  # every change has its row, with the worst change on top
         rows = figure.layout["yaxis"]
         assert rows["categoryarray"] == ["colour: x", "precision: x", "resize: x", "layout: x"]
         assert rows["range"] == [3.5, -0.5]
@@ -356,7 +356,7 @@ def test_without_plotly_the_numbers_are_written_and_the_extra_is_named(
 def test_ctrl_c_keeps_the_subjects_that_were_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: Said
 ) -> None:
-    """Bug: the first table was printed, and its numbers were in no file."""
+    """Bug: the first table was printed, but no file had its numbers."""
     measured = iter([CONTENT])
 
     def measure(*_: object) -> dict[str, Any]:
@@ -374,7 +374,7 @@ def test_ctrl_c_keeps_the_subjects_that_were_measured(
 @pytest.mark.usefixtures("_light")
 @pytest.mark.parametrize("model", ["mobilenet", "light/squeezenet"])
 def test_synthetic_data_has_no_decoder_changes(model: str, tmp_path: Path) -> None:
-    """Bug to keep out: a dataset that ignores the steps made each change of one harmless."""
+    """Bug to avoid: a dataset that ignores the steps made each change of a step harmless."""
     (report,) = reports(
         *("--model", model, "--dataset", "synthetic", "--backend", "null", "--samples", "3"),
         out=tmp_path,
@@ -461,7 +461,7 @@ def test_every_installed_framework_gives_the_same_digits_answers(tmp_path: Path)
     done = subprocess.run(
         [*command[:-1], str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0  # what frameworks print is in pitfalls.log
+    assert done.returncode == 0  # the frameworks' output is in pitfalls.log
     assert {line.partition(": ")[2][:9] for line in done.stderr.splitlines()} == {"pitfalls:"}
     (report,) = json.loads((tmp_path / "pitfalls.json").read_text())["reports"]
     frameworks = [c for c in report["changes"] if c["kind"] == "framework"]

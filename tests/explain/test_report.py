@@ -1,4 +1,4 @@
-"""Reports of `advise`, `bricks`, `cold` and `machine`: a folder with a JSON file, from which everything is shown."""
+"""Reports of `advise`, `bricks`, `cold` and `machine`: each is a folder, and its JSON file has all shown data."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The real command as a process of its own, and what must be true of it however it ends."""
+"""Runs the real command as a separate process, and checks what must hold for every end of it."""
 
 import json
 import os
@@ -23,26 +23,26 @@ ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
 DATA = Path(__file__).parent / "data/faulty_data.py"
 LIMIT_S = 300
-"""Of a command that hangs. An official accuracy run takes half of it on a busy machine."""
+"""Time limit of a command. An official accuracy run takes half of this time on a busy machine."""
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")
 SHORT = ("--target-qps", "500", "--queries", "700", "--slo", "p99=2s")
-"""700 queries: one late one is forgiven at p99, and the run takes 1.4 s. A busy machine meets 2 s."""
+"""700 queries: p99 allows one late query, and the run takes 1.4 s. A busy machine meets 2 s."""
 
 SOON = ("--hang-timeout", "6s")
-"""For what blocks; shorter, and a busy machine's start would count as blocked."""
+"""Time after which a step counts as blocked; a shorter time would include the start on a busy machine."""
 
 
 _PROGRESS = re.compile(
     r"harness: ((performance|accuracy|answers)(:| \d+ %)|loading the|warm-up and|measuring the machine|scoring the|"
     r"computing the|drawing the).*\n"
 )
-"""Lines that appear where a step takes more than 5 s, as on a busy machine."""
+"""Lines that appear if a step takes more than 5 s, as on a busy machine."""
 
 
 def only_all(*values: Any) -> list[Any]:
-    """Rows that `./test.sh --all` runs and `./test.sh` does not: one of their kind does there."""
+    """Rows that only `./test.sh --all` runs; `./test.sh` runs one row of each kind."""
     several = [v if isinstance(v, tuple) else (v,) for v in values]
     return [pytest.param(*v, marks=pytest.mark.slow) for v in several]
 
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
 
 
 def _without_port(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Another run on this machine may have the port of metrics."""
+    """Another run on this machine may use the metrics port."""
     if arguments and arguments[0].startswith("-") and "--metrics" not in arguments:
         return (*arguments, "--no-metrics")
     return arguments
@@ -83,7 +83,7 @@ def start(
 
 
 def ended(process: "subprocess.Popen[str]") -> Ended:
-    """Waits for the end; no traceback is ever shown for anything but our own bug."""
+    """Waits for the end; only a bug of the harness may show a traceback."""
     printed, said = process.communicate(timeout=LIMIT_S)
     assert "Traceback" not in said, said
     return Ended(process.returncode, printed, _PROGRESS.sub("", said))
@@ -99,7 +99,7 @@ def run(
 
 
 def run_here(*arguments: str) -> Ended:
-    """The same in this process, for what is refused before a run begins: a command takes a second to start."""
+    """Runs a command that is refused before the run in this process, because a new process takes a second to start."""
     with redirect_stdout(StringIO()) as printed, redirect_stderr(StringIO()) as said:
         status = main([*_without_port(arguments)])
     assert "Traceback" not in said.getvalue(), said.getvalue()
@@ -107,7 +107,7 @@ def run_here(*arguments: str) -> Ended:
 
 
 def run_faulty(name: str, out: Path, *more: str) -> Ended:
-    """A short Server run against the backend of that name in faulty.py."""
+    """A short Server run with the backend of this name in faulty.py."""
     done = run(*SERVER, "--backend", f"{FAULTY}:{name}", "--out", str(out), *SHORT, *more)
     assert_nothing_left(out)
     return done
@@ -119,7 +119,7 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def codes(folder: Path) -> list[str]:
-    """The reasons' codes of a run that must be INVALID, and of which `check` says the same."""
+    """Returns the reasons' codes of a run that must be INVALID, also according to `check`."""
     content = result(folder)
     assert content["verdict"] == "INVALID"
     found = [r["code"] for r in content["reasons"]]
@@ -133,7 +133,7 @@ def doubts(folder: Path) -> list[str]:
 
 
 def wait_until_it_runs(process: "subprocess.Popen[str]", folder: Path) -> None:
-    """LoadGen opens its log as it starts; half a second later queries have been answered."""
+    """Waits for LoadGen's log, which LoadGen opens at its start, and half a second for the first answers."""
     log = folder / "performance/run_1/mlperf_log_detail.txt"
     deadline = time.monotonic() + 30
     while not (log.is_file() and log.stat().st_size):
@@ -158,7 +158,7 @@ def gone(pids: Sequence[int]) -> bool:
 
 
 def unprivileged(folder: Path) -> None:
-    """Lets NOBODY work in `folder`, or skips the test where that cannot be."""
+    """Lets NOBODY work in `folder`, or skips the test if this is impossible."""
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
     readable = subprocess.run(
@@ -175,7 +175,7 @@ def unprivileged(folder: Path) -> None:
 
 
 def assert_nothing_left(out: Path) -> None:
-    """No measured process that still works in the run's folder."""
+    """Checks that no measured process still works in the run's folder."""
     left = []
     for entry in Path("/proc").glob("[0-9]*/cwd"):
         pid = int(entry.parent.name)

@@ -15,7 +15,7 @@ from harness.loadgen import binding
 from harness.types import Array, BackendSetup, Batch
 
 GOOD_BATCHES = 150
-"""Of the run, before the fault comes."""
+"""Batches of the run before the fault."""
 
 
 def in_run() -> bool:
@@ -60,7 +60,7 @@ class RaisesOnce(Faulty):
 
 
 class CutsCorners(Faulty):
-    """Another answer in the first process, the performance run, than in the second."""
+    """Answers differently in the first process, the performance run, than in the second process."""
 
     def __enter__(self) -> Self:
         mark = Path(self.mark)
@@ -99,7 +99,7 @@ class WrongShape(Faulty):
 
 
 class OtherRank(Faulty):
-    """Rows as a list, which may differ in length but not in rank."""
+    """Returns rows as a list; they may differ in length but not in rank."""
 
     def infer(self, batch: Batch) -> Any:
         return list(super().infer(batch))
@@ -114,14 +114,14 @@ class NotANumber(Faulty):
 
 
 class Overflows(Faulty):
-    """As a network in float16 does."""
+    """Answers like a network in float16."""
 
     def fault(self, good: Array) -> Any:
         return good.astype(np.float16) + np.float16(np.inf)
 
 
 class RaisesAfterwards(Faulty):
-    """Good in the first process that uses it; raises in the next one."""
+    """Works in the first process that uses it; raises in the next process."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -162,12 +162,12 @@ class StallsOnce(Faulty):
     def fault(self, good: Array) -> Any:
         if not StallsOnce.stalled:
             StallsOnce.stalled = True
-            ctypes.PyDLL(None).usleep(3_000_000)  # holds the GIL, as a bad extension would
+            ctypes.PyDLL(None).usleep(3_000_000)  # holds the GIL, like a bad extension
         return good
 
 
 class SlowsDown(Faulty):
-    """From 1 ms a batch to 3 ms, half-way through a run of 600."""
+    """Slows down from 1 ms per batch to 3 ms in the middle of a run of 600 batches."""
 
     def infer(self, batch: Batch) -> Any:
         self.slow += in_run()
@@ -180,7 +180,7 @@ class SlowsDown(Faulty):
 
 
 class Sleeps(Faulty):
-    """Reports a framework, and computes nothing. It sleeps so long that a busy machine wakes it in time."""
+    """Reports a framework, and computes nothing. It sleeps long enough that a busy machine wakes it in time."""
 
     def describe(self) -> dict[str, object]:
         return {"framework": "numpy", "device": "cpu"}
@@ -191,7 +191,7 @@ class Sleeps(Faulty):
 
 
 class Leaks(Faulty):
-    """300 kB a batch, in cycles that only a garbage collector would free."""
+    """Keeps 300 kB per batch, in cycles that only a garbage collector would free."""
 
     def infer(self, batch: Batch) -> Any:
         if in_run():
@@ -202,7 +202,7 @@ class Leaks(Faulty):
 
 
 class StampsWrong(Faulty):
-    """LoadGen gets an answer 5 ms after the journal's stamp, as on a machine that is busy just then."""
+    """LoadGen gets an answer 5 ms after the journal's time stamp, as on a machine that is briefly busy."""
 
     def __enter__(self) -> Self:
         def stamped() -> int:
@@ -264,7 +264,7 @@ class LeavesInClose(Faulty):
 
 
 class SwallowsInClose(Faulty):
-    """Raises in warm-up, and would have nobody know."""
+    """Raises in the warm-up, and hides the exception."""
 
     def __exit__(self, *exc: object) -> bool:  # type: ignore[override]
         return True
@@ -294,7 +294,7 @@ class BlocksInWarmUp(Faulty):
 
 
 class _Logs(Faulty):
-    """Does something to LoadGen's detail log, which is complete when a backend closes."""
+    """Changes LoadGen's detail log, which is complete when a backend closes."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -325,7 +325,7 @@ class CutsTheLog(_Logs):
 
 
 class AddsAnError(_Logs):
-    """In both logs, as LoadGen would; one more by each instance that closes."""
+    """Writes errors to both logs, like LoadGen; each instance that closes adds one."""
 
     def change(self, text: str) -> str:
         text = text.replace('"is_error": false', '"is_error": true', 1)
@@ -348,7 +348,7 @@ class SwapsTheLog(_Logs):
 
 
 class LocksTheFolder(_Logs):
-    """Before LoadGen opens its logs."""
+    """Acts before LoadGen opens its logs."""
 
     def infer(self, batch: Batch) -> Any:
         self.folder.chmod(0o555)

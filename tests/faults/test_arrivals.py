@@ -1,4 +1,4 @@
-"""Our own scheduler meets what LoadGen meets: files that are none, models that block or raise, signals."""
+"""Our own scheduler handles the faults that LoadGen meets: wrong files, models that block or raise, signals."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""What a user can get wrong: one line a problem, all of them at once, status 2, nothing left behind."""
+"""A user's mistakes: one line per problem, all problems at once, status 2, no files left."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ DIGITS = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text(
 
 
 def refused(folder: Path, *arguments: str) -> list[str]:
-    """The lines that say why, of a command that must leave nothing."""
+    """Returns the error lines of a command that must leave no files."""
     before = set(folder.iterdir())
     done = run_here(*arguments, "--out", str(folder / "r"))
     assert done.status == 2, done.said + done.printed
@@ -190,7 +190,7 @@ def test_a_user_conf_that_loadgen_would_misread_is_reported_in_one_line(
 
 
 def _manifest(folder: Path, **changes: object) -> str:
-    """digits.yaml changed, with the model beside it."""
+    """Writes a changed digits.yaml next to the model."""
     content = {k: v for k, v in {**DIGITS, **changes}.items() if v != "absent"}
     (folder / "model").mkdir()
     (folder / "model/digits.onnx").write_bytes(
@@ -224,7 +224,7 @@ def test_a_manifest_with_a_fault_is_reported_in_one_line(
 
 
 def test_a_run_works_with_the_python_fault_handler(tmp_path: Path) -> None:
-    """Bug: its handlers cannot be put back, and the run ended in a traceback."""
+    """Bug: the handlers cannot be restored, and the run ended with a traceback."""
     words = ("--scenario", "single-stream", "--backend", "null", "--mode", "performance")
     done = run(
         *words, "--queries", "100", "--out", f"{tmp_path}/r", env={"PYTHONFAULTHANDLER": "1"}

@@ -1,4 +1,4 @@
-"""Honest doubt: the run is as it should be, and what makes it hard to believe is said with numbers."""
+"""Doubts about correct runs: the result states with numbers why the run is hard to believe."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ PERFORMANCE = ("--mode", "performance", "--backend", "null", "--details")
 
 
 def text(folder: Path, code: str) -> str:
-    """Of the first doubt with that code."""
+    """Returns the text of the first doubt with this code."""
     return next(str(d["text"]) for d in result(folder)["doubts"] if d["code"] == code)
 
 
@@ -38,7 +38,7 @@ def test_a_busy_machine_is_a_doubt(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quota() -> Iterator[Path]:
-    """A group with a fifth of a core, in whichever version of cgroups can be written here."""
+    """A group with a fifth of a core, in the version of cgroups that is writable here."""
     folder, limits = (
         CPU / "harness-test",
         {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
@@ -75,10 +75,10 @@ def test_too_few_samples_for_the_percentile_are_a_doubt(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_late_generator_is_a_doubt(tmp_path: Path) -> None:
-    """No machine wakes up within two microseconds of the time."""
+    """No machine wakes a thread within two microseconds of the requested time."""
     bound = ("--target-qps", "500", "--queries", "700", "--slo", "p99=20us")
     done = run(*SERVER, *bound, *PERFORMANCE, "--out", f"{tmp_path}/r")
-    assert done.status == 4  # nor meets such a bound
+    assert done.status == 4  # no machine meets such a bound
     assert "doubt   generator-late: LoadGen issued 1 % of the queries more than " in done.printed
     assert text(tmp_path / "r", "generator-late").endswith(
         "part of the tail comes from the load generator"

@@ -1,4 +1,4 @@
-"""LoadGen is not there, or is another one than the round's."""
+"""LoadGen is missing, or is not the round's version."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_without_loadgen_the_line_says_what_to_install(tmp_path: Path) -> None:
 
 
 def with_version(folder: Path, version: str) -> dict[str, str]:
-    """Metadata of another version, found before the installed one's."""
+    """Metadata of a different version, found before the installed version's metadata."""
     info = folder / f"mlcommons_loadgen-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
@@ -64,7 +64,7 @@ def test_another_version_is_refused_under_the_official_rules(tmp_path: Path) -> 
 def test_a_log_that_is_not_what_loadgen_wrote_is_invalid(
     backend: str, code: str, tmp_path: Path
 ) -> None:
-    """Changed by the backend as it closes: after LoadGen's end, before anybody reads it."""
+    """The backend changes the file as it closes: after LoadGen's end, before the harness reads it."""
     done = run(
         *SERVER, *SHORT, "--backend", f"{FAULTY}:{backend}", "--out", f"{tmp_path}/r",
         "--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial",
@@ -76,7 +76,7 @@ def test_a_log_that_is_not_what_loadgen_wrote_is_invalid(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_log_folder_without_permission_is_invalid(tmp_path: Path) -> None:
-    """LoadGen then runs nothing and says nothing. As an unprivileged user: root writes anywhere."""
+    """LoadGen then runs nothing and reports nothing. Runs as an unprivileged user: root can write anywhere."""
     unprivileged(tmp_path)
     done = run(
         *SERVER, *SHORT, "--backend", f"{FAULTY}:LocksTheFolder", "--out", f"{tmp_path}/r",

@@ -1,4 +1,4 @@
-"""The machine, or the person at it, interferes."""
+"""The machine or its user interferes."""
 
 import os
 import shlex
@@ -72,7 +72,7 @@ def test_a_second_ctrl_c_still_saves_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
-    """Right after LoadGen's end, where reading a large journal and its logs takes a moment."""
+    """The signal arrives just after LoadGen's end, while the harness reads a large journal and logs."""
     process = start(
         "--scenario", "offline", "--backend", "null", "--mode", "performance",
         "--queries", "1000000", "--max-batch", "4", "--out", str(tmp_path / "r"),
@@ -198,7 +198,7 @@ def test_killing_the_measured_process_before_its_run_is_reported(
     "number", [signal.SIGKILL, *only_all(signal.SIGTERM, signal.SIGINT, signal.SIGRTMIN + 4)]
 )
 def test_killing_the_measured_process_is_reported(number: int, tmp_path: Path) -> None:
-    """Bug: SIGINT and real-time signals ended in a traceback."""
+    """Bug: SIGINT and real-time signals caused a traceback."""
     process = start(*LONG, "--out", str(tmp_path / "r"))
     wait_until_it_runs(process, tmp_path / "r.partial")
     for pid in children(process.pid):
@@ -224,7 +224,7 @@ def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_stopping_both_processes_of_a_stream_is_flagged(tmp_path: Path) -> None:
-    """A container that is paused stops both; no query is late where nothing asks for the next one."""
+    """A paused container stops both processes; no query is late, because none is issued in the pause."""
     streams = ("--scenario", "single-stream", "--duration", "4s", "--mode", "performance")
     process = start(*streams, "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
@@ -378,7 +378,7 @@ def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_at_the_report_keeps_the_run(tmp_path: Path) -> None:
-    """There is room for all that was measured, and none for plotly's script of 4 MB."""
+    """The disk has room for all measurements, but not for plotly's script of 4 MB."""
     pytest.importorskip("plotly")
     with small_disk(tmp_path / "small", "2m") as small:
         done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{small}/r")
@@ -395,7 +395,7 @@ def test_a_full_disk_at_the_report_keeps_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_read_only_results_folder_is_reported_in_one_line(tmp_path: Path) -> None:
-    """As an unprivileged user: root reads and writes everything."""
+    """Runs as an unprivileged user, because root can read and write everything."""
     unprivileged(tmp_path)
     (tmp_path / "results").mkdir(mode=0o555)
     done = run(*SERVER, "--out", f"{tmp_path}/results/r", prefix=NOBODY)

@@ -1,4 +1,4 @@
-"""The model misbehaves: every row ends by itself, says why, and is never VALID unless it is."""
+"""The model misbehaves: every run ends by itself, states the cause, and is VALID only if it is correct."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_a_harmless_fault_is_ignored(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stall_shows_in_the_tail(tmp_path: Path) -> None:
-    """Queries that arrive while the model stalls wait: the latency must not hide it."""
+    """Queries wait if they arrive while the model stalls: the latency must show this."""
     done = run_faulty("StallsOnce", tmp_path / "r", *PERFORMANCE)
     assert done.status == 4, done.said
     content = result(tmp_path / "r")
@@ -131,7 +131,7 @@ def test_output_of_the_model_goes_to_a_file(tmp_path: Path) -> None:
 
 
 def test_a_plug_in_without_formats_is_reported_with_advice(tmp_path: Path) -> None:
-    """Bug: `Load model from None failed`, of a manifest with files, and nothing about `formats`."""
+    """Bug: for a manifest with files the message was `Load model from None failed`, without a word on `formats`."""
     done = run_faulty("ForgetsFormats", tmp_path / "r", "--model", "digits")
     assert done.status == 3
     last = done.said.splitlines()[-1]

@@ -111,7 +111,7 @@ def test_a_run_over_tls_needs_a_trusted_name_or_insecure(
 
 
 def test_samples_in_shared_memory_are_answered_and_given_back(tmp_path: Path) -> None:
-    named: list[bool] = []  # whether a request names its sample's place
+    named: list[bool] = []  # whether a request contains its sample's position
 
     def noted(context: Any, request: Any, nth: int) -> Any:
         named.append(bool(request.inputs[0].parameters))

@@ -30,7 +30,7 @@ _NUMBER = re.compile(rb"-?\d+(\.\d+)?")
 
 
 def text(content: bytes, random: Random) -> bytes:
-    """`content` with up to six places of it changed, or in another encoding."""
+    """Returns `content` with up to six changed places, or in a different encoding."""
     if random.random() < 0.03:
         decoded = content.decode("utf-8", "replace")
         name = random.choice(["utf-16", "utf-8-sig", "utf-32", "cp037"])
@@ -104,7 +104,7 @@ _CHANGES: Sequence[Callable[[bytes, Random], bytes]] = (
 
 
 def _replaced(content: Any, random: Random) -> Any:
-    """The same document with one value of it, somewhere, replaced, dropped or doubled."""
+    """Returns the document with one random value replaced, dropped or doubled."""
     content = copy.deepcopy(content)
     place = content
     while isinstance(place, dict | list) and place:
@@ -124,12 +124,12 @@ def _replaced(content: Any, random: Random) -> Any:
 
 
 def json_document(content: bytes, random: Random) -> bytes:
-    """A JSON document with other values; at times broken as text."""
+    """Returns a JSON document with changed values; sometimes also damaged as text."""
     return _document(content, random, json.loads, json.dumps)
 
 
 def yaml_document(content: bytes, random: Random) -> bytes:
-    """A YAML document with other values; at times broken as text."""
+    """Returns a YAML document with changed values; sometimes also damaged as text."""
     return _document(content, random, yaml.safe_load, _dumped_yaml)
 
 
@@ -152,7 +152,7 @@ _TYPES = ("<i8", "<i4", "<u2", "<f8", "<U3", "|b1", ">i8", "<M8[ns]", "<c16", "|
 
 
 def arrays(content: bytes, random: Random) -> bytes:
-    """An .npz file whose columns have other values, types, shapes and names; at times broken as bytes."""
+    """Returns an .npz file with changed values, types, shapes and names; sometimes also damaged as bytes."""
     if random.random() < 0.2:
         return text(content, random)
     with np.load(io.BytesIO(content)) as file:
@@ -175,7 +175,7 @@ def arrays(content: bytes, random: Random) -> bytes:
 
 
 def _npy(column: Any, rows: int | None) -> bytes:
-    """The column as a .npy file. rows: the number that its header states, where it lies."""
+    """Returns the column as a .npy file. rows: the number that a lying header states."""
     written = io.BytesIO()
     np.save(written, column)
     content = written.getvalue()

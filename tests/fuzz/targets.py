@@ -1,4 +1,4 @@
-"""The readers of bytes that others write, each with real files to break.
+"""The readers of foreign bytes, each with real files to break.
 
 A reader may raise errors of the harness's own kinds, and nothing else.
 """
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness import read_run
+from harness.backends.parts.executorch import program
 from harness.backends.parts.native.mnn_file import read as read_mnn
 from harness.backends.parts.native.ncnn_file import read_layers, weight_types
 from harness.cli import main as cli
@@ -66,9 +67,9 @@ class Target(NamedTuple):
     """Real contents."""
     mutate: Callable[[bytes, Random], bytes]
     read: Callable[[bytes, Path], None]
-    """Reads the content; the folder is empty, and may be filled."""
+    """Reads the content; the reader may write to the folder, which is empty."""
     share: float = 1.0
-    """Of the rounds; less for a slow reader."""
+    """Share of the rounds; smaller for a slow reader."""
 
 
 def _file(*paths: Path) -> Callable[[], list[bytes]]:
@@ -204,7 +205,8 @@ def _spl(content: bytes, folder: Path) -> None:
 
 
 def _client(path: Path) -> None:
-    path.write_text(path.read_bytes().decode(errors="replace"))  # as it comes out of the pipe
+    # the bytes as they arrive from the pipe
+    path.write_text(path.read_bytes().decode(errors="replace"))
     client = PowerClient(path, quiet=True)
     assert str(client.failure(1, has_run=False))
 
@@ -299,6 +301,9 @@ TARGETS: Mapping[str, Target] = {
     "tflite": Target(
         _file(SHIPPED / "digits.tflite"), mutate.text, _as_file("m.tflite", of_tflite)
     ),
+    "executorch": Target(
+        _file(SHIPPED / "digits.pte"), mutate.text, _as_file("m.pte", program.read)
+    ),
     "openvino": Target(
         _file(SHIPPED / "digits_openvino/digits.xml"),
         mutate.text,
@@ -333,4 +338,4 @@ TARGETS: Mapping[str, Target] = {
 }
 
 OWN_ERRORS = (HarnessError, AccuracyLogError)
-"""What a reader may raise; the verbs turn both into one line."""
+"""The exceptions that a reader may raise; the verbs turn both into one line."""

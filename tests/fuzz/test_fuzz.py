@@ -1,4 +1,4 @@
-"""Broken files lead to one line each: no traceback, no hang, no gigabytes.
+"""Each broken file leads to one line: no traceback, no hang, no large memory use.
 
 corpus/TARGET/ holds the files that once failed; every run of the tests reads them again. The search with
 new files is slow: `pytest tests/fuzz -m slow`. FUZZ_SEED and FUZZ_ROUNDS set where it begins and how long
@@ -24,10 +24,10 @@ SEED = int(os.environ.get("FUZZ_SEED", "0"))
 ROUNDS = int(os.environ.get("FUZZ_ROUNDS", "300"))
 FAST_ROUNDS = 20
 LIMIT_S = 10
-"""Processor time of one file."""
+"""The limit of processor time for one file."""
 
 MOST_BYTES = 3 << 30
-"""Address space that a reader may add: threads of a framework take some of it."""
+"""Address space that a reader may add; it includes the threads of a framework."""
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def read(target: str, content: bytes, folder: Path) -> None:
 
 
 def search(target: str, rounds: int, folder: Path) -> None:
-    """Reads files that are broken by seeds from SEED on; one that fails is put into the corpus."""
+    """Reads files broken with seeds from SEED on; a file that fails is added to the corpus."""
     seeds = TARGETS[target].seeds()
     for number in range(SEED, SEED + max(1, int(rounds * TARGETS[target].share))):
         random = Random(f"{target} {number}")

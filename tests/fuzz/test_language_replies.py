@@ -1,6 +1,6 @@
-"""Replies of language servers with values missing or odd, over a socket: a whole result, or one line.
+"""Replies of language servers with missing or odd values, over a socket: a complete result, or one line.
 
-As test_fuzz.py, which says how it is searched on with new seeds.
+test_fuzz.py describes the search with new seeds.
 """
 
 import json
@@ -22,11 +22,11 @@ QUERIES = 40
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 PATHS = ((COMPLETIONS,), (CHAT,), ("/v1/models", "/version"))
 SHARE = 0.1
-"""Of the replies and events in the run that are changed, where those before it are not."""
+"""Share of the run's replies and events that are changed; replies before the run are not changed."""
 
 
 def ran(seed: int, folder: Path, sent: list[bytes]) -> int:
-    """Exit status of a run against a server that changes some replies as the seed says; `sent` gets those."""
+    """Returns the exit status of a run against a server that changes some replies by the seed; `sent` receives them."""
     random = Random(seed)
     paths = PATHS[seed % len(PATHS)]
     in_run = COMPLETIONS in paths or random.random() < 0.5

@@ -1,4 +1,4 @@
-"""Replies of servers of KServe v2 with each value missing or odd, or bytes broken: an answer, or an error in one line."""
+"""Replies of KServe v2 servers with missing or odd values or broken bytes: an answer, or a one-line error."""
 
 import copy
 import json
@@ -83,7 +83,7 @@ ODD = [
 
 
 def places(value: Any) -> Iterator[tuple[Any, ...]]:
-    """The path of each value in a JSON value, its own first."""
+    """Yields the path of each value in a JSON value; the first path is the value's own."""
     yield ()
     keys = (
         value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
@@ -138,7 +138,7 @@ def test_no_reply_of_a_server_is_a_traceback(path: str) -> None:
 
 
 def broken(seed: int) -> Behaviour:
-    """Sends the bytes of a right reply, head and all, with places of them changed."""
+    """Sends the bytes of a right reply, including its head, with some bytes changed."""
     random = Random(seed)
 
     def behave(connection: Connection, request: bad_server.Request, nth: int) -> None:

@@ -1,4 +1,4 @@
-"""What MLCommons' own scripts make of accuracy logs: `python tests/golden/make_accuracy.py CHECKOUT`.
+"""Records the output of MLCommons' own scripts for accuracy logs: `python tests/golden/make_accuracy.py CHECKOUT`.
 
 CHECKOUT: of mlcommons/inference. accuracy/<metric>.json: a seeded log as LoadGen writes it, with
 duplicates where the script removes them, the labels, and the official numbers. top1's and map's scripts
@@ -56,7 +56,7 @@ def _shuffled(random: Any, count: int, duplicates: int) -> list[int]:
 
 
 def _printed(script: Path, *arguments: str) -> str:
-    """Of a whole script, run with arguments."""
+    """Returns the output of a whole script that is run with arguments."""
     said = io.StringIO()
     with patch.object(sys, "argv", [str(script), *arguments]), contextlib.redirect_stdout(said):
         runpy.run_path(str(script), run_name="__main__")
@@ -98,7 +98,7 @@ def _top1(checkout: Path, random: Any) -> dict[str, Any]:
 
 
 def _map(checkout: Path, random: Any) -> dict[str, Any]:
-    """The script knows category ids, or classes from 1 on; ours are from 0 on."""
+    """The script expects category ids or classes from 1 on; our classes start at 0."""
     labels = [_image(random, i) for i in range(12)]
     answers = {i: _boxes(random, i, label) for i, label in enumerate(labels)}
     answers[3] = b""
@@ -141,7 +141,7 @@ def _image(random: Any, index: int) -> dict[str, Any]:
 
 
 def _boxes(random: Any, index: int, label: Mapping[str, Any]) -> bytes:
-    """The annotated boxes, moved a little, some of another class, and boxes of nothing."""
+    """Returns the annotated boxes, slightly moved, some with a wrong class, and boxes without an object."""
     rows = []
     for annotation in label["annotations"]:
         x, y, w, h = annotation["bbox"] + random.normal(0, 8, 4)
@@ -181,7 +181,7 @@ def _coco(labels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class _BasicTokenizer:
-    """Lower case, punctuation apart; our contexts have no accents."""
+    """Tokenises in lower case with separate punctuation; our contexts have no accents."""
 
     def __init__(self, **_: object) -> None:
         pass
@@ -240,7 +240,7 @@ def _question(random: Any, number: int) -> Any:
 
 
 def _windows(question: Any, number: int) -> list[Any]:
-    """Four positions before the context, 24 of it in each window, 16 further in the next."""
+    """Four positions before the context, 24 positions of it in each window, and a stride of 16."""
     pieces: list[tuple[str, int, tuple[int, int]]] = []
     at = 0
     for n, word in enumerate(question.doc_tokens):
@@ -272,7 +272,7 @@ def _windows(question: Any, number: int) -> list[Any]:
 
 
 def _context(start: int, position: int, total: int) -> float:
-    """The smaller of what a window has on both sides of a position."""
+    """Returns the smaller of a window's contexts on both sides of a position."""
     end = min(start + 24, total)
     if not start <= position < end:
         return -1
@@ -310,7 +310,7 @@ def _dice(checkout: Path, random: Any) -> dict[str, Any]:
 
 
 def _wer(checkout: Path, random: Any) -> dict[str, Any]:
-    """Texts are normalised as it is: whisper's normaliser is another package."""
+    """The script's functions normalise the texts without Whisper's normaliser, which is a separate package."""
     right = [random.choice(SPOKEN.split(), int(random.integers(3, 12))).tolist() for _ in range(15)]
     spoken = [_misheard(random, text) for text in right]
     symbols = list(LETTERS)

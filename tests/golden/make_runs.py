@@ -1,7 +1,7 @@
-"""Makes the golden result folders anew: `python tests/golden/make_runs.py`.
+"""Makes the golden result folders again: `python tests/golden/make_runs.py`.
 
 runs/NAME/: the folder of a small real run, without metrics.prom and with neutral words for the machine.
-runs/expected.json: what `check`, `report` and `compare` make of these folders.
+runs/expected.json: the output of `check`, `report` and `compare` for these folders.
 """
 
 import json
@@ -28,7 +28,8 @@ ROOT = HERE.parents[1]
 FOLDERS = HERE / "runs"
 EXPECTED = FOLDERS / "expected.json"
 
-_BOUND = "--slo p90=5s"  # that no busy machine misses; early stopping at p90 needs 64 queries
+# even a busy machine meets this bound; early stopping at p90 needs 64 queries
+_BOUND = "--slo p90=5s"
 _CLOSED = f"--scenario server --concurrency 4 --queries 64 --mode performance {_BOUND}"
 TINY = "tests.golden.tiny:Tiny"  # 20 samples: a short accuracy log
 RUNS: Mapping[str, str] = {
@@ -49,7 +50,7 @@ def main() -> None:
             command = [sys.executable, "-m", "harness", *options.split(), "--out", str(out)]
             subprocess.run([*command, "--no-report", "--no-metrics"], cwd=ROOT, check=True)
             shutil.rmtree(FOLDERS / name, ignore_errors=True)
-            unread = shutil.ignore_patterns("metrics.prom")  # 300 kB that no verb reads
+            unread = shutil.ignore_patterns("metrics.prom")  # no verb reads this file of 300 kB
             shutil.copytree(out, FOLDERS / name, ignore=unread)
             _make_neutral(FOLDERS / name, parent)
             digests.write(FOLDERS / name)
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def _make_neutral(run: Path, parent: str) -> None:
-    """Replaces folders and words that describe the machine, in all files alike."""
+    """Replaces folders and words that describe the machine in all files."""
     environment = read_json(run / run_folder.ENVIRONMENT)
     machine, system = environment["machine"], environment["system"]
     neutral = {
@@ -77,7 +78,7 @@ def _make_neutral(run: Path, parent: str) -> None:
 
 
 def expected(folders: Path = FOLDERS) -> dict[str, Any]:
-    """The lines of `check` and `compare`, and the headings of each run's page."""
+    """Returns the lines of `check` and `compare`, and the headings of each run's page."""
     before, after = ([finished.read(folders / name)] for name in COMPARED)
     compared = compare(before, after)
     return {

@@ -1,4 +1,4 @@
-"""The golden result folders are read as they were when they were made."""
+"""The harness still reads the golden result folders with the recorded output."""
 
 import json
 import re

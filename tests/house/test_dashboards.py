@@ -1,4 +1,4 @@
-"""The dashboard, rules and configuration for Prometheus and Grafana: consistent, and true of real runs."""
+"""The dashboard, rules and configuration for Prometheus and Grafana are consistent, and match real runs."""
 
 import copy
 import importlib.util
@@ -30,13 +30,13 @@ NO_DATA_HERE = {
     *("Power", "Energy per query", "CPU frequency", "Temperature"),
     *("GPUs: busy", "GPUs: clock", "GPUs: power"),
 }
-"""Panels that need a meter or a sensor, which a test machine need not have; fake trees feed them."""
+"""Panels that need a meter or a sensor, which a test machine may lack; fake trees provide their data."""
 
 MAYBE = {
     *("Reasons and doubts", "Token times", "Samples by node", "Answer time of nodes, p99"),
     "Model cache",
 }
-"""A run without any, of a model without tokens, or without nodes, has no rows."""
+"""A run without meters, tokens or nodes has no rows."""
 
 
 def _expressions() -> list[str]:
@@ -86,7 +86,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_verb_writes_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bug: who installed a wheel had no dashboard."""
+    """Bug: an installed wheel had no dashboard."""
     out = tmp_path / "new" / "boards"
     assert main(["dashboards", "--out", str(out)]) == 0
     assert _files(out) == _files(DASHBOARDS)
@@ -170,7 +170,7 @@ def test_promtool_accepts_the_files(words: str, bin_folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path: Path) -> None:
-    """On a machine with meters and sensors: the kernel's files are fake, all that reads them is not."""
+    """Simulates a machine with meters and sensors: the kernel's files are fake, their readers are real."""
     name = f"run-{scenario}"
     zones, root = powercap(tmp_path / "powercap"), machine(tmp_path / "machine")
     shutil.rmtree(root / "proc")
@@ -220,7 +220,7 @@ def _empty(server: Prometheus, name: str) -> set[str]:
 
 
 def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
-    """One finite value in a minute of one of its queries, every one of which must be valid."""
+    """A panel has a finite value in a minute of one of its queries, and all its queries are valid."""
     values = {"$run": name, "$other": "none", "$shift": "1h", "$__rate_interval": "5s"}
     found = False
     for target in panel["targets"]:
@@ -233,9 +233,9 @@ def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
 
 
 def _assert_agrees(server: Prometheus, name: str, logged_ns: dict[str, float]) -> None:
-    """Percentiles from the histogram and LoadGen's lie in the same bucket, or in the next."""
+    """Percentiles from the histogram and from LoadGen lie in the same bucket or in adjacent buckets."""
     series = f'harness_latency_seconds_bucket{{run="{name}", phase="performance"}}'
-    buckets = f"last_over_time({series}[2m])"  # the run is over, its series have ended
+    buckets = f"last_over_time({series}[2m])"  # the run has ended, and so have its series
     for fraction in (0.5, 0.9, 0.99):
         (found,) = server.now(f"histogram_quantile({fraction}, sum by (le) ({buckets}))")
         ends_ns = [float(found["value"][1]) * 1e9, logged_ns[f"p{fraction * 100:g}"]]

@@ -1,4 +1,4 @@
-"""The pictures of the documentation: there, standing alone, and made by the script as it says."""
+"""The pictures of the documentation exist, are self-contained, and are those that the script makes."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ ILLUSTRATED = ("profile", "bricks", "cold", "advise", "grid", "peak", "tune")
 
 
 def pictures() -> dict[Path, list[Path]]:
-    """Document -> the files that it shows."""
+    """Returns document -> the files that it shows."""
     return {
         document: [
             (document.parent / name).resolve()

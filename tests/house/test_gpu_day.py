@@ -1,4 +1,4 @@
-"""The script of the GPU day, tried on the processor."""
+"""The script of the GPU day, run on the processor."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The guides work with only the page at hand: every command in its order, on a model that the page does not know."""
+"""Each guide works without other pages: its commands run in order, on a model that the page does not know."""
 
 import re
 import shutil

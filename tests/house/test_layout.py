@@ -1,4 +1,4 @@
-"""What the folders promise: `docs/` says why, these tests say that it still holds."""
+"""Rules for the folders: `docs/` gives the reasons, and these tests check the rules."""
 
 import ast
 import os
@@ -35,19 +35,19 @@ ORDER = (
         "__main__",
     ),
 )
-"""The files and rooms of `harness/`, each of which may import those to its left."""
+"""The files and rooms of `harness/`; each may import the rooms to its left."""
 
 SIBLINGS = ("search", "explain", "submit")
-"""Rooms that do not know each other."""
+"""Rooms that must not import each other."""
 
 PLUGIN_WORLD = (
     *("harness.types", "harness.errors", "harness.profiler", "harness.remote", "harness.core"),
     *("harness.loadgen.plan", "harness.loadgen.scenario", "harness.loadgen.schedule"),
 )
-"""All that a plug-in may import, besides the modules of its own folder."""
+"""The modules that a plug-in may import, in addition to the modules of its own folder."""
 
 MOST_MODULES = 16
-"""A folder with more is two rooms."""
+"""The maximum number of files in a folder; a larger folder must be split."""
 
 TOP_LEVEL = {
     *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml"),
@@ -61,6 +61,8 @@ FRAMEWORKS = {
     "PIL",
     "ai_edge_litert",
     "cv2",
+    "executorch",
+    "lightgbm",
     "mlperf_loadgen",
     "ncnn",
     "onnx",
@@ -74,6 +76,8 @@ FRAMEWORKS = {
     "tensorflow",
     "torch",
     "tract",
+    "treelite",
+    "xgboost",
 }
 
 
@@ -105,7 +109,7 @@ PACKAGES = {
 
 @cache
 def _imports(path: Path) -> Sequence[str]:
-    """Every module imported anywhere in the file, functions and TYPE_CHECKING blocks included."""
+    """Returns every module imported in the file, including functions and TYPE_CHECKING blocks."""
     return tuple(_imported(path))
 
 
@@ -141,7 +145,7 @@ def test_links_for_type_checkers_are_relative(folder: str) -> None:
 
 
 MODULE_NAMES = {"csv": "csv_table"}
-"""Plug-ins whose module cannot bear their name: Python has a module `csv` of its own."""
+"""Plug-ins whose module has a different name, because e.g. Python has its own module `csv`."""
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_every_folder_with_code_is_packaged() -> None:
     setuptools = project["tool"]["setuptools"]
     folders = {_package(path.parent) for path in SOURCES}
     assert set(setuptools["packages"]) == {*folders, "harness.dashboards"}
-    for folder in (*PLUGINS, "dashboards"):  # what lies in harness/ is found there
+    for folder in (*PLUGINS, "dashboards"):  # modules of harness/ are found there
         assert setuptools["package-dir"][f"harness.{folder}"] == folder
 
 
@@ -182,7 +186,7 @@ def test_run_sh_installs_every_extra_that_is_a_backend() -> None:
     described = {name for name, about in EXTRAS.items() if about.startswith(f"backend {name}")}
     assert extras == described
     lines = (ROOT / "harness/core/extras.py").read_text().splitlines()
-    for name in described:  # as run.sh greps it
+    for name in described:  # the pattern of run.sh's grep
         assert any(f'"{name}": "backend {name}' in line for line in lines)
 
 
@@ -227,7 +231,7 @@ def test_the_order_names_every_file_and_room() -> None:
 
 
 def _entry(module: str, folder: str) -> str | None:
-    """The file or sub-folder of `folder` that the module is or lies in."""
+    """Returns the file or sub-folder of `folder` that contains the module."""
     return (
         module[len(folder) + 1 :].split(".", maxsplit=1)[0]
         if module.startswith(f"{folder}.")
@@ -271,9 +275,9 @@ def test_measured_process_and_supervisor_share_the_journal_only() -> None:
 
 COMMANDS = {
     f"harness.models.{name}"
-    for name in ("build_examples", "build_minilm", "train_digits", "train_tinylm")
+    for name in ("build_examples", "build_minilm", "train_digits", "train_tinylm", "train_trees")
 }
-"""Programs of their own, beside `python -m harness`."""
+"""Programs separate from `python -m harness`."""
 
 
 @each_source
@@ -329,7 +333,7 @@ def test_help_imports_no_framework() -> None:
 
 
 def test_the_root_holds_only_what_belongs_there() -> None:
-    """Bug: a request.yaml that `submit plan` had written there was committed with it."""
+    """Bug: a request.yaml that `submit plan` had written there was committed."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     done = subprocess.run(

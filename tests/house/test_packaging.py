@@ -1,4 +1,4 @@
-"""The sdist and the wheel, installed beside HuggingFace's `datasets` and used from elsewhere."""
+"""The sdist and the wheel, installed with HuggingFace's `datasets` and used from a different folder."""
 
 import json
 import os
@@ -19,10 +19,10 @@ from harness.core.extras import EXTRAS
 ROOT = Path(__file__).parents[2]
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
 OUTSIDE = (*PLUGINS, "dashboards")
-"""Folders of the root that lie in the package in a wheel."""
+"""Folders of the root that a wheel has inside the package."""
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-"""PYTHONPATH would put a checkout before the wheel."""
+"""PYTHONPATH would let Python find a checkout before the wheel."""
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def _run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources, so that no build folder is left in the checkout or taken from it."""
+    """A copy of the sources, so that the build neither leaves a build folder in the checkout nor uses one."""
     anywhere = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
     at_the_root = {"build", "dist", "results", "shared", "tests"}
     return shutil.copytree(
@@ -61,7 +61,7 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def released(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(sdist, the wheel made from it), as they would be published."""
+    """(sdist, wheel made from it), in their form for publication."""
     out = tmp_path_factory.mktemp("dist")
     _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, cwd=tree)
     (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
@@ -70,7 +70,7 @@ def released(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment: the wheel, what it recommends, HuggingFace's datasets."""
+    """The interpreter of a new environment with the wheel, its recommended extras and HuggingFace's datasets."""
     env = tmp_path_factory.mktemp("env")
     python = env / "bin" / "python"
     uv = Path(shutil.which("uv") or ROOT / ".uv" / "bin" / "uv")
@@ -85,7 +85,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _origins(python: Path, cwd: Path) -> dict[str, str]:
-    """Module name -> file, for ours, for HuggingFace's, and for every double import."""
+    """Returns module name -> file for our modules, HuggingFace's modules, and every double import."""
     code = (
         "import json, sys, datasets, harness.datasets.digits\n"
         "assert callable(datasets.load_dataset)\n"
@@ -138,7 +138,7 @@ def test_the_metadata_is_complete_for_a_package_index(wheel: Path) -> None:
 
 
 def _packaged(tree: Path) -> Iterator[tuple[Path, str]]:
-    """Every file of the source, modules and data, and its name in the wheel."""
+    """Returns every file of the source, modules and data, with its name in the wheel."""
     for folder in (*OUTSIDE, "harness"):
         for path in (tree / folder).rglob("*"):
             parts = path.relative_to(tree).parts
@@ -159,7 +159,7 @@ def test_wheel_leaves_huggingface_datasets_alone(python: Path, tmp_path: Path) -
 def test_checkout_leaves_huggingface_datasets_alone(
     python: Path, tree: Path, tmp_path: Path, *, links: bool
 ) -> None:
-    """Uninstalled, from the root, where the wheel's copy and our `datasets/` both are in the way."""
+    """Uninstalled, in the root, where both the wheel's copy and our `datasets/` could be imported by mistake."""
     checkout = shutil.copytree(tree, tmp_path / "checkout", symlinks=True)
     if not links:
         for folder in PLUGINS:
@@ -173,7 +173,7 @@ def test_checkout_leaves_huggingface_datasets_alone(
 
 @pytest.fixture
 def decoy(tmp_path: Path) -> Path:
-    """A working directory with a folder `harness`, as NVIDIA's submission tree has one."""
+    """A working directory with a folder `harness`, like NVIDIA's submission tree."""
     (tmp_path / "harness").mkdir()
     (tmp_path / "harness/__init__.py").write_text("raise SystemExit('imported from here')\n")
     return tmp_path
@@ -197,7 +197,7 @@ def test_the_dashboards_are_in_the_wheel(python: Path, decoy: Path) -> None:
 
 
 def test_a_type_checker_reads_the_types_of_the_wheel(python: Path, tmp_path: Path) -> None:
-    """Bug: without py.typed everything of the harness was `Any` for a plug-in's author."""
+    """Bug: without py.typed every type of the harness was `Any` for a plug-in's author."""
     (tmp_path / "plugin.py").write_text(
         "from harness.types import Batch\nsize: str = Batch(1, {}).size\n"
     )

@@ -21,9 +21,9 @@ file of the user's, and are run by the tests of their verb."""
 TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
 COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
 COMMANDS = {page: COMMAND.findall(text) for page, text in TEXTS.items()}
-ELSEWHERE = ("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "--url ", "trace.jsonl")
-"""The first is the suite that this test is part of, the second needs a model file: a test below, --url a server, the
-last a trace: tests/run/test_generation_runs.py."""
+ELSEWHERE = ("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl")
+"""The first is the suite that this test is part of, the second needs a model file: a test below, pypi: and hf: a network,
+--url a server, the last a trace: tests/run/test_generation_runs.py."""
 
 
 def runnable(page: str) -> list[str]:
@@ -38,7 +38,7 @@ def run(command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
         words[:3] = [sys.executable, "-c", code]
     elif words[0] == "python":
         words[0] = sys.executable
-        # As from the root of the checkout, which is where the README is read.
+        # Commands run as in the root of the checkout, where the README is read.
         words[1:3] = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {_MAIN}"]
     else:
         words[0] = str(ROOT / words[0])
@@ -51,21 +51,21 @@ _MAIN = "from harness.cli.main import main; sys.exit(main())"
 
 @pytest.mark.slow
 def test_every_command_works_as_written(tmp_path: Path) -> None:
-    """In one folder and in this order: some of them use the results of those before."""
-    faulthandler.cancel_dump_traceback_later()  # each command has a limit of its own
+    """Runs in one folder and in this order, because some commands use earlier results."""
+    faulthandler.cancel_dump_traceback_later()  # each command has its own time limit
     for page, text in TEXTS.items():
         assert runnable(page), page
         for code, name in zip(CODE.findall(text), FILES.get(page, ()), strict=True):
             (tmp_path / name).write_text(code)
         for command in runnable(page):
             done = run(command, tmp_path)
-            # A run may miss its bound where other programs, or guests of the host, take the cores.
+            # A run may miss its bound if other programs or guests of the host take the cores.
             missed = done.returncode == 4 and is_disturbed(done.stdout)
             assert done.returncode == 0 or missed, f"{page}: {command}\n{done.stdout}{done.stderr}"
 
 
 def is_disturbed(printed: str) -> bool:
-    """Whether a run, or one of several, has a doubt about its machine."""
+    """Returns whether one of the runs has a doubt about its machine."""
     doubts = " ".join(re.findall(r"^ *doubts? +(.*)$", printed, re.MULTILINE))
     return any(code in doubts for code in codes(Kind.DOUBT, About.MACHINE))
 
@@ -82,7 +82,7 @@ FILES = {
         "fill.py",
     ),
 }
-"""The files that the commands beside the code blocks name, in the order of the blocks."""
+"""Returns the files that commands next to the code blocks name, in the order of the blocks."""
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ NEEDS = (
     (r"--dataset parquet", "parquet"),
     (r"--dataset huggingface", "hf"),
 )
-"""What in a command needs which extra; None: the one that is named as the first group is."""
+"""The part of a command that needs an extra -> the extra; None: the extra has the name of the first group."""
 
 
 def needed_extras(command: str) -> set[str]:
@@ -163,7 +163,7 @@ def needed_extras(command: str) -> set[str]:
 )
 def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> None:
     """Bug: blocks for `advise`, `bricks`, int8 or light/squeezenet failed after ./run.sh alone."""
-    installed = {"ort", "report"}  # by ./run.sh, on first use
+    installed = {"ort", "report"}  # installed by ./run.sh on first use
     missing = []
     for line in re.findall(r"^    (\S.*)$", page.read_text(), re.MULTILINE):
         _, install, names = line.partition("./run.sh install ")

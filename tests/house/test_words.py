@@ -1,4 +1,4 @@
-"""The rules of prose in docs/contributing.md that a pattern can hold, over docstrings, messages and docs."""
+"""The rules of prose in docs/contributing.md that a pattern can check, for docstrings, messages and docs."""
 
 import ast
 import re
@@ -35,11 +35,11 @@ LONGEST_NAME = 70
 
 PLACES = ("harness", "backends", "datasets", "accuracy", "scenarios", "pytest_mlperf_harness.py")
 NOT_OURS = ("CHANGELOG.md",)
-"""The history keeps its words."""
+"""The history keeps its old words."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """Line, text and whether it is a docstring, of each string in a module that has a space."""
+    """Yields line, text and whether it is a docstring, for each string of a module that contains a space."""
     tree = ast.parse(path.read_text())
     docstrings = {
         id(node.value)

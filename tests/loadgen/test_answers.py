@@ -78,14 +78,14 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
     assert check(out) == []
     answers = list(read_answers(out / "accuracy" / ACCURACY))
     found = dict(answers)
-    assert all(found[i] == payload for i, payload in answers)  # multi-stream's duplicates, too
+    assert all(found[i] == payload for i, payload in answers)  # including multi-stream's duplicates
     assert sorted(found) == list(range(COUNT))
     return json.loads((out / "result.json").read_text()), found
 
 
 @pytest.mark.slow
 def test_a_models_detections_are_scored_by_mean_average_precision(tmp_path: Path) -> None:
-    """Half of the categories are found, on every image: 50 %. LoadGen pads the last query."""
+    """The model finds half of the categories on every image: 50 %. LoadGen pads the last query."""
     pytest.importorskip("pycocotools")
     manifest = model(tmp_path, heads(), "boxes", "map", 49.5)
     result, answers = run(tmp_path, "--scenario", "multi-stream", "--model", manifest, *BOXES)
@@ -111,7 +111,7 @@ def test_top5_scores_the_best_five_labels(tmp_path: Path) -> None:
 
 
 def test_a_hooks_answers_of_different_lengths_are_in_the_log(tmp_path: Path) -> None:
-    """Sample i is answered with its best 1 + i % 10 labels."""
+    """The answer to sample i is its best 1 + i % 10 labels."""
     (tmp_path / "best.py").write_text(
         "def best(outputs, indices):\n"
         "    order = (-outputs['y']).argsort(axis=1)\n"

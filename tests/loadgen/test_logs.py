@@ -1,4 +1,4 @@
-"""LoadGen's logs are read, also those of a killed or broken run."""
+"""The harness reads LoadGen's logs, including logs of a killed or broken run."""
 
 import json
 import re
@@ -107,7 +107,7 @@ def test_garbage_between_good_lines_makes_a_log_incomplete(file: Path) -> None:
 
 
 def test_the_first_of_two_runs_in_one_log_counts_and_the_second_is_counted(file: Path) -> None:
-    """As MLCommons' own parser: the first value of a key wins."""
+    """Like MLCommons' own parser: the first value of a key wins."""
     other = (GOLDEN / "offline/performance" / DETAIL).read_bytes()
     log = written(file, SERVER + other)
     assert log.repeated == 2
@@ -139,7 +139,7 @@ def test_a_golden_accuracy_log_has_an_answer_for_every_sample(scenario: str) -> 
     answers = list(read_answers(GOLDEN / scenario / "accuracy" / ACCURACY))
     assert {a.sample for a in answers} == set(range(SAMPLES))
     assert {len(a.payload) for a in answers} == {8}
-    # Multi-stream pads its last query with samples it has asked before.
+    # Multi-stream pads its last query with earlier samples.
     assert len(answers) == (24 if scenario == "multi-stream" else SAMPLES)
 
 
@@ -198,7 +198,7 @@ def test_message_shows_the_row_that_is_not_an_answer(row: str, file: Path) -> No
 
 
 def test_a_key_with_two_values_is_named_and_a_message_may_repeat(file: Path) -> None:
-    """Bug: a second line before the real one was believed, because the first value wins."""
+    """Bug: the reader used a second line before the real line, because the first value wins."""
     line = b':::MLLOG {"key": "result_validity", "value": "INVALID", "metadata": {}}\n'
     assert written(file, SERVER).contradicted == []
     assert written(file, line + SERVER).contradicted == ["result_validity"]

@@ -105,7 +105,7 @@ def test_a_line_that_loadgen_would_misread_is_a_problem(
 
 @pytest.mark.parametrize("value", ["0.99", "0", "100", "250"])
 def test_a_percentile_that_is_not_in_percent_is_a_problem(value: str, tmp_path: Path) -> None:
-    """LoadGen reads percent here: 0.99 would be a percentile of 0.0099, which every run meets."""
+    """LoadGen expects percent here: 0.99 would mean a percentile of 0.0099, which every run meets."""
     (problem,) = problems(tmp_path, f"*.Server.target_latency_percentile = {value}\n")
     assert problem.startswith(f"1: target_latency_percentile = {value}: ")
 
@@ -169,7 +169,7 @@ def test_sizes_come_from_the_calibration_without_a_file() -> None:
     ],
 )
 def test_the_users_rate_replaces_the_calibrated_one(text: str, qps: float, tmp_path: Path) -> None:
-    """LoadGen itself reads the file: model.Scenario, then *.Scenario, then model.*, then *.*."""
+    """LoadGen itself reads the file in this order: model.Scenario, *.Scenario, model.*, *.*."""
     path = tmp_path / "user.conf"
     path.write_text(compose(text, iter(SIZED)))
     assert official_load("server", "resnet50", str(path), 1024, 1024).target_qps == qps

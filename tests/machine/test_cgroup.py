@@ -1,4 +1,4 @@
-"""Limits of containers are read from both versions of cgroups."""
+"""The harness reads limits of containers from both versions of cgroups."""
 
 from pathlib import Path
 

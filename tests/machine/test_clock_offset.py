@@ -20,7 +20,7 @@ offsets_ns = st.integers(-(10**12), 10**12)
 
 
 def pinged(offset_ns: int, ways: list[tuple[int, int, int]]) -> Callable[[], Ping]:
-    """Pings to a clock that is ahead by so much. ways: ns there, on the node, and back."""
+    """Pings to a clock that is ahead by this time. ways: ns to the node, on the node, and back."""
     begun_ns, left = 10**18, iter(ways)
 
     def ping() -> Ping:
@@ -49,7 +49,7 @@ def test_drift_comes_with_its_error() -> None:
 
 
 def exchanged(clock_ns: Callable[[int], int], count: int, seed: int) -> list[Ping]:
-    """One each 10 ms, with ways of up to 1 ms. clock_ns: by how much the other clock is ahead at a time."""
+    """A ping every 10 ms, with delays of up to 1 ms. clock_ns: the other clock's lead at a given time."""
     random = np.random.default_rng(seed)
     found = []
     for sent in range(0, count * 10 * NS_PER_MS, 10 * NS_PER_MS):
@@ -63,7 +63,7 @@ def exchanged(clock_ns: Callable[[int], int], count: int, seed: int) -> list[Pin
 def test_a_clock_that_only_slews_has_no_step(ahead_ns: int, seed: int) -> None:
     pings = exchanged(lambda at_ns: ahead_ns + at_ns * 400 // 10**6, 500, seed)
     clocks = offsets_of(np.array(pings))
-    assert len(clocks) == 5  # one a second
+    assert len(clocks) == 5  # one ping per second
     for clock in clocks:
         assert abs(clock.offset_ns - ahead_ns - clock.at_ns * 400 // 10**6) <= clock.error_ns + 1000
     assert step_ns(clocks) == 0
@@ -74,7 +74,7 @@ def test_a_clock_that_only_slews_has_no_step(ahead_ns: int, seed: int) -> None:
     st.integers(0, 99),
 )
 def test_a_clock_that_is_set_in_the_run_is_found(by_ns: int, seed: int) -> None:
-    """Also where it is put back before the end, and the pings before and after show nothing."""
+    """This also holds if the clock is set back before the end, which the pings before and after do not show."""
     pings = exchanged(lambda at_ns: by_ns if NS_PER_S < at_ns < 3 * NS_PER_S else 0, 500, seed)
     clocks = offsets_of(np.array(pings))
     assert step_ns([clocks[0], clocks[-1]]) == 0

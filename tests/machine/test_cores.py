@@ -1,4 +1,4 @@
-"""Available cores follow from affinity mask, quota and SMT siblings."""
+"""The affinity mask, the quota and SMT siblings determine the available cores."""
 
 import os
 from pathlib import Path

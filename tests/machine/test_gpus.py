@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs of a run, and the doubts that follow. NVML is a stand-in."""
+"""NVML's readings of a run's GPUs, and the resulting doubts. NVML is a stand-in."""
 
 import sys
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def test_gpu_reports_its_model_and_settings(nvml: FakeNvml) -> None:
 
 
 def test_value_that_a_gpu_does_not_report_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small or virtual GPU supports a part of NVML only."""
+    """A small or virtual GPU supports only a part of NVML."""
     few = {name: H100[name] for name in ("nvmlDeviceGetName", "nvmlDeviceGetTemperature")}
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(few))
     gpus = Gpus("cuda")

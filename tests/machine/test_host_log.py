@@ -1,4 +1,4 @@
-"""Rows of host.csv are read from the kernel's files, and doubts follow from them."""
+"""Rows of host.csv come from the kernel's files, and lead to doubts."""
 
 import os
 import shutil
@@ -104,7 +104,7 @@ STAT = "1 (python) S " + "0 " * 20 + "100"
 
 
 def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
-    """The kernel forgets them, and the sum fell."""
+    """Bug: the kernel forgets ended processes, so the sum fell."""
     process = tmp_path / "proc/1"
 
     def says(thread: int, voluntary: int, involuntary: int) -> None:
@@ -124,10 +124,10 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
     shutil.rmtree(process / "task/2")
     says(1, 12, 1)
     reader.look()
-    says(2, 3, 0)  # another thread that got the number
+    says(2, 3, 0)  # a new thread that got the same number
     reader.look()
     shutil.copytree(process, tmp_path / "proc/9")
-    reader.pids = [9]  # the accuracy run's
+    reader.pids = [9]  # a row of the accuracy run
     reader.look()
     names = ("measured_voluntary_switches", "measured_involuntary_switches")
     counted = [tuple(row[n] for n in names) for row in reader.log.rows]
@@ -135,7 +135,7 @@ def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
 
 
 def test_instances_in_processes_of_their_own_are_counted(tmp_path: Path) -> None:
-    """Bug: 0.05 s of CPU in a run that used 2.59 s, because only the idle parent was read."""
+    """Bug: the run used 2.59 s of CPU time, but 0.05 s were recorded, because only the idle parent was read."""
 
     def says(pid: int, ticks: int, pages: int, children: str = "") -> None:
         task = tmp_path / f"proc/{pid}/task/{pid}"
@@ -167,7 +167,7 @@ def test_instances_in_processes_of_their_own_are_counted(tmp_path: Path) -> None
 
 
 def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
-    """Bug: 2 s of warm-up in child processes were taken off what other programs used."""
+    """Bug: 2 s of warm-up in child processes were subtracted from the CPU time of other programs."""
     burn = "import time; end = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
     waits = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); "
     with subprocess.Popen(
@@ -180,7 +180,7 @@ def test_load_and_warm_up_of_instances_do_not_hide_others() -> None:
         before = host._own_cpu_s()
         measured.communicate()
     after = host._own_cpu_s()
-    assert load._not_ours_s - before > 0.4  # the child's children were counted at the beginning
+    assert load._not_ours_s - before > 0.4  # the child's children were counted at the start
     assert after - load._not_ours_s < 0.3
 
 
@@ -193,7 +193,7 @@ def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 def rows(count: int, columns: Mapping[str, tuple[float, float]]) -> HostLog:
-    """A row a second; each column goes in a line from one value to the other."""
+    """Returns one row per second; each column changes linearly from the first to the second value."""
     return HostLog(
         [
             {"wall_ns": START_NS + n * NS_PER_S}
@@ -242,14 +242,14 @@ def doubts(count: int, columns: Mapping[str, tuple[float, float]]) -> list[Reaso
 
 
 def test_a_falling_frequency_is_a_doubt() -> None:
-    """The fastest core counts: cores without work clock down, and say nothing."""
+    """Only the fastest core counts, because idle cores reduce their clock."""
     idle = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 3100.0)}
     assert doubts(12, idle) == []
     dropping = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 2000.0)}
     (doubt,) = doubts(12, dropping)
     assert doubt.code == "frequency-dropped"
     assert "at 2,950 MHz in the first third of the run and at 2,150 in the last" in doubt.text
-    assert doubts(8, dropping) == []  # too short to say
+    assert doubts(8, dropping) == []  # too short for a statement
 
 
 def test_thermal_throttling_is_a_doubt() -> None:
@@ -265,7 +265,7 @@ def test_thermal_throttling_is_a_doubt() -> None:
     ("megabytes", "samples", "said"),
     [
         ([300, 330, 360, 390, 420], 1000, True),
-        ([300, 340, 380, 390, 400], 1000, False),  # it grows less and less
+        ([300, 340, 380, 390, 400], 1000, False),  # the growth slows down
         ([300, 330, 360, 360, 420], 1000, False),  # in one step
         ([300, 304, 308, 312, 316], 1000, False),  # a few megabytes
         ([3000, 3030, 3060, 3090, 3120], 1000, False),  # a few percent
@@ -275,7 +275,7 @@ def test_thermal_throttling_is_a_doubt() -> None:
 def test_memory_that_grows_to_the_end_is_a_doubt(
     megabytes: list[int], samples: int, said: bool
 ) -> None:
-    """Bug: a backend that kept 139 MB of 264 batches, and nothing said so."""
+    """Bug: a backend kept 139 MB of 264 batches without a doubt."""
     held = [n * 1e6 for n in megabytes for _ in range(3)][:-2]
     counts: list[Row] = [
         {"wall_ns": START_NS + n * NS_PER_S, ANONYMOUS: value} for n, value in enumerate(held)
@@ -296,7 +296,7 @@ def _summary_of(counts: list[Row]) -> dict[str, object]:
 
 @pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
 def test_many_major_page_faults_are_a_doubt(faults: int, codes: list[str]) -> None:
-    """More than one in a hundred of the thousand samples."""
+    """More than one sample in a hundred of the thousand samples."""
     columns = {"measured_major_faults": (50.0, 50.0 + faults), "memory_available_bytes": (9e9, 2e9)}
     found = doubts(5, columns)
     assert [d.code for d in found] == codes
@@ -326,7 +326,7 @@ def test_many_involuntary_switches_are_a_doubt(
 
 
 def test_threads_that_lose_their_cores_to_other_processes_are_not_too_many() -> None:
-    """Bug: `use fewer --instances and --threads` at 1 x 2 threads, with neighbours on the cores."""
+    """Bug: the advice was `use fewer --instances and --threads` at 1 x 2 threads, with other programs on the cores."""
     columns = {"measured_involuntary_switches": (7.0, 1007.0), "measured_cpu_s": (2.0, 7.0)}
     busy = summarised(5, columns)
     (found,) = host_doubts(busy, "server", 100, 0.55)
@@ -336,7 +336,7 @@ def test_threads_that_lose_their_cores_to_other_processes_are_not_too_many() -> 
 
 
 def test_doubt_about_a_preempted_client_does_not_mention_instances() -> None:
-    """Bug: a server answered, and the doubt advised fewer --instances of a model that did not run here."""
+    """Bug: a server answered, but the doubt advised fewer --instances of a model that did not run here."""
     columns = {"measured_involuntary_switches": (7.0, 1007.0), "measured_cpu_s": (2.0, 7.0)}
     (found,) = host_doubts(summarised(5, columns), "server", 100, remote=True)
     assert found.code == "preempted"

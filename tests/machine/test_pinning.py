@@ -19,7 +19,7 @@ several = pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
 
 
 def spin(milliseconds: int = 20) -> None:
-    """Compute for so much processor time, however busy the machine is."""
+    """Computes for this processor time, even on a busy machine."""
     end = time.thread_time_ns() + milliseconds * 1_000_000
     while time.thread_time_ns() < end:
         pass
@@ -61,7 +61,7 @@ def test_threads_started_within_running_on_keep_the_narrow_mask() -> None:
 
 
 def computing(where: list[int], more: list[int]) -> Placed:
-    """As seen for an instance on `where` whose second thread may run on `more`."""
+    """Returns the readings of an instance on `where` whose second thread may run on `more`."""
     leave, done = threading.Event(), threading.Event()
 
     def compute() -> None:
@@ -83,7 +83,7 @@ def computing(where: list[int], more: list[int]) -> Placed:
 
 
 def sleeping(where: list[int]) -> Placed:
-    """As seen for an instance on `where` beside a thread that sleeps."""
+    """Returns the readings of an instance on `where` next to a sleeping thread."""
     leave = threading.Event()
     thread = threading.Thread(target=leave.wait)
     thread.start()
@@ -97,18 +97,18 @@ def sleeping(where: list[int]) -> Placed:
 
 
 def seen_alone(request: Mapping[str, Any]) -> dict[str, Any]:
-    time.sleep(0.2)  # the threads that NumPy's BLAS has just started spin for a moment
+    time.sleep(0.2)  # threads that NumPy's BLAS has just started spin for a short time
     return {"placed": globals()[request["function"]](*request["masks"])}
 
 
 def alone(function: str, *masks: list[int]) -> Placed:
-    """In a child process: threads of pytest-xdist and of other tests compute in this one."""
+    """Runs in a child process, because threads of pytest-xdist and other tests compute in this process."""
     found = call(f"{__name__}:seen_alone", {"function": function, "masks": masks}, None)
     return Placed(*found["placed"])
 
 
 def tries(function: str, *masks: list[int]) -> Iterator[Placed]:
-    """On a busy machine some thread of the child may wake for longer than `LEAST_NS`; not each time."""
+    """On a busy machine a thread of the child may sometimes run for longer than `LEAST_NS`."""
     return (alone(function, *masks) for _ in range(5))
 
 

@@ -1,4 +1,4 @@
-"""The harness's files are held against a release or a commit; code that nobody named is found where Python starts."""
+"""The harness's files are compared with a release or commit; unnamed code in Python's start is found."""
 
 import base64
 import hashlib
@@ -57,7 +57,7 @@ def test_folder_of_a_plug_in_in_pythonpath_is_not_start_up_code(
 
 
 def library(folder: Path, name: str) -> Path:
-    """A library that an auditor of the loader can be, too."""
+    """A library that can also be an auditor of the loader."""
     (folder / "empty.c").write_text("unsigned la_version(unsigned v) { return v; }\n")
     path = folder / name
     command = ["cc", "-shared", "-fPIC", "-o", str(path), str(folder / "empty.c")]
@@ -89,7 +89,7 @@ def test_library_that_replaces_one_of_the_system_is_listed(
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of packages of an empty virtual environment, in whose Python code is looked for."""
+    """The packages folder of an empty virtual environment, in which the harness looks for code."""
     command = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")]
     subprocess.run(command, check=True)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv/bin/python"))
@@ -99,7 +99,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def record(packages: Path, distribution: str, **files: bytes) -> None:
-    """Writes files, by their names without the ending, with the RECORD that pip writes for them."""
+    """Writes files by their names without suffix, with pip's RECORD of them."""
     info = packages / f"{distribution}-1.0.dist-info"
     info.mkdir()
     rows = []
@@ -173,7 +173,7 @@ def test_a_clean_checkout_differs_in_nothing(checkout: Path) -> None:
 
 @pytest.mark.parametrize("name", ["harness/judge.py", "backends/ort.py", "harness/judge.so"])
 def test_a_changed_or_added_file_of_a_checkout_is_named(name: str, checkout: Path) -> None:
-    """Also one that `git status` leaves out: a library stands in front of the module of its name."""
+    """The check also finds a library that `git status` omits: Python imports it before the module of its name."""
     before = harness_files(checkout)["sha256"]
     git(checkout, "update-index", "--assume-unchanged", "harness/judge.py")
     (checkout / name).write_text("reasons = []\n")
@@ -199,7 +199,7 @@ def test_data_in_a_checkout_is_not_read_and_an_unreadable_file_differs(
 
 
 def test_a_copy_without_its_commit_is_known_by_nothing(checkout: Path) -> None:
-    """Bug: a changed copy that yields no reasons was VALID without a word."""
+    """Bug: a changed copy without reasons was VALID without a doubt."""
     (checkout / ".git").rename(checkout / "elsewhere")
     assert judged(checkout) == (None, None, [])
 

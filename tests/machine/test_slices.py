@@ -1,4 +1,4 @@
-"""A thread's time slice is shortened where the kernel allows it; otherwise the reason is returned."""
+"""A thread's time slice is shortened if the kernel allows it; otherwise the reason is returned."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ SLICES_FROM = (6, 12)
 
 
 def in_thread() -> tuple[str, int, int]:
-    """The result of shorten_slice in a new thread, that thread's slice in ns, and the calling thread's slice in ns."""
+    """Returns the result of shorten_slice in a new thread, this thread's slice and the caller's slice in ns."""
     found: list[tuple[str, int]] = []
     get = slices._GET[os.uname().machine]
 

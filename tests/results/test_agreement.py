@@ -1,4 +1,4 @@
-"""How alike answers are: one module for every part of the harness that asks."""
+"""The similarity of answers: one module serves every part of the harness."""
 
 import re
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_answers_of_other_types_or_lengths_have_no_distance() -> None:
     assert distance([]) is None
     assert distance([(np.array([1]), np.array([1]))]) is None
     assert distance([(floats(1), floats(1)), (floats(1, 2), floats(1))]) is None
-    assert not is_close(np.array([1]), np.array([1]), 1.0)  # of integers: equal or not
+    assert not is_close(np.array([1]), np.array([1]), 1.0)  # integers are equal or different
     assert not is_close(floats(1), floats(1, 2), 1.0)
 
 
@@ -115,7 +115,7 @@ def test_the_grids_divergence_is_the_same_distance() -> None:
     ],
 )
 def test_everything_that_compares_answers_does_it_here(name: str) -> None:
-    """There were five definitions of how alike two answers are."""
+    """Bug: the harness had five definitions of the similarity of two answers."""
     source = (ROOT / "harness" / f"{name}.py").read_text(encoding="utf-8")
     assert "from harness.results.agreement import" in source
     assert not re.search(r"linalg\.norm|isclose|frombuffer", source)

@@ -1,4 +1,4 @@
-"""`check` derives a run's verdict from its files, and finds what was edited by hand."""
+"""`check` derives a run's verdict from its files, and finds manual edits."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_a_finished_run_agrees_with_its_files(run: Path, prints: Said) -> None:
 def test_agreement_names_the_verdict_of_an_invalid_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: `check` of an INVALID run said that its files agree, and nothing more."""
+    """Bug: for an INVALID run `check` said only that its files agree."""
     run = tmp_path / "missed"
     words = [
         *("--scenario", "single-stream", "--backend", "null", "--slo", "p90=1ns"),
@@ -65,7 +65,7 @@ def test_agreement_names_the_verdict_of_an_invalid_run(
 def test_official_accuracy_run_agrees_with_loadgens_bound_in_its_files(
     tmp_path: Path,
 ) -> None:
-    """Bug: `check` took LoadGen's bound from the performance run alone."""
+    """Bug: `check` read LoadGen's bound only from the performance run."""
     out = tmp_path / "run"
     options = ["--scenario", "server", "--mlperf", "--mode", "accuracy", "--quiet", "--no-report"]
     assert main([*options, "--no-metrics", "--out", str(out)]) == 0
@@ -258,7 +258,7 @@ def test_a_plan_without_its_bound_is_named(run: Path, refuses: Said) -> None:
 def test_a_broken_table_of_samples_is_named(
     run: Path, name: str, content: str, refuses: Said
 ) -> None:
-    """It was findings.json that was named."""
+    """Bug: the message named findings.json."""
     power = PowerLog((PowerSource("x", "all", "W"),)).to_json()
     edit(run / "findings.json", lambda said: said.update(power=power))
     (run / "power.csv").write_text("")

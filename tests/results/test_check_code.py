@@ -1,4 +1,4 @@
-"""`check` runs no code that the folder names, and agrees with an untouched run from any folder."""
+"""`check` runs no code that the folder names, and accepts an unchanged run from any working directory."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ dataset: digits
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of every kind of plug-in, of a model and a hook, all named by relative paths."""
+    """A run with every kind of plug-in, a model and a hook, all named by relative paths."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     shutil.copy(MODELS_DIR / "digits.onnx", tmp_path)
@@ -92,12 +92,12 @@ def test_a_dataset_of_another_package_runs_only_when_it_is_trusted(run: Path) ->
 
 
 def test_code_that_is_put_into_the_folder_does_not_run(run: Path) -> None:
-    """Bug: `check` imported a file that findings.json named, as the user that checks."""
+    """Bug: `check` imported a file that findings.json named, with the rights of the checking user."""
     planted = run / "x.py"
     planted.write_text("open(__file__ + '.ran', 'w')")
     for name in ("findings.json", "config.yaml"):
         text = (run / name).read_text()
         (run / name).write_text(text.replace(f"{run.parent}/data.py:Mine", f"{planted}:D"))
     assert untrusted(run) == [f"{planted}:D", f"{run.parent}/mine.py:Metric"]
-    assert check(run)  # result.json and findings.json still name the other
+    assert check(run)  # result.json and findings.json still name the other file
     assert not Path(f"{planted}.ran").exists()

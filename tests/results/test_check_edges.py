@@ -1,4 +1,4 @@
-"""`check` at its edges: a part that is missing, a count of warnings, a run without a schedule."""
+"""`check` in special cases: a missing part, a count of warnings, a run without a schedule."""
 
 import json
 import shutil
@@ -59,7 +59,7 @@ def test_a_configuration_that_is_a_list_is_refused(stream: Path) -> None:
 
 
 def test_the_peak_of_a_search_is_the_load_of_its_run() -> None:
-    """Bug: the peak in peak.json could be any."""
+    """Bug: `check` accepted any peak in peak.json."""
     folder = FOLDERS / "server"
     run = records.read(folder / "performance/run_1", "Server")
     assert run is not None

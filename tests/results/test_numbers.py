@@ -1,4 +1,4 @@
-"""The numbers of a run have one name each, whoever prints them."""
+"""Each number of a run has one name in all outputs."""
 
 from harness.results import database
 from harness.results.numbers import OPEN, Number, numbers

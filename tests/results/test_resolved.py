@@ -1,4 +1,4 @@
-"""config.yaml says the same from every folder: what it names is named by its absolute path."""
+"""config.yaml means the same in every folder, because it contains absolute paths."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""result.json from golden evidence: LoadGen's numbers, each absent where it was not measured."""
+"""result.json from golden evidence: LoadGen's numbers, each null if it was not measured."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
 
 
 def test_official_run_notes_that_its_backend_waited() -> None:
-    """Bug: `submit pack` alone said so, after all runs, and took waiting for a core for sleep."""
+    """Bug: only `submit pack` reported this, after all runs, and mistook waiting for a core for sleep."""
     used = {**ENDED["used"], "cpu_s": 0.0, "run_queue_s": 0.0}
 
     def notes(**changed: Any) -> list[str]:
@@ -65,7 +65,7 @@ def test_latencies_of_a_run_that_died_are_marked_as_from_the_journal(scenario: s
 
 @each_scenario
 def test_latencies_without_a_usable_log_name_the_log_and_no_interruption(scenario: str) -> None:
-    """Bug: `check` called a run with a cut log interrupted."""
+    """Bug: `check` called a run with a truncated log interrupted."""
     run = evidence(scenario)
     cut = replace(run, log=replace(run.log, complete=False))
     found = result(findings(scenario, cut))
@@ -75,7 +75,7 @@ def test_latencies_without_a_usable_log_name_the_log_and_no_interruption(scenari
 
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream"])
 def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: str) -> None:
-    """LoadGen writes 0 where it had too few queries for early stopping."""
+    """LoadGen writes 0 if it had too few queries for early stopping."""
     run = evidence(scenario)
     key = registry.load("scenario", scenario).early_stopping_key
     values = {**run.log.values, key: 0, "early_stopping_met": False, "result_validity": "INVALID"}
@@ -91,9 +91,9 @@ def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: 
 def test_plan_shows_the_actual_cores_of_loadgens_thread(
     ended: Any, issuer: list[int] | None
 ) -> None:
-    """Bug: a shared dispatcher's is the first instance's; what was left over stood there.
+    """Bug: a shared dispatcher's entry belongs to the first instance, but the remainder was shown there.
 
-    A run that died did not report it: the plan is shown instead.
+    A run that died did not report it, so the plan is shown instead.
     """
     spec = InstanceGroup(1, 1, 8, pinned=((0,),), issuer=(3,))
     found = findings("server", evidence("server", ended=ended))
@@ -192,7 +192,7 @@ def test_meter_without_stored_readings_is_not_reported_as_missing() -> None:
 def test_a_result_saved_again_finds_nothing_again(
     scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run of a million queries was sorted and simulated four times, between its steps."""
+    """Bug: a run of a million queries was sorted and simulated four times between its steps."""
     found = findings(scenario, evidence(scenario))
     first = result(found)
     monkeypatch.delattr(performance, "latency_intervals")
@@ -200,11 +200,12 @@ def test_a_result_saved_again_finds_nothing_again(
     for name in ("stages.summarise", "stages.percentiles", "reference.report"):
         monkeypatch.delattr(f"harness.results.evidence.{name}")
     assert result(found) == first
-    found.ceiling_per_s = 1e6  # known at the end only
+    found.ceiling_per_s = 1e6  # known only at the end
     told = result(found)["reference"]
     assert told == first["reference"] or told["null_backend_per_s"] == 1e6
     found.performance = evidence(scenario)
-    with pytest.raises((AttributeError, NameError)):  # another run's numbers are not this one's
+    # numbers of a different run do not apply to this run
+    with pytest.raises((AttributeError, NameError)):
         result(found)
 
 
@@ -220,7 +221,7 @@ def test_a_result_saved_again_finds_nothing_again(
 def test_reference_waits_as_long_as_the_run(
     changed: dict[str, Any], wait_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --dispatch deadline no longer than a batch of 1 ms is in time for the SLO of 50 ms."""
+    """With --dispatch deadline the wait is short enough for a batch of 1 ms to meet the SLO of 50 ms."""
     given: list[int] = []
 
     def note(*_: object, wait_ns: int) -> dict[str, Any]:
@@ -259,7 +260,7 @@ def test_result_names_synthetic_integers(about: dict[str, Any], told: str) -> No
 def test_answers_of_a_performance_run_have_the_shape_that_the_metric_takes(
     shape: list[int], dtype: str, told: list[str]
 ) -> None:
-    """Bug: only an accuracy run noticed that the answers are none that the target's metric can score."""
+    """Bug: only an accuracy run noticed that the target's metric cannot score the answers."""
     run = evidence("server", ended={**ENDED, "answer_shape": shape, "answer_dtype": dtype})
     found = result(findings("server", run, loaded=LOADED))
     texts = [d["text"] for d in found["doubts"] if d["code"] == "target-not-checked"]

@@ -1,4 +1,4 @@
-"""The JSON Schema of result.json: it documents every key, refuses wrong ones, and fits real runs."""
+"""The JSON Schema of result.json documents every key, refuses wrong keys, and fits real runs."""
 
 import json
 from pathlib import Path

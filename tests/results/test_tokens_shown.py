@@ -1,4 +1,4 @@
-"""The line about tokens has what is known, and no number where nothing is."""
+"""The line about tokens contains the known numbers, and omits unknown numbers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whole runs of the embedded language model, in process and behind `serve`: VALID, right, and the same twice."""
+"""Complete runs of the embedded language model, in process and with `serve`: VALID, right and repeatable."""
 
 import json
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ LOAD = {
 
 
 def ran(folder: Path, *words: str) -> dict[str, Any]:
-    """The result of a VALID run; a machine that is busy may leave the client or LoadGen too little of it."""
+    """Returns the result of a VALID run; a busy machine may leave too little CPU time to the client or LoadGen."""
     command = ["--model", "tinylm", "--no-metrics", "--no-report", "--out", str(folder), *words]
     status = main(command)
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())

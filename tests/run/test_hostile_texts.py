@@ -1,4 +1,4 @@
-"""Whatever a plug-in says reaches the terminal as text: it cannot clear the screen or fake a verdict."""
+"""A plug-in's output reaches the terminal as plain text: it cannot clear the screen or fake a verdict."""
 
 from pathlib import Path
 

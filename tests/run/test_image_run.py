@@ -1,4 +1,4 @@
-"""The real command runs on image files, with a small ONNX model, its steps and an accuracy."""
+"""The real command runs with image files, a small ONNX model, its steps and an accuracy score."""
 
 import json
 import os
@@ -100,13 +100,13 @@ def test_images_are_measured_and_scored(tmp_path: Path) -> None:
     assert environment(tmp_path / "rgb")["postprocess"] == [{"argmax": {}}]
     assert about["cache"].startswith(f"{tmp_path}/cache/mlperf-harness/images/")
 
-    # Another colour order is another input: red and blue change places, and so does the digest.
+    # A different colour order is a different input: red and blue are swapped, and the digest changes.
     done = offline(tmp_path, reddest(tmp_path / "model", "bgr"), "bgr", "--mode", "accuracy")
     assert done.status == 4
     assert result(tmp_path / "bgr")["accuracy"]["value"] == pytest.approx(100 / 3)
     assert environment(tmp_path / "bgr")["dataset"]["digest"] != about["digest"]
 
-    # The configuration of a run knows its data.
+    # The configuration of a run names its data.
     os.utime(tmp_path / "data/x/1.jpg", ns=(1, 1))
     again = ("--config", f"{tmp_path}/rgb/config.yaml", "--out", f"{tmp_path}/again")
     done = run("--mode", "performance", *again, env={"XDG_CACHE_HOME": f"{tmp_path}/cache"})

@@ -1,4 +1,4 @@
-"""Every view of a journal sees what its writers wrote."""
+"""Every view of a journal shows the rows of its writers."""
 
 import os
 from itertools import pairwise
@@ -63,7 +63,7 @@ def test_issue_order_continues_from_the_last_callback() -> None:
 
 
 def test_a_row_is_counted_only_after_it_and_its_samples_are_there() -> None:
-    """When a reader sees the row counter raised, every row below it must be written."""
+    """When a reader sees a higher row counter, every row below it must be written."""
     view = journal(capacity=2, workers=1)
     seen: list[tuple[int, int]] = []
 
@@ -135,15 +135,16 @@ def test_rows_of_replies_have_their_own_stamps() -> None:
     finally:
         os.close(fd)
     names = ("taken_ns", "sent_ns", "arrived_ns", "read_ns", "decoded_ns", "completed_ns")
-    assert tuple(journal.stamps) == (*names, "first_token_ns", "tokens", "late_tokens", "server")
+    of_tokens = ("first_token_ns", "answer_token_ns", "tokens", "late_tokens")
+    assert tuple(journal.stamps) == (*names, *of_tokens, "server")
     journal.issuer().issued(4, 10)
     writer = journal.remote_writer()
-    writer.reply(2, [7, 8], 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0)
-    writer.reply(0, [5], 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 3)
+    writer.reply(2, [7, 8], 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0, 0)
+    writer.reply(0, [5], 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 3)
     rows = journal.rows(0)
     assert [tuple(row) for row in rows.tolist()] == [
-        (2, 2, 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0),
-        (0, 1, 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 3),
+        (2, 2, 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0, 0),
+        (0, 1, 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 3),
     ]
     assert journal.index.tolist() == [5, 0, 7, 8]
     assert journal.completed == 3

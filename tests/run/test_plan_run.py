@@ -1,4 +1,4 @@
-"""Real runs carry the plan out, as seen from outside, and report it in result.json."""
+"""Real runs follow the plan, as observed from outside, and report it in result.json."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ MASK = sorted(os.sched_getaffinity(0))
 
 
 def masks(pid: int) -> dict[str, str]:
-    """Thread -> the processors it may run on, as in /proc."""
+    """Returns thread -> the processors that it may use, as in /proc."""
     allowed = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         lines = dict(x.split(":\t", 1) for x in (task / "status").read_text().splitlines())
@@ -50,7 +50,7 @@ def test_pinned_threads_run_on_the_cores_of_the_plan(tmp_path: Path) -> None:
     content = result(out)
     first, second = content["plan"]["pinned"]
     assert f"pinned to {first[0]} | {second[0]}" in done.said
-    # By how fast the machine is just now, LoadGen's thread answers on the first instance or a worker does.
+    # The machine's current speed decides whether LoadGen's thread or a worker answers on the first instance.
     dispatcher = content["plan"]["dispatcher"]
     assert dispatcher in ("shared", "queued")
     own = [str(first[0]), str(second[0])]
@@ -113,7 +113,7 @@ def test_less_than_a_core_of_quota_is_one_thread(
     ("more", "dispatcher", "mean_batch"),
     [
         *only_all(
-            ((), ("shared", "queued"), 0.0),  # by how fast the machine is just now
+            ((), ("shared", "queued"), 0.0),  # depends on the machine's current speed
             (("--batch-wait", "20ms"), ("planning",), 4.0),
         ),
         (("--dispatch", "deadline"), ("planning",), 0.0),
@@ -126,7 +126,7 @@ def test_batches_have_the_requested_size(
     assert done.status == 0, done.said + done.printed
     content: dict[str, Any] = result(tmp_path / "r")
     assert content["plan"]["dispatcher"] in dispatcher
-    assert content["queries"]["mean_batch"] >= mean_batch  # 500/s: ten come in 20 ms
+    assert content["queries"]["mean_batch"] >= mean_batch  # 500 queries/s: ten arrive in 20 ms
     points = content["calibration"]["batch_latency_ns"]
     assert [size for size, _ in points or ()] == (
         [1, 2, 4, 8, 16, 32, 64] if "deadline" in more else []
@@ -151,7 +151,7 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
     if dispatch == "greedy":
         assert plan["dispatcher"] == "queued"
         assert "elastic" not in plan
-    elif plan["elastic"]["cpus"] is None:  # a busy machine: both cores gain nothing
+    elif plan["elastic"]["cpus"] is None:  # on a busy machine the second core may gain nothing
         assert "would wait longer" in plan["elastic"]["reason"]
         assert plan["dispatcher"] == "queued"
     else:

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, whose width may change; plain lines elsewhere."""
+"""Progress is a bar on a terminal, whose width may change, and plain lines elsewhere."""
 
 import io
 import json
@@ -69,7 +69,7 @@ def test_announcement_gives_the_reason_for_a_run_longer_than_requested(
 
 
 class Terminal(io.StringIO):
-    """Stands in for stderr; `columns` is its width by now."""
+    """Stands in for stderr; `columns` is its current width."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Terminal(io.StringIO):
         return 2
 
     def written(self) -> str:
-        """Since the last call."""
+        """Returns the text since the last call."""
         text = self.getvalue()
         self.seek(0)
         self.truncate()
@@ -100,14 +100,15 @@ class Seconds:
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
-    assert vars(module)["monotonic_ns"] is clock.monotonic_ns  # what is replaced is what is read
+    # the replaced function is the one that is used
+    assert vars(module)["monotonic_ns"] is clock.monotonic_ns
     return Seconds(monkeypatch)
 
 
 def test_narrower_terminal_shows_no_left_over_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: 60 characters that a terminal of 25 columns had wrapped into three rows left two of them."""
+    """Bug: a terminal of 25 columns wrapped 60 characters into three rows, and two rows remained."""
     terminal, line = Terminal(monkeypatch, 80), StatusLine()
     line.draw(terminal, ["x" * 60])
     assert terminal.written() == "\r\x1b[J" + "x" * 60
@@ -144,7 +145,7 @@ def test_a_bar_has_share_rate_p99_and_time_left() -> None:
 def test_progress_without_a_terminal_is_a_line_at_5_s_then_every_10_s(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: not one line between the announcement and the result, for 600 s of an official run."""
+    """Bug: an official run printed no line for 600 s between the announcement and the result."""
     progress = Progress()
     lines = []
     for quarter in range(4 * 40):
@@ -235,7 +236,7 @@ def test_a_run_shows_its_share_its_rate_p99_and_the_time_left(
 def test_progress_of_offline_shows_no_p99(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its latencies only reflect how much was issued at once."""
+    """Its latencies only reflect the number of samples issued at once."""
     _shown(seconds, replace(PLAN, scenario="offline"), HALF)
     assert capsys.readouterr().err == "harness: performance 50 %, 83.3/s, 0 waiting, 6 s left\n"
 
@@ -243,13 +244,13 @@ def test_progress_of_offline_shows_no_p99(
 def test_an_official_run_is_not_nearly_over_while_its_least_duration_lasts(
     seconds: Seconds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """LoadGen alone knows its number of queries: the planned ones are answered long before its end."""
+    """Only LoadGen knows its number of queries: the planned queries are answered long before its end."""
     _shown(seconds, replace(PLAN, model_key="resnet50", expected_s=600.0), HALF)
     assert capsys.readouterr().err.startswith("harness: performance 1 %, ")
 
 
 def _read_all(ours: int) -> str:
-    """What was written to the terminal; its other side is closed, or will be."""
+    """Returns the text written to the terminal; its other side is closed, or will close."""
     written = b""
     with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
         while chunk := terminal.read(65536):
@@ -258,7 +259,7 @@ def _read_all(ours: int) -> str:
 
 
 def _in_terminal(action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> str:
-    """What `action` writes to a real terminal."""
+    """Returns the output of `action` on a real terminal."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
@@ -274,7 +275,7 @@ def test_message_is_printed_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch
         progress.series("run 2 of 3", None)
         progress.show("performance", share=0.5)
         say("a message")
-        progress.show("performance", share=0.6)  # within a second: not drawn
+        progress.show("performance", share=0.6)  # within a second, so nothing is drawn
         progress.show("accuracy", share=0.1)
         progress.clear()
 
@@ -322,7 +323,7 @@ def test_a_run_in_a_pipe_has_lines_on_stderr_alone(tmp_path: Path) -> None:
     ]
     assert 1 <= len(lines) <= 3
     assert all(re.search(r" \d+ s left$", line) for line in lines)
-    assert json.loads(done.stdout)["schema_version"] == 1  # the result alone
+    assert json.loads(done.stdout)["schema_version"] == 1  # only the result
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Runs of a model on a real server: `serve` in a process of its own, asked by the backend kserve."""
+"""Runs of a model on a real server: `serve` in a separate process, with the backend kserve."""
 
 import itertools
 import json
@@ -46,8 +46,8 @@ def codes(result: dict[str, Any]) -> set[str]:
 
 
 def is_whole(out: Path, result: dict[str, Any]) -> None:
-    """Every sample was answered once, and its stages sum to its latency."""
-    busy = {"client-bound", "slo-missed", "early-stopping"}  # of the machine
+    """Every sample was answered once, and its stages add up to its latency."""
+    busy = {"client-bound", "slo-missed", "early-stopping"}  # a doubt about the machine
     assert codes(result) <= busy, result["reasons"]
     assert result["queries"]["samples_failed"] == 0
     assert result["client"]["failures"] == {}
@@ -251,7 +251,7 @@ def test_missing_replica_is_reported_in_one_line(
 def test_a_replica_of_another_model_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
-    """Bug: only the first server was asked before the run, and half of the run's samples failed."""
+    """Bug: only the first server was checked before the run, and half of the run's samples failed."""
     with serving("digits", "--backend", "ort", "--postprocess") as other:
         replica = f"http://127.0.0.1:{other.port}"
         run = ("--scenario", "offline", "--model", "digits", "--backend", "kserve", "--no-metrics")

@@ -1,4 +1,4 @@
-"""A run is resolved once: names are looked up before it, and handed on as objects."""
+"""A run is resolved once: names are looked up before the run, and passed on as objects."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def digits(folder: Path) -> Path:
 def test_manifest_is_read_once_by_the_command_line_and_once_by_preflight(
     tmp_path: Path,
 ) -> None:
-    """It was read five times: also by both measured processes and for the score."""
+    """Bug: the manifest was read five times, including by both measured processes and for the score."""
     manifest, reads = digits(tmp_path), tmp_path / "reads"
     (tmp_path / "sitecustomize.py").write_text(COUNT_READS)
     ended = run(

@@ -1,4 +1,4 @@
-"""The main job runs: one short run per scenario, with a real LoadGen and a real model."""
+"""The main job: one short run per scenario, with a real LoadGen and a real model."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def harness(*arguments: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[s
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream", "server", "offline"])
 def test_a_quick_run_is_valid_and_accurate(scenario: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    slo = ("--slo", "p99=1s") if scenario == "server" else ()  # on a busy machine, too
+    slo = ("--slo", "p99=1s") if scenario == "server" else ()  # even on a busy machine
     done = harness("--scenario", scenario, "--duration", "1s", "--out", str(out), *slo)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((out / "result.json").read_text())
@@ -41,7 +41,7 @@ def test_a_quick_run_is_valid_and_accurate(scenario: str, tmp_path: Path) -> Non
 
 
 def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> None:
-    """A counter that grows at 80 W and wraps, and a program that is read in the same run."""
+    """A run with a counter that grows at 80 W and wraps, and with a program as a second meter."""
     out, root = tmp_path / "run", powercap(tmp_path / "powercap")
     program = "command=sh -c 'while :; do echo 12.5 W; sleep 0.05; done'"
     with counting(root / "intel-rapl:0/energy_uj", watts=80.0):
@@ -54,7 +54,8 @@ def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> 
     power = json.loads((out / "result.json").read_text())["power"]
     package, board = power["readings"]
     assert package["source"] == "rapl:package-0"
-    assert 10 < package["mean_watts"] < 100  # the feeder of the fake counter is slower when busy
+    # the feeder of the fake counter is slower on a busy machine
+    assert 10 < package["mean_watts"] < 100
     assert package["joules_per_query"] == pytest.approx(package["joules"] / 2010)
     assert board["mean_watts"] == pytest.approx(12.5)
     assert board["joules"] == pytest.approx(12.5 * power["seconds"])

@@ -1,4 +1,4 @@
-"""Whole runs with a language model on a server: tokens are counted, failures are told, answers are scored."""
+"""Complete runs with a language model on a server: tokens are counted, failures reported, answers scored."""
 
 import json
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def ran(
     sent_ns: list[list[int]] | None = None,
     max_tokens: int = TOKENS,
 ) -> tuple[int, dict[str, Any]]:
-    """sent_ns: extended by the times at which the server sent the chunks of each stream."""
+    """sent_ns: receives the times at which the server sent the chunks of each stream."""
     data = prompts(folder, max_tokens=max_tokens)
     with TokenServer(dialect) as server:
         status = main(
@@ -71,7 +71,7 @@ def ran(
 
 
 def right(status: int, result: dict[str, Any]) -> dict[str, Any]:
-    """The result of a run in which nothing failed; a busy machine may make it `client-bound`."""
+    """Returns the result of a run without failures; a busy machine may make it `client-bound`."""
     assert {r["code"] for r in result["reasons"]} <= {"client-bound"}, result["reasons"]
     assert status == (4 if result["reasons"] else 0)
     return result
@@ -124,7 +124,7 @@ def test_answers_are_scored_as_texts(tmp_path: Path) -> None:
 def test_loadgen_receives_the_id_of_each_first_token(
     words: Sequence[str], told: int, tmp_path: Path
 ) -> None:
-    """MLPerf's TEST06 holds it against the answer. told: bytes; a text has no ids."""
+    """MLPerf's TEST06 compares it with the answer. told: bytes; a text has no ids."""
     dialect = replace(VLLM, per_chunk=2)
     both = (*SERVER, "--mode", "both", "--metric", "exact_match", *OF_TOKENS)
     ran(tmp_path, dialect, *both, *words)
@@ -143,7 +143,7 @@ def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path) -> None:
     tokens = result["tokens"]
     assert tokens["is_exact"]
     assert QUERIES * TOKENS <= tokens["output"] <= QUERIES * (TOKENS + 1)
-    # 6 tokens in 3 chunks, or 7 in 4. A busy server is late with all of them, and knows when it sent them.
+    # 6 tokens in 3 chunks, or 7 in 4. A busy server sends all of them late, and records the times.
     streams = sent_ns[-QUERIES:]
     gaps_ns = [later - earlier for sent in streams for earlier, later in pairwise(sent)]
     assert tokens["chunk_gap_ns"]["p50"] == pytest.approx(median(gaps_ns), rel=0.25)
@@ -235,7 +235,7 @@ def test_an_error_in_a_reply_is_a_failed_sample(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_server_without_token_counts_is_timed_too(tmp_path: Path, stream: str) -> None:
-    """Bug: the run was lost after its last answer, as it had no prompt to compare."""
+    """Bug: the run was lost after its last answer, because it had no prompt to compare."""
     words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
     result = right(*ran(tmp_path, replace(VLLM, ids=False, usage="none"), *words))
     tokens = result["tokens"]
@@ -261,7 +261,7 @@ def test_server_without_token_counts_is_timed_too(tmp_path: Path, stream: str) -
 def test_replies_that_end_their_connection_are_accepted(
     tmp_path: Path, dialect: Dialect, replies: int | None, stream: str
 ) -> None:
-    """As llama.cpp's server ends each stream, and HTTP/1.0 each reply."""
+    """Ends the connection like llama.cpp's server after each stream, and HTTP/1.0 after each reply."""
     words = (*SERVER, "--mode", "performance", "--backend-option", f"stream={stream}")
     result = right(*ran(tmp_path, dialect, *words))
     client = result["client"]
@@ -286,7 +286,7 @@ EMPTY = {
     "name", ["server", *(pytest.param(name, marks=pytest.mark.slow) for name in [*EMPTY][1:])]
 )
 def test_run_without_one_answer_keeps_its_measurements(tmp_path: Path, name: str) -> None:
-    """Bug: such a run ended in a traceback, and its numbers were lost."""
+    """Bug: such a run ended with a traceback, and its numbers were lost."""
     dialect = replace(VLLM, fault="error", in_run=True)
     status, result = ran(tmp_path, dialect, *EMPTY[name], "--mode", "performance")
     assert status == 4

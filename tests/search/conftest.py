@@ -1,4 +1,4 @@
-"""The tests of searches run in a folder of their own, where their results lie."""
+"""The tests of searches run in a separate folder with their results."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""--repeats: runs with the next seed each, their folders, and an interval over them."""
+"""--repeats: runs with successive seeds, their folders, and their common interval."""
 
 import json
 import re
@@ -80,7 +80,7 @@ def test_one_invalid_run_makes_the_status_4(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the table had a line of numbers whose mean, least and most were of one run."""
+    """Bug: the table had a line whose mean, minimum and maximum came from one run."""
     broken = {2: ("interrupted", 130)}
     assert repeated(monkeypatch, System(100.0, broken), "--repeats", "3")[0] == 130
     assert names(Path("all.partial")) == [SEAL, "repeats.json", "run-1", "run-2.partial"]
@@ -107,7 +107,7 @@ def test_a_last_run_that_did_not_end_leaves_the_folder_partial(
 def test_failed_run_is_left_out_of_the_mean(
     monkeypatch: pytest.MonkeyPatch, end: tuple[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A failed sample is answered at once: such a run is the fastest of all."""
+    """A failed sample is answered at once, so such a run is the fastest run."""
     system = System(100.0, {4: end})
 
     def measure(config: RunConfig, **how: Any) -> Finished:
@@ -195,7 +195,7 @@ def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[st
     more = "--queries 2010 --no-metrics --quiet --repeats 2 --out all"
     assert main([*given.split(), *more.split()]) == 0
     rates = repeats_json()["numbers"]["throughput"]
-    assert len(set(rates["values"])) == 2  # other arrivals
+    assert len(set(rates["values"])) == 2  # different arrivals
     over = present(over_runs(rates["values"]))
     assert (rates["mean"], rates["interval"]) == over == (over[0], None)
     assert "needs 3 runs or more" in capsys.readouterr().out

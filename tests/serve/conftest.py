@@ -1,4 +1,4 @@
-"""A language model that is served by a loop of this process."""
+"""A language model served by a loop in this process."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ CHAT = "/v1/chat/completions"
 
 
 class Server:
-    """A loop in a thread of this process."""
+    """Runs a loop in a thread of this process."""
 
     def __init__(self, served: ServedGeneration) -> None:
         self.served = served
@@ -57,7 +57,7 @@ class Server:
         return json.loads(text)
 
     def stream(self, body: object, path: str = "/v1/completions") -> list[Any]:
-        """The events before the last one, decoded."""
+        """Returns the decoded events before the last event."""
         status, text = self.ask(path, body)
         assert status == 200, text
         parser = EventParser()

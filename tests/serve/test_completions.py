@@ -1,4 +1,4 @@
-"""OpenAI's API over a model that generates: streams and whole replies, many at once, and what is refused."""
+"""OpenAI's API for a generating model: streams and whole replies, parallel requests, and refusals."""
 
 import http.client
 import json
@@ -30,7 +30,7 @@ def test_the_served_model_is_listed(server: Server) -> None:
 
 
 def test_streams_and_whole_replies_of_many_clients_have_the_same_tokens(server: Server) -> None:
-    """More prompts than rows, so that some join when others leave."""
+    """More prompts than rows, so that new prompts join when others end."""
     wanted = {prompt: server.complete(prompt, return_token_ids=True) for prompt in PROMPTS}
 
     def streamed(prompt: str) -> list[Any]:
@@ -70,7 +70,7 @@ def test_token_ids_a_text_and_a_chat_are_the_same_prompt(server: Server) -> None
 def test_a_client_that_leaves_frees_its_place(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each asks for all that the context holds, and leaves after the first chunk."""
+    """Each client requests as many tokens as the context allows, and leaves after the first chunk."""
     generator = server.served.generator
     real = generator.step
 
@@ -110,7 +110,7 @@ def test_whole_reply_reports_its_queue_and_compute_times(server: Server) -> None
 
 
 def counts(server: Server) -> dict[tuple[str, str | None], float]:
-    """(sample, end) -> its value; of a histogram its sum and its count."""
+    """(sample, end) -> its value; for a histogram its sum and count."""
     status, page = server.ask("/metrics")
     assert status == 200
     return {

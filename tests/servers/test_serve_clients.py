@@ -1,4 +1,4 @@
-"""Clients of other people ask `serve`: every request of theirs is answered."""
+"""Foreign clients use `serve`, which answers all their requests."""
 
 import json
 import subprocess
@@ -15,16 +15,16 @@ from tests.servers.real_servers import environment, outside
 from tests.stand_ins.servers.prometheus_server import free_port, unpacked
 
 pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
-"""The first test that asks for a client installs it."""
+"""The first test that needs a client installs it."""
 
 CLIENTS = Path(__file__).parent / "clients"
 LIMIT_S = 1200
-"""A busy machine took 110 for AIPerf, 500 for vLLM."""
+"""A busy machine took 110 s for AIPerf, and 500 s for vLLM."""
 
 ASKED = 20
-"""Requests of a tool that measures. A prompt and its answer fit into the model's context of 47 tokens."""
+"""Number of requests of a benchmark tool. A prompt and its answer fit the model's context of 47 tokens."""
 TOKENIZER = "./tinylm"
-"""Below the folder in which a tool runs: AIPerf takes only a relative path for a folder."""
+"""A folder below the tool's working directory: AIPerf accepts only a relative path."""
 
 NGINX = """
 daemon off; pid {folder}/pid; error_log {folder}/errors;
@@ -35,11 +35,11 @@ http {{
   server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{upstream}; }} }}
 }}
 """
-"""The defaults but for the places of files: a server is asked over HTTP/1.0."""
+"""The defaults except for file locations: nginx contacts the server over HTTP/1.0."""
 
 
 def ran(words: list[object], folder: Path) -> str:
-    """What a client printed, which has ended well."""
+    """Returns the output of a client that ended successfully."""
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""Samples in shared memory with a real Triton: as exact as over the wire, and given back on every way out."""
+"""Samples in shared memory with a real Triton: as exact as over the network, and always released."""
 
 import json
 import os
@@ -23,14 +23,14 @@ WAIT_S = 120
 
 
 def regions(url: str) -> list[dict[str, Any]]:
-    """What the server has mapped."""
+    """Returns the regions that the server has mapped."""
     with urllib.request.urlopen(f"{url}/v2/systemsharedmemory/status", timeout=10) as reply:
         listed: list[dict[str, Any]] = json.load(reply)
     return listed
 
 
 def nothing_is_left(url: str) -> bool:
-    """Waits a little: another test may have a region for a moment."""
+    """Waits a little, because another test may briefly have a region."""
     deadline_s = time.monotonic() + 5
     while regions(url) or any(REGIONS.glob("mlperf-harness-*")):
         if time.monotonic() > deadline_s:

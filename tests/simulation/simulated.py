@@ -1,4 +1,4 @@
-"""A measured process, and the time it lives in, that a test makes up: the same seed, the same run.
+"""Simulates a measured process and its time: the same seed gives the same run.
 
 The supervisor's own code runs, with its files. Only the clock, the connection and the process are stand-ins:
 time passes where the supervisor waits. The process repeats a golden run (tests/golden/runs), or answers
@@ -44,11 +44,11 @@ BEFORE_QUERIES_S = 0.5
 STAMPS = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "completed_ns")
 CLOSED = "made-up closed loop"
 SUBJECTS = {CLOSED: 73, "server": 136, "single-stream": 136, "offline": 25}
-"""What a simulated process does: made-up answers, or those of a golden run. -> its steps."""
+"""Returns the steps of a simulated process: with simulated answers, or with a golden run's answers."""
 
 
 class Fault(NamedTuple):
-    """One thing that goes wrong, at one step of one of the run's measured processes."""
+    """One fault at one step of one of the run's measured processes."""
 
     kind: str = "none"
     step: int = 0
@@ -89,7 +89,7 @@ class Clock:
         self.now_ns += int(seconds * NS_PER_S)
 
     def put_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Replaces the real clock wherever a module of the supervisor has it."""
+        """Replaces the real clock in every module of the supervisor."""
         replaced = {
             id(time): self,
             id(time.time_ns): self.time_ns,
@@ -103,12 +103,12 @@ class Clock:
 
 
 _Step = tuple[float, str, Callable[[], object]]
-"""Seconds after the step before, kind of the step, and what is done."""
+"""Seconds after the previous step, kind of the step, and its action."""
 
 
 @dataclass(slots=True)
 class Known:
-    """A golden run's messages and settings, which the simulated process repeats."""
+    """The messages and settings of a golden run, which the simulated process repeats."""
 
     folder: Path
     asked: Mapping[str, Any]
@@ -147,11 +147,11 @@ class Process:
         self._next: _Step | None = None
         self._at_ns: float = math.inf
         self.number = 0
-        """Steps so far."""
+        """Number of steps so far."""
         self.hit = ""
-        """The step at which the fault happened; "" before it."""
+        """The step of the fault; "" before the fault."""
         self.completed = False
-        """Whether it sent its last message after all steps, each done once."""
+        """Whether it sent its last message after every step was done once."""
         self._unharmed = True
         self._again: Callable[[], object] | None = None
 
@@ -195,7 +195,7 @@ class Process:
         until_ns = math.inf if timeout is None else self._world.clock.now_ns + timeout * 1e9
         while self._status is None:
             if not self._advance(until_ns):
-                assert timeout is not None, "the supervisor waits for ever"
+                assert timeout is not None, "the supervisor waits forever"
                 raise subprocess.TimeoutExpired("simulated", timeout)
         return self._status
 
@@ -216,10 +216,10 @@ class Process:
         self._at_ns = self._world.clock.now_ns + after_s * 1e9
 
     def _advance(self, until_ns: float) -> bool:
-        """Whether a step was done by `until_ns`; otherwise the clock says `until_ns`."""
+        """Returns whether a step was done by `until_ns`; otherwise the clock shows `until_ns`."""
         self._world.waited()
         if self._status is not None or self._at_ns > until_ns:
-            assert until_ns < math.inf, "the supervisor waits for ever"
+            assert until_ns < math.inf, "the supervisor waits forever"
             self._world.clock.now_ns = max(self._world.clock.now_ns, int(until_ns))
             return False
         self._world.clock.now_ns = max(self._world.clock.now_ns, int(self._at_ns))
@@ -261,7 +261,7 @@ class Process:
         if fault.kind == "lose":
             no_log = (
                 kind == "logs" and self._world.subject == CLOSED
-            )  # our own scheduler leaves none
+            )  # our own scheduler writes none
             self._unharmed &= no_log or kind in ("loading", "alive")
         elif fault.kind == "repeat" and kind == "answer":
             act()
@@ -327,7 +327,7 @@ class Process:
                 (outdir / name).write_bytes(content)
 
     def _closed_loop(self, plan: LoadPlan, journal: Journal) -> Iterator[_Step]:
-        """One worker answers one query after the other; `concurrency` queries are in flight."""
+        """One worker answers the queries one by one; `concurrency` queries are in flight."""
         issuer, writer, random = journal.issuer(), journal.writer(0), self._world.random
         samples = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF).randint(
             0, plan.performance_count, plan.query_count, dtype=np.int64
@@ -352,7 +352,7 @@ class Process:
             yield service_s, "answer", partial(answer, query, service_s)
 
     def _repeat(self, golden: Path, journal: Journal) -> Iterator[_Step]:
-        """The golden run's rows, at the golden run's distances from its beginning."""
+        """Returns the golden run's rows with their original distances from the start."""
         issuer, clock = journal.issuer(), self._world.clock
         if not (golden / "completions.npz").is_file():
             return
@@ -382,7 +382,7 @@ MOST_WAITS = 100_000
 
 
 Forge = Callable[[dict[str, Any]], dict[str, Any]]
-"""Each message of the measured process, as the supervisor is to receive it."""
+"""Returns each message of the measured process in the form that the supervisor should receive."""
 
 
 class World:
@@ -401,7 +401,7 @@ class World:
 
     @property
     def complete(self) -> bool:
-        """Whether every measured process of the run did all it should, each thing once."""
+        """Returns whether every measured process of the run did all its steps exactly once."""
         phases = 2 if self.config(Path()).mode == "both" else 1
         return len(self.processes) == phases and all(one.completed for one in self.processes)
 
@@ -447,13 +447,13 @@ def _patched(world: World) -> Iterator[None]:
 
 
 def _families(registry: CollectorRegistry) -> bytes:
-    """All metrics are collected; their text would take half of the test's time, so metrics.prom is not written."""
+    """All metrics are collected, but metrics.prom is not written, because it would take half of the test's time."""
     return "".join(f"{family.name}\n" for family in registry.collect()).encode()
 
 
 @cache
 def _resolved(subject: str) -> ResolvedRun:
-    """The names are looked up once: that takes longer than a simulated run."""
+    """The names are looked up once, because this takes longer than a simulated run."""
     return preflight.resolve(World(subject, 0, Fault()).config(Path("run")))
 
 
@@ -461,11 +461,11 @@ _NOISE = {"p50": 1000, "p99": 2000, "steal": 0.0}
 
 
 def _answers_seed(folder: Path) -> int:
-    """The seed by which the golden run's compared answers were drawn."""
+    """Returns the seed of the golden run's compared answers."""
     return int(read_json(folder / "performance/run_1/run.json")["plan"]["answers_seed"])
 
 
 def simulate(world: World, out: Path, **options: Any) -> Finished:
-    """One run of `world`, from the configuration to the kept result; raises what `measure` raises."""
+    """Makes one run of `world`, from the configuration to the stored result; raises the exceptions of `measure`."""
     with _patched(world):
         return measure(world.config(out), **options)

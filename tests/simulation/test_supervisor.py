@@ -27,7 +27,7 @@ from tests.simulation.simulated import CLOSED, KINDS, SUBJECTS, Fault, World, si
 FAST_SEEDS = 30
 SLOW_SEEDS = 2910
 LIMIT_S = 2 * (3 * START_LIMIT_S + 2 * END_LIMIT_S)
-"""Simulated seconds: each of two processes may be waited for before, in and after its run."""
+"""Simulated seconds: the supervisor may wait for each of two processes before, during and after its run."""
 
 HARMLESS = ("none", "stay")
 WATCHED = ("harness/run/supervisor/", "harness/core/files.py", "harness/results/r")
@@ -35,10 +35,10 @@ WATCHED = ("harness/run/supervisor/", "harness/core/files.py", "harness/results/
 
 
 def drawn(seed: int) -> World:
-    """A world whose fault the seed draws."""
+    """Returns a world with a fault drawn from the seed."""
     random = Random(seed)
     subject, sign = random.choice([*SUBJECTS]), random.choice((-1, 1))
-    has_two = subject == "server"  # a performance and an accuracy run
+    has_two = subject == "server"  # a performance run and an accuracy run
     fault = Fault(
         kind=random.choice(KINDS),
         step=random.randrange(SUBJECTS[subject]),
@@ -52,7 +52,7 @@ def drawn(seed: int) -> World:
 
 @pytest.fixture(autouse=True)
 def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tests/crash has the disk; here its time would be most of the test's."""
+    """tests/crash tests the disk, which would take most of the time here."""
     monkeypatch.setattr("os.fsync", lambda _fd: None)
 
 
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     finished: Finished | None
     error: Exception | None
     folder: Path
-    """Where the run was kept; it does not exist where nothing was."""
+    """The folder of the stored run; it does not exist if nothing was stored."""
     stored: dict[str, Any] | None
     """result.json."""
 
@@ -79,9 +79,9 @@ def outcome(world: World, out: Path, **options: Any) -> Outcome:
 
 
 def judge(world: World, ended: Outcome, *, killed: bool = False) -> None:
-    """Holds the outcome against what the world knows."""
+    """Compares the outcome with the world's state."""
     assert world.clock.now_ns < (LIMIT_S + 2 * abs(world.fault.seconds)) * 1e9
-    if isinstance(ended.error, RuntimeError):  # a fault of ours keeps its traceback
+    if isinstance(ended.error, RuntimeError):  # a bug of the harness keeps its traceback
         assert "the measured process failed" in str(ended.error)
         assert world.fault.status not in BY_EXIT_STATUS
     elif ended.error is not None:
@@ -180,7 +180,7 @@ def test_other_seeds_are_other_runs(tmp_path: Path) -> None:
 
 
 def _without(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Without each key, and with a value of a wrong type at each."""
+    """Messages without each key, and with a value of a wrong type for each key."""
     for key in values:
         yield {name: value for name, value in values.items() if name != key}
         yield {**values, key: [[]]}
@@ -222,7 +222,7 @@ def test_forged_message_is_reported_in_one_line_and_the_result_kept(
         with pytest.raises(messages.BadMessage):
             read(forged)
         if number % 12:
-            continue  # a whole run takes longer
+            continue  # a complete run takes longer
         world = World(CLOSED, 0, Fault(), partial(_forge, event, forged))
         try:
             ended = outcome(world, tmp_path / str(number))
@@ -242,7 +242,7 @@ def _is_stoppable() -> bool:
 
 @contextmanager
 def signalled(at: int) -> Iterator[list[int]]:
-    """SIGTERM as the `at`-th function of WATCHED is called. Yields a list: the number of calls."""
+    """Sends SIGTERM at the `at`-th call of a function of WATCHED. Yields a list with the number of calls."""
     calls = [0]
 
     def on_event(frame: FrameType, event: str, _arg: object) -> None:
@@ -295,7 +295,7 @@ def test_a_signal_at_every_step(part: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bound", [1, 40])
 def test_a_hopeless_run_ends_early_with_its_reason(bound: int, tmp_path: Path) -> None:
-    """bound: late queries that are allowed. The worker stands still for 7 s, so that four are late."""
+    """bound: number of allowed late queries. The worker stops for 7 s, so four queries are late."""
     world = World(CLOSED, 0, Fault("stall", step=40, seconds=7))
     ended = outcome(world, tmp_path / "run", most_late=lambda _plan: bound)
     judge(world, ended)

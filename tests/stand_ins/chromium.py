@@ -1,4 +1,4 @@
-"""A page as a real browser shows it, headless."""
+"""A page in a real headless browser."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ _OPTIONS = (
 
 
 class Shown(NamedTuple):
-    """console: every line that the page's scripts caused there. drawn: plots with marks in them."""
+    """console: every console line of the page's scripts. drawn: plots that contain marks."""
 
     console: list[str]
     document: str
@@ -46,16 +46,16 @@ def shown(page: Path) -> Shown:
 
 
 def photograph(page: Path, picture: Path, *, width: int, height: int, dark: bool = False) -> Path:
-    """A PNG of the page from its top."""
+    """Returns a PNG of the page from its top."""
     theme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
     _browser(page, f"--screenshot={picture}", f"--window-size={width},{height}", *theme)
     return picture
 
 
 def width_needed(page: Path, width: int) -> int:
-    """Pixels that the page takes in a frame of that width: more where it scrolls sideways.
+    """Returns the page's width in pixels in a frame of this width: more if it scrolls sideways.
 
-    A window of the browser itself cannot be as narrow as a telephone.
+    A browser window cannot be as narrow as a telephone.
     """
     frame = page.with_name("frame.html")
     frame.write_text(

@@ -1,4 +1,4 @@
-"""A clock of the measured process that runs slowly or jumps, as a library to preload."""
+"""A preloaded library that makes the measured process's clock run slowly or jump."""
 
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 """Stands in for `torch.cuda` on the processor: streams do nothing, and a graph repeats the operators that it captured.
 
-As on a GPU, a replay reads and writes the same memory as the capture, and asks nobody what the values are: a module
+As on a GPU, a replay reads and writes the same memory as the capture, and never reads values on the host: a module
 that looks at them cannot be captured.
 """
 

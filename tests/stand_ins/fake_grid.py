@@ -1,4 +1,4 @@
-"""Runs and probes that are none, in place of harness.run.supervisor.job.measure and harness.core.child.call."""
+"""Fake runs and probes instead of harness.run.supervisor.job.measure and harness.core.child.call."""
 
 import json
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def precision_of(config: RunConfig) -> str:
 
 
 class Runs:
-    """VALID runs. ends: number of the run -> how it ends instead: a reason's code with the exit
+    """VALID runs. ends: number of the run -> its different end: a reason's code with the exit
     status, or an error that is raised.
     """
 
@@ -62,7 +62,7 @@ class Runs:
 
 
 def result(config: RunConfig, reasons: list[str]) -> dict[str, Any]:
-    """As result.json, in what a grid reads of it."""
+    """The parts of result.json that a grid reads."""
     precision = precision_of(config)
     speed = 1000.0 * SPEED[precision] * min(config.max_batch or 1, 4)
     scored = {
@@ -93,7 +93,7 @@ def result(config: RunConfig, reasons: list[str]) -> dict[str, Any]:
 
 
 class Calls:
-    """weights: of the network that each precision's file holds."""
+    """weights: number of weights in the file of each precision."""
 
     def __init__(self, folder: Path, weights: Mapping[str, list[int]] | None = None) -> None:
         self.folder = folder

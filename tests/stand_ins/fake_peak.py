@@ -1,4 +1,4 @@
-"""Runs that are none: a system with a peak, in place of harness.run.supervisor.job.measure."""
+"""Fake runs of a system with a peak instead of harness.run.supervisor.job.measure."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ CAPACITY = 4000.0
 
 
 def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str, Any]:
-    """As result.json, in what a search reads of it; 7 queries were answered, however many planned."""
+    """The parts of result.json that a search reads; 7 queries were answered, whatever the plan."""
     rate = config.target_qps or CAPACITY / 4
     latency = dict.fromkeys(("mean", "p50", "p90", "p95", "p97", "p99", "p99.9"), int(1e9 / rate))
     return {
@@ -48,7 +48,7 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
 
 
 class System:
-    """VALID up to `peak` queries/s or samples a query. broken: number of the run -> its other end:
+    """VALID up to `peak` queries/s or samples per query. broken: number of the run -> its different end:
     a reason's code, with the exit status, or an error that is raised. fastest_ns: number of the run
     -> its least latency, for runs where it is not 1 us. model_ns: time of a batch of one in bare loops.
     """

@@ -49,7 +49,7 @@ WORDS = (
 """CLOSED on the command line."""
 
 FAKE = "tests.stand_ins.fake_submission_runs"
-"""This module, as the command of a run."""
+"""Runs this module as the command of a run."""
 
 ANSWERS = {
     "status": "available",
@@ -80,7 +80,7 @@ ENVIRONMENT: Mapping[str, Any] = {
 
 @cache
 def right_answers(count: int, samples: int = SAMPLES) -> str:
-    """An accuracy log of `count` rows, the labels of the digits again and again. samples: different ones."""
+    """Returns an accuracy log of `count` rows with the repeated labels of the digits. samples: number of different samples."""
     with np.load(digits.FILE) as file:
         labels = [np.int64(label).tobytes().hex().upper() for label in file["labels"]]
     rows = (
@@ -91,7 +91,7 @@ def right_answers(count: int, samples: int = SAMPLES) -> str:
 
 
 def make_runs(request: Request, work: Path, **changed: Any) -> None:
-    """A valid attempt for every run of the matrix. changed: values of their result.json."""
+    """Writes a valid attempt for every run of the matrix. changed: changed values of result.json."""
     write_audits(request, work)
     for row in plan(request, work):
         make_run(row, work, right_answers(TEST01_ROWS, 50), **changed)
@@ -161,7 +161,7 @@ def _findings(row: PlannedRun) -> dict[str, Any]:
 
 
 def make_peak(out: Path, **changed: Any) -> Path:
-    """What a search leaves of itself."""
+    """Writes the files of a search."""
     out.mkdir(parents=True)
     content = {
         "scenario": "server",
@@ -177,12 +177,12 @@ def make_peak(out: Path, **changed: Any) -> Path:
 
 
 def skip_comparison() -> None:
-    """In a process of its own, as tests/submit/conftest.py does in pytest's."""
+    """Replaces functions in this process, like tests/submit/conftest.py in pytest's process."""
     setattr(FinishedRun, "differences", lambda _run, trusted=(): [])  # noqa: B010 - mypy
 
 
 def main() -> int:
-    """`python -m harness --config FILE --out DIR` that only writes what such a run leaves.
+    """Acts like `python -m harness --config FILE --out DIR`, but only writes the files of such a run.
 
     A file work/fail-<run> makes it fail, work/hang-<run> makes it wait until it is told to stop.
     """

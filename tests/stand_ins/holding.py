@@ -1,4 +1,4 @@
-"""Clients that hold a port: they say nothing, half a request, a byte now and then, or garbage, or take no answer."""
+"""Clients that hold a port: they send nothing, half a request, single bytes or garbage, or read no answer."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ GARBAGE: Sequence[bytes] = (
 
 @contextmanager
 def connected(port: int, count: int = 1, sent: bytes = b"") -> Iterator[list[socket.socket]]:
-    """So many connections, each of which has sent so much."""
+    """Opens this number of connections, each of which has sent these bytes."""
     with ExitStack() as stack:
         made = []
         for _ in range(count):
@@ -42,7 +42,7 @@ def connected(port: int, count: int = 1, sent: bytes = b"") -> Iterator[list[soc
 
 @contextmanager
 def dripping(port: int, text: bytes) -> Iterator[socket.socket]:
-    """A client that sends a byte every DRIP_S, as long as it may."""
+    """A client that sends a byte every DRIP_S until the connection ends."""
     with connected(port) as (sock,):
         over = threading.Event()
 
@@ -63,7 +63,7 @@ def dripping(port: int, text: bytes) -> Iterator[socket.socket]:
 
 
 def is_dropped(sock: socket.socket, limit_s: float) -> bool:
-    """Whether the other end closes the connection within this time."""
+    """Returns whether the other end closes the connection within this time."""
     deadline_s = time.monotonic() + limit_s
     with suppress(ConnectionError):
         while (left_s := deadline_s - time.monotonic()) > 0:

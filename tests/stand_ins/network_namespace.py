@@ -1,4 +1,4 @@
-"""A second machine as far as the network goes: a network namespace with a cable to this one, which can be pulled."""
+"""Simulates the network of a second machine: a network namespace with a virtual cable that can be cut."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ def _ip(*words: str) -> None:
 
 
 class Machine:
-    """`under` begins a command that runs there."""
+    """`under`: first words of a command that runs there."""
 
     def __init__(self, name: str, cable: str) -> None:
         self.under: Sequence[str] = ("ip", "netns", "exec", name)
         self._cable = cable
 
     def pull_cable(self) -> None:
-        """What is sent arrives nowhere, and nothing is said of it."""
+        """Drops all packets without a message."""
         _ip("link", "set", self._cable, "down")
 
     def plug_cable(self) -> None:
@@ -32,7 +32,7 @@ class Machine:
 
 @contextmanager
 def machine() -> Iterator[Machine]:
-    """Skips the test where this machine allows no network namespaces."""
+    """Skips the test if this machine allows no network namespaces."""
     name, cable = f"harness-{os.getpid()}", f"hv{os.getpid() % 10**6}"
     far = f"{cable}x"
     if shutil.which("ip") is None:

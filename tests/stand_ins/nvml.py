@@ -1,4 +1,4 @@
-"""Stands in for the module `pynvml` of nvidia-ml-py: GPUs that tell what a test says."""
+"""Stands in for the module `pynvml` of nvidia-ml-py: GPUs that report the values of a test."""
 
 from collections.abc import Mapping
 from types import ModuleType, SimpleNamespace
@@ -23,11 +23,11 @@ H100: Mapping[str, Any] = {
     "nvmlDeviceGetTotalEccErrors": 0,
     "nvmlDeviceGetComputeRunningProcesses": [],
 }
-"""What a real one answered, by the name of the function; a mapping is by the function's first number."""
+"""Answers of a real GPU by function name; keys of a mapping are the function's first number."""
 
 
 class FakeNvml(ModuleType):
-    """answers: by GPU, in NVML's order. refusal: what nvmlInit says; '' where it works."""
+    """answers: by GPU, in NVML's order. refusal: nvmlInit's error; '' if it works."""
 
     class NVMLError(Exception):
         pass

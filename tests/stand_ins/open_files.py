@@ -1,4 +1,4 @@
-"""A process with many open files, so that the next ones have numbers that `select` does not take."""
+"""A process with many open files, so that new descriptors are too large for `select`."""
 
 import os
 import resource
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 COUNT = 1100
-"""More than FD_SETSIZE of Linux, which is 1024."""
+"""A number above Linux's FD_SETSIZE, which is 1024."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A checkout as power-dev's looks from outside, with a client and a checker of the test's own."""
+"""A checkout with the structure of power-dev's, with the test's own client and checker."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ raise SystemExit(1)
 
 
 def checkout(folder: Path, client: str = SESSION, checker: str = ACCEPTS) -> Path:
-    """With the checksums of its sources, so that it is whole."""
+    """Writes the checkout with the checksums of its sources, so that it is complete."""
     for name, text in (
         ("ptd_client_server/client.py", client),
         ("ptd_client_server/lib/__init__.py", ""),

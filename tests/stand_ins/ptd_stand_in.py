@@ -1,9 +1,9 @@
-"""Stand-ins for PTDaemon and for an NTP server, for power-dev's client and server to talk to.
+"""Stand-ins for PTDaemon and for an NTP server, used by power-dev's client and server.
 
 python tests/stand_ins/ptd_stand_in.py -l LOG -p PORT [FLAG] DEVICE_TYPE DEVICE_PORT
 
 It speaks PTDaemon's socket protocol (lines; SPEC PTDaemon's commands as power-dev's server uses them)
-and says who it is, so that power-dev's checker refuses what it "measured": it is no meter.
+and reports that it is a stand-in, so that power-dev's checker refuses its fictitious "measurements".
 """
 
 import argparse
@@ -20,14 +20,14 @@ from pathlib import Path
 
 WATTS, VOLTS, AMPS = 50.0, 230.0, 0.3
 NTP_ADDRESS = "127.0.0.123"
-"""On the loopback, and of nobody else: power-dev asks port 123 and no other."""
+"""Listens only on the loopback: power-dev uses port 123 and no other port."""
 
 _NTP_EPOCH_S = 2_208_988_800  # 1970 in seconds since 1900
 _NO_MEASUREMENT = "Error: no measurement to stop"
 
 
 class StandIn:
-    """WATTS and a little more with each sample, one a second."""
+    """Reports WATTS and a little more with each sample, one sample per second."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -88,7 +88,7 @@ class StandIn:
 
 
 class _Daemon(socketserver.TCPServer):
-    allow_reuse_address = True  # power-dev starts it again and again
+    allow_reuse_address = True  # power-dev starts it repeatedly
 
     def __init__(self, port: int, meter: StandIn) -> None:
         super().__init__(("127.0.0.1", port), _Lines)
@@ -112,7 +112,7 @@ class _Lines(socketserver.StreamRequestHandler):
 
 @contextmanager
 def ntp_server(address: str = NTP_ADDRESS, offset_s: float = 0.0) -> Iterator[str]:
-    """Tells this machine's own time, `offset_s` ahead. An OSError where port 123 cannot be had."""
+    """Sends this machine's own time, `offset_s` ahead. Raises an OSError if port 123 is not available."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind((address, 123))
         server.settimeout(0.1)

@@ -1,4 +1,4 @@
-"""A relay between two ends of TCP connections: it delays what passes, holds it back, or cuts the connections."""
+"""A relay between two ends of TCP connections: it delays or holds data, or cuts the connections."""
 
 import socket
 import struct
@@ -47,7 +47,7 @@ class Relay:
             target.shutdown(socket.SHUT_WR)
 
     def freeze(self) -> None:
-        """Lets nothing pass any more; both ends stay connected, as at a machine that has lost its network."""
+        """Stops all data; both ends stay connected, as on a machine that has lost its network."""
         self._open.clear()
 
     def cut(self) -> None:

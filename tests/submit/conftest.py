@@ -17,7 +17,7 @@ def unchecked_stand_ins(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def real_runs() -> None:
-    """Of a test that makes real runs: their files are compared."""
+    """A mark for a test that makes real runs: their files are compared."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Our validator: nothing in a good tree, each single fault by its rule, never an exception."""
+"""Our validator finds nothing in a good tree, finds each single fault by its rule, and never raises."""
 
 import json
 import os
@@ -134,7 +134,7 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
     for log in tree.rglob("mlperf_log_accuracy.json"):
         name = "some.json" if "TEST01" in log.parts else log.name
         write(raw / log.relative_to(tree), (golden.parent / "raw" / name).read_bytes())
-    assert validate(tree, ROUND).findings == []  # truncated: nobody can tell
+    assert validate(tree, ROUND).findings == []  # truncated, so undecidable
     assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
         ("accuracy-hash", file)
     ]
@@ -147,7 +147,7 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
 
 
 def test_an_edge_system_may_infer_offline_from_single_stream(tree: Path) -> None:
-    """The rules let it; then both logs are single-stream's."""
+    """The rules allow it; both logs are then single-stream logs."""
     for part in ("performance", "accuracy"):
         for source in (tree / OPEN / "SingleStream" / part).rglob("*"):
             if source.is_file():
@@ -166,7 +166,7 @@ def test_only_one_submitter_is_checked_on_request(tree: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_any_content_of_a_file_raises_nothing(seed: int, tree: Path) -> None:
-    """Garbage, cuts and wrong types in some files at a time."""
+    """Garbage, truncations and wrong types in a few files at a time."""
     draw = random.Random(seed)
     junk = [
         *(b"", b"\x00\xff\xfe", b"[", b"{}", b"null", b"[[[" * 5000, b'{"a": 1e999}', b"\n" * 99),
@@ -221,7 +221,7 @@ def test_an_empty_or_wrong_folder_has_no_results(tmp_path: Path) -> None:
 
 
 def test_a_25_mb_log_takes_less_than_two_seconds(tree: Path) -> None:
-    """As a run with many warnings leaves it; the time is of this process alone."""
+    """A log like that of a run with many warnings; the time limit counts only this process."""
     file = tree / SERVER / RUN / DETAIL
     lines = file.read_text().splitlines(keepends=True)
     filler = next(line for line in lines if "generic_message" in line)
@@ -254,7 +254,7 @@ def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
     assert out.endswith("\nnot passed: 6 results, 2 findings\n")
     assert printed(
         tree, 0, "--rehearsal"
-    ) == (  # bug: both findings came here, too, and no "passed"
+    ) == (  # bug: both findings also appeared here, without "passed"
         "passed, as a rehearsal: 6 results, 0 findings; not counted, because a rehearsal may be short, use "
         "other data, run on one machine and be marked: rehearsal, too-short\n"
     )
@@ -318,7 +318,7 @@ def test_mistakes_in_the_command_are_reported_in_one_line(words: str, told: str)
 
 
 def test_result_includes_findings_of_the_folders_above_it() -> None:
-    """A fault of the root, the submitter or the system is one of each result below."""
+    """A fault of the root, the submitter or the system counts for each result below it."""
     path = f"{CLOSED}/Server"
     above = [
         *("results.csv", "closed/x.md", "closed/LabOrg/src", SYSTEM, "closed/LabOrg/results/box"),

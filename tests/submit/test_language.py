@@ -1,4 +1,4 @@
-"""A closed submission of a language task: its runs, TEST06 on logged answers, and what is refused."""
+"""A closed submission of a language task: its runs, TEST06 with logged answers, and refusals."""
 
 import json
 from collections.abc import Sequence
@@ -50,9 +50,9 @@ def tokens_of(ids: Sequence[int]) -> str:
 
 
 def rows(*answers: tuple[Sequence[int], int | None], begun: Sequence[int] | None = None) -> str:
-    """An accuracy log. answers: the token ids, and how many of them LoadGen was told of.
+    """Returns an accuracy log. answers: the token ids, and the number of tokens reported to LoadGen.
 
-    begun: what LoadGen was told as the first token of each answer; None: of none, as in Offline.
+    begun: the first token of each answer as reported to LoadGen; None: no reports, as in Offline.
     """
     logged = []
     for i, (ids, told) in enumerate(answers):
@@ -71,7 +71,7 @@ def verified(folder: Path, log: str, scenario: str, dtype: str = "int32") -> str
     ("answers", "failed"),
     [
         ([([5, 6, END], 3), ([7, 8], 2)], ""),
-        ([([END], 1), ([END, END], 2)], ""),  # the script never looks at the first token
+        ([([END], 1), ([END, END], 2)], ""),  # the script never reads the first token
         ([([5, 6, END, END], 4)], "EOS"),
         ([([5, END, 6, END], 4)], ""),
         ([([5, 6, END], 3), ([5, 6], 3)], "Sample length"),
@@ -298,7 +298,7 @@ def test_a_task_of_tokens_has_no_bound_of_the_latency(benchmark: str, found: int
         ("Server", rows(([5, 6, END], 3), begun=[5]), []),
         ("Server", rows(([5, 6, END], 3)), ["audit-failed"]),
         ("Offline", "[\n...\n]", ["accuracy-log"]),
-        ("Offline", None, []),  # the official checker asks for the text alone
+        ("Offline", None, []),  # the official checker requires only the text
     ],
 )
 def test_the_audits_log_in_a_folder_is_verified_again(

@@ -1,4 +1,4 @@
-"""The Network division: servers on other machines, what is refused, what is packed, and what a rehearsal may do."""
+"""The Network division: servers on different machines, refusals, packed files, and rehearsals."""
 
 import json
 import socket
@@ -164,7 +164,7 @@ def test_a_network_needs_its_keys_and_its_diagram(tmp_path: Path) -> None:
     recorded = ("number_connections", "network_protocol", "net_software_stack_loadgen")
     assert {*NETWORK_FACTS} - {*recorded} | {"network_diagram"} <= set(missing)
     assert set(missing).isdisjoint((*recorded, "number_of_nodes", "is_network"))
-    # the system is the servers, of which this machine knows nothing
+    # the system consists of the servers, which this machine does not know
     of_servers = {"host_processor_model_name", "host_memory_capacity", "operating_system"}
     assert of_servers | {"framework"} <= set(missing)
 
@@ -227,7 +227,7 @@ def test_missing_diagram_is_reported_in_one_line(tmp_path: Path) -> None:
 
 
 def of_network(tree: Path, sut_name: str, took_ns: int, **system: Any) -> list[Finding]:
-    """Findings of the good tree as one of the network division."""
+    """Returns the findings of the good tree as a tree of the Network division."""
     for path in (tree / CLOSED).rglob(DETAIL):
         folder = str(path.parent.relative_to(tree))
         log(folder, sut_name=sut_name, get_sut_name_duration_ns=took_ns)(tree)

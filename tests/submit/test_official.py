@@ -1,4 +1,4 @@
-"""The user's checkout of MLCommons' checkers: run as they are, understood, compared with ours.
+"""The user's checkout of MLCommons' checkers is run unchanged, and its output is compared with ours.
 
 The checkouts here are stand-ins that print what the real ones print (b66003e).
 """
@@ -90,7 +90,7 @@ def test_agreement_is_reported_per_result() -> None:
 
 
 def checkout(folder: Path, new: str, legacy: str) -> Path:
-    """Two scripts that print and exit as told."""
+    """Two scripts with preset output and exit status."""
     tools = folder / "tools" / "submission"
     (tools / "submission_checker").mkdir(parents=True)
     (tools / "submission_checker" / "__init__.py").touch()

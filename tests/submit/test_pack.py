@@ -1,4 +1,4 @@
-"""From finished runs to the round's tree, and what is never packed."""
+"""Finished runs become the round's tree; some runs are never packed."""
 
 import json
 from collections.abc import Mapping
@@ -145,7 +145,7 @@ def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_computing_backend_is_not_refused_as_a_sleeping_one(tmp_path: Path) -> None:
-    """Bug: time in which it waited for a core was taken for sleep."""
+    """Bug: time spent waiting for a core counted as sleep."""
     make_runs(CLOSED, tmp_path / "a", **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
     packed(CLOSED, tmp_path / "a", tmp_path / "tree")
     waiting = {"cpu_s_per_query": 60e-6, "busy_over_infer": 0.3}
@@ -167,7 +167,7 @@ def test_failed_packing_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_settings_mark_the_values_of_another_machine(tmp_path: Path) -> None:
-    """And the rest is given by the commands."""
+    """The commands provide all other values."""
     hook, plugin = tmp_path / "my hook.py", tmp_path / "mine.py"
     for path in (hook, plugin):
         path.write_text("")
@@ -227,7 +227,7 @@ def test_rehearsal_is_marked_everywhere_and_accepts_any_run(tmp_path: Path) -> N
     checked = validate(found.tree, ROUND)
     assert checked.findings[0].rule == "rehearsal"
     assert {f.rule for f in checked.findings[1:]} == {"accuracy-text"}
-    # of full length and with the round's data
+    # full length, with the round's data
     assert {f.rule for f in checked.counted(shortened=True)} == {"accuracy-text"}
     assert (found.tree / "REHEARSAL.md").is_file()
     top = found.tree / "closed/Rehearsal"
@@ -249,7 +249,7 @@ def test_an_open_model_is_mapped(tmp_path: Path) -> None:
 
 
 def test_different_answers_are_shown_beside_their_scores(tmp_path: Path) -> None:
-    """TEST01 then passes by the scores of the same samples, which are within 1 %."""
+    """TEST01 then passes because the scores of the same samples differ by less than 1 %."""
     request = replace(CLOSED, category="edge")
     make_runs(request, tmp_path)
     answers = right_answers(TEST01_ROWS, 300)
@@ -292,7 +292,7 @@ def test_the_command_packs_and_checks(
 def test_a_tree_with_findings_keeps_its_partial_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A cut log in a run that is VALID by its result: the check of what was packed finds it."""
+    """A truncated log in a run with a VALID result: the check of the packed tree finds it."""
     make_runs(CLOSED, tmp_path / "work")
     write_request(tmp_path / "work", CLOSED)
     log = tmp_path / "work/runs/Server-performance/attempt-1/performance/run_1" / DETAIL

@@ -1,4 +1,4 @@
-"""The request, the matrix of runs, and making what is missing of it."""
+"""The request, the matrix of runs, and the missing runs."""
 
 import json
 import os
@@ -163,7 +163,7 @@ def slowed(work: Path, run: str, factor: float) -> None:
 def test_an_audit_that_fails_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: an audit with another speed was done, so `submit run` never made it again."""
+    """Bug: an audit with a different speed counted as done, so `submit run` never repeated it."""
     request = replace(CLOSED, category="edge", scenarios=())
     write_request(tmp_path, request)
     make_runs(request, tmp_path)
@@ -190,7 +190,7 @@ def test_an_audit_that_fails_is_made_again(
 def test_a_run_in_another_process_shows_its_time_and_that_of_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: without a terminal, nothing for the hours of a submission."""
+    """Bug: without a terminal nothing was printed in the hours of a submission."""
     monkeypatch.setattr("harness.run.progress.FIRST_S", 0.0)
     progress = Progress()
     progress.series("run 3 of 12: Offline-performance", 725.0)
@@ -216,7 +216,7 @@ def test_an_audit_with_other_answers_is_failed_with_both_scores(tmp_path: Path) 
 
 
 def test_plan_runs_no_metric_that_a_run_names(tmp_path: Path) -> None:
-    """Bug: `plan` looked at the dataset alone, and scored a failed audit by any metric of config.yaml."""
+    """Bug: `plan` compared only the dataset, and scored a failed audit by any metric of config.yaml."""
     make_runs(CLOSED, tmp_path)
     row = rows_of(CLOSED, tmp_path)["Offline-TEST01"]
     make_run(row, tmp_path, right_answers(50).replace('"data" : "0', '"data" : "1'), number=2)
@@ -230,7 +230,7 @@ def test_plan_runs_no_metric_that_a_run_names(tmp_path: Path) -> None:
 def test_a_changed_run_is_failed_and_each_is_compared_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `plan` believed result.json. The stand-ins have no journal, so the comparison is counted here and
+    """Bug: `plan` trusted result.json. The stand-ins have no journal, so the comparison is counted here and
     made in the slow rehearsal below."""
     seen: list[str] = []
 
@@ -283,7 +283,7 @@ def test_run_that_pack_refuses_is_marked_in_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_run_that_waited_is_for_an_accelerator_in_the_plan(tmp_path: Path) -> None:
-    """Bug: `plan` said that `pack` refuses it, also to users who describe their accelerator."""
+    """Bug: `plan` said that `pack` refuses the run, even if the user describes the accelerator."""
     make_runs(CLOSED, tmp_path, **SLEPT)
     whys = {row.why for row in plan(CLOSED, tmp_path)}
     assert len(whys) == 1
@@ -458,7 +458,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert execute.execute(request, tmp_path) == 0
     told = capsys.readouterr().err
     assert told.startswith("harness: 0 of 3 runs are done, 3 remain\n")
-    assert "2 of 3" not in told  # the accuracy run was made before, and now has one it belongs to
+    assert "2 of 3" not in told  # the accuracy run existed before, and now belongs to a run
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
     assert capsys.readouterr().err.startswith("harness: 3 of 3 runs are done, 0 remain\n")
@@ -509,7 +509,7 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
 def test_an_empty_work_folder_is_not_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: `--work "$WORK"` without such a variable left request.yaml and runs where one stood."""
+    """Bug: `--work "$WORK"` with an unset variable left request.yaml and runs in the working directory."""
     monkeypatch.chdir(tmp_path)
     for verb in ("plan", "run", "pack"):
         assert refused("submit", verb, *WORDS, "--work", "") == [
@@ -524,7 +524,7 @@ def test_two_commands_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
         for words in ([], ["--only", "Server"]):
             told = refused("submit", "run", "--work", tmp_path, *words)[-1]
             assert f"{tmp_path}/Server.lock is locked, because another `submit run`" in told
-        with execute._alone(tmp_path, ["Offline"]):  # side by side, on purpose
+        with execute._alone(tmp_path, ["Offline"]):  # in parallel, on purpose
             pass
     assert not (tmp_path / "runs").exists()
 

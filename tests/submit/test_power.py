@@ -1,4 +1,4 @@
-"""A submission with power: from PTDaemon sessions alone, packed as they are.
+"""A submission with power: only PTDaemon sessions count, and they are packed unchanged.
 
 The sessions are made up and keep every rule (tests/builders/submission/power.py); tests/machine/power/test_ptdaemon_client.py goes
 the same way with power-dev's own client and server.
@@ -167,7 +167,7 @@ def test_checkout_is_checked_before_the_first_run(
     told = capsys.readouterr()
     assert "SingleStream-performance  missing  20:50" in told.out
     assert f"there is no {tmp_path}/power-dev/ptd_client_server/client.py" in told.err
-    assert main(["submit", "plan", *words]) == 0  # the same request, from wherever it is given
+    assert main(["submit", "plan", *words]) == 0  # the same request from any directory
     assert main(["submit", "run", "--work", "w"]) == 2
     assert "there is no" in capsys.readouterr().err
     assert not (tmp_path / "w/runs").exists()
@@ -176,7 +176,7 @@ def test_checkout_is_checked_before_the_first_run(
 def test_the_packed_tree_names_neither_user_nor_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: src/ held each config.yaml as it was: home folders, the director's and the NTP server's names."""
+    """Bug: src/ had each config.yaml unchanged, with home folders and the names of director and NTP server."""
     home = tmp_path / "home" / "marieuser"
     home.mkdir(parents=True)
     for name in ("hook.py", "mine.py"):

@@ -1,6 +1,6 @@
-"""`submit check --raw` verifies the untruncated logs: rows that no run writes and answers that differ are found.
+"""`submit check --raw` verifies the untruncated logs: it finds impossible rows and different answers.
 
-The logs and the texts beside them agree by their hashes: these faults were there before the logs were truncated.
+The hashes of logs and texts agree: these faults existed before the logs were truncated.
 """
 
 import re
@@ -36,7 +36,7 @@ MATCHED = {"num_perf_log_entries": ANSWERS, "num_perf_log_qsl_idx_match": ANSWER
 def with_raw_logs(
     tree: Path, raw: Path, accuracy: str, answers: str, scenario: str = SERVER
 ) -> None:
-    """Writes both raw logs, their truncated ones and hashes; the accuracy run says that it has SAMPLES."""
+    """Writes both raw logs, their truncated copies and hashes; the accuracy run states SAMPLES."""
     counts = {"effective_accuracy_sample_count": SAMPLES, "qsl_reported_total_count": SAMPLES}
     log(f"{scenario}/{ACC}", **counts)(tree)
     for name, content in zip((ACC, f"TEST01/{ACC}"), (accuracy, answers), strict=True):
@@ -48,7 +48,7 @@ def with_raw_logs(
 
 
 def stating(text: str = TEXT, /, **counts: int) -> Callable[[Path], None]:
-    """Numbers in the text of TEST01's answers."""
+    """Number of rows in the text of TEST01's answers."""
     return all_of(*(sub(text, rf"^{key} = .*", f"{key} = {n}") for key, n in counts.items()))
 
 
@@ -112,14 +112,14 @@ FAULTS: dict[str, tuple[str, str, str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_fault_of_a_raw_log_is_found(name: str, good: Path, tmp_path: Path) -> None:
-    """Bug: with raw logs at hand only their hashes were compared."""
+    """Bug: even with raw logs, only their hashes were compared."""
     accuracy, answers, actual = FAULTS[name]
     with_raw_logs(good, tmp_path, accuracy, answers)
     assert any(actual in finding.actual for finding in found(good, tmp_path)), found(good, tmp_path)
 
 
 def test_answers_that_differ_may_be_stated_for_any_type(good: Path, tmp_path: Path) -> None:
-    """One answer differs in its second byte: in int64 and not in the bytes that the script compares by default."""
+    """One answer differs in its second byte: as int64, but not in the bytes that the script compares by default."""
     ninth = '"qsl_idx" : 9, "data" : "080'
     answers = accuracy_log(ANSWERS).replace(f"{ninth}0", f"{ninth}1")
     with_raw_logs(good, tmp_path, accuracy_log(SAMPLES), answers)
@@ -138,7 +138,7 @@ def test_the_truncated_log_is_the_two_ends_of_the_raw_one(good: Path, tmp_path: 
 
 
 def test_multi_stream_fills_the_last_query_of_each_set(good: Path, tmp_path: Path) -> None:
-    """LoadGen asks for some samples again: 500 samples in sets of 20 become 600 rows."""
+    """LoadGen requests some samples twice: 500 samples in sets of 20 become 600 rows."""
     log(f"{MULTI}/{ACC}", effective_performance_sample_count=20)(good)
     rows = [
         f'{{ "seq_id" : {i}, "qsl_idx" : {min(i // 24 * 20 + i % 24, i // 24 * 20 + 19)}, "data" : "08" }}'

@@ -1,4 +1,4 @@
-"""Our verification of audits says what MLCommons' scripts say about the same logs."""
+"""Our verification of audits agrees with MLCommons' scripts about the same logs."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_each_text_passes_or_fails_as_theirs(name: str, tmp_path: Path) -> None:
 
 
 def test_repeated_sample_must_have_equal_answers(tmp_path: Path) -> None:
-    """As theirs: an answer of the audit replaces the accuracy run's."""
+    """As in MLCommons' script, an answer of the audit replaces the accuracy run's answer."""
     case = Case(TEST01, "Server", 2000, 2000, answers={1: RIGHT})
     _, accuracy, test = build(case, tmp_path)
     rows = [{"seq_id": i, "qsl_idx": 1, "data": data} for i, data in enumerate([RIGHT, "00" * 8])]

@@ -1,4 +1,4 @@
-"""Which server gets the next request."""
+"""The choice of the server for the next request."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ def filled(free: Free[Any], most: Sequence[int]) -> Free[Any]:
 
 
 def one_at_a_time(free: Free[Any], count: int) -> list[int]:
-    """The servers of so many requests, each of which ends before the next one, as at a low rate."""
+    """Returns the servers of successive requests, each of which ends before the next one, as at a low rate."""
     numbers = []
     for _ in range(count):
         place = free.pop()

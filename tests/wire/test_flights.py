@@ -33,7 +33,7 @@ Handler = Callable[[socket.socket, int], None]
 
 
 def read_request(peer: socket.socket) -> bytes:
-    """One request with its body; b'' at the end of the connection."""
+    """Reads one request with its body; b'' at the end of the connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = peer.recv(65_536)
@@ -116,7 +116,7 @@ def flown(flights: Flights, sizes: list[int], limit_s: float = 10.0) -> list[Fli
 
 
 def flown_in_threads(flights: Flights, sizes: list[int], limit_s: float = 60.0) -> list[Flight]:
-    """The same with a thread that sends and one that receives."""
+    """Does the same with one sending and one receiving thread."""
     done: list[Flight] = []
 
     def receive() -> None:
@@ -128,7 +128,7 @@ def flown_in_threads(flights: Flights, sizes: list[int], limit_s: float = 60.0) 
     for order, size in enumerate(sizes):
         flights.submit(Flight([order], [size], order))
         if order % 50 == 0:
-            time.sleep(0.002)  # the receiver gets ahead
+            time.sleep(0.002)  # the receiver overtakes the sender
     thread.join(limit_s)
     assert not thread.is_alive(), f"{len(sizes) - len(done)} flights were lost"
     assert sorted(flight.first for flight in done) == [*range(len(sizes))]
@@ -141,7 +141,7 @@ def test_each_request_has_its_reply_and_its_stamps_in_order() -> None:
         while not all(f.arrived_ns for f in flown(flights, [1] * 8)):
             assert time.monotonic() < end_s, (
                 "the kernel gives no stamps"
-            )  # its first ones may be missing
+            )  # the first ones may be missing
         flights.forget()
         begin_ns = wall_ns()
         done = flown(flights, [1, 100, 20_000, 3_000_000, 5, 6])
@@ -176,7 +176,7 @@ def test_an_idle_connection_that_the_server_closes_is_replaced_unnoticed() -> No
 
 
 def test_idle_connections_are_replaced_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: all 64 were idle for the same time, and were opened anew in one burst."""
+    """Bug: all 64 connections were idle for the same time, and were reopened in one burst."""
     connections, tick_s, now_s = 64, 0.05, 1000.0
     monkeypatch.setattr(flights_module, "monotonic", lambda: now_s)
     for module in (flights_module, connections_module):
@@ -190,7 +190,7 @@ def test_idle_connections_are_replaced_one_after_another(monkeypatch: pytest.Mon
             flights.turn(0)
             replaced.append(flights.reopened - before)
             end_s = time.monotonic() + 10
-            while len(flights._free) < connections:  # the opener is another thread
+            while len(flights._free) < connections:  # a different thread opens connections
                 assert time.monotonic() < end_s
                 flights.turn(0.01)
             ages_s = [now_s - connection.used_ns / 1e9 for connection in flights._free]
@@ -211,15 +211,15 @@ def test_pace_of_replacements_is_the_lowest_that_keeps_the_age_limit() -> None:
         return replaced
 
     together = run([0.0] * 64, 40, 0.1)
-    assert not any(together[:9])  # used a moment ago
+    assert not any(together[:9])  # used recently
     assert max(together) <= 3
-    assert sum(together[200:]) <= 64 * 20 / 3  # each once in more than 3 s of its life
+    assert sum(together[200:]) <= 64 * 20 / 3  # each connection once, after more than 3 s
     assert run([0.5] * 64, 0.4, 0.1) == [0] * 4
-    assert idle.IdlePace().due([9.0] * 10, 0.1) == 10  # nobody looked in time
+    assert idle.IdlePace().due([9.0] * 10, 0.1) == 10  # no check came in time
 
 
 def closes_on_second(peer: socket.socket, number: int, came_ns: list[int] | None = None) -> None:
-    """The first connection ends when its second request has come: the race of keep-alive."""
+    """The first connection ends when its second request has arrived: the race of keep-alive."""
     read_request(peer)
     peer.sendall(_OK)
     read_request(peer)
@@ -242,7 +242,7 @@ def test_request_lost_by_a_closing_connection_is_resent_and_counted() -> None:
 
 
 def closes_after(replies: int, how: Callable[[socket.socket], None]) -> Handler:
-    """Ends each connection after so many replies, which say that it is kept."""
+    """Ends each connection after this number of replies, although their heads keep it open."""
 
     def serve(peer: socket.socket, _number: int) -> None:
         for _ in range(replies):
@@ -272,7 +272,7 @@ def test_connections_are_not_used_beyond_their_usual_number_of_replies(
 
 
 def test_connections_that_end_now_and_then_are_used_on() -> None:
-    """A restart ends all of them together, and a request in a hundred one."""
+    """A restart ends all connections at once, and every hundredth request ends one connection."""
 
     def serve(peer: socket.socket, number: int) -> None:
         for _ in range(2 if number < 4 else 20 + 7 * number):
@@ -290,7 +290,7 @@ def test_connections_may_be_opened_while_an_end_is_learned_from() -> None:
         (connection,) = flights._open.values()
 
         class Opening:
-            """Another connection is opened when it is looked at."""
+            """A new connection is opened when the closed one is checked."""
 
             replies = 0
 
@@ -363,7 +363,7 @@ def test_a_broken_reply_fails_its_flight_alone(reply: bytes, kind: str) -> None:
 
 @pytest.mark.parametrize("replies", [0, 1])
 def test_bytes_without_a_request_drop_their_connection(replies: int) -> None:
-    """They would be taken for the reply to its next request."""
+    """Otherwise the bytes would count as the reply to the next request."""
     said, opened_again = threading.Event(), threading.Event()
 
     def speaks(peer: socket.socket, number: int) -> None:
@@ -373,7 +373,7 @@ def test_bytes_without_a_request_drop_their_connection(replies: int) -> None:
             for _ in range(replies):
                 read_request(peer)
                 peer.sendall(_OK)
-            time.sleep(0.05)  # the reply is read before
+            time.sleep(0.05)  # the reply is read first
             peer.sendall(_OK.replace(b"ok", b"no"))
             said.set()
         answer_all(peer, number)
@@ -416,7 +416,7 @@ def _chunk(data: bytes) -> bytes:
 def test_answer_before_the_end_of_its_request_is_refused(
     early: bytes, late: bytes, kind: str, status: int
 ) -> None:
-    """A head may be, and so may a refusal."""
+    """A head may be short, and so may a refusal."""
 
     def hurries(peer: socket.socket, number: int) -> None:
         if number == 0:
@@ -454,7 +454,7 @@ def test_a_reply_that_does_not_come_times_out() -> None:
         (flight,) = flown(flights, [1])
         assert flight.kind == "timeout"
         assert time.monotonic() - begin_s >= 0.3
-        flights._timeout_ns = 60 * NS_PER_S  # a busy machine answers late
+        flights._timeout_ns = 60 * NS_PER_S  # answers are late on a busy machine
         assert flown(flights, [1])[0].error is None
         until.set()
 
@@ -491,11 +491,11 @@ def test_every_flight_fails_at_once_after_a_server_is_abandoned(
         assert kinds.pop(0) in (
             "reset",
             "server-gone",
-        )  # it may have been sent to the dying connection
+        )  # the request may have gone to the dying connection
         assert {*kinds.values()} == {"server-gone"}
         assert flights.gone is not None
         waits_s = []
-        for _ in range(30):  # one after the other, as a single stream's queries
+        for _ in range(30):  # one by one, like the queries of a single stream
             flights.submit(Flight([0], [1], 0))
             (flight,) = flights.turn(1)
             assert flight.kind == "server-gone"
@@ -521,14 +521,14 @@ def test_name_with_two_addresses_connects_to_the_listening_one(
 
 
 def silent() -> socket.socket:
-    """Listens, and takes no connection: its queue of two is full after two, and a third one gets no reply."""
+    """Listens, but accepts no connection: its queue is full after two, and a third connection gets no reply."""
     return socket.create_server(("127.0.0.1", 0), backlog=1)
 
 
 def test_server_that_never_accepts_a_connect_is_abandoned_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: the time counted from the end of an attempt, so that the run hung before the server was given up."""
+    """Bug: the time counted from the end of an attempt, so the run hung before the server was given up."""
     monkeypatch.setattr(opener_module, "GIVE_UP_S", 2.0)
     monkeypatch.setattr(opener_module, "CONNECT_TIMEOUT_S", 2.0)
     with silent() as listener:
@@ -541,7 +541,7 @@ def test_server_that_never_accepts_a_connect_is_abandoned_in_time(
 
 
 def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
-    """Bug: only refusals were one, and a server whose machine drops what it is sent refuses nothing."""
+    """Bug: only refusals counted as absence, but a server whose machine drops packets refuses nothing."""
     with silent() as listener, ExitStack() as stack:
         where = listener.getsockname()
         with opened(Server(address=Address(*where))) as flights:
@@ -576,7 +576,7 @@ def test_a_connect_that_a_server_answers_late_is_an_outage() -> None:
 def test_lack_of_client_resources_is_not_an_outage_of_the_server(
     error: Exception, is_away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the doubt `server-away` for a client without a free port."""
+    """Bug: a client without a free port got the doubt `server-away`."""
     errors = [error]
 
     def connecting(*_: object) -> Any:
@@ -601,7 +601,7 @@ def test_lack_of_client_resources_is_not_an_outage_of_the_server(
 
 
 def test_silent_server_does_not_delay_connections_to_its_replica() -> None:
-    """Bug: one thread opened the connections to all servers, and waited for the one that said nothing."""
+    """Bug: one thread opened the connections to all servers, and waited for the silent server."""
     with silent() as listener, served(closes_on_second) as replica:
         asleep = Server(address=Address("127.0.0.1", listener.getsockname()[1]))
         made = Flights([asleep, replica], 2, lambda _: Request("/"), 0.5)
@@ -638,7 +638,7 @@ def test_two_threads_lose_no_flight_on_connections_that_keep_closing() -> None:
 def test_resent_request_gets_the_connection_opened_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: a connection that was opened at once came before the flight waited for it, and the flight hung."""
+    """Bug: a connection that opened at once was ready before the flight waited for it, and the flight hung."""
     with served(closes_on_second) as server, opened(server) as flights:
         flown(flights, [1])
         monkeypatch.setattr(
@@ -649,7 +649,7 @@ def test_resent_request_gets_the_connection_opened_for_it(
 
 
 def test_a_blocking_link_repeats_nothing_after_a_time_out() -> None:
-    """Bug: on a connection that was used before, the request was sent once more, and waited for again."""
+    """Bug: on a reused connection the request was sent again, and the client waited again."""
     requests = []
 
     def stalls(peer: socket.socket, _number: int) -> None:

@@ -236,9 +236,9 @@ def test_known_head_with_further_headers_is_parsed_again() -> None:
 
 
 def test_the_pieces_of_a_known_head_s_reply_are_kept_too() -> None:
-    """Bug: a streamed answer that came whole, behind a head seen before, had no first token."""
+    """Bug: a streamed answer that arrived completely after an earlier head had no first token."""
     whole = sized(_BODY, b"X-Known: 1")
-    assert ReplyParser().feed(whole) is not None  # known from now on
+    assert ReplyParser().feed(whole) is not None  # from now on the value is known
     parser = ReplyParser()
     parser.pieces = []
     assert parser.feed(whole) is not None

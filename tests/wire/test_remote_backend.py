@@ -1,4 +1,4 @@
-"""A backend that asks a server by a plug-in."""
+"""A backend that uses a server through a plug-in."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What servers tell of themselves: vLLM's and Triton's pages become the same columns, or a reason says why not."""
+"""Readings of the servers' metrics pages: rows of several servers, and the reason for missing rows."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,54 +11,16 @@ from harness.core.config.address import parse_address
 from harness.core.config.run_config import RunConfig
 from harness.models.opened.remote import metrics_pages
 from harness.wire.connections import Server
-from harness.wire.server_metrics import NO_PAGE, ServerMetrics, parse
+from harness.wire.server_metrics import NO_PAGE, ServerMetrics
+from harness.wire.server_series import Series
+from tests.wire.test_server_series import PAGES
 
-VLLM = """\
-# HELP vllm:num_requests_running Number of requests in model execution batches.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="tiny {x}"} 3.0
-vllm:num_requests_running{engine="1",model_name="tiny {x}"} 1.0
-vllm:num_requests_waiting{engine="0",model_name="tiny {x}"} 7.0
-vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="capacity"} 0.0
-vllm:kv_cache_usage_perc{engine="0",model_name="tiny {x}"} 0.25
-vllm:kv_cache_usage_perc{engine="1",model_name="tiny {x}"} 0.5
-vllm:generation_tokens_total{engine="0",model_name="tiny {x}"} 1.5e+03
-vllm:generation_tokens_created{engine="0",model_name="tiny {x}"} 1.79e+09
-vllm:request_success_total{finished_reason="stop"} 5.0 1795442503079
-vllm:request_success_total{finished_reason="length"} 2.0
-"""
-TRITON = """\
-# HELP nv_inference_count Number of inferences performed
-nv_inference_count{model="digits",version="1"} 640
-nv_inference_exec_count{model="digits",version="1"} 20
-nv_inference_pending_request_count{model="digits",version="1"} 4
-nv_gpu_utilization{gpu_uuid="GPU-1"} 0.75
-nv_gpu_utilization{gpu_uuid="GPU-2"} NaN
-"""
-
-
-def test_engines_are_added_and_of_shares_the_largest_counts() -> None:
-    assert parse(VLLM) == {
-        "running_requests": 4.0,
-        "waiting_requests": 7.0,
-        "kv_cache_share": 0.5,
-        "generated_tokens": 1500.0,
-        "answered_requests": 7.0,
-    }
-
-
-def test_triton_metrics_are_known_and_values_without_a_number_ignored() -> None:
-    assert parse(TRITON) == {
-        "inferences": 640.0,
-        "executions": 20.0,
-        "waiting_requests": 4.0,
-        "gpu_share": 0.75,
-    }
+VLLM = (PAGES / "vllm.txt").read_text(encoding="utf-8")
 
 
 @contextmanager
 def serving(pages: Sequence[tuple[int, str]]) -> Iterator[tuple[Server, list[str]]]:
-    """A server that answers with one page after another, the last one again and again; the paths asked for."""
+    """A server that sends one page after another, then repeats the last page; the requested paths."""
     left, paths = [*pages], []
 
     class Handler(BaseHTTPRequestHandler):
@@ -87,8 +49,8 @@ def serving(pages: Sequence[tuple[int, str]]) -> Iterator[tuple[Server, list[str
             thread.join()
 
 
-def looked(*servers: Server, times: int = 2) -> ServerMetrics:
-    found = ServerMetrics(servers)
+def looked(*servers: Server, times: int = 2, wanted: Sequence[Series] = ()) -> ServerMetrics:
+    found = ServerMetrics(servers, wanted)
     for _ in range(times):
         found.look()
     found.close()
@@ -105,11 +67,22 @@ def test_replicas_are_added_in_one_row() -> None:
     assert paths == ["/metrics"] * 2
 
 
+def test_a_named_series_of_an_unknown_server_is_read() -> None:
+    page = 'queue_size{model="a"} 3\nqueue_size{model="b"} 4\n'
+    with serving([(200, page)]) as (server, _):
+        found = looked(server, wanted=[Series.parse('queue_size{model="b"}')])
+    assert [row['queue_size{model="b"}'] for row in found.rows] == [4.0, 4.0]
+    assert found.absent == ""
+
+
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
         ((404, "Not Found"), "the server answered 404"),
-        ((200, "http_requests_total 4\n"), "the page has no metric of vLLM or Triton"),
+        (
+            (200, "http_requests_total 4\n"),
+            "the page has no series of a known server: name its series with --server-metric",
+        ),
         (
             (200, "nv_inference_count 4x\n"),
             "ValueError: could not convert string to float: '4x'",
@@ -148,7 +121,7 @@ def test_grpc_address_has_no_metrics_page() -> None:
     ("url", "page"), [("", "/metrics"), ("/v1", "/metrics"), ("/a", "/a/metrics")]
 )
 def test_the_page_is_beside_a_version_in_the_url(url: str, page: str) -> None:
-    """Bug: /v1/metrics was asked for, and the server's metrics were missing without a word."""
+    """Bug: the harness requested /v1/metrics, and the server's metrics were missing without a message."""
     urls = [f"http://127.0.0.1:8000{url}"]
     config = RunConfig.of(scenario="offline", backend="openai", url=urls)
     assert [server.address.prefix for server in metrics_pages(config)] == [page]

@@ -1,4 +1,4 @@
-"""Server-sent events come out whole, however the network cut them."""
+"""Server-sent events are complete, however the network splits them."""
 
 import pytest
 from hypothesis import given

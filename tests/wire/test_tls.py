@@ -1,4 +1,4 @@
-"""Servers behind TLS: certificates and names are verified, and the stamps are there as without TLS."""
+"""Servers with TLS: certificates and names are verified, and time stamps are recorded as without TLS."""
 
 import re
 import socket
@@ -133,7 +133,7 @@ def test_calls_over_tls_are_answered(certificate: Path) -> None:
 def test_a_certificate_of_an_authority_is_trusted_for_calls(
     certificate: Path, tmp_path: Path
 ) -> None:
-    """The certificate alone is pinned, and grpcio never sees the authority's."""
+    """Only the certificate is pinned, and grpcio never sees the authority's certificate."""
     leaf = tmp_path / "leaf.pem"
     (tmp_path / "names").write_text("subjectAltName=DNS:*.host.example,DNS:localhost")
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -147,7 +147,7 @@ def test_a_certificate_of_an_authority_is_trusted_for_calls(
     leaf.write_bytes(leaf.read_bytes() + (tmp_path / "crt").read_bytes())
     with grpc_served(leaf) as address:
         assert asked(Server(address=address, tls=trusting(certificate)))
-        # Any name will do, also one that the certificate has as a pattern only.
+        # Any name is accepted, even a name that the certificate has only as a pattern.
         stranger = address._replace(host="127.0.0.1")
         assert asked(Server(address=stranger, tls=tls_context(insecure=True, grpc=True)))
 

@@ -31,7 +31,7 @@ class _Place(NamedTuple):
     start: int
     """Bytes after the end of the JSON part."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
 
 
 class _Layout(NamedTuple):

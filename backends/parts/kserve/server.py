@@ -59,7 +59,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
                 "and the path under which /v2 lies, or pass --backend openai if it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
-    config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton's
+    config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton's name for the limit
     limit = config.get("max_batch_size")
     server, properties = server or {}, metadata.get("properties")
     return ServedModel(

@@ -6,7 +6,7 @@ from typing import Any
 from harness.remote import Usage
 
 MOST = 2**31 - 1
-"""The largest count: a larger one is replaced by it, because no answer has as many tokens."""
+"""The largest count. It replaces larger counts, because no answer has as many tokens."""
 
 SPECIAL_TOKENS = 16
 """The most tokens of an answer that may have no text: its end, and marks, e.g. of a turn."""
@@ -76,6 +76,7 @@ def usage_of(
         counts.get("cached"),
         FELL if fell else _contradiction(counts, ids, text, shown, ignores_end=ignores_end),
         _doubt(counts, output or 0, text),
+        counts.get("reasoning"),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.openai.endpoints import Endpoint
 from harness.backends.parts.refusals import error_text, refused, words
 from harness.errors import one_line
 from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
@@ -18,6 +19,7 @@ _WHOLE = frozenset(
     (
         *("stop", "length", "tool_calls", "function_call"),  # OpenAI, vLLM, SGLang, llama.cpp
         *("eos_token", "stop_sequence", "eos", "end_turn", "max_tokens", "model_length"),
+        "tool_use",  # Anthropic
         "complete",
     )
 )
@@ -38,6 +40,8 @@ class Reading(NamedTuple):
     """The `ignores_end` of `usage_of`."""
     takes_any_end: bool = False
     """Whether incomplete answers are accepted."""
+    endpoint: Endpoint | None = None
+    """The endpoint whose replies are translated; None for completions and chat completions."""
     models: frozenset[str] = frozenset()
     """The model's names in the replies before the run; empty if they had none, or if names are not checked."""
 
@@ -56,13 +60,17 @@ class Completion:
         """Returns one answer: token ids as int32, or UTF-8 as uint8. Raises Refused or BadAnswer."""
         if reply.status != _OK:
             raise refused(reply)
-        content = checked(json_in(bytes(reply.body), "the reply"))
+        content = json_in(bytes(reply.body), "the reply")
+        endpoint = self._reading.endpoint
+        if endpoint is not None and isinstance(content, dict):
+            content = endpoint.whole(content)
+        content = checked(content)
         self.model = model_of(content, self._reading)
         choice = only_choice(content)
         if choice is None:
             raise BadAnswer(f"the reply has no choices: {content!r:.{_QUOTED}}")
-        text, ids = parts_of(choice)
-        reading = self._reading
+        parts = parts_of(choice)
+        text, ids, reading = parts.text, parts.ids, self._reading
         finish, counts = end_of(choice.get("finish_reason"), reading), counts_in(content)
         self.usage = usage_of(counts, ids, text, finish, ignores_end=reading.ignores_end)
         self.first_token = ids[0] if ids else None
@@ -123,24 +131,39 @@ def only_choice(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return choices[0]
 
 
-def parts_of(choice: Mapping[str, Any]) -> tuple[str, list[int] | None]:
-    """Returns text and token ids. The text of a chat is its reasoning, its message and the arguments of its calls."""
+class Parts(NamedTuple):
+    """The parts of a choice of a reply or chunk."""
+
+    reasoning: str
+    answer: str
+    """The message, a refusal, and the names and arguments of the calls."""
+    ids: list[int] | None
+    """Token ids; None if the choice has none."""
+
+    @property
+    def text(self) -> str:
+        return self.reasoning + self.answer
+
+
+def parts_of(choice: Mapping[str, Any]) -> Parts:
+    """Raises a BadAnswer if a text is not a string, or an id is not a token id."""
     inner = choice.get("message") or choice.get("delta")
+    thoughts: list[Any] = []
     texts = [choice.get("text")]
     if isinstance(inner, dict):
         thoughts = [inner.get(key) for key in ("reasoning_content", "reasoning")]
         if thoughts[0] == thoughts[1]:  # one text under its old and its new name
             del thoughts[1]
-        texts = [*thoughts, *(inner.get(key) for key in ("content", "refusal"))]
-        texts += _calls(inner)
-    if any(not isinstance(text, str | None) for text in texts):
+        texts += [*(inner.get(key) for key in ("content", "refusal")), *_calls(inner)]
+    if any(not isinstance(text, str | None) for text in (*thoughts, *texts)):
         raise BadAnswer("the text of the reply is not a string")
     ids = choice.get("token_ids")
     if ids is not None and not (
         isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
     ):
         raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
-    return "".join(text for text in texts if text), ids
+    reasoning, answer = ("".join(filter(None, each)) for each in (thoughts, texts))
+    return Parts(reasoning, answer, ids)
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.openai.replies import (
     Completion,
     Reading,
@@ -27,6 +28,7 @@ class Streamed:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
+        self._endpoint = reading.endpoint
         self._events = EventParser()
         self._texts: list[str] = []
         self._ids: list[int] | None = None
@@ -41,6 +43,7 @@ class Streamed:
         """Chunks with tokens, as the server sent them."""
         self.is_exact = False
         """Whether the server reports the tokens of each chunk; else `feed` counts the chunks with tokens."""
+        self._start = AnswerStart()
         self.usage = Usage()
         self.model = ""
         """The model's name in the last chunk that has one."""
@@ -59,6 +62,11 @@ class Streamed:
         return self._tokens
 
     @property
+    def answer_starts(self) -> int:
+        """How many times the answer after the reasoning has begun; 0 before its first visible text."""
+        return self._start.times if self._start.is_answer else 0
+
+    @property
     def first_token(self) -> int | None:
         return self._ids[0] if self._ids else None
 
@@ -66,7 +74,10 @@ class Streamed:
         if event == DONE:
             self._done = True
             return
-        content = checked(json_in(event, "an event of the stream"))
+        content = json_in(event, "an event of the stream")
+        if self._endpoint is not None and isinstance(content, dict):
+            content = self._endpoint.chunk(content)
+        content = checked(content)
         self.model = model_of(content, self._reading) or self.model
         counts = counts_in(content)
         told = counts.get("completion_tokens")
@@ -75,7 +86,9 @@ class Streamed:
         choice = only_choice(content)
         if choice is None:  # usage only, after the last token
             return
-        text, ids = parts_of(choice)
+        parts = parts_of(choice)
+        text, ids = parts.text, parts.ids
+        self._start.take(parts.reasoning, parts.answer)
         finish = choice.get("finish_reason")
         if finish and self._finish and finish != self._finish:
             raise BadAnswer(

@@ -74,7 +74,7 @@ def make_decoder(options: Mapping[str, Any]) -> Decoder:
             return decode(data)
         except (MemoryError, ValueError):
             raise
-        except Exception as e:  # Pillow alone raises six classes for a broken file
+        except Exception as e:  # Pillow alone raises six classes of exceptions for a broken file
             raise ValueError(f"{name} cannot decode it: {' '.join(str(e).split())}") from e
 
     return checked
@@ -146,7 +146,7 @@ def _other_header(data: bytes) -> Header:
         raise ValueError(f"it could fill the memory: {e}") from None
     except (MemoryError, ValueError):
         raise
-    except Exception as e:  # as above
+    except Exception as e:  # Pillow raises many classes of exceptions
         raise ValueError(f"its header is broken: {' '.join(str(e).split())}") from e
     return header
 
@@ -168,7 +168,8 @@ def _pillow(colour: str, _fast: bool) -> Decoder:
 def _opencv(colour: str, _fast: bool) -> Decoder:
     import cv2
 
-    cv2.setNumThreads(1)  # images are decoded in parallel; no threads may stay for the run
+    # Images are already decoded in parallel, and OpenCV's threads would outlive the loading.
+    cv2.setNumThreads(1)
     flags = {
         "rgb": cv2.IMREAD_COLOR_RGB,
         "bgr": cv2.IMREAD_COLOR_BGR,

@@ -152,7 +152,8 @@ def _pillow(method: str) -> Scale:
 def _opencv(method: str) -> Scale:
     import cv2
 
-    cv2.setNumThreads(1)  # images are resized in parallel; no threads may stay for the run
+    # Images are already resized in parallel, and OpenCV's threads would outlive the loading.
+    cv2.setNumThreads(1)
     interpolation = {
         "nearest": cv2.INTER_NEAREST,
         "bilinear": cv2.INTER_LINEAR,

@@ -13,7 +13,7 @@ from harness.cli.start import schemas
 from harness.cli.start.config_files import CONFIG_FLAG
 from harness.cli.verbs import DEFAULT, VERBS
 from harness.core.config.options import user_path
-from harness.core.config.parse import parse_input_shape
+from harness.core.config.parse import NPM, PYPI, parse_input_shape
 from harness.core.console import program, show
 from harness.core.files import atomic_file, write_text
 from harness.errors import ConfigError
@@ -33,9 +33,7 @@ def init(arguments: list[str]) -> int:
     else:
         if options.verb != DEFAULT:
             raise ConfigError("a verb and --model make two different files: pass one of them")
-        model = user_path(options.model)
-        out = user_path(options.out) if options.out else _beside(model)
-        text, kind = _manifest_text(model, out, options), "manifest"
+        (out, text), kind = _manifest_of(options), "manifest"
     schema = out.with_name(f"{kind}.schema.json")
     _write(out, f"# yaml-language-server: $schema={schema.name}\n{text}")
     write_text(schema, json.dumps(schemas.SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n")
@@ -59,7 +57,11 @@ def _parser() -> Parser:
     parser.text(
         "verb", "VERB", "a verb that takes --config (default run)", nargs="?", default=DEFAULT
     )
-    parser.text("--model", "FILE", "a model file, or the folder of a SavedModel")
+    parser.text(
+        "--model",
+        "FILE",
+        "a model file, the folder of a SavedModel, or a file in a package, pypi:NAME==VERSION:PATH",
+    )
     parser.text(
         "--input-shape",
         "NAME=1xDIM",
@@ -79,19 +81,33 @@ def _beside(model: Path) -> Path:
     return model.with_name(f"{model.name if model.is_dir() else model.stem}.yaml")
 
 
-def _manifest_text(model: Path, out: Path, options: argparse.Namespace) -> str:
-    from harness.models.opened.template import manifest_of
+def _manifest_of(options: argparse.Namespace) -> tuple[Path, str]:
+    """Returns the path and the text of the manifest of --model."""
+    from harness.models.opened.template import manifest_of, manifest_of_package
 
+    out = user_path(options.out) if options.out else None
+    if options.model.startswith((PYPI, NPM)):
+        out, text = manifest_of_package(options.model, out, _shapes(options), options.backend)
+        return out, _with_title(options.model, text)
+    model = user_path(options.model)
     if not model.exists():
         raise ConfigError(f"--model {model}: there is no such file: pass the path of a model file")
-    try:
-        shapes = dict(map(parse_input_shape, options.input_shape))
-    except ValueError as e:
-        raise ConfigError(f"--input-shape: {e}") from None
+    out = out or _beside(model)
+    shapes = _shapes(options)
     if out.exists():  # before a framework is started
         raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out")
-    text = manifest_of(model, out, shapes, options.backend)
-    return f"# The manifest of {model.name}; docs/manifest.md explains each field.\n{text}"
+    return out, _with_title(model.name, manifest_of(model, out, shapes, options.backend))
+
+
+def _shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    try:
+        return dict(map(parse_input_shape, options.input_shape))
+    except ValueError as e:
+        raise ConfigError(f"--input-shape: {e}") from None
+
+
+def _with_title(name: str, text: str) -> str:
+    return f"# The manifest of {name}; docs/manifest.md explains each field.\n{text}"
 
 
 def _write(path: Path, text: str) -> None:

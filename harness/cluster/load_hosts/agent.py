@@ -43,17 +43,17 @@ HELLO_LIMIT_S = 10.0
 """Time limit for a connection's first message; until then it does not delay other runs."""
 
 MOST_SILENT = 64
-"""Most connections without a first message; if one more connects, the oldest is closed."""
+"""Maximum number of connections without a first message; if another peer connects, the oldest is closed."""
 
 BUSY_LIMIT_S = 5.0
 """Time limit for the previous run's process to end."""
 
 _LAST_BYTES = 4000
-"""If the process died, this many last bytes of its output are sent."""
+"""Number of last bytes of a dead process's output that are sent."""
 
 
 class Agent:
-    """Takes runs from a listening socket until it is stopped."""
+    """Accepts runs from a listening socket until it is stopped."""
 
     def __init__(self, listening: socket.socket, allowed: frozenset[str]) -> None:
         """allowed: environment variables of this machine that a run's --header may use."""
@@ -64,7 +64,7 @@ class Agent:
         self._silent: dict[socket.socket, None] = {}  # the oldest first
 
     def run(self) -> None:
-        """Takes runs until `stop` is called; returns once the last run is over."""
+        """Accepts runs until `stop` is called; returns once the last run is over."""
         while True:
             try:
                 connected, (peer, *_) = self._listening.accept()
@@ -82,7 +82,7 @@ class Agent:
             thread.join()
 
     def stop(self) -> None:
-        """Stops taking runs and ends the current one. May be called by a signal handler."""
+        """Stops accepting runs and ends the current run. A signal handler may call it."""
         self._listening.close()
         for connected in [*self._answering]:
             _hang_up(connected)
@@ -131,7 +131,7 @@ def _hang_up(connected: socket.socket) -> None:
 
 
 def _take_part(channel: Channel, message: Mapping[str, Any], allowed: frozenset[str]) -> None:
-    """Takes part in one run, from its `setup` to its end. Raises the error with which it is refused."""
+    """Takes part in one run, from its `setup` to its end. Raises the error with which the run is refused."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mlperf-load-host-")))
         setup = _accepted(message, folder, allowed)

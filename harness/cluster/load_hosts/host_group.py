@@ -49,11 +49,11 @@ class Host:
     is_ready: bool = False
     ended: Mapping[str, Any] | None = None
     lost: str = ""
-    """How this host was lost; "" if it was not."""
+    """How this host was lost; "" if it was not lost."""
 
     @property
     def ahead_ns(self) -> int:
-        """How far its clock is ahead of this machine's, from the pings before the run."""
+        """Lead of the host's clock over this machine's clock, from the pings before the run."""
         return self.process.clocks[0].offset_ns if self.process.clocks else 0
 
 
@@ -208,7 +208,7 @@ class HostGroup:
         return digests(self._outdir)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Returns what the run's files report about each host, in the order of the column `host`."""
+        """Returns the facts about each host for the run's files, in the order of the column `host`."""
         return [_told(host) for host in self._hosts]
 
     def witnessed(self) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from harness.run.supervisor.completions import read_completions
 from harness.types import Array
 
 _NEVER = np.iinfo(np.int64).max
-_OF_TOKENS = ("first_token_ns", "tokens", "late_tokens")
+_OF_TOKENS = ("first_token_ns", "answer_token_ns", "tokens", "late_tokens")
 
 
 class Share(NamedTuple):
@@ -81,7 +81,7 @@ class MergedJournal:
         return rows
 
     def _take_entries(self) -> None:
-        """Copies the entries of samples issued since the last call. Two threads at once copy the same entries."""
+        """Copies the entries of samples issued since the last call. Concurrent calls copy the same entries."""
         for at, share in enumerate(self._shares):
             begin, end = self._entered[at], share.journal.issued
             self.entry_ns[share.part[begin:end]] = share.journal.entry_ns[begin:end]
@@ -112,7 +112,7 @@ def merged_completions(shares: Sequence[Share]) -> Completions:
 
 
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """Returns the hosts' columns, concatenated. The hosts that have answers determine which columns there are.
+    """Returns the hosts' columns, concatenated. The hosts with answers determine the columns.
 
     The kernel's stamps are kept if every host has them; a host without columns of tokens had 0 tokens.
     """

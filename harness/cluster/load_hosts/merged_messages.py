@@ -127,7 +127,7 @@ def _tokens(tokens: Sequence[Message | None]) -> dict[str, Any] | None:
     counted = ("sources", "finish_reasons", "contradictions", "doubts")
     return {
         **{key: sum(t[key] for t in known) for key in summed},
-        **{key: _sum(t[key] for t in known) for key in ("input", "output", "cached")},
+        **{key: _sum(t[key] for t in known) for key in ("input", "output", "cached", "reasoning")},
         **{key: _counts(t[key] for t in known) for key in counted},
         "streams": _streams([t["streams"] for t in known if t["streams"] is not None]),
     }

@@ -1,4 +1,4 @@
-"""Connects a run and a load host on a different machine, detects a lost connection soon, and copies files over it."""
+"""Connects a run to a load host on another machine, detects a lost connection soon, and copies files."""
 
 import re
 import socket

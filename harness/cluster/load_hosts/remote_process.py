@@ -1,4 +1,4 @@
-"""Supervises a measured process on a different machine, through the load host there."""
+"""Supervises a measured process on another machine through that machine's load host."""
 
 import os
 import socket
@@ -38,7 +38,7 @@ WINDOW_S = 10.0
 
 
 class RemoteProcess(Supervised):
-    """A measured process that a load host runs. It ends with the connection."""
+    """A measured process on a load host. It ends when the connection ends."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ MOST_WITNESSES = 2000
 """Number of the coordinator's queries in addition to the schedule, as a share of the schedule, and its bounds."""
 
 MOST_WITNESS_SHARE = 0.2
-"""Largest share of a very short schedule."""
+"""Largest number of the coordinator's queries as a share of a very short schedule."""
 
 _WORD = 0xFFFFFFFF
 _WITNESS = 1

@@ -32,7 +32,7 @@ _DIED_AT_START = (
 """Messages of Ray if its server for this client has died."""
 
 PLACE_LIMIT_S = 60.0
-"""Time limit for Ray to reserve the nodes; a cluster that scales automatically must have them before."""
+"""Time limit for Ray to reserve the nodes; a cluster that scales automatically must already have them."""
 
 END_LIMIT_S = 5.0
 """Time limit for the hosts to end what they have started. A frozen node ends nothing."""
@@ -44,7 +44,7 @@ _LOOK_EVERY_S = 0.2
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",  # the cluster ends our actors as soon as the client is gone
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0",  # the cluster ends the harness's actors as soon as the client is gone
     "RAY_ENABLE_AUTO_CONNECT": "0",
 }
 
@@ -63,7 +63,7 @@ class RayNode(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Our actor on a node, which reserves the node."""
+    """The harness's actor on a node, which reserves the node."""
 
     name: str
     actor: Any
@@ -105,7 +105,7 @@ def connected(nodes: str) -> Iterator[Any]:
 
 
 def _let_in(ray: Any, nodes: str) -> None:
-    """Connects with a time limit: Ray waits for ever if the head's server for this client cannot reach the cluster."""
+    """Connects with a time limit: Ray waits forever if the head's server for this client cannot reach the cluster."""
     errors: list[Exception] = []
 
     def connect() -> None:
@@ -202,7 +202,7 @@ def placed(
         hosts += _hosts(ray, group, bundles)
         yield hosts
     finally:
-        with suppress(Exception):  # if the cluster is gone, it has ended them
+        with suppress(Exception):  # if the cluster is gone, it has ended the hosts
             ray.wait(
                 [host.actor.end.remote() for host in hosts],
                 num_returns=len(hosts),
@@ -317,7 +317,7 @@ def _reason(error: Exception) -> str:
 
 
 class AskerGone(Exception):
-    """The process that requested the hosts has ended, or does not want them any more."""
+    """The process that requested the hosts has ended, or no longer needs them."""
 
 
 def _wait(

@@ -1,4 +1,4 @@
-"""Runs a command line of the harness on a node; its folder can be filled before, and read while the command runs."""
+"""Runs a command line of the harness on a node. Its folder can be filled before the run and read during the run."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ COMMAND_MODULE = "harness.cli.main"
 
 _DIGEST_BYTES = 32
 _LOG_LIMIT = 1 << 16
-"""Most bytes of the command's output in one answer of `state`."""
+"""Maximum bytes of the command's output in one answer of `state`."""
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -112,7 +112,7 @@ class NodeCommand:
         for name, about in state["files"].items():
             if self._known.get(name) != about and (has_ended or not is_unfinished(name)):
                 data = call(self._ray, self._host, "read", name)
-                if isinstance(data, bytes):  # otherwise it was renamed since
+                if isinstance(data, bytes):  # otherwise the file was renamed in the meantime
                     put(self.folder, name, unsealed(name, data))
                     self._known[name] = about
         if has_ended:

@@ -16,7 +16,7 @@ from harness.errors import HarnessError, one_line
 
 NODE_MODULE = "harness.serve.node.child"
 ORPHAN_S = 30.0
-"""An actor lives this long without its raylet, because a run that is about to end needs it."""
+"""Lifetime of an actor without its raylet: a run that is about to end still needs the actor."""
 
 
 class NodeActor:
@@ -50,7 +50,7 @@ class NodeActor:
 
         models = []
         for name in named_models():
-            with suppress(HarnessError):  # its module is not installed here
+            with suppress(HarnessError):  # the backend's module is not installed here
                 if load_model(name).is_here:
                     models.append(name)
         return json.dumps({"address": _address(), "environment": fingerprint(), "models": models})

@@ -17,7 +17,7 @@ from harness.cluster.ray.tunnel import LOOPBACK, tunnels
 from harness.core.child import Channel, serve
 
 READY_LIMIT_S = 590.0
-"""Less than the time after which the other process gives up, so that this one can report which node is late."""
+"""Time limit, shorter than the other process's limit, so that this process can report which node is late."""
 
 
 def main() -> NoReturn:

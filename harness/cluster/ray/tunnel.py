@@ -18,10 +18,10 @@ from harness.cluster.ray.host import end_with_raylet
 
 LOOPBACK = "127.0.0.1"
 PIECE_BYTES = 1 << 20
-"""Most bytes of one call."""
+"""Maximum bytes of one call."""
 
 MOST_CALLS = 10_000
-"""Most simultaneous calls to one node: one call waits per connection."""
+"""Maximum number of simultaneous calls to one node: one call waits per connection."""
 
 READY_LIMIT_S = 60.0
 
@@ -51,7 +51,7 @@ class TunnelEnd:
 
     async def close(self, number: int) -> None:
         end = self._ends.pop(number, None)
-        if end is not None:  # otherwise it was never open
+        if end is not None:  # otherwise the connection was never open
             end[1].close()
 
 
@@ -96,7 +96,7 @@ async def _carry(
     """Carries one connection until one of its ends closes it, or is lost."""
     number = next(numbers)
     try:
-        with suppress(Exception):  # the node is gone: to the run, its connection was closed
+        with suppress(Exception):  # the node is gone: the run sees a closed connection
             await end.open.remote(number)
             ways = {
                 asyncio.ensure_future(_there(end, number, reader)),

@@ -1,6 +1,6 @@
-"""Lists the code that a configuration names: plug-ins of the user, a hook, programs of meters.
+"""Lists the code that a configuration names: the user's plug-ins, a hook, programs of meters.
 
-If a configuration was read from a file, its code does not run before the user has named it with --trust, too.
+If a configuration was read from a file, its code runs only if the user also names it with --trust.
 """
 
 import re
@@ -14,7 +14,7 @@ from harness.core.files import sha256
 from harness.core.registry import is_code
 
 TRUST = "--trust"
-"""The option with which the user names code."""
+"""The option with which the user allows code to run."""
 
 PROGRAM_METERS = ("command", "ptdaemon")
 """Meters whose argument names a program."""

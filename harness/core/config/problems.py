@@ -44,6 +44,7 @@ def problems(options: RunOptions) -> Iterator[str]:
     if options.meter and not options.runs_performance:
         yield "--meter measures the performance run: drop it with --mode accuracy"
     yield from _arrival_problems(options)
+    yield from _before_run_problems(options)
     yield from _server_problems(options)
     if options.models is not None:
         yield from _set_problems(options)
@@ -102,12 +103,24 @@ def _arrival_problems(options: RunOptions) -> Iterator[str]:
         )
 
 
+RESETS = ("vllm", "sglang")
+"""Values of --before-run that send a request to each --url."""
+
+
+def _before_run_problems(options: RunOptions) -> Iterator[str]:
+    if options.before_run in RESETS and not options.url:
+        yield f"--before-run {options.before_run} needs a server: add --url"
+    if options.before_run is not None and not options.runs_performance:
+        yield "--before-run applies to the performance run: drop it with --mode accuracy"
+
+
 _OF_SERVERS = {
     "connections": "--connections",
     "request_timeout_ns": "--request-timeout",
     "header": "--header",
     "insecure": "--insecure",
     "server_metrics": "--server-metrics",
+    "server_metric": "--server-metric",
     "no_resend": "--no-resend",
     "qdl": "--qdl",
     "yes_load_this_host": "--yes-load-this-host",

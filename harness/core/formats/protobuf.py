@@ -1,6 +1,6 @@
 """Reads and writes Protobuf messages, the format of ONNX files and of gRPC, field by field and without a schema.
 
-So the frameworks do not need the `onnx` package, which would hold a file in memory three times while it
+The frameworks therefore do not need the `onnx` package, which would hold a file in memory three times while it
 parses it. These functions read only the keys and lengths of fields. They raise ValueError for bytes
 that are not a message.
 """

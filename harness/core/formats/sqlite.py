@@ -1,4 +1,4 @@
-"""Opens a SQLite file of ours, makes its table, and refuses the file of a newer harness."""
+"""Opens a SQLite file of the harness, makes its table, and refuses the file of a newer harness."""
 
 import sqlite3
 from collections.abc import Iterator

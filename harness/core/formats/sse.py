@@ -7,7 +7,7 @@ DONE = b"[DONE]"
 """The data of the last event of OpenAI's streams."""
 
 MOST_EVENT_BYTES = 16 * 2**20
-"""A longer event is refused before it takes more memory."""
+"""Largest event. A longer event is refused before it takes more memory."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -19,7 +19,7 @@ class BadEvents(ValueError):
 class EventParser:
     """Parses one stream. `feed` takes the arriving bytes, cut anywhere, and returns the data of complete events.
 
-    Nothing is decoded before an event is complete, so a cut inside a character does no harm.
+    Decodes only complete events, so a cut inside a character does no harm.
     """
 
     __slots__ = ("_begun", "_data", "_data_bytes", "_line", "_line_bytes")

@@ -1,4 +1,4 @@
-"""Reads and writes small YAML files without code, aliases, tags, repeated keys or values with two readings."""
+"""Reads and writes small YAML files without code, aliases, tags, repeated keys or ambiguous values."""
 
 import json
 import math
@@ -40,7 +40,7 @@ class _Unclear(ValueError):
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses aliases, tags, repeated keys (YAML itself takes the last), and plain words that have two readings.
+    """Refuses aliases, tags, repeated keys (YAML itself takes the last key), and plain words with two readings.
 
     Reads dates, `<<` and `=` as texts.
     """
@@ -138,7 +138,8 @@ def load_yaml(path: Path) -> object:
     """Returns the content of the file. Raises a ConfigError with the file and the line."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_MANIFEST_BYTES + 1)  # a device has no size and no end
+            # A device reports no size, and its content may never end.
+            content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
         text = content.decode("utf-8")

@@ -1,4 +1,4 @@
-"""Reads recorded traffic of language models: when each request came, and how many tokens it had.
+"""Reads recorded language-model traffic: the time and the number of tokens of each request.
 
 Formats: Mooncake's JSONL (timestamp in ms, input_length, output_length, hash_ids); tables of BurstGPT (Timestamp in s,
 Request tokens, Response tokens) and of Azure's LLM traces (TIMESTAMP as a date, ContextTokens, GeneratedTokens).
@@ -23,7 +23,7 @@ from harness.types import Array
 
 MOST_REQUESTS = 10_000_000
 MOST_TOKENS = 10_000_000
-"""The most tokens of a prompt or an answer; a larger number is a mistake in the file."""
+"""Maximum number of tokens in a prompt or an answer; a larger number is a mistake in the file."""
 
 LARGEST_BYTES = 1 << 30
 _MOST_LINE_CHARACTERS = 1 << 20
@@ -46,7 +46,7 @@ class Trace(NamedTuple):
     lines: Array
     """(n,) line numbers in the file, from 1."""
     left_out: int
-    """Requests without a prompt or an answer: they failed when they were recorded."""
+    """Requests without a prompt or an answer, which failed during the recording."""
 
 
 class _Request(NamedTuple):
@@ -110,7 +110,7 @@ def parse_trace(path: Path, lines: Iterable[str]) -> Trace:
 def _collected(
     path: Path, rows: Iterable[tuple[int, _Request | ValueError]]
 ) -> tuple[list[tuple[int, _Request]], list[str], int]:
-    """Returns requests with their lines, problems, and the number of requests that failed when they were recorded."""
+    """Returns requests with their lines, problems, and the number of requests that failed during the recording."""
     requests: list[tuple[int, _Request]] = []
     problems: list[str] = []
     left_out = 0

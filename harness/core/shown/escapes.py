@@ -1,4 +1,4 @@
-"""Shows control characters as text, so a plug-in's message cannot move the cursor or hide a line."""
+"""Shows control characters as text, so that a plug-in's message cannot move the cursor or hide a line."""
 
 import re
 

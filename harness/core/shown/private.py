@@ -1,4 +1,4 @@
-"""Replaces names of the user and the machine, and arguments of meters, in texts that others may read.
+"""Replaces names of the user and the machine, and meter arguments, in texts that others may read.
 
 A home folder becomes `~`, the user's name `USER`, and the host's name `host_id()`. User and host are
 replaced in paths and addresses only, because either may also be a word of a result (`publish` replaces more).
@@ -28,7 +28,7 @@ _HARMLESS = ("rapl", "hwmon", "nvml", "estimate")
 
 
 def homes() -> list[str]:
-    """Returns the user's home folders from HOME and from the system, also with links resolved; the longest first."""
+    """Returns the user's home folders from HOME and from the system, with and without links, the longest first."""
     return _homes(frozenset({os.environ.get("HOME", ""), _account()[1]}))
 
 
@@ -72,7 +72,7 @@ def host_id() -> str | None:
 
 
 def _digest(text: str) -> str:
-    """Returns a digest from which the text cannot be guessed, unlike from a plain digest.
+    """Returns a keyed digest. Unlike a plain digest, it does not let others guess the text.
 
     The key is the machine's ID, which no result stores.
     """
@@ -85,7 +85,7 @@ def _digest(text: str) -> str:
 
 def hide(text: str) -> str:
     """Replaces home folders, and the user and host in paths and addresses."""
-    if not _PATH_OR_ADDRESS.search(text):  # most cells of a table
+    if not _PATH_OR_ADDRESS.search(text):  # true for most cells of a table
         return text
     for pattern, new in _patterns(tuple(homes()), tuple(users()), tuple(hosts())):
         text = pattern.sub(new, text)
@@ -114,7 +114,8 @@ def path_pattern(path: str) -> str:
 
 def name_pattern(name: str) -> str:
     """Returns a pattern of a user or host name in a path (/data/NAME/x) or an address (NAME@, @NAME, NAME:80)."""
-    name = re.escape(name)  # comes first: a regular expression finds a text faster than a position
+    # The name comes first: a regular expression finds a text faster than a position.
+    name = re.escape(name)
     return rf"{name}(?:(?<=[@/]{name}){_AFTER}|(?<![\w.~-]{name})(?=@|:\d))"
 
 

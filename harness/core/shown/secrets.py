@@ -1,4 +1,4 @@
-"""Replaces the user's secrets in texts from outside, in any encoding.
+"""Replaces the user's secrets, in any encoding, in texts from outside.
 
 A server's reply may echo the request, including a header whose value comes from the environment. Secrets that were
 learned are masked when a text leaves the process: on the screen, and on the way to the supervisor.
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 MASK = "***"
 
 _FEWEST = 4
-"""Fewest characters of a secret. Shorter values occur in every text."""
+"""Minimum length of a secret in characters. Shorter values occur in every text."""
 
 _WHOLE = 8
 """This many first characters are masked even if the text was cut off within the value. A shorter value may be an
@@ -149,7 +149,7 @@ def _character(char: str) -> str:
         forms.append(f"&(?:amp;)?{codepoint2name[code]};")
     if char == " ":
         forms.append(r"\+")
-    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # the plain one last: `&` begins an escape
+    return f"(?:{'|'.join([*forms, re.escape(char)])})"  # the plain character comes last: `&` begins an escape
 
 
 def _digit(char: str) -> str:

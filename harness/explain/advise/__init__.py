@@ -1,1 +1,1 @@
-"""The verb `advise`: measured ways to make the model faster."""
+"""The verb `advise`: finds and measures settings that make a model faster."""

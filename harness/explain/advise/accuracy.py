@@ -1,4 +1,4 @@
-"""Measures how much accuracy another precision costs, on the model's own data."""
+"""Measures the accuracy cost of another precision on the model's own data."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,7 +61,7 @@ def _cost(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
     drop: own_score - score, or the reverse if a lower score is better.
     agreement: share of the samples with the same answer, in [0, 1].
     relative_l2: mean distance of float answers over their mean length.
-    broken: why the file no longer answers like the model; "" if it may.
+    broken: why the file no longer answers like the model; "" if its answers may be right.
     """
     rows: Rows = []
     with ExitStack() as stack:

@@ -20,7 +20,7 @@ from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
-"""Wall over CPU time of one thread above which other processes used the cores, too."""
+"""Ratio of wall time to CPU time of one thread above which other processes used the cores, too."""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))
@@ -145,7 +145,7 @@ def _coverage(record: Record) -> dict[str, Any]:
 
 
 def _layers(record: Record) -> list[dict[str, Any]]:
-    """Returns one row per distinct layer, most time first. Times are per occurrence; gain_ns is the sum over all."""
+    """Returns one row per distinct layer, slowest first. Times are per occurrence; gain_ns is the sum over all."""
     clock = record.clock()
     now, (best, level) = record.own_ns(record.now, clock), record.best_ns(clock)
     alike: dict[str, list[int]] = defaultdict(list)

@@ -13,7 +13,7 @@ SHORT_NS = 10_000
 """Mean time of a kernel up to which a profiler's rounding to whole microseconds dominates the sum."""
 
 _LARGE = 0.1
-"""Least share of the layers' time for which a cause is named."""
+"""Minimum share of the layers' time for which a cause is named."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:

@@ -22,7 +22,7 @@ _RESULTS = "results"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviseOptions:
     model: str | None = option(
-        "a name of `list`, a manifest (.yaml) or an .onnx file", metavar="MODEL", group=_MODEL
+        "a name from `list`, a manifest (.yaml) or an .onnx file", metavar="MODEL", group=_MODEL
     )
     dataset: str | None = kinds.dataset(_MODEL)
     data_dir: str | None = kinds.data_dir(_MODEL)
@@ -56,7 +56,7 @@ class AdviseOptions:
     )
     samples: int = number("samples for the accuracy of int8", _MEASURED, 200)
     pairs: int = number(
-        "pairs of timings per setting, of the present and the new setting in turns", _MEASURED, 7
+        "pairs of timings per setting: the present and the new setting in turns", _MEASURED, 7
     )
     passes: int = number("passes over the layers", _MEASURED, 3)
     database: Path | None = path(

@@ -8,13 +8,13 @@ from harness.explain.advise.record import RealisedGain, Record
 from harness.explain.pieces.lower_bound import makespan_ns
 
 WORTH = 0.02
-"""Least gain worth a recommendation, as a share of the time."""
+"""Minimum gain for a recommendation, as a share of the time."""
 
 CREDIBLE = 1.02
 """Largest credible ratio of lower bound to measured time; a value above it is not a bound."""
 
 WITHIN = 0.25
-"""Greatest distance of a realised gain from its prediction, as a share of the prediction."""
+"""Largest distance between a realised gain and its prediction, as a share of the prediction."""
 
 MOST_DROP = 0.5
 """Highest accuracy cost of recommended int8, in the metric's unit, e.g. percentage points."""
@@ -165,7 +165,7 @@ _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
 
 
 def combination(record: Record) -> Setting | None:
-    """Returns the best of each choice combined, if more than one is predicted to gain; else None."""
+    """Returns the combination of the best settings of each choice, if several are predicted to gain; else None."""
     chosen, choices = record.now, 0
     for one in advice(record):
         changed = {n for n in Setting._fields if getattr(one.setting, n) != getattr(record.now, n)}

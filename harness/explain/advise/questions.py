@@ -8,11 +8,11 @@ from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
-"""Least gain of a layer under another setting to report, as a share of the layer's time."""
+"""Minimum gain of a layer under another setting that is reported, as a share of the layer's time."""
 
 
 def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
-    """Returns an entry for each of the six, even if there is no data. advice: advise.json without its
+    """Returns an entry for each of the six questions, even without data. advice: advise.json without its
     questions.
     """
     return [

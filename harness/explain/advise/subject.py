@@ -44,7 +44,7 @@ class Job(NamedTuple):
 
 
 def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
-    with ExitStack() as first:  # its session is needed for these answers only
+    with ExitStack() as first:  # the session is needed only for these answers
         runner = open_runner(subject, first)
         if runner.fixed not in (None, options.batch):
             raise ConfigError(
@@ -53,7 +53,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
             )
         baseline = Baseline(subject, options.samples, runner)
     path = model_file(subject.config, subject.model)
-    assert path is not None  # the backend is `ort`, which reads one
+    assert path is not None  # the backend is `ort`, which reads a file
     feeds = subject.model.in_file(path, _first(baseline, options.batch))
     graph = onnx_file.read(path, shapes={name: rows.shape for name, rows in feeds.items()})
     return Job(

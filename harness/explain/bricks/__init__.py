@@ -1,1 +1,1 @@
-"""The verb `bricks`: benchmarks composed of unique layer sequences."""
+"""The verb `bricks`: computes models' times from distinct layer sequences."""

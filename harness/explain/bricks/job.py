@@ -175,13 +175,14 @@ def _run(
         fresh = {
             digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
-            if "failed" in result or result["beside"]["cpu_ns"]  # else stopped before its first run
+            # Otherwise it was stopped before its first run.
+            if "failed" in result or result["beside"]["cpu_ns"]
         }
         known |= fresh
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
-            was_run = bool(measured.overhead["cpu_ns"])  # else stopped between the two
+            was_run = bool(measured.overhead["cpu_ns"])  # otherwise it was stopped between the two
             content["models"][one.name] |= {
                 "whole": measured.whole if was_run else measured.overhead,
                 "why_not": measured.why_not,

@@ -22,7 +22,7 @@ def parse_size(text: str) -> tuple[str, int]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrickOptions:
     most_layers: int = number("largest number of layers in a brick", CUTTING, LAYERS)
-    batch: int = number("samples in a run", CUTTING, 1)
+    batch: int = number("samples per run", CUTTING, 1)
     size: tuple[tuple[str, int], ...] = option(
         "size of a further open dimension of the inputs, by name, e.g. sequence=128, or position, e.g. ids[1]=128 (repeatable)",
         parse=parse_size,
@@ -47,7 +47,7 @@ class BrickOptions:
     source: Path | None = kinds.source(_RESULTS)
     json: bool = kinds.as_json(_RESULTS)
     publish: Path | None = path(
-        "write the bricks as ONNX files without any weight of the models", "DIR", _FILES
+        "write the bricks as ONNX files without the weights of the models", "DIR", _FILES
     )
     publish_order: bool = option(
         "with --publish: add the order of the bricks in each model, so that others can add up its time",
@@ -56,7 +56,7 @@ class BrickOptions:
         group=_FILES,
     )
     synthetic: Path | None = path(
-        "write a made-up ONNX model with the same mix of operators as the model", "FILE", _FILES
+        "write a synthetic ONNX model with the same mix of operators as the model", "FILE", _FILES
     )
     synthetic_layers: int | None = number(
         "layers of the --synthetic model (default: as many as the model has)", _FILES

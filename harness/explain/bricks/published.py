@@ -111,7 +111,7 @@ def _write(cut: Cut, folder: Path) -> dict[str, Any]:
 def is_published(folder: Path) -> bool:
     try:
         return (folder / INDEX).is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # no file can have this name
         return False
 
 

@@ -1,4 +1,4 @@
-"""Runs the verb `cold`: starts a model again and again, each time in a fresh process."""
+"""Runs the verb `cold`: starts a model many times, each time in a new process."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -24,7 +24,7 @@ PARTS = ("formats", "sharing", "benefit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdOptions:
-    backend: str | None = option("a name of `list` (default ort)", group=_MODEL)
+    backend: str | None = option("a name from `list` (default ort)", group=_MODEL)
     backend_option: tuple[str, ...] = option(
         "option of the backend, as for a run (repeatable)",
         metavar="KEY=VALUE",
@@ -38,11 +38,11 @@ class ColdOptions:
     threads: int | None = number(
         "threads of the framework (default: all usable cores)", _MEASURED, most=MOST_THREADS
     )
-    trials: int = number("trials of each start, in turns", _MEASURED, 5, most=1000)
-    runs: int = number("steady runs after the first one, in each trial", _MEASURED, 10, most=10_000)
+    trials: int = number("trials of each kind of start, in turns", _MEASURED, 5, most=1000)
+    runs: int = number("steady runs after the first run of each trial", _MEASURED, 10, most=10_000)
     skip: tuple[str, ...] = kinds.skip(PARTS, _MEASURED)
     fetch: bool = option(
-        "fetch the model's file once more from its manifest's address, to time it",
+        "download the model's file again from the address in its manifest, to time the download",
         flag=True,
         default=False,
         group=_MEASURED,

@@ -13,7 +13,7 @@ from harness.errors import ConfigError, refuse
 from harness.explain.cold.options import ColdOptions
 from harness.machine.cores import available
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.fetch import fetch
+from harness.models.manifest.fetch import fetch_source
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
@@ -82,7 +82,7 @@ def _obtain(config: RunConfig, model: Model, *, again: bool) -> Mapping[str, Any
     with TemporaryDirectory(prefix="harness-cold-") as folder:
         begun_ns = time.monotonic_ns()
         for number, (address, sha256) in enumerate(addresses):
-            fetch(address, sha256, Path(folder) / str(number), say)
+            fetch_source(address, sha256, Path(folder) / str(number), say, again=True)
         spent_ns = time.monotonic_ns() - begun_ns
         return {"ns": spent_ns, "bytes": size_bytes(Path(folder))}
 

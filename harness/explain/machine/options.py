@@ -28,7 +28,7 @@ def parse_regex(text: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOptions:
     filter: str | None = option(
-        "only the points whose name matches, e.g. 'gemm/.*/int8' or '^memory-copy'",
+        "measure only the points whose names match, e.g. 'gemm/.*/int8' or '^memory-copy'",
         parse=parse_regex,
         metavar="REGEX",
         group=_WHAT,
@@ -41,7 +41,7 @@ class MachineOptions:
     )
     list: bool = option("print the names of the points and measure nothing", flag=True, group=_WHAT)
     missing: bool = option(
-        "measure only the points that the database lacks for these versions and settings; take the others from it",
+        "measure only points that the database lacks for these versions and settings, and read the others from it",
         flag=True,
         group=_WHAT,
     )

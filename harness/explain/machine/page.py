@@ -107,7 +107,7 @@ _BYTES = {"title": "bytes", "type": "log", "tickformat": "~s"}
 def _with_spread(
     name: str, points: Sequence[Measured], values: Sequence[float | None], scale: float
 ) -> dict[str, Any]:
-    """Makes a line with error bars from the spread of the rates."""
+    """Makes a line whose error bars show the spread of the rates."""
     spread = [rounded(point.std_per_s, scale) for point in points]
     bars = {"type": "data", "array": spread, "visible": True}
     sizes = [point.settings["bytes"] for point in points]

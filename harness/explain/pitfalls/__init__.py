@@ -1,1 +1,1 @@
-"""The verb `pitfalls`: the cost of each mistake in preparing inputs."""
+"""The verb `pitfalls`: measures the effect of each mistake in preparing inputs."""

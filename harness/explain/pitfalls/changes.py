@@ -98,7 +98,8 @@ def array_changes(
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
     """Yields each installed backend with each file of the model that it reads, and in lower precision."""
     for backend, entry in registry.rows("backend"):
-        if backend == "null" or backend in registry.REMOTE_BACKENDS:  # no model runs here
+        # The null backend runs no model.
+        if backend == "null" or backend in registry.REMOTE_BACKENDS:
             continue
         try:
             if not entry.installed:
@@ -207,7 +208,8 @@ def _normalisations(steps: Steps) -> Iterator[StepChange | Impossible]:
         return
     yield StepChange("normalise", "left out", _without(steps, "normalise"))
     shifts = any(step.options["mean"]) or set(step.options["std"]) != {1.0}
-    if shifts and step.options["scale"] != 1:  # else leaving one out is leaving all out
+    # With a single step, leaving out one step means leaving out all steps.
+    if shifts and step.options["scale"] != 1:
         plain = _with(steps, "normalise", mean=(0.0,), std=(1.0,))
         yield StepChange("normalise", "without mean and std", plain)
         yield StepChange("normalise", "without scale", _with(steps, "normalise", scale=1.0))

@@ -163,7 +163,7 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
                 difference.add(ours[base.target], theirs[base.target])
                 rows += runner.answers(theirs, indices) if runner else []
     except HarnessError as e:
-        if isinstance(e.__cause__, KeyboardInterrupt):  # inside a plug-in: the user stops it all
+        if isinstance(e.__cause__, KeyboardInterrupt):  # Ctrl-C inside a plug-in also ends the verb
             raise KeyboardInterrupt from e
         message = one_line(str(e).splitlines()[0])
         folder = base.subject.config.data_dir

@@ -168,7 +168,7 @@ class _ProfileJob(Study[ProfileOptions]):
         return status
 
     def to_json(self) -> dict[str, Any]:
-        assert self._profiled is not None  # `show` has checked it
+        assert self._profiled is not None  # `show` has checked the option
         return files.to_json(_tables(self._profiled, self.folder, self._options.table))
 
     def lines(self) -> Iterator[str]:
@@ -180,11 +180,11 @@ class _ProfileJob(Study[ProfileOptions]):
             yield f"{'page':<12}{self.folder / files.PAGE}"
 
     def show(self, *, as_json: bool) -> None:
-        if self._profiled is None:  # it was stopped
+        if self._profiled is None:  # the run was stopped
             return
         try:
             super().show(as_json=as_json)
-        except ConfigError as e:  # no such --table: the measurements are stored anyway
+        except ConfigError as e:  # an unknown --table: the measurements are stored anyway
             say(str(e))
         _export(self._profiled, self.folder, self._options.otlp)
 
@@ -236,7 +236,7 @@ class _ProfileJob(Study[ProfileOptions]):
             except ConfigError as e:
                 if options.batches:
                     raise
-                batches = (options.batch,)  # a server may take no larger batch
+                batches = (options.batch,)  # a server may not accept a larger batch
                 subject = self._opened(options.batch, stack)
                 self._say(f"batch {options.batch} alone: {e}")
             if subject.fixed is not None and {options.batch, *batches} != {subject.fixed}:
@@ -258,7 +258,7 @@ class _ProfileJob(Study[ProfileOptions]):
     def _opened(self, most: int, stack: ExitStack) -> pm.Subject:
         """Opens the model; `stack` closes it. most: samples per batch."""
         spec = instances.plan(self._config, self._scenario, self._model, cores.available())
-        alone = min(1, spec.connections)  # 0 without a server
+        alone = min(1, spec.connections)  # the number of servers; 0 if the model runs here
         spec = spec._replace(instances=1, connections=alone, max_batch=most)
         dataset = self._config.dataset or default_dataset(self._model)
         return pm.opened(self._config, self._model, dataset, spec, most, stack)

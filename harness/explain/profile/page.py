@@ -92,7 +92,7 @@ def _flame(profiled: Profiled) -> Figure:
                 "tiling": {"orientation": "v"},
                 "sort": False,
                 "insidetextfont": {"color": "#ffffff"},
-                "outsidetextfont": {"color": "#ffffff"},  # of the root, says plotly
+                "outsidetextfont": {"color": "#ffffff"},  # plotly's name for the parent of the root
                 "marker": {"colors": [_colour(name, types) for name in map(_kind, boxes)]},
                 "pathbar": {"visible": True},
             }
@@ -185,7 +185,7 @@ def _has_memory(layers: Sequence[Layer]) -> bool:
 
 
 def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
-    """Draws the kernels; kernels without FLOPs are left out."""
+    """Draws the kernels, except kernels without FLOPs."""
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data = []

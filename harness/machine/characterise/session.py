@@ -17,10 +17,10 @@ from harness.machine.characterise.timing import Plan
 from harness.types import Point
 
 LIMIT_S = 60.0
-"""A point that takes longer is given up: its library hangs, or the machine is far too slow for it."""
+"""Time limit of a point. If a point takes longer, its library hangs, or the machine is too slow for the point."""
 
 LEAST_S = 10.0
-"""Least time limit of a point, even if less time is left: a busy machine needs it to load a library."""
+"""Minimum time limit of a point, even if less time is left: a busy machine needs this time to load a library."""
 
 START_S = 4.0
 """Estimated time to start a process and load a library."""
@@ -122,11 +122,11 @@ class _Limits(NamedTuple):
     all_s: float
 
     def left_out(self) -> str:
-        """Returns why no further point of the group is begun; '' while there is time."""
+        """Returns why no further point of the group starts; '' while there is time."""
         return OUT_OF_TIME if time.monotonic() >= self.group_s else ""
 
     def of_a_point(self) -> float:
-        """Returns how long a point that begins now may take, in s."""
+        """Returns the time limit in s of a point that starts now."""
         return min(LIMIT_S, max(LEAST_S, self.all_s - time.monotonic()))
 
 
@@ -174,7 +174,7 @@ def _no_result(limit_s: float) -> str:
 def _next_point(
     channel: Channel, left: list[Planned], limit_s: float
 ) -> Generator[Event, None, str]:
-    """Yields the events of a point; returns why there will be no more of them, or ''."""
+    """Yields the events of a point; returns why no further events follow, or ''."""
     try:
         while (message := channel.receive(limit_s)) is not None:
             if message["event"] == "begin":

@@ -19,7 +19,7 @@ calls are timed in groups of at least this time, unless something has to happen 
 """
 
 LEAST_CALLS = 5
-"""Fewest calls of a repetition, if each call, or the work between calls, is slow."""
+"""Minimum number of calls in a repetition, if each call, or the work between calls, is slow."""
 
 
 LEAST_REPEATS, STEADY = 3, 0.01
@@ -27,14 +27,14 @@ LEAST_REPEATS, STEADY = 3, 0.01
 
 
 class Plan(NamedTuple):
-    """How long each point is measured."""
+    """Duration and repetitions of each point's measurement."""
 
     repeats: int = 5
-    """Most repetitions."""
+    """Maximum number of repetitions."""
     point_ns: int = 250_000_000
-    """Least time of all repetitions of a point together."""
+    """Minimum time of all repetitions of a point together."""
     thorough: bool = False
-    """Whether no point ends early."""
+    """Whether every point makes all its repetitions."""
 
     @property
     def repetition_ns(self) -> float:

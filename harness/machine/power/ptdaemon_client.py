@@ -105,7 +105,7 @@ def _errors(output: str) -> str:
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Stops the client and its run, which saves its measurements; the director notices by itself."""
+    """Stops the client and its run, which saves its measurements; the director notices the end."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:

@@ -19,7 +19,7 @@ SOURCE = PowerSource(
 )
 
 GAP_NS = 2500 * NS_PER_MS
-"""Longest time between two samples: the analyser takes one per second, and one may be lost."""
+"""Longest time between two samples: the analyser takes one sample per second, and one sample may be lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class _Slot(Generic[Loaded]):
 
 
 class Cache(Generic[Loaded]):
-    """Items that several threads share, each loaded at its first request.
+    """Items that several threads share; each item is loaded at its first request.
 
     residents: used by this cache only. sizes_bytes: every item's size. load: takes an item's number; callers get its
     errors as LoadFailed. close: frees the value that `load` returned; its errors are ignored.
@@ -125,7 +125,7 @@ class Cache(Generic[Loaded]):
         return Lease(key, loaded, LOADED if grant.kept else ALONE, grant.evicted)
 
     def release(self, lease: Lease[Loaded]) -> tuple[int, ...]:
-        """Ends the use of an item; returns the items that this evicts."""
+        """Ends the use of an item; returns the items that this call evicts."""
         if lease.how == ALONE:
             self._close_all([lease.loaded])
             return ()

@@ -29,7 +29,7 @@ class OpenModel(NamedTuple):
     stack: ExitStack
     """Closes the backend."""
     use: threading.Lock
-    """Held by the one thread that uses the backend."""
+    """Lock of the only thread that may use the backend."""
     from_source: bool
     """Whether its file was copied for this load."""
 
@@ -183,7 +183,7 @@ class ResidentModels:
         return lease
 
     def release(self, lease: Lease[OpenModel]) -> int:
-        """Releases a model. Returns how many models this evicts."""
+        """Releases a model. Returns the number of models that this call evicts."""
         lease.loaded.use.release()
         return len(self._cache.release(lease))
 

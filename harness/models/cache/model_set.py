@@ -50,7 +50,7 @@ class Entry(_Strict):
     name: str | None = None
     """Default: the model's name."""
     dataset: str | None = None
-    """The dataset, written as for --dataset. Default: the manifest's, else synthetic."""
+    """The dataset, written as for --dataset. Default: the manifest's dataset, else synthetic."""
     requests: Annotated[int, Field(ge=0)] | None = None
     """Requests that were counted for the model, with the popularity `measured`."""
     bytes: Size | None = None
@@ -62,7 +62,7 @@ class Entry(_Strict):
 
 
 class Popularity(_Strict):
-    """How the queries are spread over the models."""
+    """Distribution of the queries over the models."""
 
     law: Literal["zipf", "pareto", "measured"]
     exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
@@ -100,7 +100,7 @@ class Member(NamedTuple):
 
 
 class ModelSet(Model):
-    """The models of a run with several models, in place of a single model."""
+    """The models of a run with several models; replaces the single model."""
 
     def __init__(self, name: str, content: SetFile, members: Sequence[Member]) -> None:
         super().__init__(name, None, Path(), None)
@@ -171,7 +171,7 @@ def models_of(slots: Sequence[int], seed: int) -> Array:
 
 
 def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
-    """Returns the set in a file of --models. Raises a ConfigError that lists everything wrong in it.
+    """Returns the set in a file of --models. Raises a ConfigError that lists every fault of the file.
 
     without_files: model files may be missing, as in a published copy.
     """

@@ -20,9 +20,9 @@ class Grant(NamedTuple):
     """The answer to a request. The caller holds a reference if the item is kept."""
 
     hit: bool
-    """True if the item was resident; else the caller loads it."""
+    """Whether the item was resident; otherwise the caller loads it."""
     kept: bool
-    """True if the item keeps a place until `release`; else it is loaded for this request only."""
+    """Whether the item keeps a place until `release`; otherwise it is loaded for this request only."""
     evicted: tuple[int, ...] = ()
     """Items that made room, in the order of their eviction: the caller frees them before it loads."""
 
@@ -121,7 +121,7 @@ class Residents:
         return ()
 
     def forget(self, key: int) -> None:
-        """Removes an item whose load failed, whatever its references. An always resident item keeps its place."""
+        """Removes an item whose load failed, even if it has references. An always resident item keeps its place."""
         if key in self._always:
             self._entries[key].references = 0
         else:

@@ -29,10 +29,10 @@ class Point(NamedTuple):
 def play(
     requests: Iterable[int], sizes_bytes: Mapping[int, int], residents: Residents
 ) -> Iterator[Served]:
-    """Serves the requests one after the other. Each is released before the next one."""
+    """Serves the requests one after the other. Each item is released before the next request."""
     for key in requests:
         grant = residents.request(key, sizes_bytes[key])
-        assert grant is not None  # nothing is in use, so it needs not wait
+        assert grant is not None  # no item is in use, so the request need not wait
         left = residents.release(key) if grant.kept else ()
         how = HIT if grant.hit else LOADED if grant.kept else ALONE
         yield Served(how, (*grant.evicted, *left))

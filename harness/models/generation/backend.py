@@ -28,7 +28,7 @@ class GeneratingBackend:
         """cls: the class of the backend that computes a step."""
         self._about = about
         self.max_batch = setup.max_batch
-        """The most prompts that are processed at once."""
+        """The maximum number of prompts that are processed at once."""
         self._step = cls(replace(setup, inputs=()))
         self._prompts = Prompts(about)
         self._stack = ExitStack()
@@ -46,7 +46,7 @@ class GeneratingBackend:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        del self.generator  # it holds a method of the backend
+        del self.generator  # the generator holds a method of the backend
         self._stack.__exit__(kind, error, trace)
 
     def infer(self, batch: Batch) -> Outputs:
@@ -60,7 +60,7 @@ class GeneratingBackend:
         return [self.answer(one) for one in answering]
 
     def begin(self, batch: Batch) -> list[Answering]:
-        """Hands the prompts to the generator. Raises a ValueError if one cannot be answered."""
+        """Passes the prompts to the generator. Raises a ValueError if a prompt cannot be answered."""
         (prompts,) = batch.inputs.values()
         answering = [self._read(json.loads(prompt)) for prompt in prompts.reshape(-1)]
         for one in answering:
@@ -73,11 +73,16 @@ class GeneratingBackend:
         return np.array(one.tokens, np.int32)
 
     def _read(self, request: Mapping[str, object]) -> Answering:
+        if "fields" in request:
+            raise ValueError(
+                "the model answers greedily in this process, and a prompt has further fields: drop them, or use "
+                "--backend openai"
+            )
         most = self._prompts.most(request.get("max_tokens"))
         return Answering(self._prompts.tokens(request), most)
 
     def rehearse(self, prompts: int) -> None:
-        """Answers this many prompts of one token each, until the context is full."""
+        """Answers `sequences` prompts of one token each, until the context is full."""
         for _ in range(prompts):
             self.generator.add(Answering([0], self._about.context, ignores_end=True))
         while not self.generator.is_idle:
@@ -88,7 +93,7 @@ class GeneratingBackend:
 
 
 def generator(step: Backend, about: Generation, sequences: int) -> Generator:
-    """step: a backend that has been entered. sequences: the most that are processed at once."""
+    """step: a backend that has been entered. sequences: maximum number that is processed at once."""
     if not isinstance(step, HasSignature):
         raise ConfigError(
             "the manifest has `generation`, but the backend does not report its file's inputs: use a different backend"

@@ -1,4 +1,4 @@
-"""Generates the answers to several prompts at once: new ones join at each step, finished ones leave.
+"""Generates the answers to several prompts at once: at each step, new prompts join and finished prompts leave.
 
 The model has the form in which Optimum exports to ONNX. A step gets the new tokens of each sequence, and the keys
 and values of its earlier tokens. It returns logits, and the keys and values of all tokens. Generation is greedy.
@@ -37,7 +37,7 @@ class Answering:
         least: int = 0,
         stops: frozenset[int] = frozenset(),
     ) -> None:
-        """most: the most tokens of the answer. least: tokens before it may end. stops: further tokens that end it."""
+        """most: maximum tokens in the answer. least: minimum tokens before its end. stops: further tokens that end it."""
         self.prompt = prompt
         self.most = most
         self.ignores_end = ignores_end
@@ -48,7 +48,7 @@ class Answering:
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
-        """False if nobody waits for the answer any more; the prompt then leaves at the next step."""
+        """False if no client waits for the answer; the prompt then leaves at the next step."""
 
 
 class _Cache(NamedTuple):
@@ -93,7 +93,7 @@ class Generator:
         return not (self._working or self._waiting)
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Returns the most tokens of an answer to the prompt. Raises a ValueError if there is no room for one."""
+        """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
         room = self._about.context - len(prompt)
         if not prompt or room < 1:
             raise ValueError(
@@ -106,7 +106,7 @@ class Generator:
         return room
 
     def add(self, one: Answering) -> None:
-        """Lets the prompt join at the next step with room for it. Raises a ValueError as `room` does."""
+        """Lets the prompt join at the next step that has room. Raises the same ValueError as `room`."""
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)
 
@@ -116,7 +116,7 @@ class Generator:
         self._waiting.clear()
 
     def step(self) -> Sequence[Answering]:
-        """Adds a token to each active sequence, lets waiting ones join, and returns all that got a token."""
+        """Adds a token to each active sequence, lets waiting sequences join, and returns all sequences with a new token."""
         self._remove(lambda one: not one.is_wanted)
         if self._working:
             self._decode()
@@ -136,7 +136,7 @@ class Generator:
         return joined
 
     def _begin(self, joined: Sequence[Answering]) -> None:
-        """Reads the prompts, padded at their ends to the longest, and gives each its first token."""
+        """Reads the prompts, padded at their ends to the longest prompt, and generates the first token of each answer."""
         lengths = np.array([len(one.prompt) for one in joined])
         count, width = len(joined), int(lengths.max())
         tokens, places = np.zeros((count, width), np.int64), np.arange(width)

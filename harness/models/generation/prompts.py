@@ -19,7 +19,7 @@ class Prompts:
         """None if the manifest lists no pieces; prompts are then token ids."""
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
-        """Returns the token ids of `prompt` or `messages`. Raises a ValueError that says what is wrong."""
+        """Returns the token ids of `prompt` or `messages`. Raises a ValueError that describes the fault."""
         first, *more = self.all_tokens(request)
         if more:
             raise ValueError("prompt must be one text or one list of token ids")
@@ -41,7 +41,7 @@ class Prompts:
         raise ValueError("prompt must be a text, a list of token ids, or a list of either")
 
     def most(self, value: object) -> int:
-        """Returns the most tokens of an answer: `max_tokens`, or the manifest's value if it is None."""
+        """Returns the maximum number of tokens in an answer: `max_tokens`, or the manifest's value if it is None."""
         if value is None:
             return self._most
         if type(value) is not int or value < 1:
@@ -67,7 +67,7 @@ def _holds_prompts(prompt: object) -> TypeGuard[list[object]]:
 
 
 def _last_text(messages: object) -> str:
-    """Returns the text of the last message. Earlier ones are not used: the model was trained on one prompt."""
+    """Returns the text of the last message. Earlier messages are ignored: the model was trained on single prompts."""
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
     *_, last = [_text(message) for message in messages]

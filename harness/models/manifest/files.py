@@ -126,7 +126,7 @@ def _read_by(path: Path) -> set[str]:
         return external_data(mapped(path))
     except OSError as e:
         raise _unreadable(path, e) from e
-    except ValueError:  # empty, or a different format: the framework reports what is wrong
+    except ValueError:  # the file is empty or has another format: the framework reports the fault
         return set()
 
 
@@ -147,7 +147,7 @@ def _beside(path: Path, name: str) -> Path:
         # Not place.resolve(): before Python 3.13 it raises for a circle of links, which names no file.
         inside = any(Path(os.path.realpath(place)).is_relative_to(home) for home in homes)
         exists = place.is_file()
-    except (OSError, ValueError):  # too long, a NUL
+    except (OSError, ValueError):  # the path is too long or contains a NUL
         inside = exists = False
     if not inside:
         raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder")

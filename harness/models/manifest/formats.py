@@ -1,5 +1,6 @@
 """Recognises the format of a model file without a manifest, and refuses a backend that does not read it."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -25,16 +26,28 @@ BY_SUFFIX: Mapping[str, Format] = {
     ".pt2": Format("torch-export", "a torch.export program", "torch"),
     ".keras": Format("keras", "a Keras file", "tensorflow"),
     ".tflite": Format("tflite", "a LiteRT file", "litert"),
+    ".pte": Format("executorch", "an ExecuTorch program", "executorch"),
+    ".ubj": Format("xgboost", "an XGBoost model", "trees"),
+    ".tl": Format("treelite", "a checkpoint of treelite", "trees"),
     ".param": Format("ncnn", "an ncnn model", "ncnn"),
     ".mnn": Format("mnn", "an MNN file", "mnn"),
     ".nnef.tgz": Format("nnef", "an NNEF archive", "tract"),
     ".nnef.tar": Format("nnef", "an NNEF archive", "tract"),
 }
+BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
+    ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
+    ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
+}
+"""Suffix that other files have, too -> how a model begins, and its format."""
+
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
-FORMATS = {one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)}
+FORMATS = {
+    *(one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)),
+    *(one.name for _, one in BY_CONTENT.values()),
+}
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {
@@ -111,7 +124,7 @@ def _no_model(path: Path) -> tuple[str, str] | None:
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
         return None if own else next(inside, other)
-    if path.name == "model.json":
+    if path.name == "model.json" and own is None:
         return _FOLDERS["model.json"]
     return other
 
@@ -123,9 +136,17 @@ def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> Non
 
 
 def format_of(path: Path) -> Format | None:
-    """Returns None for a file without a known suffix, and for a folder whose format its files do not show."""
-    if not path.is_dir():
-        return BY_SUFFIX.get(suffix_of(path.name))
+    """Returns None for a file without a known suffix or content, and for a folder whose format its files do not show."""
+    if path.is_dir():
+        return _format_of_folder(path)
+    suffix = suffix_of(path.name)
+    if suffix not in BY_CONTENT:
+        return BY_SUFFIX.get(suffix)
+    begins, one = BY_CONTENT[suffix]
+    return one if begins.match(_head(path)) else None
+
+
+def _format_of_folder(path: Path) -> Format | None:
     if (path / "saved_model.pb").is_file():
         return SAVED_MODEL
     if (path / "graph.nnef").is_file():
@@ -140,7 +161,15 @@ def suffix_of(name: str) -> str:
     return both if both in BY_SUFFIX else "".join(suffixes[-1:])
 
 
+def _head(path: Path) -> bytes:
+    """Returns the first bytes; nothing if the file cannot be read, which is reported where it is opened."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+
+
 def _is_text(path: Path) -> bool:
     """Returns whether the file is a text. Model files are binary: they have control characters."""
-    with path.open("rb") as file:
-        return _TEXT.issuperset(file.read(_HEAD_BYTES))
+    return _TEXT.issuperset(_head(path))

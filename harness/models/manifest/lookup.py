@@ -1,4 +1,4 @@
-"""Finds the model of --model: shipped, generated, on the HuggingFace Hub, a manifest, or a bare file."""
+"""Finds the model of --model: shipped, generated, on the HuggingFace Hub, in a package, a manifest, or a bare file."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -8,14 +8,16 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from harness.core.config.parse import HUB
+from harness.core.config.parse import ELSEWHERE, HUB
 from harness.core.console import program
 from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, one_line, some_of
 from harness.models.made import onnx_light, zoo
 from harness.models.manifest.hub_model import hub_model, hub_model_from_json
 from harness.models.manifest.model import MODELS_DIR, Model
+from harness.models.manifest.package_model import package_model, package_model_from_json
 from harness.models.manifest.schema import Manifest, ModelFile
+from harness.models.packages.name import is_package
 from harness.models.steps import steps
 
 
@@ -84,9 +86,13 @@ def field_problem(error: Any) -> str:
 
 
 def load_model(text: str) -> Model:
-    """Takes a shipped manifest's name, light/<topology>, zoo/<network>, hf:ORG/NAME@REV[:FILE] or a path."""
+    """Takes a shipped manifest's name, light/<topology>, zoo/<network>, hf:ORG/NAME@REV[:FILE], a file of a
+    package, or a path.
+    """
     if text.startswith(HUB):
         return hub_model(text)
+    if is_package(text):
+        return package_model(text)
     if (model := _made_model(text)) is not None:
         return model
     path = Path(text)
@@ -116,6 +122,8 @@ def model_from_json(values: Mapping[str, Any]) -> Model:
         return model
     if "hub" in values:
         return hub_model_from_json(values)
+    if "package" in values:
+        return package_model_from_json(values)
     content, bare = values["manifest"], values["bare"]
     return Model(
         values["name"],
@@ -135,8 +143,8 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Returns whether a --model is a file or folder, and not the name of a shipped, generated or hub model."""
-    if text.startswith(HUB) or text in named_models():
+    """Returns whether a --model is a file or folder, and not the name of a shipped, generated or fetched model."""
+    if text.startswith(ELSEWHERE) or text in named_models():
         return False  # zoo/resnet50_v1.5 has no suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
     looks_so = bool(Path(text).suffix) or ("/" in text and not of_a_maker)
@@ -149,7 +157,7 @@ def shipped_models() -> list[str]:
 
 
 def named_models() -> list[str]:
-    """Returns every name that --model takes."""
+    """Returns every name that --model accepts."""
     return [*shipped_models(), *made_models()]
 
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from harness.core.config.parse import Slo, parse_slo
 from harness.core.files import cache_dir
 from harness.errors import ConfigError
-from harness.models.manifest.fetch import fetch
-from harness.models.manifest.files import files_of, sha256_alone, sha256_of
+from harness.models.manifest.fetch import fetch_source
+from harness.models.manifest.files import files_of, sha256_alone, sha256_of, size_bytes
 from harness.models.manifest.formats import MADE_OF, check, format_of, may_have
 from harness.models.manifest.schema import Accuracy, Generation, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
@@ -52,7 +52,7 @@ class Model:
 
     @property
     def resolved_name(self) -> str | None:
-        """The --model that names the same content for ever, if the user's may change; else None."""
+        """A --model that always names the same content, if the content of the user's --model may change; else None."""
         return None
 
     @property
@@ -137,13 +137,14 @@ class Model:
         if not formats:
             return None
         if self._bare is not None:
-            files_of(self._bare)  # refused before a framework reads it
+            files_of(self._bare)  # the file is refused before a framework reads it
             check(self._bare, formats)
             return self._bare
         file = self._declared(formats)
         path = self._existing(file)
         if path is None:
-            how = f" ({file.obtain})" if file.obtain else ""
+            known = file.obtain or file.source
+            how = f" ({known})" if known else ""
             raise ConfigError(
                 f"model {self.name!r} has no file {file.path} here: put it at "
                 f"{self._home(file)}{how}"
@@ -155,12 +156,11 @@ class Model:
         if not formats or self._bare is not None:
             return
         for address, sha256, place in self._to_fetch(self._declared(formats)):
-            say(f"fetching {address}, once")
-            fetch(address, sha256, place, say)
+            fetch_source(address, sha256, place, say)
 
     @property
     def may_have_to_be_obtained(self) -> bool:
-        """Whether any of its files is missing and could be fetched or made here."""
+        """Whether a file of the model is missing and could be fetched or made here."""
         files = self.manifest.files.values() if self.manifest else ()
         return any(True for file in files for _ in self._to_fetch(file))
 
@@ -169,6 +169,15 @@ class Model:
         """Whether all files that its manifest names are on this disk."""
         files = self.manifest.files.values() if self.manifest else ()
         return bool(files) and all(self._existing(file) is not None for file in files)
+
+    @property
+    def file_bytes(self) -> int | None:
+        """The size of the first file of its manifest: on this disk, or as the manifest states it; None if unknown."""
+        file = next(iter(self.manifest.files.values()), None) if self.manifest else None
+        if file is None:
+            return None
+        path = self._existing(file)
+        return file.bytes if path is None else size_bytes(path)
 
     def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
         """Yields (address, SHA-256, destination) for each missing file that has an address."""

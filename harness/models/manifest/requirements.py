@@ -29,6 +29,7 @@ class Environment(NamedTuple):
 
 def read_environment(framework: str | None) -> Environment:
     """framework: the module that the backend needs; it is not imported."""
+    framework = framework.partition(".")[0] if framework else framework
     ram_mb = host.available_memory_bytes() >> 20
     distribution, installed = _installed(framework)
     return Environment(framework, distribution, installed, ram_mb, host.cpu_flags())
@@ -80,6 +81,6 @@ def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
         return module, version(module)
     except PackageNotFoundError:  # finding a distribution of a different name takes half a second
         for distribution in packages_distributions().get(module, ()):
-            with suppress(PackageNotFoundError):  # removed since
+            with suppress(PackageNotFoundError):  # the distribution was removed in the meantime
                 return distribution, version(distribution)
     return None, None

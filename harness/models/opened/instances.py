@@ -99,14 +99,14 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
     hint = model.manifest.max_batch if model.manifest else None
     default = DEFAULT_MAX_BATCH if config.device == "cpu" else GPU_MAX_BATCH
     largest = config.max_batch or hint or default
-    if scenario.streams:  # a query is answered in one batch if the user allows it
+    if scenario.streams:  # a query is answered in one batch if the user allows a batch of this size
         samples = scenario.samples_per_query(config)
         largest = min(samples, config.max_batch or samples)
     return min(largest, MAX_BATCH)
 
 
 def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:
-    """Returns one logical processor per instance, for the wide instance; () if there can be none.
+    """Returns one logical processor per instance, for the wide instance; () if no wide instance is possible.
 
     Several instances of one thread must have all cores of the budget: otherwise the kernel may move them. There must
     be no quota: threads that spin would use it up.

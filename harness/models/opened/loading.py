@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import registry
-from harness.core.config.parse import HUB, each_device
+from harness.core.config.parse import ELSEWHERE, HUB, each_device
 from harness.core.config.run_config import RunConfig
 from harness.core.console import program
 from harness.core.files import cache_dir
@@ -71,7 +71,7 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
 def _of_server(values: Mapping[str, Any]) -> str:
     """Returns the end of the message for an unknown --model that may be a model of the server of --url."""
     model, urls = values["model"], values.get("url")
-    if not urls or model.startswith(HUB) or is_path(model) or model in named_models():
+    if not urls or model.startswith(ELSEWHERE) or is_path(model) or model in named_models():
         return ""
     source = "docs/manifest.md explains how to write one"
     if values.get("backend") == "kserve":
@@ -80,14 +80,14 @@ def _of_server(values: Mapping[str, Any]) -> str:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """Returns the problem with a --data-dir that is missing or cannot be read; else nothing."""
+    """Returns the problem with a --data-dir that is missing or cannot be read; otherwise an empty list."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return [f"--data-dir {path}: there is no such file or folder"]
-    except OSError as e:  # a folder above it may not be entered
+    except OSError as e:  # the user may not enter a parent folder
         return [f"--data-dir {path} cannot be read: {e.strerror}"]
     return []
 
@@ -137,7 +137,22 @@ def _formats_missing(formats: Sequence[str], model: Model, path: Path | None) ->
 
 
 _OF_TOKENS = "openai"
-"""The backend whose option sets the most tokens of an answer."""
+"""The backend whose option sets the maximum number of tokens in an answer."""
+
+_OF_SERVICES = "http-json"
+"""The backend whose options describe a service."""
+
+
+def _options_in_manifest(backend: str, model: Model) -> dict[str, str]:
+    """Returns the backend options that the manifest sets; --backend-option wins."""
+    manifest = model.manifest
+    if manifest is None:
+        return {}
+    if backend == _OF_TOKENS and manifest.max_tokens is not None:
+        return {"max_tokens": str(manifest.max_tokens)}
+    if backend == _OF_SERVICES and manifest.service is not None:
+        return manifest.service.options()
+    return {}
 
 
 def open_backends(
@@ -153,14 +168,14 @@ def open_backends(
 
     load_s: receives the load time of each backend. cpus: a field of BackendSetup.
     """
-    formats, of_one_process = declared(config)
+    formats, of_one_process, holds_gil = declared(config)
     options = dict(config.backend_option)
     if formats:
         options.pop(FORMAT_OPTION, None)
-    in_processes = is_separate(config)
+    alone = not holds_gil or spec.instances == 1 or PROCESSES_OPTION in options
+    in_processes = is_separate(config) or not alone
     options.pop(PROCESSES_OPTION, None)
-    if config.backend == _OF_TOKENS and model.manifest and model.manifest.max_tokens is not None:
-        options.setdefault("max_tokens", str(model.manifest.max_tokens))
+    options = {**_options_in_manifest(config.backend, model), **options}
     setup = BackendSetup(
         model=path,
         model_name=model.name,

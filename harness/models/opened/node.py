@@ -1,4 +1,4 @@
-"""Describes a node of --nodes: what runs there, how fast it is, and how it differs from other nodes."""
+"""Describes a node of --nodes: its software, its speed, and its differences from other nodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,7 +31,7 @@ RUN_BYTES = 16
 """The length of the number that a run draws; the run's requests to load samples begin with it."""
 
 IN_USE = 409
-"""The HTTP status of a node that works for a different run."""
+"""The HTTP status of a node that another run uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

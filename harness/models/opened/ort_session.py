@@ -14,7 +14,7 @@ from typing import Any
 from harness.core.number_types import ORT_ARRAYS
 
 GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
-"""The backend's option `graph` -> onnxruntime.GraphOptimizationLevel. `extended` applies every fusion
+"""Value of the backend's option `graph` -> onnxruntime.GraphOptimizationLevel. `extended` applies every fusion
 in the file's own layout, NCHW; `all` adds the blocked layout, NCHWc."""
 
 INTRA_OP_SPINNING = "session.intra_op.allow_spinning"

@@ -24,7 +24,7 @@ BLOCKING = 16
 """Connections that calibrate at the same time, with one thread each."""
 
 MOST_QPS_ELSEWHERE = 100.0
-"""The most queries/s to a server outside private networks, without --yes-load-this-host."""
+"""The maximum rate in queries/s to a server outside private networks, without --yes-load-this-host."""
 
 
 def server_problems(config: RunConfig) -> Iterator[str]:

@@ -30,7 +30,7 @@ from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSp
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 _PRINTED_LIMIT_S = 1.0
-"""How long a child of the instance's process may hold its output open after the process has ended."""
+"""Time for which a child of the instance's process may hold its output open after the process has ended."""
 
 _CONFINED = "harness.models.opened.confined_instance"
 
@@ -56,7 +56,7 @@ class Arena:
             end += -(-array.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         if (
             end >= os.fstat(self._fd).st_size
-        ):  # also on the first call: an empty file cannot be mapped
+        ):  # needed on the first call, too: an empty file cannot be mapped
             os.ftruncate(self._fd, 2 * end + _ALIGNMENT_BYTES)
         layout = [(name, array.dtype.str, array.shape, start) for name, array, start in placed]
         for (_, view), (_, array, _) in zip(self.get(layout), placed, strict=True):
@@ -70,7 +70,7 @@ class Arena:
         """
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self._fd, size)  # views of the old map keep it alive
+            self._map = mmap.mmap(self._fd, size)  # views of the old map keep the map alive
         if any(start < 0 or np.dtype(dtype).hasobject for _, dtype, _, start in layout):
             raise ValueError("the other process sent an array that does not lie in shared memory")
         return [
@@ -86,6 +86,8 @@ class Declared(NamedTuple):
     """Formats of model files that the backend reads, best first."""
     of_one_process: tuple[str, ...]
     """The backend's options that have no effect between processes."""
+    holds_gil: bool
+    """Whether the framework keeps Python's GIL while it computes."""
 
 
 class SeparateInstance:
@@ -134,7 +136,9 @@ class SeparateInstance:
             reply = self._answer()
         finally:
             self._end(_EXIT_LIMIT_S)
-        return Declared(tuple(reply["formats"]), tuple(reply["of_one_process"]))
+        return Declared(
+            tuple(reply["formats"]), tuple(reply["of_one_process"]), bool(reply["holds_gil"])
+        )
 
     def _load(self) -> None:
         setup = dataclasses.asdict(self._setup)
@@ -274,7 +278,11 @@ def _answer(writes: str, channel: Channel, *fds: int) -> None:
 def declared_by(name: str) -> Declared:
     """Imports the backend `name` and returns its declarations."""
     cls = registry.load("backend", name)
-    return Declared(tuple(getattr(cls, "formats", ())), tuple(getattr(cls, "of_one_process", ())))
+    return Declared(
+        tuple(getattr(cls, "formats", ())),
+        tuple(getattr(cls, "of_one_process", ())),
+        bool(getattr(cls, "holds_gil", False)),
+    )
 
 
 def _hold_garbage() -> int:

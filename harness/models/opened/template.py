@@ -1,6 +1,7 @@
 """Writes the manifest of a model file: the facts that the file records, and comments for the other fields."""
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,15 +11,17 @@ from typing import Any
 
 from harness.core import registry
 from harness.core.config.parse import example_shape
-from harness.core.console import frameworks_output
+from harness.core.console import frameworks_output, say
 from harness.core.formats.strict_yaml import parse_yaml, yaml_of
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError
-from harness.models.manifest.files import files_of, sha256_alone, sha256_of
+from harness.models.manifest.files import files_of, sha256_alone, sha256_of, size_bytes
 from harness.models.manifest.formats import BY_SUFFIX, FORMATS, Format, check, format_of
 from harness.models.manifest.lookup import parse_manifest
 from harness.models.manifest.model import Model
+from harness.models.manifest.package_model import package_model
 from harness.models.opened.loading import inputs_of
+from harness.models.packages.name import PackageName
 from harness.models.tables.tables import tables_of
 from harness.types import (
     Backend,
@@ -56,6 +59,39 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
         )
     if path.exists():
         check(path, FORMATS)  # recognises a file of a different kind without a framework
+    return _manifest(path, place, manifest, shapes, backend)
+
+
+def manifest_of_package(
+    text: str, manifest: Path | None, shapes: Shapes, backend: str | None = None
+) -> tuple[Path, str]:
+    """Returns the manifest's path and its text, for a file in a package, which is fetched.
+
+    text: the --model. manifest: None for the package's name. For the rest see `manifest_of`.
+    """
+    model = package_model(text)
+    name = model.package
+    manifest = manifest or Path(f"{name.short}.yaml")
+    if manifest.exists():
+        raise ConfigError(f"{manifest} exists: nothing is overwritten; pass another --out")
+    model.obtain(tuple(FORMATS), say)
+    path = model.path(tuple(FORMATS))
+    assert path is not None
+    assert name.file is not None  # a model has a file
+    inside = posixpath.dirname(name.file) if path.is_dir() else name.file
+    place = f"{name.short}-{name.version}/{inside}"
+    return manifest, _manifest(path, place, manifest, shapes, backend, name)
+
+
+def _manifest(
+    path: Path,
+    place: str,
+    manifest: Path,
+    shapes: Shapes,
+    backend: str | None,
+    source: PackageName | None = None,
+) -> str:
+    """Opens the file and returns its manifest. place: `path` in the manifest. source: the package of the file."""
     kind = format_of(path)
     if kind is None:
         raise ConfigError(
@@ -63,7 +99,7 @@ def manifest_of(path: Path, manifest: Path, shapes: Shapes, backend: str | None 
         )
     with frameworks_output():
         inputs, outputs = _opened(path, kind, shapes, backend or kind.backend)
-    text = "\n".join(_lines(path, place, kind, inputs, outputs)) + "\n"
+    text = "\n".join(_lines(path, place, kind, inputs, outputs, source)) + "\n"
     parse_manifest(parse_yaml(text), str(manifest))
     return text
 
@@ -85,7 +121,7 @@ def _opened(
             return _signature(registry.load("backend", backend)(setup), path, shapes)
         except ConfigError as e:
             error = e
-    if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # it was loaded
+    if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # the file was loaded
         raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
     raise error
 
@@ -141,14 +177,16 @@ def _lines(
     kind: Format,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[str],
+    source: PackageName | None,
 ) -> Iterator[str]:
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-") or "model"
+    stem = path.stem if source is None else f"{source.short}-{path.stem}"
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).lstrip("._-") or "model"
     yield f"name: {_flow(name)}"
     yield "# version: '1.0'"
     yield "# description: one line for people"
     yield "# licence: Apache-2.0 # a submission needs it"
     yield "# task: image-classification"
-    yield from ("files:", f"  {kind.name}:", f"    path: {_flow(place)}", *_digests(path))
+    yield from ("files:", f"  {kind.name}:", f"    path: {_flow(place)}", *_digests(path, source))
     yield "inputs:"
     for spec in inputs:
         yield f"  - name: {_flow(spec.name)}"
@@ -169,17 +207,22 @@ def _lines(
     yield f"max_batch: {fixed or DEFAULT_BATCH} # {why}"
 
 
-def _digests(path: Path) -> Iterator[str]:
+def _digests(path: Path, source: PackageName | None) -> Iterator[str]:
+    yield f"    sha256: {sha256_of(path) if path.is_dir() else sha256_alone(path)}"
+    if source is not None:
+        yield f"    source: {_flow(str(source))}"
+        yield f"    bytes: {size_bytes(path)}"
     if path.is_dir():
-        yield f"    sha256: {sha256_of(path)}"
         return
-    yield f"    sha256: {sha256_alone(path)}"
     others = {name: file for name, file in files_of(path).items() if name != path.name}
     if others:
         yield "    external:"
     for name, file in others.items():
         yield f"      - path: {_flow(name)}"
         yield f"        sha256: {sha256_alone(file)}"
+        if source is not None:
+            part = posixpath.normpath(posixpath.join(posixpath.dirname(source.file or ""), name))
+            yield f"        source: {_flow(str(source._replace(file=part)))}"
 
 
 def _unrecorded(kind: Format) -> str:

@@ -129,7 +129,7 @@ def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
     try:
         path = model_file(config, model)
         types = _weight_types(path) if path is not None else ()
-    except HarnessError:  # not obtained yet, or unreadable: opening it raises the same error
+    except HarnessError:  # the file is missing or unreadable: opening it raises the same error
         return None
     if path is None or not {"int8", "uint8"} & set(types):
         return None

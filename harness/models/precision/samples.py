@@ -17,7 +17,7 @@ from harness.models.opened.loading import open_dataset
 from harness.types import Array, Dataset, HasCalibration, TensorSpec
 
 SAMPLES = 200
-"""The most samples that are taken, evenly spread over the dataset."""
+"""The maximum number of samples, evenly spread over the dataset."""
 
 Feed = Mapping[str, Array]
 """Input name -> (n, ...) array."""
@@ -32,7 +32,7 @@ class QuantisationSamples(NamedTuple):
     """Number and origin of the samples, in words."""
     total: int
     are_scored: bool = False
-    """True if the accuracy is measured on the same samples, because the dataset has no others."""
+    """Whether the accuracy is measured on the same samples, because the dataset has no other samples."""
 
     @property
     def sha256(self) -> str:

@@ -21,6 +21,10 @@ class Way(NamedTuple):
 
 
 _AS_IT_IS = Way()
+_AS_EXPORTED = "an ExecuTorch program computes in the types that it was exported with"
+_THRESHOLDS = (
+    "trees compare features with the thresholds in their file, and do no arithmetic in between"
+)
 
 _WAYS: Mapping[str, Mapping[str, Way]] = {
     "ort": {
@@ -45,15 +49,29 @@ _WAYS: Mapping[str, Mapping[str, Way]] = {
         "fp16": Way(file="tflite"),
         "bf16": Way(absent="TensorFlow's converter writes no bfloat16"),
     },
+    "executorch": {
+        "int8": Way(absent=_AS_EXPORTED),
+        "fp16": Way(absent=_AS_EXPORTED),
+        "bf16": Way(absent=_AS_EXPORTED),
+    },
+    "trees": {
+        "int8": Way(absent=_THRESHOLDS),
+        "fp16": Way(absent=_THRESHOLDS),
+        "bf16": Way(absent=_THRESHOLDS),
+    },
     "ncnn": {
         "fp32": Way((("precision", "f32"),)),
-        "int8": Way(absent="ncnn's quantiser is a C++ program, ncnn2int8: pass the file that it writes"),
+        "int8": Way(
+            absent="ncnn's quantiser is a C++ program, ncnn2int8: pass the file that it writes"
+        ),
         "fp16": Way((("precision", "f16"),)),
         "bf16": Way((("precision", "bf16"),)),
     },
     "mnn": {
         "fp32": Way((("precision", "f32"),)),
-        "int8": Way(absent="MNN's quantiser needs calibration data: pass the file that mnnquant writes"),
+        "int8": Way(
+            absent="MNN's quantiser needs calibration data: pass the file that mnnquant writes"
+        ),
         "fp16": Way((("precision", "f16"),)),
         "bf16": Way((("precision", "bf16"),)),
     },

@@ -56,7 +56,7 @@ class Postprocess(NamedTuple):
 
 
 def _topk(rows: Array, k: int) -> Array:
-    """Returns the k best classes; of equal values the first comes first, as in argmax."""
+    """Returns the k best classes; among equal values the first class comes first, as in argmax."""
     classes = rows.shape[1]
     if k > classes:
         raise ConfigError(f"topk of {k}, but the output has {classes} classes")
@@ -80,12 +80,19 @@ def _shift(rows: Array, by: int) -> Array:
     return shifted
 
 
+def _threshold(rows: Array, above: float) -> Array:
+    if rows.size != len(rows):
+        raise ConfigError(f"threshold takes one score per sample, not {show_shape(rows.shape[1:])}")
+    return (rows.reshape(len(rows)) > above).astype(np.int64)
+
+
 _ON_ROWS: Mapping[str, Callable[..., Array]] = {
     "none": lambda rows: rows,
     "argmax": methodcaller("argmax", 1),
     "topk": _topk,
     "softmax": _softmax,
     "shift": _shift,
+    "threshold": _threshold,
 }
 """Steps on single rows. argmax returns int64, the type in the logs of MLPerf's image classification."""
 
@@ -178,6 +185,8 @@ def _classes_after(step: Step, classes: range | None, rows: Any) -> range | None
     """Returns the classes after a step. rows: the rows before it."""
     if step.name in ("argmax", "topk") and isinstance(rows, np.ndarray):
         return range(rows.shape[1])
+    if step.name == "threshold":
+        return range(2)
     if step.name == "shift" and classes is not None:
         by = int(step.options["by"])
         return range(classes.start + by, classes.stop + by)
@@ -188,6 +197,7 @@ _RANKS: Mapping[str, tuple[int, int, str]] = {
     "argmax": (2, 9, "[n, classes, ...]"),
     "topk": (2, 2, "[n, classes]"),
     "softmax": (2, 9, "[n, ..., classes]"),
+    "threshold": (1, 2, "[n] or [n, 1]"),
     "boxes": (3, 3, "[n, 4 + classes, anchors]"),
 }
 """Step -> the fewest and the most dimensions of its input, including the batch, and the input in words."""

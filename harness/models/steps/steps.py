@@ -180,6 +180,12 @@ class Shift(_Options):
     by: int
 
 
+class Threshold(_Options):
+    """Turns one score per sample, (n) or (n, 1), into the class 1 if it is above `above`, else 0: (n) int64."""
+
+    above: Finite = 0.5
+
+
 class Stack(_Options):
     """Combines the named outputs into one array, with the outputs along the last axis in this order."""
 
@@ -218,6 +224,7 @@ POSTPROCESS: Mapping[str, type[_Options]] = {
     "topk": TopK,
     "softmax": Softmax,
     "shift": Shift,
+    "threshold": Threshold,
     "stack": Stack,
     "boxes": Boxes,
     "hook": Hook,

@@ -1,4 +1,4 @@
-"""Derives the answer of a run from result.json: its number, what limited it, and whether to believe it. Pure."""
+"""Derives the answer of a run from result.json: its number, its limit, and whether to trust it. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ class Answer(NamedTuple):
     accuracy: str | None
     """The score and its target, or why it is missing; None after a run of --mode performance."""
     limited_by: str | None
-    """The part of the system that limited the run, and how much; None if the files do not show it."""
+    """The part of the system that limited the run, and its effect; None if the files do not show the limit."""
     doubts: str | None
     """Codes of the doubts, grouped by part of the run; None without doubts."""
     advice: str | None
-    """One next step, for the first reason or else the gravest doubt; None if there is nothing to do."""
+    """One next step, for the first reason or else the most serious doubt; None if there is nothing to do."""
 
 
 def answer_of(result: Mapping[str, Any]) -> Answer:
@@ -81,7 +81,7 @@ def show_accuracy(accuracy: Mapping[str, Any]) -> str:
         return f"not measured: {accuracy['reason']}"
     target = accuracy["target"]
     digits = 2 if accuracy["unit"] == "%" else 5
-    unit = f" {accuracy['unit']}".rstrip()  # empty for some metrics
+    unit = f" {accuracy['unit']}".rstrip()  # some metrics have no unit
     against = f" (target {target:g}{unit})" if target is not None else ""
     return (
         f"{accuracy['metric']} {accuracy['value']:.{digits}f}{unit}{against}, "

@@ -36,12 +36,12 @@ def disturbance(doubts: Entries) -> Mapping[str, str] | None:
 
 
 def advice(reasons: Entries, doubts: Entries) -> str | None:
-    """Returns the next step for the first reason, or else for the gravest doubt.
+    """Returns the next step for the first reason, or else for the most serious doubt.
 
     On a disturbed machine, a load that was too high proves nothing, so the machine comes first.
     """
     unsaved = [reason for reason in reasons if reason["code"] == "not-saved"]
-    if unsaved:  # the others may follow from it
+    if unsaved:  # the other doubts may follow from this doubt
         return _advice(unsaved[0])
     disturbed = disturbance(doubts)
     if reasons and not (disturbed and all(_about(reason) == About.LOAD for reason in reasons)):

@@ -105,7 +105,7 @@ def _of_offline(section: Mapping[str, Any], judgement: Judgement) -> str | None:
 
 
 def _cost(section: Mapping[str, Any]) -> str:
-    """Returns the number without the load generator's cost, and the stage that lost most."""
+    """Returns the number without the load generator's cost, and the stage that lost the most time."""
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
     most = [

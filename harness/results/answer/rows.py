@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from harness.results import cost
 from harness.results.answer.answer import answer_of
 from harness.results.models import shown as models
 from harness.results.slos import shown as goodput
+from harness.results.tokens import sessions
 from harness.results.tokens import shown as tokens
 
 
@@ -15,7 +17,9 @@ def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
     rows = {
         "accuracy": answer.accuracy if answer.accuracy != answer.headline else None,
         "tokens": tokens.shown(result),
+        "sessions": sessions.shown(result),
         "goodput": goodput.shown(result),
+        "cost": cost.shown(result.get("cost")),
         "models": models.shown(result),
         "limited by": answer.limited_by,
         "doubts": answer.doubts,

@@ -66,7 +66,7 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
         if int(start_ns.min()) != int(start_ns.max()):
             of = SCHEDULE if plan.schedule is not None else "LoadGen's schedule"
             yield f"{path}: its queries were not due at the times of {of}"
-    log = run.log if run.logged else DetailLog()  # a log of a different run is a separate reason
+    log = run.log if run.logged else DetailLog()  # a log of another run is a separate reason
     counted = (log.get("generated_query_count"), log.get("generated_samples_per_query"))
     in_one_set = not plan.accuracy or plan.performance_count >= plan.total_count
     if plan.model_key is None and in_one_set and None not in counted:
@@ -117,7 +117,7 @@ def _order(folder: Path, derived: Findings) -> Iterator[str]:
 def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
     """Yields (name, wall clock in ns) in the order in which they happened.
 
-    of_looks: whether the supervisor's first look at an answer replaces the last completion. Either may come
+    of_looks: whether the supervisor's first observation of an answer replaces the last completion. Either may come
     first: a stopped process may have completed an answer without recording it.
     """
     log = run.log.values if run.logged and not run.plan.harness_scheduled else {}

@@ -26,7 +26,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # per core or watt, as in the name
+    if unit.startswith("samples"):  # per core or per watt, like the number's name
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
@@ -48,7 +48,7 @@ def _share(share: float, change: Change) -> str:
 
 
 def _percent(share: float, *, as_factor: bool = False) -> str:
-    """Formats a doubling and more as a factor, because +400 % is easily misread."""
+    """Formats changes of a factor of two or more as a factor, because +400 % is easily misread."""
     return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
 
 
@@ -59,11 +59,22 @@ def against(change: Change) -> str:
 
 def times(change: Change) -> str:
     """Returns the factor with its interval. Above 1 is better."""
+    return show_factors(*factors(change))
+
+
+def factors(change: Change) -> tuple[float, float | None, float | None]:
+    """Returns how many times as good the second side is, with its interval; None for an end that is not known."""
     shares = [change.change, change.low, change.high]
-    factors = [None if share is None else 1 + share for share in shares]
+    ends = [None if share is None else 1 + share for share in shares]
     if not change.higher_is_better:
-        factors = [None if factor is None else 1 / max(factor, 1e-12) for factor in factors]
-        factors[1:] = factors[:0:-1]
-    value, low, high = factors
+        ends = [None if end is None else 1 / max(end, 1e-12) for end in ends]
+        ends[1:] = ends[:0:-1]
+    value, low, high = ends
+    assert value is not None
+    return value, low, high
+
+
+def show_factors(value: float, low: float | None, high: float | None) -> str:
+    """Formats what `factors` returns: '1.18 x (1.11 to 1.25)'."""
     ends = "no interval" if low is None or high is None else f"{low:.3g} to {high:.3g}"
     return f"{value:.3g} x ({ends})"

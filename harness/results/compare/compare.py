@@ -50,7 +50,7 @@ class Change(NamedTuple):
     high: float | None
     """Upper end."""
     noise: float
-    """Share that must be exceeded for a judgement: by the change itself if the runs were made in turns, else by its
+    """Share beyond which a change is judged: by the change itself if the runs were made in turns, else by its
     whole interval.
     """
     higher_is_better: bool
@@ -92,7 +92,7 @@ class Comparison(NamedTuple):
     reasonable number would decide it.
     """
     optimised: bool = False
-    """Whether the second side is the first one made faster. Its accuracy is then the cost of the speed."""
+    """Whether the second side is a faster version of the first. Its accuracy is then the cost of the speed."""
     missing: Sequence[FinishedRun] | None = None
     """The side that misses its SLO if the other side meets it."""
 
@@ -138,7 +138,7 @@ def compare(
     answers = agreement(before[0].folder, after[0].folder, far)
     refusals = list(comparable.refusals(before, after, answers, optimised=optimised))
     shown = noise_of(before, after, noise)
-    headline = _headline(before[0])
+    headline = headline_name(before[0])
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
     own = [name for name in dict.fromkeys((headline, *chosen)) if name in names]
     others = len([n for n in names if n not in own and before[0].numbers[n].kind != "exact"])
@@ -151,7 +151,7 @@ def compare(
             level = LEVEL if name in own else 1 - (1 - LEVEL) / others
             change = _change(name, ours, theirs, shown, level)
         changes.append(change._replace(verdict=None) if refusals else change)
-    deciding = next((c for c in changes if c.name == headline), None)
+    own_number = next((c for c in changes if c.name == headline), None)
     return Comparison(
         before=before,
         after=after,
@@ -160,15 +160,36 @@ def compare(
         differences=list(comparable.differences(before, after)),
         answers=answers,
         noise=shown,
-        headline=deciding,
+        headline=own_number,
         with_own_level=own,
-        runs_needed=_runs_needed(before, after, deciding) if deciding else None,
+        runs_needed=_runs_needed(before, after, own_number) if own_number else None,
         optimised=optimised,
         missing=comparable.one_misses(before, after),
     )
 
 
-def _headline(run: FinishedRun) -> str:
+class Deciding(NamedTuple):
+    """The scenario's own number on both sides, judged alone."""
+
+    change: Change
+    runs_needed: int | None
+    """Runs per side that would decide it; None if it is decided, or if no reasonable number would decide it."""
+
+
+def deciding(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Deciding | None:
+    """Judges the scenario's own number as `compare` does, and does not examine whether the sides may be ranked.
+
+    Returns None if a run has no such number.
+    """
+    name = headline_name(before[0])
+    if any(name not in run.numbers for run in (*before, *after)):
+        return None
+    ours, theirs = ([run.numbers[name] for run in side] for side in (before, after))
+    change = _change(name, ours, theirs, noise_of(before, after, None), LEVEL)
+    return Deciding(change, _runs_needed(before, after, change))
+
+
+def headline_name(run: FinishedRun) -> str:
     """Returns the name of the number that decides the verdict. Server's number is the percentile of its SLO."""
     scenario = scenario_named(run.result["scenario"])
     if scenario.scheduled and run.result.get("slo"):

@@ -109,7 +109,7 @@ def _tell_same_runs(runs: Sequence[FinishedRun]) -> None:
 
 
 def _tell_changes(folder: Path) -> None:
-    if not (folder / SEAL).is_file():  # of an earlier version
+    if not (folder / SEAL).is_file():  # a run of an earlier version
         return
     changes = list(differences(folder))
     if changes:

@@ -1,4 +1,4 @@
-"""Finds the noise between runs of one configuration, as far as runs on this machine have shown it.
+"""Finds the noise between runs of one configuration from runs on this machine.
 
 Two equal runs differ by more than the noise within each of them. Several runs per side show how much. If the
 sides took turns, a drift of the machine changes both alike. Otherwise a change must also exceed the largest
@@ -24,10 +24,10 @@ from harness.results.run_files import read_files, reading_run
 from harness.types import Array
 
 SMALLEST_CHANGE = 0.02
-"""Smaller changes are never judged: the place of a process in memory has the same effect."""
+"""Smallest change that is judged: the position of a process in memory has an effect of this size."""
 
 LEAST_EQUAL_RUNS = 10
-"""Fewest earlier equal runs whose largest difference is taken as their noise."""
+"""Minimum number of earlier equal runs whose largest difference counts as their noise."""
 
 _MOST_UNLIKE = 0.5
 """Difference between the sides' shares of disturbed runs from which one side was disturbed more."""

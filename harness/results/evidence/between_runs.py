@@ -9,7 +9,7 @@ from harness.core.stats import LEVEL, student_t
 from harness.types import Array
 
 LEAST_FREEDOM = 2
-"""Fewest degrees of freedom of a reported spread. With one, the interval of two runs' mean would
+"""Minimum degrees of freedom of a reported spread. With one, the interval of two runs' mean would
 extend nine times their distance to either side.
 """
 
@@ -33,7 +33,7 @@ def between_runs(
 
 
 def pooled_variance(before: Sequence[float] | Array, after: Sequence[float] | Array) -> float:
-    """The variance within the sides, of a spread that both have; at least three values."""
+    """Returns the pooled variance within the sides; needs at least three values."""
     squares = sum(float(np.var(side)) * len(side) for side in (before, after))
     return squares / (len(before) + len(after) - 2)
 

@@ -2,7 +2,7 @@
 
 One stall delays a hundred neighbours, and a queue a thousand, so the samples of a run are not independent.
 The spread between blocks of neighbouring samples shows how many independent samples the run is equivalent to. A
-run with too few has no interval. docs/intervals.md shows how often these intervals contain the true value.
+run with too few independent samples has no interval. docs/intervals.md shows how often the intervals contain the true value.
 """
 
 import math
@@ -113,7 +113,7 @@ def rate_interval(completed_ns: Array, begun_ns: int) -> tuple[float, float] | N
 def _percentile(ordered: Array, block: Array, sizes: Array, fraction: float) -> PercentileInterval:
     """ordered: (n,) values, ascending. block: (n,) block of each value. sizes: samples in each block."""
     n = len(ordered)
-    rank = int(n * fraction)  # as percentile_ns
+    rank = int(n * fraction)  # the same rank as in percentile_ns
     above = int(np.searchsorted(ordered, ordered[rank], side="right"))
     share = 1 - above / n
     spread = spread_of(np.bincount(block[above:], minlength=len(sizes)) - share * sizes)
@@ -143,7 +143,7 @@ def _effective_samples(n: int, share: float, spread: Spread | None) -> int:
 
 
 def _longer(parts: float, events: float) -> float:
-    """Returns how many times as long a run must be for an interval; 1 or less if it is long enough."""
+    """Returns the factor in length that a run needs for an interval; 1 or less if it is long enough."""
     return max(_LEAST_PARTS / parts, _LEAST_EVENTS / events)
 
 

@@ -28,7 +28,7 @@ class Evidence:
     clock: ClockWatch
     """Steps and slew of the wall clock in the run."""
     looks: Sequence[tuple[int, int]] = ()
-    """(wall clock in ns, answered samples) at each look of the supervisor during the run."""
+    """(wall clock in ns, answered samples) at each observation of the supervisor during the run."""
     changed_files: Sequence[str] = ()
     """LoadGen's files that changed after LoadGen returned."""
     load_hosts: Sequence[Mapping[str, Any]] = ()

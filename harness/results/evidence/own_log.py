@@ -77,7 +77,7 @@ def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
     """Judges Server's constraints. There is no minimum duration, as in quick runs under LoadGen."""
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
-    late = 0  # without a bound on the latency; bounds on tokens' times are judged elsewhere
+    late = 0  # no bound on the latency; bounds on token times are judged elsewhere
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))
     constraints = {

@@ -161,7 +161,7 @@ class Performance:
             "counted_by_loadgen": (
                 None if plan.harness_scheduled else log.get("result_query_count")
             ),
-            # Without our bound on the latency, LoadGen counts by its default bound.
+            # Without a bound on the latency from the harness, LoadGen counts by its default bound.
             "late": log.get("result_overlatency_query_count") if plan.latency_bound_ns else None,
             "samples_issued": done.issued if done else 0,
             "samples_answered": len(done) if done else 0,
@@ -190,7 +190,7 @@ class Performance:
         peak_bytes = used["rss_run_peak_bytes"]
         run_queue_s, infer_s = used.get("run_queue_s"), self.infer_s
         known = run_queue_s is not None and infer_s > 0 and not self.done.is_remote
-        known &= not self.done.generates  # samples share the time
+        known &= not self.done.generates  # several samples share this time
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,

@@ -53,7 +53,8 @@ def report(
     service = together(before, after)
     run = BatchesInRun.of(done, service, spec.instances, _wide_of(bare))
     scenario = scenario_named(plan.scenario)
-    sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes  # the others: one batch
+    # The other scenarios compare batches of every size.
+    sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes
     medians = [np.median(part.only(sizes).ns, axis=1) for part in (before, after)]
     drift = float(np.median(medians[1] / medians[0])) - 1.0
     section: dict[str, Any] = {
@@ -64,7 +65,7 @@ def report(
         "batches": sum(service.counts),
         "drift": drift,
         "model_ratio": run.ratio,
-        "null_backend_per_s": None,  # the caller looks for such a run
+        "null_backend_per_s": None,  # the caller searches for such a run
     }
 
     def compared(service: ServiceTimes, *sides: str, spec: InstanceGroup = spec) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def report(
 
 
 def _wide_of(bare: Mapping[str, Any], *sides: str) -> ServiceTimes | None:
-    """Returns the service times of the wide instance; None without one. sides: `before`, `after`; none means both."""
+    """Returns the wide instance's service times; None without a wide instance. sides: `before`, `after`, or both if empty."""
     if "wide" not in bare:
         return None
     names = sides or ("before", "after")

@@ -17,7 +17,7 @@ If nodes answer, the time of `remote` is:
     sent -network-> received -node_queue-> node_taken -gather-> gathered -infer-> inferred
          -postprocess-> postprocessed -reply-> arrived
 
-Only differences on a node's own clock are used, so offsets between clocks have no effect. `network` is the rest of
+Only differences between times of one node's clock are used, so offsets have no effect. `network` is the rest of
 the time between sending and arrival, both ways together.
 
 `arrived` is the kernel's stamp. Without it, and over gRPC, the stage `notice` is absent and part of `remote`.
@@ -199,7 +199,7 @@ def percentiles(latency_ns: Array) -> Mapping[str, int]:
 
 
 def covered_ns(begin_ns: Array, end_ns: Array, worker: Array) -> int:
-    """Returns the time in ns in which each worker processed at least one sample, over all workers. All: (n,)."""
+    """Returns the total time in ns in which workers processed at least one sample. All arguments: (n,)."""
     covered_ns = 0
     for each in np.unique(worker):
         order = np.argsort(begin_ns[worker == each])

@@ -47,7 +47,8 @@ class SteadyState(NamedTuple):
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
     """Returns None with too few samples, or if replayed arrivals changed their rate."""
     spent, what = done.latency_ns, "latency"
-    if scenario_named(plan.scenario).all_at_once:  # latency grows with the queue: use the batches
+    # Latency grows with the queue, so use the batches.
+    if scenario_named(plan.scenario).all_at_once:
         in_batch_ns = done.columns["completed_ns"] - done.columns["taken_ns"]
         spent = in_batch_ns // done.batch_size
         what = "time a sample in its batch"

@@ -28,6 +28,9 @@ FORMATS: Mapping[str, Format] = {
         "a run in a folder of MLflow's file store, or on its server (--to; extra mlflow)",
         is_text=False,
     ),
+    "benchmark-report": Format(
+        "benchmark_report", "Benchmark Report v0.2.1 of llm-d, for language models"
+    ),
     "openmetrics": Format("openmetrics", "percentiles, verdict and score for Prometheus"),
 }
 

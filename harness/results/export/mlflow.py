@@ -62,7 +62,7 @@ def _export(run: RunFiles, store: str, target: str) -> tuple[str, str]:
 
     store: address of the store. target: the option with the address.
     """
-    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first, as they may fail
+    tags, metrics, params = _tags(run), _metrics(run), _params(run)  # first, because they may fail
     started_ms, ended_ms = (ns // NS_PER_MS for ns in span_ns(run))
     with _client(store, target) as client:
         from mlflow import entities

@@ -17,7 +17,7 @@ HOST = "host"
 
 
 def runs_of(run: Evidence) -> Iterator[tuple[str, Evidence]]:
-    """Yields (name, the run as this host alone saw it); nothing without --load-hosts."""
+    """Yields (name, the host's part of the run); nothing without --load-hosts."""
     for place, told in enumerate(run.load_hosts):
         done = part_of(run.done, place) if run.done is not None else None
         ended = {"client": told["client"]} if told["client"] is not None else None

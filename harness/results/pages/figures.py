@@ -145,7 +145,8 @@ def _stages(run: Evidence) -> Figure:
     latency_ns = run.done.latency_ns
     marks = np.array([0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100])
     ranks = (marks / 100 * len(latency_ns)).astype(int)
-    shown = np.flatnonzero(np.diff(ranks, prepend=-1))  # in a short run, marks share a sample
+    # In a short run, several marks fall on the same sample.
+    shown = np.flatnonzero(np.diff(ranks, prepend=-1))
     order = np.argsort(latency_ns, kind="stable")
     ranges = list(pairwise(ranks[shown].tolist()))
     names = [f"{first:g} to {last:g}" for first, last in pairwise(marks[shown].tolist())]
@@ -191,5 +192,5 @@ def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
     if axis == "y":
         across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
     label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
-    label |= {"yanchor": "top"} if axis == "y" else {}  # above may be the end of the plot
+    label |= {"yanchor": "top"} if axis == "y" else {}  # there may be no room above
     return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}

@@ -216,7 +216,7 @@ def aligned_table(
         cells = (f"<td{kind}>{text}</td>" for kind, text in zip(kinds, texts, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
-    many = ' class="many"' if len(heads) > 2 else ""  # two columns fit on any screen
+    many = ' class="many"' if len(heads) > 2 else ""  # a table of two columns fits on any screen
     return f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
 
 

@@ -48,7 +48,7 @@ def pareto(rows: Sequence[Row], linked: Linked) -> list[Article]:
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
-    """Returns whether none of their numbers is better than ours, and at least one of ours is better."""
+    """Returns whether no number of the other run is better, and at least one number of this run is better."""
     if not theirs.keys() <= ours.keys():
         return False
     gains = [

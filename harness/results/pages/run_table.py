@@ -46,7 +46,7 @@ _COLOURS = {
 
 
 _SENTENCE = re.compile(
-    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|goodput|models|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
+    r"  (?:reason|doubt|note) +|(?:answer|accuracy|tokens|sessions|goodput|cost|models|limited by|doubts|advice|MLPerf|rate|power|overhead|client) +"
 )
 """Matches the label of a line that may be wrapped. Tables and paths are not wrapped."""
 
@@ -276,6 +276,8 @@ def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]
         watts = {"mean": reading["mean_watts"], "peak": reading["peak_watts"], "idle": idle}
         words = [f"{n} {show_si(w, 'W')}" for n, w in watts.items() if w is not None]
         joules = f"{show_si(reading['joules'], 'J')}, {show_si(reading['joules_per_query'], 'J')} per query"
+        if "joules_per_output_token" in reading:
+            joules += f", {show_si(reading['joules_per_output_token'], 'J')} per output token"
         origin = f"({reading['source']}, {reading['provenance']})"
         yield f"{'' if at else 'power':<{_LABEL}}{'  '.join([*words, joules, origin])}"
     if power:

@@ -24,12 +24,12 @@ _OTHER_HOMES = r"/(?:home|Users)/[\w.-]*\w"
 
 _SCHEMA = Path(__file__).parents[1] / "result.schema.json"
 _LEAST_LETTERS = 3
-"""Fewest letters of a name that is replaced everywhere. A shorter name, or a word that results use, is replaced only in
+"""Minimum length of a name that is replaced everywhere. A shorter name, or a word in results, is replaced only in
 paths and addresses.
 """
 
 _LEAST_ARGUMENT = 8
-"""Fewest letters of a meter's argument that is replaced everywhere. A shorter argument may be a number."""
+"""Minimum length of a meter's argument that is replaced everywhere. A shorter argument may be a number."""
 
 _LARGEST_BYTES = 16 * 2**20
 """Largest file that is searched for settings."""
@@ -143,7 +143,7 @@ class Replacements:
 
     def _add_path(self, path: str, replaced: Replaced) -> None:
         if Path(path).is_absolute() and path != "/":
-            for text in dict.fromkeys((path, private.hide(path))):  # results have it with ~
+            for text in dict.fromkeys((path, private.hide(path))):  # results have this path with ~
                 self._add(text, replaced)
 
     def _add_settings(self, settings: Mapping[str, Any], folder: Path) -> None:
@@ -223,9 +223,16 @@ def _settings_in(content: Any) -> Iterator[Mapping[str, Any]]:
             yield from _settings_in(value)
 
 
+_ADDRESSES = ("path", "answers", "answer")
+"""Backend options whose values look like paths, but are parts of a server's address and of its replies."""
+
+
 def _file(key: str, text: str) -> tuple[str, Replaced]:
     """Returns (path in an option's value, its replacement), without the class after a plug-in's file."""
-    path = text.partition("=")[2] if key in ("lengths", "backend_option") else text
+    name, _, value = text.partition("=")
+    if key == "backend_option" and name in _ADDRESSES:
+        return "", Replaced("", "")
+    path = value if key in ("lengths", "backend_option") else text
     file, is_plugin, _ = path.rpartition(".py:")
     path = f"{file}.py" if is_plugin else path
     name = Path(path).name

@@ -84,9 +84,21 @@ class Client(TypedDict):
     """Times that the server reports; null if it reports none."""
 
 
+class OtherSeries(TypedDict):
+    """A series of --server-metric in LoadGen's window."""
+
+    first: float
+    """First reading."""
+    last: float
+    """Last reading. For a counter, last - first is the growth."""
+    largest: float
+    """Largest reading."""
+
+
 class Servers(TypedDict):
     """The servers' Prometheus metrics, read once per second in LoadGen's window, from server.csv: the largest
-    reading, or the growth of a counter. A value that the servers do not report is null.
+    reading, or the growth of a counter. A value that the servers do not report is null. docs/remote.md names the
+    servers that are known; harness/wire/server_series.yaml has the names of their series.
     """
 
     rows: int
@@ -94,29 +106,48 @@ class Servers(TypedDict):
     absent: str
     """Why server.csv is missing; empty if it exists."""
     running_requests_max: float | None
-    """Requests that ran at the same time (`vllm:num_requests_running`)."""
+    """Requests that ran at the same time (e.g. `vllm:num_requests_running`)."""
     waiting_requests_max: float | None
-    """Requests that waited in the servers (`vllm:num_requests_waiting`, `nv_inference_pending_request_count`)."""
+    """Requests that waited in the servers (e.g. `sglang:num_queue_reqs`)."""
     kv_cache_share_max: float | None
-    """Share in use of the fullest key-value cache, in [0, 1] (`vllm:kv_cache_usage_perc`)."""
+    """Share in use of the fullest key-value cache, in [0, 1] (e.g. `vllm:kv_cache_usage_perc`)."""
     gpu_share_max: float | None
     """Share of time in which the busiest GPU worked, in [0, 1] (`nv_gpu_utilization`)."""
     answered_requests: float | None
-    """Answered requests, also from other clients (`vllm:request_success_total`, `nv_inference_request_success`)."""
+    """Answered requests, also from other clients (e.g. `vllm:request_success_total`)."""
     prompt_tokens: float | None
-    """Tokens of prompts (`vllm:prompt_tokens_total`)."""
+    """Tokens of prompts (e.g. `vllm:prompt_tokens_total`)."""
     generated_tokens: float | None
-    """Tokens of answers (`vllm:generation_tokens_total`)."""
+    """Tokens of answers (e.g. `vllm:generation_tokens_total`)."""
     cached_tokens: float | None
-    """Tokens of prompts that a server had computed before (`vllm:prefix_cache_hits_total`)."""
+    """Tokens of prompts that a server had computed before (e.g. `vllm:prefix_cache_hits_total`)."""
+    cache_queried_tokens: float | None
+    """Tokens of prompts that a server looked up in its cache (`vllm:prefix_cache_queries_total`)."""
+    cache_hit_share: float | None
+    """`cached_tokens` / `cache_queried_tokens`, or / `prompt_tokens` if a server reports no lookups."""
     preemptions: float | None
-    """Requests whose work was discarded for lack of memory (`vllm:num_preemptions_total`)."""
+    """Requests whose work was discarded for lack of memory (e.g. `vllm:num_preemptions_total`)."""
+    drafts: float | None
+    """Steps of speculative decoding that had a draft (e.g. `vllm:spec_decode_num_drafts_total`)."""
+    drafted_tokens: float | None
+    """Tokens in drafts (e.g. `vllm:spec_decode_num_draft_tokens_total`)."""
+    accepted_tokens: float | None
+    """Drafted tokens that the model accepted (e.g. `vllm:spec_decode_num_accepted_tokens_total`)."""
+    acceptance_share: float | None
+    """`accepted_tokens` / `drafted_tokens`."""
+    acceptance_length: float | None
+    """Tokens per step with a draft: 1 + `accepted_tokens` / `drafts`; else the server's largest
+    `sglang:spec_accept_length`."""
+    acceptance_by_position: list[float] | None
+    """Share of the drafts whose token at this position, the first one first, was accepted."""
     inferences: float | None
     """Samples computed (`nv_inference_count`)."""
     executions: float | None
     """Batches computed (`nv_inference_exec_count`)."""
     batch_mean: float | None
     """Samples per batch: `inferences` / `executions`."""
+    series: dict[str, OtherSeries]
+    """Series of --server-metric that the servers reported, by name."""
 
 
 class LoadHost(TypedDict):
@@ -127,7 +158,7 @@ class LoadHost(TypedDict):
     queries: int
     """Queries in the host's share of the schedule."""
     answered: int
-    """Queries that were answered, failed ones included."""
+    """Answered queries, including failed queries."""
     per_s: float | None
     """Answers per s, from the first query of the run to the host's last answer; null without answers."""
     p50_ns: int | None
@@ -148,7 +179,7 @@ class LoadHost(TypedDict):
     ceiling_per_s: float | None
     """The host's `ceiling_per_s`, defined as in `client`, measured while the other hosts measured theirs."""
     lost: str
-    """Why the run was ended if this host was lost; empty otherwise."""
+    """Why the host was lost, which ended the run; empty if it was not lost."""
 
 
 class Witness(TypedDict):
@@ -161,7 +192,7 @@ class Witness(TypedDict):
     p50_ns: int | None
     """Median time in ns from sending a query to the arrival of its reply; null without answers."""
     p99_ns: int | None
-    """99th percentile of that time in ns; null without answers."""
+    """99th percentile of the time in ns from sending a query to the arrival of its reply; null without answers."""
 
 
 class JudgedSlo(TypedDict):
@@ -172,9 +203,9 @@ class JudgedSlo(TypedDict):
     value_ns: int | None
     """The percentile in ns, without failures; null for `itl`: only late tokens are counted."""
     late: int
-    """Number out of `of` that took longer than the bound, or failed."""
+    """Number of the `of` items that took longer than the bound, or failed."""
     of: int
-    """Queries; for `ttft` answers, for `tpot` answers of two or more tokens, for `itl` tokens after the first."""
+    """Number of items: queries; for `ttft` answers; for `tpot` answers of two or more tokens; for `itl` further tokens."""
     met: bool
     """Whether the percentile is within the bound. The verdict may require more queries to be certain."""
 
@@ -183,7 +214,7 @@ class Goodput(TypedDict):
     """Queries that met every SLO and did not fail, from the journal of the performance run."""
 
     per_s: float | None
-    """Queries per s that met every SLO, from the first scheduled one to the last answer; null if that took no time."""
+    """Queries per s that met every SLO, from the first scheduled query to the last answer; null if this took no time."""
     share: float
     """Share of all queries."""
     slos: Sequence[JudgedSlo]
@@ -248,6 +279,11 @@ class Tokens(TypedDict):
     """Prompt tokens that the server had computed before; null if it does not report them for each prompt."""
     cached_answers: int
     """Answers for which the server reports that it had computed a part of the prompt before."""
+    distinct_prompts: int
+    """Different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several times, and a
+    server that keeps prompts then answers it faster."""
+    reasoning: int | None
+    """Tokens of `output` that precede the answers themselves (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int
     """Prompts for which the server's token count was compared with the ids that were sent."""
     changed_prompts: int
@@ -271,6 +307,9 @@ class Tokens(TypedDict):
     ttft_ns: TokenTimes | None
     """Time from the schedule to the kernel's stamp of the first token, or to the end of its step if the model runs
     here; null without streams."""
+    answer_ttft_ns: TokenTimes | None
+    """Time from the schedule to the first token after the model's reasoning; null if no stream had reasoning. Answers
+    that ended within their reasoning do not count."""
     tpot_ns: TokenTimes | None
     """(answer complete - first token) / (tokens - 1), for answers of two or more tokens; null if `ttft_ns` is null, or
     if no answer's tokens are known."""
@@ -288,3 +327,41 @@ class Tokens(TypedDict):
     finish_reasons: Mapping[str, int]
     """Server's reason for the end of an answer -> answers: `length` at max_tokens, `stop` by the model, empty if the
     server reports no reason."""
+
+
+class TurnTimes(TypedDict):
+    """The turns at one place in their sessions."""
+
+    answers: int
+    """Turns that were answered and did not fail."""
+    latency_ns: TokenTimes | None
+    """From the due time to the answer; null without answers."""
+    ttft_ns: TokenTimes | None
+    """From the due time to the first token; null without streams."""
+
+
+class Sessions(TypedDict):
+    """The sessions of a dataset of sessions under --concurrency. A turn is due when the answers that it waits for have
+    come and its delay is over.
+    """
+
+    begun: int
+    """Sessions with at least one answer."""
+    complete: int
+    """Sessions whose turns were all answered."""
+    broken: int
+    """Sessions with a turn that failed; their further turns were not sent."""
+    cut: int
+    """Sessions that the end of the run cut short."""
+    turns_mean: float
+    """Mean number of answered turns per session."""
+    length_ns: TokenTimes | None
+    """From the first turn's due time to the last answer, of complete sessions; null without one."""
+    idle_share: float | None
+    """Mean share of this time in which no turn was due or in flight, i.e. delays of persons and tools."""
+    send_lag_ns: TokenTimes
+    """From a turn's due time until it was sent: the cost of the harness and of waiting for a connection."""
+    broken_at: Mapping[str, int]
+    """Place of the failed turn in its session, from 0 -> sessions."""
+    turns: list[TurnTimes]
+    """Times by the place of the turn in its session, in the order of the due times; at most 100 places."""

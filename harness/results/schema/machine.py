@@ -29,6 +29,12 @@ class PowerReading(TypedDict):
     """J divided by the queries of the run."""
     joules_per_sample: float
     """J divided by the samples of the run."""
+    joules_per_input_token: NotRequired[float]
+    """J divided by the tokens of all prompts; missing if they are unknown."""
+    joules_per_output_token: NotRequired[float]
+    """J divided by the tokens of all answers; missing if they are unknown."""
+    joules_per_token: NotRequired[float]
+    """J divided by the tokens of prompts and answers together; missing if one is unknown."""
 
 
 class MissingReading(TypedDict):
@@ -119,7 +125,7 @@ class Host(TypedDict):
     cgroup_throttled_s: float | None
     """Seconds in which the container's CPU quota throttled the run."""
     memory_available_bytes: float | None
-    """Least memory available, in bytes."""
+    """Minimum available memory, in bytes."""
     measured_rss_bytes: float | None
     """Largest resident set of the measured process, in bytes."""
     measured_minor_faults: float | None
@@ -133,9 +139,9 @@ class Host(TypedDict):
     measured_cpu_s: float | None
     """CPU time of the measured process in s."""
     measured_confined_threads: float | None
-    """How often a thread of the measured process lost cores that it could run on."""
+    """Number of times that a thread of the measured process lost cores that it could run on."""
     measured_lowered_threads: float | None
-    """How often a thread of the measured process lost priority."""
+    """Number of times that a thread of the measured process lost priority."""
     measured_stopped_looks: float | None
     """Rows in which a signal or a debugger had stopped the measured process."""
     measured_anonymous_bytes: Sequence[float] | None
@@ -175,7 +181,7 @@ class MeasuredProcess(TypedDict):
 
 
 class NoiseFloor(TypedDict):
-    """How late timed sleeps of 1 ms woke up before the run."""
+    """Delay of timed sleeps of 1 ms before the run."""
 
     p50: int
     """ns."""
@@ -191,7 +197,7 @@ class Placed(TypedDict):
     threads: int | None
     """Threads that computed; null if the kernel does not report them."""
     outside: int | None
-    """How many of these threads may run on processors outside the plan."""
+    """Number of these threads that may run on processors outside the plan."""
 
 
 class Slice(TypedDict):
@@ -276,7 +282,7 @@ class Cold(TypedDict):
     first_batch_ns: Sequence[int]
     """Time of the first batch in ns, per instance."""
     first_batch_samples: int
-    """Samples in that batch."""
+    """Samples in the first batch."""
 
 
 class WarmUp(TypedDict):

@@ -60,7 +60,7 @@ class OneModel(TypedDict):
     failed: int
     """Queries whose load failed."""
     evictions: int | None
-    """How often the model was evicted; null if the run did not end by itself."""
+    """Number of evictions of the model; null if the run did not end by itself."""
     latency_ns: ModelLatency | None
     """Latency of the model's queries; null without a query."""
     load_ns: int

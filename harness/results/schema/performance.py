@@ -36,7 +36,7 @@ class Latency(P999):
 
 
 class PercentileInterval(TypedDict):
-    """A latency percentile and how far it may be off (docs/intervals.md)."""
+    """A latency percentile with its intervals (docs/intervals.md)."""
 
     estimate: int
     """ns; the percentile of `latency_ns`. It lies in both intervals."""
@@ -88,6 +88,25 @@ class Throughput(TypedDict):
     """Rate of completions including failed samples, as LoadGen counts; null if nothing was completed."""
     source: str
     """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
+
+
+class Cost(TypedDict):
+    """The cost of the performance run by --price, over LoadGen's window. Each number below `total` is the total divided
+    by one count, so these numbers do not add up.
+    """
+
+    per_hour: float
+    """--price of one hour. All amounts are in its currency."""
+    total: float
+    """Cost of the window."""
+    per_million_samples: float
+    """Cost per million answered samples."""
+    per_million_input_tokens: float | None
+    """Cost per million tokens of prompts; null if they are unknown."""
+    per_million_output_tokens: float | None
+    """Cost per million tokens of answers; null if they are unknown."""
+    per_million_tokens: float | None
+    """Cost per million tokens of prompts and answers together; null if one is unknown."""
 
 
 class ComparedAnswers(TypedDict):

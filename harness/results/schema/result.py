@@ -10,7 +10,15 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
 from harness.results.schema import machine, performance
-from harness.results.schema.client import Client, Goodput, LoadHost, Servers, Tokens, Witness
+from harness.results.schema.client import (
+    Client,
+    Goodput,
+    LoadHost,
+    Servers,
+    Sessions,
+    Tokens,
+    Witness,
+)
 from harness.results.schema.models import Models
 from harness.results.schema.nodes import Node
 
@@ -38,7 +46,14 @@ class ClientSection(TypedDict):
     load_hosts: NotRequired[Sequence[LoadHost]]
     witness: NotRequired[Witness]
     tokens: NotRequired[Tokens]
+    sessions: NotRequired[Sessions]
     nodes: NotRequired[Sequence[Node]]
+
+
+class CostSection(TypedDict):
+    """The key of `Result` about money."""
+
+    cost: NotRequired[performance.Cost]
 
 
 class ModelsSection(TypedDict):
@@ -70,7 +85,7 @@ class Result(TypedDict):
     reasons: Sequence[ReasonEntry]
     """Why the numbers must not be quoted."""
     doubts: Sequence[ReasonEntry]
-    """Why the numbers need a look first, even in a VALID run."""
+    """Why the numbers need a check before use, even in a VALID run."""
     not_for_submission: Sequence[str]
     """Why the run is not an MLPerf submission."""
     started: str
@@ -92,7 +107,7 @@ class Result(TypedDict):
     slo: str | None
     """The SLOs, e.g. `p99=50ms` or `ttft:p99=2s tpot:p99=200ms`; null if the run has none."""
     headline: Headline | None
-    """The number that the scenario is quoted by; null without a whole performance run."""
+    """The number to quote for the scenario; null without a whole performance run."""
     latency_ns: performance.Latency | None
     """Latency percentiles; null without a performance run."""
     latency_intervals_ns: performance.Intervals | None
@@ -107,6 +122,8 @@ class Result(TypedDict):
     """Energy by source, from the meters of --meter; null with a reason."""
     power_reason: str | None
     """Why `power` is null; otherwise null."""
+    cost: NotRequired[performance.Cost]
+    """Cost of the run; missing without --price, or without a whole performance run."""
     stages_ns: Mapping[str, performance.Stage] | None
     """Stage -> time of samples, from the journal; null if nothing was completed."""
     client: NotRequired[Client]
@@ -122,6 +139,8 @@ class Result(TypedDict):
     did not end by itself."""
     tokens: NotRequired[Tokens]
     """Tokens of a language model's answers; missing for other models, or if the run did not end by itself."""
+    sessions: NotRequired[Sessions]
+    """The sessions of a dataset of sessions; missing for other runs."""
     models: NotRequired[Models]
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
     reference: performance.Reference | performance.NoReference | None

@@ -31,6 +31,8 @@ def section(run: Evidence) -> Tokens | None:
         "output_mean": output / answers if output is not None else None,
         "cached": told["cached"],
         "cached_answers": told["cached_answers"],
+        "distinct_prompts": len(np.unique(run.done.columns["index"])) if run.done else 0,
+        "reasoning": told.get("reasoning"),
         "compared_prompts": told["compared_prompts"],
         "changed_prompts": told["changed_prompts"],
         "varied_prompts": told["varied_prompts"],
@@ -42,6 +44,7 @@ def section(run: Evidence) -> Tokens | None:
         "at_once_answers": streams["at_once"] if streams else None,
         "is_exact": bool(streams and streams["exact"]),
         "ttft_ns": first,
+        "answer_ttft_ns": _answer_ttft_ns(run),
         "tpot_ns": each,
         "itl_ns": cast("TokenTimes | None", streams["itl_ns"]) if streams else None,
         "chunk_gap_ns": cast("TokenTimes | None", streams["chunk_gap_ns"]) if streams else None,
@@ -78,6 +81,16 @@ def _times(run: Evidence) -> tuple[TokenTimes | None, TokenTimes | None]:
         _percentiles((first_ns - columns["scheduled_ns"])[right]),
         _percentiles(since_ns[several] // (tokens[several] - 1)),
     )
+
+
+def _answer_ttft_ns(run: Evidence) -> TokenTimes | None:
+    """Returns the time to the first token after the reasoning, of the samples that have one."""
+    columns = run.done.columns if run.done is not None else {}
+    if "answer_token_ns" not in columns:
+        return None
+    answer_ns = columns["answer_token_ns"]
+    right = (answer_ns > 0) & (columns["failed"] == 0)
+    return _percentiles((answer_ns - columns["scheduled_ns"])[right])
 
 
 def _percentiles(values_ns: Array) -> TokenTimes | None:

@@ -7,6 +7,7 @@ from harness.core.units import show_ns, show_rate
 
 _TIMES = {
     "ttft_ns": "TTFT",
+    "answer_ttft_ns": "TTFT of the answer",
     "tpot_ns": "TPOT",
     "itl_ns": "ITL",
 }
@@ -24,7 +25,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
     times = [
         f"{name} {show_ns(tokens[key]['p50'])} / {show_ns(tokens[key]['p99'])}"
         for key, name in _TIMES.items()
-        if tokens[key] is not None
+        if tokens.get(key) is not None
     ]
     if times:
         times[-1] += " (p50 / p99)"

@@ -1,4 +1,4 @@
-"""Compares answers of the performance run with the accuracy run's. Fast, wrong answers must not pass.
+"""Compares answers of the performance run with the accuracy run's, because fast, wrong answers must not pass.
 
 Follows MLPerf's compliance test TEST01. Every quick run of both modes has this check: LoadGen logs about
 LOGGED answers of the performance run, and each is compared with the accuracy run's answer to the same sample.
@@ -18,7 +18,7 @@ LOGGED = 500
 """Expected number of logged answers. LoadGen draws them at random."""
 
 FEWEST = 100
-"""Fewest answers for a meaningful comparison."""
+"""Minimum number of answers for a meaningful comparison."""
 
 LIMIT_BYTES = 64 << 20
 """Largest size of all logged answers. LoadGen keeps them in memory until the run's end."""

@@ -16,7 +16,7 @@ from harness.results.evidence.stages import PERCENTILES
 from harness.results.verdict import log_numbers, rates
 
 _RANKS = 2
-"""Largest difference in ranks between LoadGen's early stopping and our port, in a run of millions of queries."""
+"""Largest difference in ranks between early stopping in LoadGen and in the harness, for millions of queries."""
 
 _PROCESSED = re.compile(r"Processed at least \d+ queries \((\d+)\)")
 _ESTIMATED = re.compile(r"Early stopping ([\d.]+)th percentile estimate: (\d+)")
@@ -46,7 +46,7 @@ def settings_stated_twice(log: DetailLog) -> Iterator[str]:
     for key, requested in log.values.items():
         name = key.removeprefix("requested_")
         if name in (key, "min_query_count", "sample_concatenate_permutation"):
-            continue  # LoadGen computes these two
+            continue  # LoadGen computes these two settings
         for prefix in ("", "single_stream_", "multi_stream_", "server_"):
             effective = f"effective_{name.removeprefix(prefix)}"
             if name.startswith(prefix) and log.get(effective, requested) != requested:

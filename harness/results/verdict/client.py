@@ -37,7 +37,7 @@ REACHED_REASON = 0.80
 WAITED_DOUBT = 0.001
 RESENT_REASON = 0.001
 OUTAGE_S = 0.25
-"""A server that accepts no connection for longer was away. A full queue of new connections clears sooner."""
+"""Longest time without an accepted connection before a server counts as away. A full queue clears sooner."""
 
 LEAST_TOTAL_NS = 1_000
 TIMES_TOLERANCE = 1.25

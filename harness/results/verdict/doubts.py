@@ -1,4 +1,4 @@
-"""Derives doubts about the run: its length, its load generator and the machine. Pure.
+"""Derives doubts about the length of the run, its load generator and the machine. Pure.
 
 A doubt is why even a VALID run's numbers need a look first.
 """

@@ -153,6 +153,14 @@ def few_compared(answers: int, logged: int) -> Iterator[Reason]:
         )
 
 
+def drawn_answers() -> Iterator[Reason]:
+    yield Reason(
+        "answers-drawn",
+        "the requests have a temperature above 0 and no seed, so answers of the performance run cannot be compared "
+        "with the accuracy run's: add a seed, or drop the temperature",
+    )
+
+
 def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
     """Yields a doubt if changed inputs took longer than repeated ones, or raised. Models with branches may do so."""
     if probe is None or "reason" in probe:

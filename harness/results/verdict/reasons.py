@@ -216,15 +216,15 @@ def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
         )
 
 
-def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
-    """allowed: number of answers that may differ, from the manifest."""
+def answers(compared: Compared, allowed: int, *, drawn: bool) -> Iterator[Reason]:
+    """allowed: number of answers that may differ, from the manifest. drawn: whether tokens are drawn at random."""
     if compared.misplaced:
         yield Reason(
             "numbers-disagree",
             f"{compared.misplaced:,} of {compared.answers:,} logged answers belong to a different sample than "
             "the journal has in their place",
         )
-    if compared.differing > allowed:
+    if compared.differing > allowed and not drawn:
         yield Reason(
             "answers-differ",
             f"{compared.differing:,} of {compared.answers:,} answers of the performance run differ from "

@@ -126,7 +126,7 @@ def refusal(metric: str, ended: Mapping[str, Any]) -> str:
             scorer.check_shape(ended["answer_shape"])
     except ValueError as e:
         return one_line(e)
-    except PluginUnavailable:  # it needs a package that is not installed
+    except PluginUnavailable:  # the metric needs a package that is not installed
         return ""
     return ""
 

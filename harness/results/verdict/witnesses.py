@@ -46,7 +46,7 @@ NEWS_NS = NS_PER_S
 """Addition to the limit if load hosts on other machines report answers, which they do four times per second in turn."""
 
 FEWEST_LOOKS = 3
-"""Fewest looks of the supervisor for comparing the clocks. A run under a second has fewer."""
+"""Minimum number of observations of the supervisor to compare the clocks. A run under a second has fewer."""
 
 
 def settings_reasons(run: Evidence) -> Iterator[Reason]:
@@ -209,8 +209,10 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     deviations = []
     for (_, before), (at_ns, answered) in pairwise(run.looks):
         if before < answered < len(completed_ns):
-            early_ns = int(completed_ns[answered - 1]) - at_ns  # seen before its stamp
-            late_ns = at_ns - int(completed_ns[answered])  # not seen after its stamp
+            # The answer was seen before its time stamp.
+            early_ns = int(completed_ns[answered - 1]) - at_ns
+            # The answer was not seen after its time stamp.
+            late_ns = at_ns - int(completed_ns[answered])
             allowed_ns = max(least_ns, CLOCK_SHARE * (at_ns - begun_ns))
             deviations.append(max(early_ns, late_ns) / allowed_ns)
     if len(deviations) >= FEWEST_LOOKS and float(np.median(deviations)) > 1:

@@ -1,1 +1,1 @@
-"""The measured process: prepares, answers queries, writes the journal."""
+"""The measured process, which prepares the model, answers queries and writes the journal."""

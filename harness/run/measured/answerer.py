@@ -28,7 +28,7 @@ class Answerer(NamedTuple):
     dataset: Dataset
     postprocess: Postprocess
     cpus: Sequence[int] = ()
-    """The instance's logical processors, () for any."""
+    """The instance's logical processors; () if it may use any."""
 
     def answer(self, indices: Sequence[int]) -> Answers:
         batch = batch_of(self.dataset, indices)
@@ -69,7 +69,7 @@ class Answerer(NamedTuple):
         )
 
     def _name(self) -> str | None:
-        """Returns the name of the output that contains the answers: the manifest's, else the first one."""
+        """Returns the name of the output with the answers: the output in the manifest, else the first output."""
         names = self.backend.outputs() if isinstance(self.backend, HasOutputs) else ()
         return self.postprocess.output or next(iter(names), None)
 

@@ -43,14 +43,14 @@ a manual search.
 """
 
 _QUIET = 0.25
-"""Quantile of a size's times that decides about larger sizes; low, because other load only makes times longer."""
+"""Quantile of a size's times that decides about larger sizes. It is low, because other load only adds time."""
 
 SAMPLES = 64
-"""How many samples are loaded; larger batches contain some of them more than once."""
+"""Number of loaded samples; larger batches contain some samples more than once."""
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Entry point of the process."""
     serve(_measure)
 
 
@@ -124,7 +124,7 @@ def _times(
 
 
 def _warm(answerers: Sequence[Answerer], batch: Batch) -> None:
-    """Answers one batch per instance, so that memory and kernels for its size exist."""
+    """Answers one batch per instance, so that the backend allocates memory and makes kernels for this size."""
 
     def once(i: int) -> None:
         answerers[i].backend.infer(batch)

@@ -1,4 +1,4 @@
-"""Measures the rates and latencies that determine the size of a load plan.
+"""Measures the rates and latencies that determine the number of queries in a load plan.
 
 Each call answers different samples than the previous one. Otherwise a backend or a processor with a cache would
 look faster than it can be in the run.
@@ -20,7 +20,7 @@ to be in time would be late."""
 
 
 BatchOf = Callable[[int], list[int]]
-"""size -> indices of that many samples, different ones in each call."""
+"""size -> indices of `size` samples, with different samples in each call."""
 
 
 def calibrate_latency(

@@ -55,7 +55,7 @@ class SampleCallbacks:
         """
         self._only_issues = only_issues
         self.slice: dict[str, Any] = {}
-        """The time slice of LoadGen's thread, or why it is the kernel's default; empty if the default was wanted."""
+        """The time slice of LoadGen's thread, or the reason for the kernel's default; empty if the default is intended."""
         self._separate = separate
         self._prepare = prepare
         self._cpus = cpus
@@ -83,7 +83,7 @@ class SampleCallbacks:
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot handle an error: end the process here
             self._die(e)
         gc.collect()
-        gc.freeze()  # later collections skip the objects that exist now
+        gc.freeze()  # later garbage collections skip the objects that exist now
         gc.disable()
         run_on(self._cpus)
         if self._only_issues and not self.slice:
@@ -116,7 +116,7 @@ class SampleCallbacks:
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        end = self._end or self._usage()  # LoadGen issues nothing if it cannot open its logs
+        end = self._end or self._usage()  # if LoadGen cannot open its logs, it issues nothing
         start = self._start or end
         return {k: end[k] - start[k] for k in end if k in start} | {
             "rss_before_bytes": self._rss_before_bytes,
@@ -157,9 +157,9 @@ def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]]
 
 
 def no_worker_dies_alone(die: Die) -> None:
-    """Ends the process when a worker dies: LoadGen would wait for the worker's samples for ever.
+    """Ends the process when a worker dies: LoadGen would wait for the worker's samples forever.
 
-    Plug-ins' threads may die.
+    The threads of plug-ins may die.
     """
 
     def raised(e: threading.ExceptHookArgs) -> None:

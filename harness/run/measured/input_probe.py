@@ -1,4 +1,4 @@
-"""Probes an instance after the run: is each input computed, and does the answer follow the input?
+"""Probes an instance after the run, to find whether it computes each input and whether its answers follow the inputs.
 
 The instance is called as in the run, by `Instance.answer` on a thread with the name of LoadGen's thread. This module
 replaces its dataset, responder and journal. Two comparisons are made, in untimed batches:
@@ -41,7 +41,7 @@ LIMIT_S = 0.25
 """Time for rounds beyond FEWEST_ROUNDS."""
 
 LARGEST_BYTES = 16 << 20
-"""Bytes of a batch's inputs: larger inputs take too long to copy and to change."""
+"""Largest size in bytes of a batch's inputs: larger inputs take too long to copy and to change."""
 
 MOST_CHARACTERS = 200
 """An exception's line is cut to this length."""
@@ -87,7 +87,7 @@ class _Inputs:
 
 
 class _Recorder:
-    """Replaces responder and journal: keeps the last answers and their time."""
+    """Replaces responder and journal, and keeps the last answers and their time."""
 
     def __init__(self) -> None:
         self.rows: list[Array] = []
@@ -102,7 +102,7 @@ class _Recorder:
         return wall_ns()
 
     def batch(self, *row: Any) -> None:
-        """Takes a row like `Writer.batch`, and keeps the batch's time in the backend."""
+        """Accepts a row like `Writer.batch`, and keeps the batch's time in the backend."""
         _first, _indices, _failed, _taken, gathered_ns, inferred_ns, *_ = row
         self.took_ns = inferred_ns - gathered_ns
 

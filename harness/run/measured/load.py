@@ -1,4 +1,4 @@
-"""Runs LoadGen, or our own scheduler, on a separate thread."""
+"""Runs LoadGen, or the harness's scheduler, on a separate thread."""
 
 import threading
 from collections.abc import Callable, Sequence

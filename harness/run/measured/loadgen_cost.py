@@ -1,6 +1,6 @@
 """Measures LoadGen's own time per query in a short run with empty answers.
 
-A model that takes microseconds needs less time than LoadGen's own part of a query. A run that is sized by the
+A model that takes microseconds needs less time than LoadGen's part of a query. A run that is sized by the
 model alone then lasts several times as long as it should.
 """
 
@@ -22,7 +22,7 @@ SAMPLES = 20_000
 
 
 def cost_ns(scenario: str, samples_per_query: int, max_batch: int, row: AnswerRow) -> float:
-    """Returns the mean time of a query (Offline: of a sample) with empty answers. row: of the run's answers."""
+    """Returns the mean time of a query (Offline: of a sample) with empty answers. row: form of the run's answers."""
     all_at_once = scenario_named(scenario).all_at_once
     plan = LoadPlan(
         scenario=scenario,

@@ -72,7 +72,7 @@ class AnswerLog:
         ]
         try:
             path.write_text(json.dumps(rows), encoding="utf-8")
-        except OSError:  # a missing log makes the run INVALID, but no measurement is lost
+        except OSError:  # without the log the run is INVALID, but no measurement is lost
             traceback.print_exc()
 
 
@@ -95,7 +95,7 @@ class Scheduler:
         self._log = AnswerLog(len(samples), target, plan.answers_seed) if target else None
 
     def complete(self, responses: Sequence[Response]) -> None:
-        """Copies some answers; their times are in the journal."""
+        """Copies some answers; the journal has their times."""
         if self._log is not None:
             self._log.take(responses)
 
@@ -192,7 +192,7 @@ class ClosedLoop(Scheduler):
         issue(*self._ids_and_indices(0, self._end))
         self._issue = issue
         if self._receiver is not None:
-            self._receiver.wake()  # some may be answered already
+            self._receiver.wake()  # some queries may be answered already
             self._all_issued.wait()
             return
         while self._end < len(self._samples):
@@ -207,7 +207,7 @@ class ClosedLoop(Scheduler):
             self._all_issued.set()
 
     def _follow(self, issue: _Issue, answered: list[int]) -> None:
-        """Issues one query per answered query: `answered`, and all queries that were answered since."""
+        """Issues one query for each query in `answered`, and for each query that was answered since."""
         while not self._answered.empty():
             answered += self._answered.get()
         first, end = self._end, min(self._end + len(answered), len(self._samples))

@@ -41,7 +41,7 @@ from harness.types import Backend, Dataset, HasLengths, show_shape
 
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
-"""Before the run, SAMPLES samples or two of the largest batches are loaded, whichever is more; fewer if the load
+"""Before the run, SAMPLES samples or two of the largest batches are loaded, whichever is more, or fewer if the load
 would take longer than LOAD_LIMIT_S."""
 
 PROBE_LIMIT_S = 20.0
@@ -83,7 +83,7 @@ class Preparation:
         no_schedule: str = "",
         no_probe: str = "",
     ) -> None:
-        """name: of the dataset. held: samples that a run loads at once. query_samples: samples per query.
+        """name: the dataset's name. held: samples that a run loads at once. query_samples: samples per query.
 
         may_vary: samples may differ in shape. report_alive: `finish` calls it after batches. no_schedule,
         no_probe: as in `System`.
@@ -112,7 +112,7 @@ class Preparation:
         self.lengths: Lengths | None = None
         """Lengths of the samples, if they differ and Offline may use them; set by `finish`."""
         self.wide: Answerer | None = None
-        """The wide instance, which answers queries that are alone; set before `finish`; None if there is none."""
+        """The wide instance, which answers queries that are alone; set before `finish`; None without a wide instance."""
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
         self._wide_before: ServiceTimes | None = None
@@ -155,14 +155,14 @@ class Preparation:
         }
 
     def _curve_percent(self, slowest_ns: int) -> float | None:
-        """Returns the percentile of each batch size's times that the dispatcher needs; None if it needs none."""
+        """Returns the percentile of each batch size's times that the dispatcher needs; None if it needs no times."""
         if self._config.dispatch == "deadline":
             return IN_TIME
         cls = dispatcher_class(self._dispatch, self._config, len(self.answerers), slowest_ns)
         return 50 if cls is QueuedDispatcher and self._sizes[-1] > 1 else None
 
     def _load(self) -> None:
-        """Loads the samples of the largest batch, and more if that is quick, so that batches differ."""
+        """Loads the samples of the largest batch, and more samples if loading is quick, so that batches differ."""
         start_s = time.monotonic()
         self._dataset.load(self._loaded)
         each_s = (time.monotonic() - start_s) / self._least
@@ -186,7 +186,7 @@ class Preparation:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
     def finish(self, plan: LoadPlan) -> None:
-        """Answers a batch with the size of Offline's last one, which follows from the plan; unloads the samples."""
+        """Answers a batch with the size of Offline's last batch, which follows from the plan; unloads the samples."""
         self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count
@@ -216,7 +216,7 @@ class Preparation:
         """Returns `bare` and `probed` of the last message; both are None for an accuracy run.
 
         bare: service times before the run and after it (measured now), for
-        harness/results/evidence/reference.py; or the reason why there are none.
+        harness/results/evidence/reference.py; or the reason why the times are missing.
         probed: see harness/run/measured/input_probe.py. tolerance: of equal answers.
         """
         if plan.accuracy:
@@ -305,7 +305,7 @@ class Preparation:
         return dataset.lengths  # type: ignore[return-value] # it just returned lengths
 
     def _batch(self, size: int) -> list[int]:
-        """Returns indices of `size` samples, different ones in each call; repeats samples if fewer are loaded.
+        """Returns indices of `size` samples, with different samples in each call; repeats samples if fewer are loaded.
 
         If enough are loaded, the samples are neighbours, so that a batch stays a view of the dataset's memory.
         """

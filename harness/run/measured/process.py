@@ -1,4 +1,4 @@
-"""Loads, warms up and calibrates a model, and then does nothing but answer LoadGen's queries.
+"""Loads, warms up and calibrates a model, and then only answers LoadGen's queries.
 
 The supervisor spawns one measured process per LoadGen run, with a socket and the journal's
 descriptor.
@@ -37,16 +37,17 @@ from harness.run.measured.client.dispatch import DirectDispatcher
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.load import run_load
-from harness.run.measured.own_scheduler import ClosedLoop, scheduler_for
+from harness.run.measured.own_scheduler import ClosedLoop, Scheduler, scheduler_for
 from harness.run.measured.preparation import Preparation
+from harness.run.measured.sessions import Sessions
 from harness.run.measured.systems.choose import system_for
 from harness.run.measured.systems.system import OF_KINDS
 from harness.run.setup import Setup
-from harness.types import Dataset, HasAnswerShape, HasTurns
+from harness.types import Dataset, HasAnswerShape, HasSessions, HasTurns
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Entry point of the process."""
     serve(_measure)
 
 
@@ -115,11 +116,18 @@ class _Measurement:
         preparation.finish(plan)
         self._run_loadgen(plan, preparation, stack)
 
+    def _scheduler(self, plan: LoadPlan, journal: Journal) -> Scheduler | None:
+        """Returns the scheduler that replaces LoadGen; None if LoadGen schedules."""
+        dataset = self._system.dataset
+        if plan.sessions and isinstance(dataset, HasSessions):
+            return Sessions(plan, journal, dataset.sessions())
+        turns = dataset.turns() if isinstance(dataset, HasTurns) else None
+        begin = self._told_start_ns if plan.load_hosts else wall_ns
+        return scheduler_for(plan, journal, turns, begin)
+
     def _run_loadgen(self, plan: LoadPlan, preparation: Preparation, stack: ExitStack) -> None:
         system, journal = self._system, Journal(self._journal_fd)
-        turns = system.dataset.turns() if isinstance(system.dataset, HasTurns) else None
-        begin = self._told_start_ns if plan.load_hosts else wall_ns
-        scheduler = scheduler_for(plan, journal, turns, begin)
+        scheduler = self._scheduler(plan, journal)
         complete = scheduler.complete if scheduler is not None else None
         chosen = system.dispatch(plan, preparation, journal, self._failures, complete)
         dispatcher, issuer = chosen.dispatcher, chosen.issuer
@@ -137,7 +145,7 @@ class _Measurement:
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
-        used = samples.used()  # before the bare loops, which need memory, too
+        used = samples.used()  # before the bare loops, which also need memory
         written = digests(self._setup.outdir)  # before any plug-in's code runs again
         dispatcher.stop()
         kind = system.summary(self._failures)  # before more batches

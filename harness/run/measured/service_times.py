@@ -17,16 +17,16 @@ from harness.run.measured.answerer import Answerer, run_in_threads
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
-"""Share of the run's expected time that the loops take before it, and again after it."""
+"""Share of the run's expected time that the loops take before the run, and again after the run."""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
 VARIETY = 8
-"""Batches of one size, of different samples."""
+"""Batches of one size, with different samples."""
 
 
 def time_for(expected_s: float) -> float:
-    """Returns the seconds of bare loops before, and again after, a run of that length."""
+    """Returns the seconds of bare loops before, and again after, a run of the given length."""
     return min(LIMIT_S, SHARE * expected_s)
 
 

@@ -18,7 +18,7 @@ COVER_LIMIT_S = 10.0
 """After this long, batch sizes between the smallest and the largest are skipped."""
 
 FLAT_LIMIT_S = 5.0
-"""Limit for all instances together; a latency that still falls after it is reported as not flat."""
+"""Limit for all instances together; a latency that still falls after this time is reported as not flat."""
 
 FLAT_SHARE = 0.05
 FLAT_ROUNDS = 3
@@ -50,7 +50,7 @@ class Warmth(NamedTuple):
     skipped: int
     """Batch sizes that were skipped for lack of time."""
     flat: bool
-    """Latency had stopped falling."""
+    """Whether the latency had stopped falling."""
     seconds: float
 
 
@@ -186,7 +186,7 @@ def _until_flat(
             spent_ns, best = sum(mine[-1] for mine in times), best_ns[rounds % 2]
             if not best or spent_ns < (1 - FLAT_SHARE) * best:
                 best_ns[rounds % 2], flat_rounds = spent_ns, 0
-            else:  # keep the best: otherwise it would follow a latency that slowly falls
+            else:  # keep the best value: otherwise the limit would follow a latency that slowly falls
                 flat_rounds += 1
             rounds += 1
     return _slowest_ns(times), flat_rounds >= FLAT_ROUNDS

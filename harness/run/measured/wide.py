@@ -1,4 +1,4 @@
-"""Opens the wide instance, which has a thread on each core, if it answers a lone query faster than one core does."""
+"""Opens the wide instance, which has a thread on each core, if it answers a single query faster than one core."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -39,13 +39,13 @@ MEMORY_SHARE = 0.3
 """Limit of one more instance's memory, taken as twice the model's size, as a share of the available memory."""
 
 LOAD_LIMIT_S = 5.0
-"""If a usual instance takes longer to load, no wide one is loaded: LoadGen's run would wait for it."""
+"""If a usual instance takes longer to load, no wide instance is loaded: LoadGen's run would wait for it."""
 
 WARM_UP, ROUNDS = 3, 10
 """Rounds of one sample in both instances, and how many of them are only warm-up."""
 
 LIMIT_S = 1.0
-"""After this time, the rounds made so far decide, if there are at least two."""
+"""After this time, the finished rounds decide, if there are at least two."""
 
 Curve = Sequence[tuple[int, int]]
 """(samples, ns) per batch size, with every usual instance busy."""
@@ -88,7 +88,7 @@ class Wide:
                     wide = self._opened(usual, own)
                     self.wide_ns, self.narrow_ns = _times_ns(wide, usual, sample)
                     self.reason = self._loses(plan, curve) or _differs(wide, usual, sample)
-            except HarnessError as e:  # the run works without it
+            except HarnessError as e:  # the run works without the wide instance
                 self.reason = f"it does not work: {one_line(e)}"
             else:
                 if self.reason is None:

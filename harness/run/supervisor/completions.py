@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +19,10 @@ LONGEST_SCHEDULE = 20_000_000
 """Queries. The schedule of a longer run is not kept in memory during the run."""
 
 MOST_UNSTAMPED = 0.001
-"""Share of replies that may lack the kernel's stamp: the first replies can arrive before the kernel stamps."""
+"""Share of replies that may lack the kernel's stamp: the first replies can arrive before the kernel takes stamps."""
 
 SAMPLES_AT_ONCE = 100_000
-"""A reader's step takes about 10 ms at most, so that the supervisor's other threads can run."""
+"""Samples in one step of a reader: a step takes at most about 10 ms, so that other threads can run."""
 
 
 class Samples(NamedTuple):
@@ -55,7 +57,7 @@ class NewRows:
     worker = 0
     """The worker whose rows `read` has just returned."""
     start_ns: int | None = None
-    """Wall clock of the run's start: the earliest start that the rows read so far allow; None before them.
+    """Wall clock of the run's start: the earliest start that the rows so far allow; None before the first row.
     Under our own scheduler it is exact, and known before the first row."""
 
     def __init__(
@@ -114,7 +116,7 @@ class NewRows:
 
 
 def _step(rows: Array) -> int:
-    """Returns how many of `rows` make one step; at least one."""
+    """Returns the number of `rows` in one step; at least one."""
     count = min(len(rows), SAMPLES_AT_ONCE)
     most = int(rows["size"][:count].max())
     return max(1, min(count, SAMPLES_AT_ONCE // max(1, most)))
@@ -160,7 +162,10 @@ def read_completions(
     if "arrived_ns" in columns:
         _complete_arrivals(columns)
         if not columns["first_token_ns"].any():
-            del columns["first_token_ns"], columns["tokens"], columns["late_tokens"]
+            for name in ("first_token_ns", "answer_token_ns", "tokens", "late_tokens"):
+                del columns[name]
+        elif not has_reasoning(columns):
+            del columns["answer_token_ns"]
         if not columns["server"].any():
             del columns["server"]
     if plan.harness_scheduled:
@@ -171,13 +176,35 @@ def read_completions(
     return Completions(columns, issued, once)
 
 
+def with_sessions(done: Completions, path: Path) -> Completions:
+    """Returns the completions with the due times of the turns, and the columns `session` and `session_turns`.
+
+    path: of SESSION_ROWS. Without the file a turn counts as due when it was issued.
+    """
+    columns = dict(done.columns)
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as stored:
+            order = columns["order"]
+            columns["scheduled_ns"] = np.minimum(stored["due_ns"][order], columns["entry_ns"])
+            columns["session"] = stored["session"][order]
+            columns["session_turns"] = stored["turns"][order]
+    else:
+        columns["scheduled_ns"] = columns["entry_ns"].copy()
+    return replace(done, columns=columns)
+
+
+def has_reasoning(columns: Mapping[str, Array]) -> bool:
+    """Returns whether an answer began after the first token of its stream."""
+    return bool((columns["answer_token_ns"] > columns["first_token_ns"]).any())
+
+
 def _complete_arrivals(columns: dict[str, Array]) -> None:
     """Drops the kernel's stamps if too many are missing; replaces a few missing ones by the times of reading."""
     arrived_ns, read_ns = columns["arrived_ns"], columns["read_ns"]
     missing = arrived_ns == 0
     replied = (columns["failed"] == 0) | (
         arrived_ns != read_ns
-    )  # all others failed without a reply
+    )  # all other requests failed without a reply
     if not replied.any() or missing[replied].mean() > MOST_UNSTAMPED:
         del columns["arrived_ns"]
     elif missing.any():

@@ -1,4 +1,4 @@
-"""Checks a dataset for `data check`: every label and every sample, before a long run needs them."""
+"""Checks every label and every sample of a dataset for `data check`, before a long run needs them."""
 
 import time
 from collections import Counter
@@ -21,7 +21,7 @@ from harness.run.supervisor.progress import show_loading
 from harness.types import ClassName, Dataset, HasClassNames, HasFaults
 
 SHOWN_CLASSES = 20
-"""Up to this number all classes are listed; beyond it, only the largest and the smallest."""
+"""Maximum number of classes that are all listed; of more classes, only the largest and the smallest are listed."""
 
 SHOWN_LARGEST, SHOWN_SMALLEST = 10, 5
 """Rows of a table of more than SHOWN_CLASSES classes with names."""

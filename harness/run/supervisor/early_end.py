@@ -1,4 +1,4 @@
-"""Ends a run early if too many queries are late already, or if its memory grows without end."""
+"""Ends a run early if too many queries are already late, or if its memory grows without limit."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.watchdog import Now
 
 UNSEEN_NS = 100 * NS_PER_MS
-"""A batch's row is written after its answer: an answered query may look unanswered for this long."""
+"""Time for which an answered query may look unanswered: a batch's row is written after its answer."""
 
 LEFT_SHARE = 0.02
 GROWN_SHARE = 0.10
@@ -65,7 +65,7 @@ class LateLimit:
     """
 
     def __init__(self, rows: NewRows, most_late: Callable[[LoadPlan], int] | None) -> None:
-        """most_late: how many queries of a plan may be late; None if no run is ended early."""
+        """most_late: number of queries of a plan that may be late; None if no run is ended early."""
         plan = rows.plan
         self._rows = rows
         self._plan = plan

@@ -40,6 +40,7 @@ from harness.run.supervisor.loadgen_run import LoadGenRun, Supervisor
 from harness.run.supervisor.metrics.endpoint import Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
 from harness.wire.server_metrics import PERIOD_S, ServerMetrics
+from harness.wire.server_series import Series
 
 NOISE_PROBE_S = 1.0
 
@@ -90,8 +91,8 @@ def measure(
 
     as_json: whether the result is printed as JSON; None: it is not printed, and no page is made.
     details: the printed table has every number.
-    most_late: how many queries may be late; with more, the performance run is ended early.
-    probe_s: how long the machine's noise is measured first.
+    most_late: number of queries that may be late; with more, the performance run is ended early.
+    probe_s: time for measuring the machine's noise before the run.
     progress: shared progress of a group of runs, shown even with `quiet`; None: the run shows its own.
     performance_run: a LoadGenRun that handles several load hosts, if the configuration lists any.
     """
@@ -122,7 +123,7 @@ def measure(
         finished = keeper.conclude(status)
         if as_json is not None:
             finished.show(as_json=as_json, details=details)
-        if finished.status >= INTERRUPT_EXIT:  # signals are ignored by now
+        if finished.status >= INTERRUPT_EXIT:  # signals are already ignored
             if as_json is not None:
                 keeper.report(as_json=as_json)
             return finished
@@ -205,7 +206,8 @@ class _Job:
         self._power = power
         self._probe_s = probe_s
         config = supervisor.keeper.findings.config
-        self._server = ServerMetrics(metrics_pages(config)) if config.url else None
+        wanted = [*map(Series.parse, config.server_metric)]
+        self._server = ServerMetrics(metrics_pages(config), wanted) if config.url else None
         assert (
             supervisor.keeper.findings.config.load_hosts is None
             or performance_run is not LoadGenRun
@@ -245,7 +247,7 @@ class _Job:
 
     @contextmanager
     def _asked_servers(self) -> Iterator[None]:
-        """Reads the servers' metrics in this process; the measured process takes no part."""
+        """Reads the servers' metrics in this process; the measured process is not involved."""
         if self._server is None:
             yield
             return
@@ -266,7 +268,7 @@ class _Job:
     def _score(self) -> None:
         """Makes the accuracy run and scores it; notes the reason instead if the run would be pointless."""
         findings, run = self._findings, self._findings.resolved
-        loaded = findings.loaded  # by the performance run
+        loaded = findings.loaded  # loaded by the performance run
         pointless = nodes.no_score(findings.performance)
         if loaded is not None:
             pointless = pointless or score.no_score(run.model, loaded, run.metric)

@@ -41,7 +41,7 @@ class RunKeeper:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
     def save(self, content: Result | None = None) -> None:
-        """Saves the run so far. content: of result.json, if it is known already."""
+        """Saves the run so far. content: content of result.json, if it is already known."""
         records.write_findings(self.folder.path, self.findings)
         files.write_json(self.folder.path / run_folder.RESULT, content or self._result())
 
@@ -77,7 +77,7 @@ class RunKeeper:
             self.not_saved(e)
 
     def _write_metrics(self) -> None:
-        """Writes metrics.prom. A failure loses nothing: its numbers are in other files, too."""
+        """Writes metrics.prom. A failure loses nothing, because other files also have its numbers."""
         if self._exporter is None:
             return
         path = self.folder.path / run_folder.METRICS
@@ -89,7 +89,7 @@ class RunKeeper:
             say(f"{path} was not written ({e.strerror}): the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> Reason:
-        """Notes and returns the reason `not-saved`: the folder cannot be written."""
+        """Adds and returns the reason `not-saved`: the folder cannot be written."""
         text = f"{self.folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
         self.findings.unsaved = reason = Reason("not-saved", text)
         return reason

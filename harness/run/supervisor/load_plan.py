@@ -37,7 +37,7 @@ BYTES_PER_LOGGED_ANSWER = 64
 """A row of the accuracy log, without the answer itself."""
 
 MEMORY_SHARE = 0.60
-"""The share of the available memory that a run may take; the rest is a reserve."""
+"""Share of the available memory that a run may take; the rest is a reserve."""
 
 ISSUE_MARGIN = 1.25
 """LoadGen may issue somewhat more than the official settings predict; the journal has room."""
@@ -73,6 +73,7 @@ def performance_plan(
         answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
+        sessions=config.concurrency is not None and "sessions" in loaded.dataset,
         load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
 
@@ -112,7 +113,7 @@ def plan_for(
 
 BOUNDS_FILE = "token_latencies.conf"
 NO_BOUND_MS = 10**9
-"""Replaces a bound that is not set: LoadGen always has a bound for each of the two times."""
+"""Replaces a bound that is not set, because LoadGen always needs a bound for each of the two times."""
 
 
 def _with_tokens(plan: LoadPlan, run: ResolvedRun, outdir: Path) -> LoadPlan:
@@ -197,7 +198,7 @@ def official_plan(
 
 ANSWERS_S = 5.0
 MOST_ANSWERS = 100_000
-"""Duration and most queries (Offline: samples) of the run that checks an official run's answers."""
+"""Duration and maximum number of queries (Offline: samples) of the run that checks an official run's answers."""
 
 
 def answers_plan(
@@ -226,7 +227,7 @@ def answers_plan(
 
 
 def _logged(calibration: Calibration) -> int:
-    """Returns how many answers to log: as many as fit into LoadGen's memory."""
+    """Returns the number of answers to log: as many as fit into LoadGen's memory."""
     fitting = answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
     return min(answers_check.LOGGED, fitting)
 
@@ -257,9 +258,9 @@ def accuracy_plan(
 def memory_bytes(
     plan: LoadPlan, max_batch: int, model_bytes: int, rows: RowKind = RowKind.BATCH
 ) -> int:
-    """Returns the most memory that a run of this plan needs: LoadGen, journal and model, or its evaluation.
+    """Returns the peak memory of a run with this plan: LoadGen, journal and model, or the evaluation.
 
-    rows: of the journal.
+    rows: number of rows in the journal.
     """
     samples = plan.query_count * plan.samples_per_query
     if scenario_named(plan.scenario).all_at_once:
@@ -288,7 +289,7 @@ def check_memory(
 ) -> None:
     """Raises ConfigError with the longest run that fits, if the plan does not fit.
 
-    counted: --queries set the count, so the advice is about that option. searched: a search for the
+    counted: --queries set the count, so the advice is about this option. searched: a search for the
     load set the count from --duration.
     """
     needed = memory_bytes(plan, max_batch, model_bytes, rows)
@@ -354,6 +355,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    if config.servers:  # requests time out, and a lost server is given up, before the run is
+    # Requests time out, and a lost server is given up, before the run is given up.
+    if config.servers:
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s

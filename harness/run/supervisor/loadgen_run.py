@@ -27,10 +27,10 @@ from harness.results.nodes.joined import with_journals
 from harness.run import messages
 from harness.run.journal import RowKind
 from harness.run.progress import Progress
-from harness.run.setup import NODE_ROWS, Setup
+from harness.run.setup import NODE_ROWS, SESSION_ROWS, Setup
 from harness.run.shared_region import release
-from harness.run.supervisor import load_plan, preflight
-from harness.run.supervisor.completions import NewRows
+from harness.run.supervisor import before_run, load_plan, preflight
+from harness.run.supervisor.completions import NewRows, with_sessions
 from harness.run.supervisor.early_end import LateLimit, MemoryLimit
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.measured_process import START_LIMIT_S, Measured, MeasuredProcess
@@ -42,7 +42,7 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 CALIBRATE_S = 1.0
 
 LOOKS = 500
-"""About how many of the watchdog's looks are kept, spread evenly over the run."""
+"""Approximate number of the watchdog's observations that are kept, spread evenly over the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class Supervisor:
     quiet: bool
     progress: Progress
     notice: str
-    """Printed once the first run is prepared, after all errors of a start; "" for nothing."""
+    """Text to print once the first run is prepared, after all errors of a start; "" for nothing."""
     most_late: Callable[[LoadPlan], int] | None
-    """How many queries of a plan may be late; None if no run is ended early."""
+    """Number of queries of a plan that may be late; None if no run is ended early."""
 
 
 class LoadGenRun:
@@ -88,6 +88,8 @@ class LoadGenRun:
                 say(announcement(plan, calibration, run.instances, run.config))
             if self._is_first:
                 self._keeper.write_resolved(plan, loaded)
+            if self._role == "performance":
+                before_run.perform(run.config)
             evidence = self._watch(process, plan, calibration)
         failure = evidence.failure
         if failure is not None:
@@ -107,7 +109,7 @@ class LoadGenRun:
             yield process
 
     def _spawn(self, stack: ExitStack, outdir: Path, log: str) -> MeasuredProcess:
-        """Returns a measured process that ends with `stack`. outdir: of LoadGen's logs. log: name for its output."""
+        """Returns a measured process that ends with `stack`. outdir: folder of LoadGen's logs. log: name for its output."""
         run = self._findings.resolved
         process = MeasuredProcess(
             self._setup(outdir).to_json(),
@@ -268,6 +270,8 @@ class LoadGenRun:
         name = self._findings.scenario.loadgen_name
         if plan.harness_scheduled:
             done = process.completions(plan)
+            if plan.sessions:
+                done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)
         else:
             log = records.log_of(plan, None, failure, name, self.outdir)

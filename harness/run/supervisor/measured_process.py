@@ -75,10 +75,10 @@ class Supervised(ABC):
     _journal: Journal
 
     clocks: Sequence[ClockOffset] = ()
-    """How far the clock of its machine is ahead, if it runs on a different machine: first before the run, then at
+    """Lead of the clock of the process's machine, if it is another machine: first before the run, then at
     intervals."""
     slowest_ping_ns = 0
-    """The longest round trip to that machine before the run."""
+    """The longest round trip to the process's machine before the run."""
 
     def __init__(self, output: Path, while_waiting: Callable[[], None]) -> None:
         """output: file for the output of plug-ins. while_waiting: called about once per second in `expect`."""
@@ -100,7 +100,7 @@ class Supervised(ABC):
     @property
     @abstractmethod
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended it, which the kernel sends if memory is exhausted."""
+        """Whether SIGKILL ended the process; the kernel sends SIGKILL if memory is exhausted."""
 
     @abstractmethod
     def kill(self) -> None: ...
@@ -242,7 +242,7 @@ class Supervised(ABC):
 
 
 class MeasuredProcess(Supervised):
-    """A measured process on this machine; it never outlives this context manager."""
+    """A measured process on this machine, which never outlives this context manager."""
 
     def __init__(
         self,
@@ -310,7 +310,8 @@ class MeasuredProcess(Supervised):
                 return self._channel.receive(max(0.001, min(left, 1.0)))
             except TimeoutError:
                 if self._process.poll() is not None:
-                    with suppress(TimeoutError):  # it may have sent a message just before its end
+                    # The process may have sent a message just before its end.
+                    with suppress(TimeoutError):
                         return self._channel.receive(0)
                     return None
                 if left <= 0:

@@ -1,4 +1,4 @@
-"""Resolves a run's names and reports every problem that is known before anything is started."""
+"""Resolves a run's names and reports every problem that can be found before anything starts."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,7 +22,8 @@ from harness.models.manifest.defaults import default_dataset, default_metric, sl
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
-from harness.models.opened.loading import declared, missing_data, unknown_names
+from harness.models.opened.formats_read import formats_of
+from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.remote import server_problems
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import resolved
@@ -36,7 +37,8 @@ def resolve(config: RunConfig) -> ResolvedRun:
     defaults = (default_dataset(model), default_metric(model))
     names = (config.dataset or defaults[0], config.metric or defaults[1])
     arrivals = check(config, model, *names)
-    values = resolved.absolute(config)  # after the check, which quotes paths as typed
+    # This comes after the check, because its messages quote the paths that the user typed.
+    values = resolved.absolute(config)
     values["model"] = model.resolved_name or values["model"]
     config = replace(config, **values)
     return ResolvedRun(
@@ -107,7 +109,7 @@ def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
     replayed = arrivals.read(config.arrivals, config.arrivals_sha256)
     load = replayed.load(config.queries)
     held = config.performance_count or model.performance_count
-    if held is not None:  # otherwise the dataset decides, which is not loaded yet
+    if held is not None:  # otherwise the dataset decides, but it is not loaded yet
         replayed.check_samples(load.query_count, held)
     return replayed
 
@@ -149,10 +151,10 @@ def _missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
 def obtain_model(config: RunConfig, model: Model) -> None:
     """Fetches or makes the model's file if it is missing, so that the measured process has it.
 
-    Only in this case does this process import the backend, which declares the formats that it reads.
+    Only in this case does this process need the formats that the backend reads, for which it may have to import it.
     """
     if model.may_have_to_be_obtained:
-        model.obtain(declared(config).formats, say)
+        model.obtain(formats_of(config), say)
 
 
 def check_always_resident(config: RunConfig, model: Model) -> None:
@@ -162,7 +164,7 @@ def check_always_resident(config: RunConfig, model: Model) -> None:
 
 
 def _version_problems(config: RunConfig) -> list[str]:
-    """Problems with LoadGen's version: each round's rules are built into one version."""
+    """Yields problems with LoadGen's version: each round's rules are built into one version."""
     have = installed_version()
     if config.loadgen_version not in (None, have):
         say(

@@ -14,7 +14,7 @@ _NOTED = 1.1
 """If there are more than this many times the queries that --duration implies, the announcement explains why."""
 
 LEAST_S = 1.0
-"""Before a run has lasted this long, no time left is estimated."""
+"""Minimum duration of a run before its remaining time is estimated."""
 
 
 def show_loading(progress: Progress, name: str, done: int, total: int) -> None:
@@ -53,7 +53,7 @@ class RunProgress:
         self._before = (self._begun_ns, 0)
 
     def show(self, now: Now) -> None:
-        """Shows the run at one look. Before the first query and after the last one the model is timed without load."""
+        """Shows the run at one observation. Before the first and after the last query, the model is timed without load."""
         at_ns = monotonic_ns()
         if not now.issued:
             self._begun_ns, self._before = at_ns, (at_ns, 0)
@@ -81,7 +81,7 @@ class RunProgress:
     def _details(self, now: Now, at_ns: int) -> list[str]:
         """Returns the rate since the last display, p99 so far, queue depth and failed samples.
 
-        Offline has no p99: its latencies only reflect how much was issued at once.
+        Offline has no p99, because its latencies only reflect how many samples were issued at once.
         """
         assert self._plan is not None
         then_ns, count = self._before
@@ -97,7 +97,7 @@ class RunProgress:
 
 
 def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
-    """Returns why there are more queries than --duration implies; '' if there are not."""
+    """Returns why there are more queries than --duration implies; '' if there are no more."""
     if (
         plan.target_qps is None
         or config.queries is not None
@@ -131,7 +131,8 @@ def announcement(
     if plan.load_hosts:
         parts.append(f"from {counted(plan.load_hosts, 'load host')}, not MLPerf")
     if plan.concurrency is not None:
-        parts.append(f"{plan.concurrency:,} in flight, not MLPerf")
+        unit = "sessions" if plan.sessions else "in flight"
+        parts.append(f"{plan.concurrency:,} {unit}, not MLPerf")
     if calibration.rate_per_s is not None:
         parts.append(f"capacity {show_rate(calibration.rate_per_s)}/s")
     if calibration.latency_ns is not None:

@@ -170,7 +170,7 @@ class _Session:
     def conclude(self, *, as_json: bool, details: bool) -> int:
         """Merges both runs and the session into one result folder: the testing run, with its power."""
         testing = self._runs / "testing"
-        if not testing.is_dir():  # its folder could not be completed
+        if not testing.is_dir():  # the run's folder could not be completed
             raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
         refused = self._refused()
         self._merge(testing)
@@ -211,7 +211,7 @@ class _Session:
     def _merge(self, testing: Path) -> None:
         for entry in testing.iterdir():
             entry.rename(self._path / entry.name)
-        (self._path / PAGE).unlink(missing_ok=True)  # the page of the testing run lacks the power
+        (self._path / PAGE).unlink(missing_ok=True)  # the page of the testing run has no power yet
         (self._runs / "ranging").rename(self._path / "ranging")
         performance = self._path / "performance"
         for name in ("power", "ranging"):

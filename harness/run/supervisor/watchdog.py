@@ -1,4 +1,4 @@
-"""Watches a run for hangs, and counts what its progress line shows."""
+"""Watches a run for hangs, and counts the numbers of its progress line."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ _EDGES_NS = 10 ** np.arange(2, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The state of a run at one look."""
+    """The state of a run at one observation."""
 
     issued: int
-    """Samples handed over by LoadGen."""
+    """Samples that LoadGen has issued."""
     completed: int
-    """Samples answered, failed ones included."""
+    """Answered samples, including failed samples."""
     failed: int
     """Samples of batches that failed."""
     p99_ns: float | None
@@ -58,7 +58,8 @@ class Watchdog:
         self.looks.append((wall_ns(), completed))
         now_ns = monotonic_ns()
         loading = not (issued or self._journal.start_ns) or self._journal.loading
-        if not loading or completed != self._last_state[0]:  # a set may pass between two looks
+        # A set may pass between two observations.
+        if not loading or completed != self._last_state[0]:
             self._loading_since_ns = now_ns
         # Idle time counts only while something is due: a gap between sparse queries is not a hang.
         pending = not loading and (issued > completed or self._is_due(issued, completed))
@@ -79,11 +80,11 @@ class Watchdog:
         )
 
     def still_loading(self) -> None:
-        """Notes that the measured process has reported progress in loading."""
+        """Records that the measured process has reported progress in loading."""
         self._loading_since_ns = monotonic_ns()
 
     def _is_due(self, issued: int, completed: int) -> bool:
-        """Whether a query is overdue: a stopped process issues nothing, and must not pass for idle."""
+        """Whether a query is overdue: a stopped process issues nothing, and must not look idle."""
         if (
             not (issued or self._journal.start_ns)
             or self._official

@@ -1,4 +1,4 @@
-"""Runs a grid: a fresh run for each batch, precision, thread count, framework, input size and data.
+"""Runs a grid: a separate run for each batch, precision, thread count, framework, input size and data.
 
 The folder holds a result folder for each cell in `cells/`, the probe of each model and precision in
 `probes/`, and the summary in grid.json, grid.csv, heatmaps.json and grid.html. The same command with
@@ -116,7 +116,7 @@ class _GridJob(Study[Grid]):
         )
 
     def _take_stored(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Joins the stored axes with the requested ones; returns the precisions made so far."""
+        """Joins the stored axes with the requested axes; returns the precisions converted so far."""
         ours = {**self._plain, "calibration_dir": self._calibration_dir}
         before = {**stored["config"], "calibration_dir": stored["calibration_dir"]}
         self._check_same("grid", ours, before)

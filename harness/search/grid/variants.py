@@ -1,4 +1,4 @@
-"""Prepares the runs of cells: makes each precision once, probes it, and pins the digests.
+"""Prepares the runs of cells: converts the model to each precision once, probes the result, and pins the digests.
 
 Model and data must have the same digest in every cell of a grid.
 """
@@ -43,16 +43,22 @@ class Variants:
 
     def config(self, cell: Cell) -> RunConfig:
         """Returns the configuration of the cell's run. Raises HarnessError if the cell cannot run."""
-        chosen = way(cell.backend, cell.precision)
-        if chosen.absent:
-            raise PluginUnavailable(chosen.absent)
-        file = self._file(cell, chosen.file) if chosen.file else None
+        chosen, file = self.made(cell)
         self._probe(cell.variant, chosen, file)
         return replace(
             config_of(cell, self.common, chosen, file),
             model_sha256=self._pinned.get(_model_key(cell)),
             dataset_digest=self._pinned.get(_data_key(cell)),
         )
+
+    def made(self, cell: Cell) -> tuple[Way, Path | None]:
+        """Returns how the backend computes in the cell's precision, and the file that is made for it, once; None for
+        the model's own file. Raises HarnessError if the backend does not support it, or the file cannot be made.
+        """
+        chosen = way(cell.backend, cell.precision)
+        if chosen.absent:
+            raise PluginUnavailable(chosen.absent)
+        return chosen, self._file(cell, chosen.file) if chosen.file else None
 
     def pin(self, cell: Cell) -> None:
         """Pins the digests of a finished cell's model and data, which later cells must match."""

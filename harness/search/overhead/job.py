@@ -77,7 +77,7 @@ class _OverheadJob(Study[OverheadOptions]):
                 folder = self.folder / run["folder"]
                 result = files.read_json(folder / run_folder.RESULT)
                 self._runs[run["name"]] = Finished(run["status"], folder, result)
-        for names in self._turns():  # both runs of a pair are made one after the other
+        for names in self._turns():  # the two runs of a pair follow each other directly
             if any(name not in self._runs or self._reasons(name) for name in names):
                 for name in names:
                     self._runs.pop(name, None)
@@ -109,7 +109,7 @@ class _OverheadJob(Study[OverheadOptions]):
 
     def _turns(self) -> list[tuple[str, str]]:
         """Returns the names of the runs, in the order in which they are made: ABBA."""
-        # Served first: the server may report its threads.
+        # The served run comes first, because the server may report its threads.
         kinds = [_ANSWERS] if self._options.no_throughput else [_ANSWERS, _THROUGHPUT]
         turns = [(f"{kind}-{SERVED}", f"{kind}-{IN_PROCESS}") for kind in kinds]
         for pair in range(1, self._options.pairs + 1):
@@ -118,7 +118,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return turns
 
     def _make(self, name: str, number: int, count: int) -> None:
-        """number: of this run among the `count` runs left, from 1."""
+        """number: position of this run among the `count` runs left, from 1."""
         config = replace(self._config, scenario="single-stream", mode="performance", max_batch=None)
         if name.startswith((_ANSWERS, _THROUGHPUT)):
             mode = "accuracy" if name.startswith(_ANSWERS) else "performance"
@@ -151,7 +151,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return [Reason.stored(reason) for reason in self._runs[name].result["reasons"]]
 
     def _hopeless(self) -> str | None:
-        """Returns why no further run would give a number; None if one may."""
+        """Returns why no further run would give a number; None if a further run may."""
         for name in self._runs:
             for reason in self._reasons(name):
                 if reason.code != CLIENT_BOUND:
@@ -189,7 +189,7 @@ class _OverheadJob(Study[OverheadOptions]):
         return (here, there) if here is not None and there is not None else None
 
     def _answers(self) -> tuple[Agreement | None, float] | None:
-        """Returns the agreement of both sides' answers, and the least share that must be alike."""
+        """Returns the agreement of both sides' answers, and the minimum share that must be alike."""
         sides = self._sides(_ANSWERS)
         if sides is None or self._compared is not None:
             return self._compared

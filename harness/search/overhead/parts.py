@@ -1,4 +1,4 @@
-"""Computes what serving adds to a query, per pair of runs, with its parts and intervals. Pure."""
+"""Computes the time that serving adds to a query, per pair of runs, with its parts and intervals. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

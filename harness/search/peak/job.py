@@ -91,11 +91,11 @@ class PeakJob(Study[PeakOptions]):
     def _begin(self) -> None:
         config = self._config
         axis = axis_of(config)
-        assert axis is not None  # `problems` refuses the others
+        assert axis is not None  # `problems` refuses the other scenarios
         self._axis = axis
         self._slos = slos_of(self._scenario, config, self._model)
         slo = searched(self._slos)
-        assert slo is not None  # `problems` refuses a run without one
+        assert slo is not None  # `problems` refuses a run without an SLO
         self._slo = slo
         self._judge = Judge(self._scenario, slo)
         self._results = self._new_folder(
@@ -194,7 +194,7 @@ class PeakJob(Study[PeakOptions]):
         planned_s = self._planned_s(kind) or [0.0]
         if (
             config.queries and config.target_qps
-        ):  # at a low rate they take longer than the requested time
+        ):  # at a low rate these queries take longer than the requested time
             planned_s[0] = max(planned_s[0], config.queries / config.target_qps)
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
@@ -270,7 +270,8 @@ class PeakJob(Study[PeakOptions]):
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
         self._probes[self._probes.index(probe)] = probe._replace(folder=".")
-        (self.folder / "probes" / "latest").unlink(missing_ok=True)  # it may have been that one
+        # The removed run may have been the confirm run.
+        (self.folder / "probes" / "latest").unlink(missing_ok=True)
         self._save()
         self.folder = self._results.finish()
         try:
@@ -307,7 +308,7 @@ class PeakJob(Study[PeakOptions]):
 
         peak: None during the search, and if no load passed.
         ended_early: why the search stopped after it had a result; None if it was completed.
-        fastest_ns: the fastest answer if even that one missed the SLO, else None.
+        fastest_ns: the fastest answer if even this answer missed the SLO, else None.
         failed_above_kind: full if a full-length run failed there, else probe, which may be wrong.
         """
         above = self._found.above if self._found else None

@@ -1,4 +1,4 @@
-"""Writes peak.html: the answer of the search, the loads that it tried as a picture, and its runs as a table."""
+"""Writes peak.html: the answer of the search, a plot of the loads that it tried, and a table of its runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape

@@ -19,7 +19,7 @@ from harness.results.run_folder import PERFORMANCE
 from harness.types import Array
 
 PROBE_LATE = 2
-"""Late queries that a probe must allow; a shorter probe at a low rate meets no burst."""
+"""Number of late queries that a probe must allow; a shorter probe at a low rate meets no burst."""
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
 """Stages in which a batch occupies its instance."""
@@ -142,7 +142,7 @@ class Judge:
     def fastest_ns(self, finished: Finished) -> int | None:
         """Returns the shortest latency, from LoadGen or else the journal; None without one, or for an SLO of tokens."""
         if self._slo.of:
-            return None  # the fastest answer says nothing about token times
+            return None  # the fastest answer does not show token times
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)

@@ -16,7 +16,7 @@ Ask = Callable[[float, bool], bool]
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
-"""The search ends when the lowest failed load is this close above the highest that passed."""
+"""The search ends when the lowest failed load is this close to the highest passed load."""
 
 PROBE_TOLERANCE = 0.10
 """Probes end at this distance, because they cannot resolve less. In simulated queues
@@ -46,11 +46,11 @@ class Found(NamedTuple):
     load: float | None
     """The highest load at which a full-length run passed."""
     above: float | None
-    """The lowest load above it at which a full-length run failed, else the one at which a probe did."""
+    """The lowest load above it at which a full-length run failed, else the lowest at which a probe failed."""
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
-    """start: the first load to try; the next ones double or halve it."""
+    """start: the first load to try; the next loads double or halve it."""
     looking = _Search(ask, limits)
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING

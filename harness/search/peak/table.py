@@ -18,7 +18,7 @@ limits the peak, they compute for 50 % to 90 % of it: handing out queries takes 
 """
 
 FAR_BELOW = 10
-"""Queries hardly wait for each other if the median latency times this is below the bound."""
+"""Factor of the median latency: if the product is below the bound, queries hardly wait for each other."""
 
 SHORTFALL = 0.02
 """If the completed rate is this share below the offered rate, a queue was left at the end. The search
@@ -173,7 +173,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def probes_table(content: Mapping[str, Any]) -> Table:
-    """Has a row for each run of the search, in the order of the runs."""
+    """A table with a row for each run of the search, in the order of the runs."""
     unit, probes = content["unit"], content["probes"]
     percentile = reported_percentile(_searched(content["slo"]).percentile)
     has_rate = any(probe["scheduled_per_s"] for probe in probes)

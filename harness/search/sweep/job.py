@@ -170,7 +170,7 @@ class _SweepJob(Study[SweepOptions]):
         return config.queries or max(queries, queries_needed(1, self._percentile))
 
     def _run(self, rate: float, number: int, rates: Sequence[float]) -> Finished:
-        """number: of this rate among all `rates` to be measured, from 1."""
+        """number: position of this rate among all `rates` to measure, from 1."""
         out = files.free_name(self.folder / _POINTS / f"{rate:g}")
         config = replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
         planned_s = [self._queries(one) / one for one in rates[number - 1 :]]
@@ -196,8 +196,8 @@ class _SweepJob(Study[SweepOptions]):
 
         peak: the queries/s that are 100 %, from --peak or a search, else None.
         peak_is_measured: whether a search found the peak VALID.
-        highest_valid: the highest requested rate that was VALID; None if none was.
-        fastest_ns: the fastest answer, if the sweep ended because even that one missed the SLO.
+        highest_valid: the highest requested rate that was VALID; None if no rate was VALID.
+        fastest_ns: the fastest answer, if the sweep ended because even this answer missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]

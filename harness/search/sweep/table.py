@@ -185,7 +185,7 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _holes(points: Sequence[Mapping[str, Any]], highest: float) -> Iterator[str]:
-    """Yields the rates below the highest VALID rate that were not VALID: the answer is less sure than it looks."""
+    """Yields the rates below the highest VALID rate that were not VALID, because they make the answer less certain."""
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
     if holes := sorted(rate for rate in below if rate < highest):
         rates = ", ".join(map(show_rate, holes))

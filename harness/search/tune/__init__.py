@@ -1,1 +1,1 @@
-"""The verb `tune`: the placement that suits model and machine."""
+"""The verb `tune`: finds the fastest placement of a model on a machine."""

@@ -21,14 +21,14 @@ from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
 
 LARGEST_BATCH = 1024
-"""Samples; larger batches are tried only with --max-batch."""
+"""Largest batch in samples; larger batches are tried only with --max-batch."""
 
 ALIKE = 0.02
 """Forecasts that differ by a smaller share count as equal; the smaller batch is then taken."""
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""The highest share of the bare loops' rate to try: above it the short simulation cannot see a queue grow."""
+"""The highest share of the bare loops' rate to try: above it, the short simulation cannot detect a growing queue."""
 
 LEAST_UTILISATION = 0.001
 """The lowest share of the bare loops' rate to try: at that rate queries hardly ever overlap."""
@@ -167,7 +167,7 @@ class Forecast:
             return _query_ns(service, self.samples_per_query, max_batch)
         if not self.scenario.scheduled:
             return _bare_rate(service, instances, max_batch)
-        assert self.slo is not None  # Server always has one
+        assert self.slo is not None  # Server always has an SLO
         if self.rate_per_s is not None:
             return _tail_ns(service, instances, max_batch, self.rate_per_s, self.slo)
         sizes = {max_batch, *(s for s in service.sizes if s < max_batch)}
@@ -188,7 +188,7 @@ class Forecast:
         return bool(parts) and min(float(part.ns.min()) for part in parts) > self.slo.bound_ns
 
     def hopeless(self, service: ServiceTimes) -> str:
-        """Returns why no rate can meet the SLO; '' if one can, or if no rate is searched for."""
+        """Returns why no rate can meet the SLO; '' if a rate can, or if no rate is searched for."""
         if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
@@ -200,7 +200,7 @@ class Forecast:
 def best_batch(
     forecast: Forecast, service: ServiceTimes, instances: int, sizes: Sequence[int]
 ) -> tuple[dict[int, float], int]:
-    """Returns largest batch -> forecast, and the smallest batch that is as good as any."""
+    """Returns largest batch -> forecast, and the smallest of the best batches."""
     values = {size: forecast.of(service, instances, size) for size in sizes}
     aim = forecast.aim
     best = (max if aim.more_is_better else min)(values.values())
@@ -230,7 +230,7 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """Returns the highest queries/s that meet the bound; the lowest rate tried if none does."""
+    """Returns the highest queries/s that meet the bound; the lowest tried rate if no rate meets it."""
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high

@@ -1,4 +1,4 @@
-"""Decides which of the judged placements to take, and how certain that is.
+"""Chooses one of the judged placements, and states the certainty of the choice.
 
 In every round each placement is run once, with the same seeds. Placements are compared within each
 round, so a machine that becomes faster or slower for all of them changes no difference.
@@ -13,7 +13,7 @@ from harness.results.evidence.between_runs import over_runs
 from harness.search.tune.candidates import Aim, Placement
 
 LEAST_ROUNDS = 3
-"""After this many rounds a placement that is certainly worse than the best one is dropped, and the search may end."""
+"""Rounds after which certainly worse placements are dropped, and after which the search may end."""
 
 ALIKE_PLANS = 0.03
 """Placements are alike if the interval of their gain shows that they differ by at most this share."""
@@ -29,7 +29,7 @@ class Finalist:
     values: dict[int, float] = field(default_factory=dict)
     """Round -> measured value, in the aim's unit."""
     failed: str = ""
-    """Why it could not be judged further; '' if it could."""
+    """Why the placement could not be judged further; '' if it could."""
     dropped: bool = False
 
     @property
@@ -54,7 +54,7 @@ class Decision(NamedTuple):
     taken: Finalist
     """The simplest among `best` and the placements that are alike; it meets the SLO if `best` does."""
     second: Finalist | None
-    """The next best placement; None if there is no other."""
+    """The next best placement; None if there is only one placement."""
     gain: Gain | None
     """The gain of `best` over `second`."""
     second_is_beaten: bool
@@ -77,7 +77,7 @@ def best_of(aim: Aim, finalists: Sequence[Finalist]) -> Finalist | None:
 
 
 def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
-    """Yields the finalists that are certainly worse than the best one; two always continue."""
+    """Yields the finalists that are certainly worse than the best finalist; two always continue."""
     best = best_of(aim, finalists)
     running = [one for one in finalists if not (one.dropped or one.failed)]
     if best is None or len(best.values) < LEAST_ROUNDS:

@@ -25,7 +25,7 @@ class Bare(NamedTuple):
     tunable: Mapping[str, Sequence[str]]
     """Backend option -> values to try besides the configured one."""
     ended: str = ""
-    """The error that kept larger sizes from being measured, '' without one."""
+    """The error that prevented the measurement of larger sizes; '' without an error."""
     fixed_batch: int | None = None
     """Batch size in samples, if the model file fixes it."""
 
@@ -225,7 +225,7 @@ class Cut:
                 bare = self.time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
-                if one.parts:  # it went well the first time
+                if one.parts:  # the first pass succeeded
                     one.ended = one_line(e)
                 else:
                     one.failed = one_line(e)
@@ -279,7 +279,7 @@ class Cut:
         """Returns the layout with every option that helped alone; None for fewer than two options."""
         helped = [
             one.layout.options[0]
-            for one in reversed(self.ranked())  # so that the best value of an option stays
+            for one in reversed(self.ranked())  # the order keeps the best value of an option
             if one.layout[:2] == layout[:2]
             and len(one.layout.options) == 1
             and not self.brings_nothing(one)

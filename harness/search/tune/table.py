@@ -28,7 +28,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def tables(content: Mapping[str, Any]) -> list[Table]:
-    """Returns a table of the layouts that bare loops measured, and one of the placements that LoadGen judged."""
+    """Returns a table of the layouts that bare loops measured, and a table of the placements that LoadGen judged."""
     return [_layouts(content), _finalists(content)]
 
 
@@ -152,7 +152,7 @@ def _why_none(content: Mapping[str, Any]) -> str:
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
-    """States why the best plan is taken although no difference to the next one is seen."""
+    """States why the best plan is chosen although it does not differ measurably from the next plan."""
     means, bound_ns = _means(content), _bound_ns(content)
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"

@@ -84,7 +84,7 @@ class _WorkersJob(Study[WorkersOptions]):
         return 0 if valid else RunInvalid.exit_status
 
     def content(self) -> Mapping[str, Any]:
-        """misses: as harness.models.cache.misses measures them; None if the sweep was stopped before."""
+        """misses: the measurement of harness.models.cache.misses; None if the sweep was stopped before it."""
         return {
             "schema_version": SCHEMA_VERSION,
             "config": to_plain(replace(self._config, out=None)),

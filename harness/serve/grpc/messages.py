@@ -1,4 +1,4 @@
-"""Converts messages of the Open Inference Protocol over gRPC to the protocol's form over HTTP, and back.
+"""Converts messages of the Open Inference Protocol between their gRPC form and their HTTP form.
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/open_inference_grpc.proto, and for the
 configuration, the statistics and the index github.com/triton-inference-server/common, protobuf.

@@ -80,13 +80,13 @@ class GrpcHandler:
             self._inference.statistics.refused += 1
             made.reply.set_exception(e)
         except BaseException as e:
-            # This ends the loop, and the caller's thread must not wait for ever.
+            # This error ends the loop, and the caller's thread must not wait forever.
             made.reply.set_exception(Refusal(500, type_and_text(e)))
             raise
         return ()
 
     def end(self) -> None:
-        """Refuses the waiting calls; from now on the loop does not work."""
+        """Refuses the waiting calls; after this call the loop answers no more calls."""
         self._has_ended = True
         while self._waiting:
             self._waiting.popleft().reply.set_exception(Refusal(503, "the server ends"))

@@ -132,8 +132,8 @@ class NodeHandler:
         """Reads the machine once per second while the node answers, and before and after a run."""
         self.host.pids = [facts.pid]
         self._loaded_ns = 0
-        self._run = b""  # the run that has loaded the samples
-        self._asked_ns = 0  # when it last sent a request
+        self._run = b""  # number of the run that has loaded the samples
+        self._asked_ns = 0  # time of the run's last request
         of_samples = NodeModel(
             facts,
             by_indices(facts.model),
@@ -176,7 +176,7 @@ class NodeHandler:
         return next((e.first_failure for e in self._inferences if e.first_failure), "")
 
     def handle(self, request: Request, arrived_ns: int) -> Sequence[bytes | memoryview] | Later:
-        """Returns the parts of the answer, or the Later that gets them."""
+        """Returns the parts of the answer, or the Later that will receive them."""
         head = request.head
         own = self._own.get((head.method, head.path))
         if own is not None:

@@ -53,7 +53,8 @@ def of_tensors(named: Callable[[Outputs], Mapping[str, Array]]) -> Work:
     def work(each: Answerer, batch: Batch) -> Done:
         gathered_ns = time_ns()
         rows = named(each.backend.infer(batch))
-        outputs = {name: np.array(values) for name, values in rows.items()}  # as above
+        # copied, because the backend may reuse the memory for its next outputs
+        outputs = {name: np.array(values) for name, values in rows.items()}
         inferred_ns = time_ns()
         return Done(outputs, gathered_ns, inferred_ns, inferred_ns)
 
@@ -111,7 +112,7 @@ class Instances:
         """wake: wakes the loop's thread when `done` has answers for it. rule: None takes all waiting requests."""
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._waiting: deque[Waiting] = deque()  # taken from the queue
+        self._waiting: deque[Waiting] = deque()  # requests taken from the queue
         self._samples = 0  # samples of the waiting requests
         self._max_batch = max_batch
         self._rule = rule
@@ -168,7 +169,7 @@ class Instances:
             return taken
 
     def _hold(self, waiting: Waiting | None) -> bool:
-        """Adds a request to the waiting ones; returns False at the end."""
+        """Adds a waiting request; returns False at the end."""
         if waiting is None:
             return False
         self._waiting.append(waiting)
@@ -176,7 +177,7 @@ class Instances:
         return True
 
     def _largest_batch(self) -> int:
-        """Returns the most samples of the next batch."""
+        """Returns the maximum number of samples in the next batch."""
         if self._rule is None:
             return self._max_batch
         idle = len(self._answering) - sum(self._answering)

@@ -27,9 +27,9 @@ class Asked(NamedTuple):
     copies: int
     """Number of answers per prompt."""
     most: int
-    """Most tokens of an answer."""
+    """Maximum number of tokens in an answer."""
     least: int
-    """Fewest tokens of an answer before a token may end it."""
+    """Minimum number of tokens in an answer before a token may end it."""
     is_chat: bool
     ignores_end: bool
     stops: tuple[str, ...]
@@ -114,7 +114,7 @@ def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> 
 
 
 def _most(request: Mapping[str, Any], prompts: Prompts) -> int:
-    """Returns the most tokens of an answer. If both names are given, the newer one counts, as in vLLM."""
+    """Returns the maximum number of tokens in an answer. If both names are given, the newer name counts, as in vLLM."""
     names = ("max_completion_tokens", "max_tokens")
     name = next((name for name in names if request.get(name) is not None), "max_tokens")
     try:

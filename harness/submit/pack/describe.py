@@ -200,7 +200,7 @@ def _of_network(run: FinishedRun) -> dict[str, str]:
         "number_connections": str(count * client["connections"]),
         "network_protocol": f"{run.backend.get('protocol', 'HTTP/1.1')}, TCP/IP",
         "net_software_stack_loadgen": f"Linux {kernel}, sockets of mlperf-harness {__version__}",
-        "framework": "",  # a server's reported name takes its place
+        "framework": "",  # the server's reported name replaces it
     }
 
 

@@ -35,7 +35,7 @@ def fault(run: FinishedRun, made: Mapping[str, FinishedRun], request: Request) -
         if stored.get("state") == state and isinstance(stored.get("fault"), str):
             return str(stored["fault"])
     found = _fault(run, made, request)
-    with suppress(OSError):  # the outcome is derived again the next time
+    with suppress(OSError):  # the next call derives the outcome again
         write_json(path, {"state": state, "fault": found})
     return found
 

@@ -106,7 +106,7 @@ def _has_rate(
     *,
     quiet: bool,
 ) -> bool:
-    """Searches Server's rate, unless that is done or not requested. Returns False if the search failed."""
+    """Searches for Server's rate, unless the search is done or not requested. Returns False if the search failed."""
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:
         _run(row, work, locks, "first", _left_s(rows, -1), quiet=quiet)
@@ -148,7 +148,7 @@ def _run(
         write_yaml(settings, to_plain(row.config))
         with (folder / f"attempt-{number}.log").open("wb") as log:
             words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
-            words += code.trust_options(code.values_of(row.config))  # named in the request
+            words += code.trust_options(code.values_of(row.config))  # the request names this code
             words = [SEARCH, *words] if row.kind == SEARCH else words
             words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
             # the run holds the locks, even if this process is killed

@@ -32,7 +32,7 @@ START_S = 5.0
 """Time for loading, noise floor and calibration of a small model; a large model takes longer."""
 
 OFFLINE_FACTOR = 1.1 * 1.3
-"""LoadGen's margin times ours: the ratio of an Offline run's duration to the minimum duration."""
+"""Product of LoadGen's and the harness's margins: the duration of an Offline run over the minimum duration."""
 
 SESSION_PAUSES_S = 40.0
 """Pauses of power-dev's client around the two runs of a session."""
@@ -94,7 +94,7 @@ def search(request: Request, work: Path) -> PlannedRun | None:
         return None
     config = request.search_config()
     state = MISSING if rate.searched(work, config) is None else DONE
-    half = MOST_RUNS / 2  # half are probes, half confirm runs
+    half = MOST_RUNS / 2  # half of the runs are probes, and half are confirm runs
     expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
     return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
 

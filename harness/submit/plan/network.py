@@ -30,7 +30,7 @@ def urls_here(options: Mapping[str, Any]) -> list[str]:
     for url in urls_of(options):
         try:
             address = parse_address(url)
-        except ValueError:  # the options of the run report it
+        except ValueError:  # the check of the run's options reports it
             continue
         if _is_here(address):
             here.append(url)

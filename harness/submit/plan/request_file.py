@@ -41,7 +41,7 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
 def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
     """Returns the request of `work`. The first call stores `values` and `options` (see `make_request`).
 
-    Later calls need neither. Raises a ConfigError for each value that differs from the stored one.
+    Later calls need neither. Raises a ConfigError for each value that differs from the stored value.
     """
     path = work / FILE
     if not path.exists():

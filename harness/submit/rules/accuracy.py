@@ -40,7 +40,7 @@ def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
         return
     yield from _score(result, benchmark.targets_in(result.scenario), benchmark)
     log = result.inside(ACCURACY, ACCURACY_LOG)
-    rows = whole_rows(result.tree.content(log) or b"")  # None if it is truncated or missing
+    rows = whole_rows(result.tree.content(log) or b"")  # None if the log is truncated or missing
     samples = len({row.sample for row in rows}) if rows else None
     expected = benchmark.samples_in(result.scenario)
     if samples is not None and samples != expected:

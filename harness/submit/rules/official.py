@@ -1,4 +1,4 @@
-"""Runs MLCommons' checkers from the user's checkout and compares their verdicts with ours.
+"""Runs MLCommons' checkers from the user's checkout and compares their verdicts with the harness's.
 
 This package contains no part of those checkers.
 """

@@ -1,1 +1,1 @@
-"""Calls over gRPC: what makes them, and how their certificates are trusted."""
+"""gRPC calls and the trust in server certificates."""

@@ -277,7 +277,8 @@ class Calls:
             try:
                 flight = waiting.popleft()
             except IndexError:
-                free.append(channel)  # and look again, because a flight may have come since
+                # Look again, because a flight may have been added in the meantime.
+                free.append(channel)
                 continue
             flight.server = channel.number
             request = self._encoded(flight)
@@ -293,7 +294,7 @@ class Calls:
                 future.add_done_callback(partial(self._end, flight, channel))
 
     def _encoded(self, flight: Flight) -> Request | None:
-        """Returns the request of a flight; None if there is none, and the flight has failed."""
+        """Returns the request of a flight; None if it cannot be made, and the flight has failed."""
         flight.taken_ns = wall_ns()
         if self.gone is not None:
             _fail(flight, "server-gone", self.gone)

@@ -1,4 +1,4 @@
-"""Makes grpcio trust only the certificate that a first handshake of ours has seen.
+"""Makes grpcio trust only the certificate that the harness has seen in a first handshake.
 
 grpcio cannot skip the check of a name, and does not read the system's certificates as Python's ssl does. So a first
 connection checks the server by the rules of https:// (or not at all, with --insecure), and its certificate is pinned.

@@ -1,1 +1,1 @@
-"""Null servers: they answer at once with the same bytes, so that what the client can do is measured."""
+"""Null servers, which answer at once with the same bytes, to measure the limits of the client."""

@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 16
 _SCRATCH_BYTES = 1 << 20
 _MOST_HEAD_BYTES = 1 << 16
 _MOST_LENGTHS = 1024
-"""Heads whose body length is remembered; a client that measures sends few different heads."""
+"""Number of heads whose body length is remembered; a measuring client sends few different heads."""
 
 _UNKNOWN = -(1 << 62)
 """Length of an unknown head; no sum with it is a length."""

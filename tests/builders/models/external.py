@@ -1,4 +1,4 @@
-"""An ONNX file whose weights lie in another file."""
+"""Builds an ONNX file whose weights are in a separate file."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def external(location: str, name: str = "w") -> Any:
 
 
 def split(folder: Path, location: str = "weights.bin") -> Path:
-    """x (batch, 3) -> x times a matrix that lies in another file."""
+    """x (batch, 3) -> x times a matrix in a separate file."""
     x, y = value("x", ["batch", 3]), value("y", ["batch", 4])
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     graph = helper.make_graph([node], "split", [x], [y], [external(location)])

@@ -1,6 +1,6 @@
-"""ONNX files as other people's tools write them; each function writes one and returns its path.
+"""ONNX files as other tools write them; each function writes one file and returns its path.
 
-None is stored: exporters, quantisers and optimisers are run, or their output is imitated node by node.
+No file is stored: the functions run exporters, quantisers and optimisers, or imitate their output node by node.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ onnx = pytest.importorskip("onnx")
 FLOAT, INT64, STRING = (getattr(onnx.TensorProto, kind) for kind in ("FLOAT", "INT64", "STRING"))
 _OPSET = 17
 NOT_UTF8 = "pkg.torch.onnx.stack_trace", "File a.py, line 1, in forward\n" + "é" * 200
-"""What torch writes into each node: long enough for a length byte above 0x7f, which ends no text."""
+"""Text that torch writes into each node, long enough for a length byte above 0x7f."""
 
 
 def _model(
@@ -66,7 +66,7 @@ def with_metadata(path: Path, *, external: bool = False) -> Path:
 
 
 def from_torch(path: Path) -> Path:
-    """By torch's newest exporter. To be called in a process of its own: see `exported`."""
+    """Exports with torch's newest exporter. Call it in a separate process: see `exported`."""
     import torch
 
     class Net(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
@@ -95,7 +95,7 @@ def from_torch(path: Path) -> Path:
 
 
 def silu(path: Path) -> Path:
-    """x * sigmoid(x) behind convolutions, as EfficientNet has it, with a squeeze-excite gate."""
+    """x * sigmoid(x) after convolutions, as in EfficientNet, with a squeeze-excite gate."""
     net = Net()
     end = "x"
     for _ in range(2):
@@ -108,7 +108,7 @@ def silu(path: Path) -> Path:
 
 
 def classifier(path: Path) -> Path:
-    """Convolutions with a sum, pooling and a matrix product: what quantisers change."""
+    """Convolutions with a sum, pooling and a matrix product: the operators that quantisers change."""
     net = Net()
     end = net.add("Relu", net.conv("x"))
     for _ in range(2):
@@ -119,7 +119,7 @@ def classifier(path: Path) -> Path:
 
 
 def quantised(source: Path, path: Path, kind: str, *, by_default: bool = False) -> Path:
-    """By ONNX Runtime's tools. kind: QDQ, or QOperator (integer operators instead of floats).
+    """Quantises with ONNX Runtime's tools. kind: QDQ, or QOperator (integer operators instead of floats).
     by_default: with the tools' own types, which are signed, instead of unsigned activations.
     """
     quantization = pytest.importorskip("onnxruntime.quantization")
@@ -143,10 +143,10 @@ def quantised(source: Path, path: Path, kind: str, *, by_default: bool = False) 
 
 
 def optimised(source: Path, path: Path, level: str) -> Path:
-    """As ONNX Runtime saves it. level: BASIC, EXTENDED or ALL."""
+    """Saves the model that ONNX Runtime has optimised. level: BASIC, EXTENDED or ALL."""
     ort = pytest.importorskip("onnxruntime")
     options = ort.SessionOptions()
-    options.log_severity_level = 3  # it warns that the file is for this machine
+    options.log_severity_level = 3  # ONNX Runtime warns that the file fits only this machine
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
     options.optimized_model_filepath = str(path)
     ort.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
@@ -154,7 +154,7 @@ def optimised(source: Path, path: Path, level: str) -> Path:
 
 
 def transformer(path: Path, length: int = 8, hidden: int = 32) -> Path:
-    """A block of attention and a feed-forward one, as exporters write them: products, GELU by Erf."""
+    """An attention block and a feed-forward block, as exporters write them: products, GELU by Erf."""
     net = Net()
     random = np.random.default_rng(1)
 
@@ -189,7 +189,7 @@ def transformer(path: Path, length: int = 8, hidden: int = 32) -> Path:
 
 
 def shuffled(source: Path, path: Path) -> Path:
-    """The same nodes, last first: onnx's own converters leave files in no order, and runtimes sort."""
+    """Reverses the nodes: onnx's own converters write nodes in any order, and runtimes sort them."""
     model = onnx.load(source)
     nodes = list(model.graph.node)
     del model.graph.node[:]
@@ -199,7 +199,7 @@ def shuffled(source: Path, path: Path) -> Path:
 
 
 def with_functions(path: Path) -> Path:
-    """Two calls of a function that calls another one, which computes a product and its activation."""
+    """Two calls of a function that calls a second function, which computes a product and its activation."""
     node, function = onnx.helper.make_node, onnx.helper.make_function
     opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid("local", 1)]
     body = [node("MatMul", ["a", "b"], ["p"]), node("Relu", ["p"], ["c"])]
@@ -217,7 +217,7 @@ def with_functions(path: Path) -> Path:
 
 
 def with_einsum(path: Path) -> Path:
-    """Attention as JAX and some of torch's code write it."""
+    """Attention as JAX and parts of torch write it."""
     net = Net()
     scores = net.add("Einsum", "x", "x", equation="b i d, b j d -> b i j")
     mixed = net.add("Einsum", net.add("Softmax", scores), "x", equation="bij,bjd->bid")
@@ -279,7 +279,7 @@ def with_loop(path: Path) -> Path:
 
 
 def with_strings(path: Path) -> Path:
-    """Words in, one number for each out."""
+    """A model that takes words and returns one number per word."""
     keys = ["bad", "good"]
     encoder = onnx.helper.make_node(
         "LabelEncoder", ["words"], ["y"], "encode", domain="ai.onnx.ml",
@@ -294,7 +294,7 @@ def with_strings(path: Path) -> Path:
 
 
 def detector(path: Path, rows: int = 20) -> Path:
-    """A head of detection: `rows` candidates a sample in one long list, not by sample."""
+    """A detection head: one long list with `rows` candidates per sample, without an axis for the sample."""
     net = Net()
     flat = net.add("GlobalAveragePool", net.conv("x"))
     flat = net.add("Flatten", flat)
@@ -305,7 +305,7 @@ def detector(path: Path, rows: int = 20) -> Path:
 
 
 def embedding(path: Path, words: int = 1000, width: int = 16) -> Path:
-    """A table of which a call reads a few rows."""
+    """A table; each call reads a few of its rows."""
     net = Net()
     table = net.weight(words, width)
     out = net.add("MatMul", net.add("Gather", table, "ids"), net.weight(width, 4))
@@ -313,7 +313,7 @@ def embedding(path: Path, words: int = 1000, width: int = 16) -> Path:
 
 
 def recurrent(path: Path, kind: str = "LSTM", steps: int = 6) -> Path:
-    """As exporters write them: time first inside, batch first outside; then a product."""
+    """A recurrent layer as exporters write it: time first inside, batch first outside; then a product."""
     net = Net()
     gates = {"LSTM": 4, "GRU": 3}[kind]
     weights = [net.weight(1, gates * 32, 16), net.weight(1, gates * 32, 32)]

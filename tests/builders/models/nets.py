@@ -1,4 +1,4 @@
-"""Small networks as ONNX files, for what cuts and runs graphs."""
+"""Small networks as ONNX files, for code that cuts and runs graphs."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Net:
 
 
 def residual(path: Path, seed: int = 0, blocks: int = 3, stride: int = 1) -> Path:
-    """Conv > Relu > Conv > Add > Relu, again and again."""
+    """Repeats Conv > Relu > Conv > Add > Relu."""
     net = Net(seed)
     end = net.add("Relu", net.conv("x", stride))
     for _ in range(blocks):
@@ -58,7 +58,7 @@ def residual(path: Path, seed: int = 0, blocks: int = 3, stride: int = 1) -> Pat
 
 
 def inception(path: Path, modules: int = 2) -> Path:
-    """Modules of two branches that a concatenation joins, and a convolution back to as many channels."""
+    """Modules with two branches, a concatenation, and a convolution that restores the number of channels."""
     net = Net()
     end = "x"
     for _ in range(modules):

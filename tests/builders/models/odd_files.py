@@ -1,4 +1,4 @@
-"""Writes small ONNX files with what exporters write and most files lack: open sizes, maps, states, old opsets."""
+"""Writes small ONNX files with rare features of exporters: open sizes, maps, states, old opsets."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,7 +48,7 @@ def write(
 
 
 def pooled(path: Path, size: int | str) -> Path:
-    """An image model [size, 3, size, size], whose inner shapes are written so, too."""
+    """An image model [size, 3, size, size] whose inner shapes use the same name."""
     ends = value("x", (size, 3, size, size)), value("y", (size, 3, 1, 1))
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
@@ -69,7 +69,7 @@ def two_texts(path: Path) -> Path:
 
 
 def quantised_shape(path: Path) -> Path:
-    """An int8 tensor of a fixed shape; a layer that is folded reads its shape alone."""
+    """An int8 tensor of a fixed shape; a folded layer reads only its shape."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
@@ -82,7 +82,7 @@ def quantised_shape(path: Path) -> Path:
 
 
 def classifier(path: Path, *, zipmap: bool = True, label: bool = True) -> Path:
-    """As skl2onnx writes one: a label, and probabilities as a sequence of maps."""
+    """A classifier as skl2onnx writes it: a label, and probabilities as a sequence of maps."""
     kinds = helper.make_map_type_proto(INT64, helper.make_tensor_type_proto(FLOAT, []))
     maps = helper.make_value_info("probabilities", helper.make_sequence_type_proto(kinds))
     nodes = [
@@ -107,7 +107,7 @@ def classifier(path: Path, *, zipmap: bool = True, label: bool = True) -> Path:
 
 
 def sequence(path: Path) -> Path:
-    """Its only output is a sequence with a tensor for each row."""
+    """A model whose only output is a sequence with one tensor per row."""
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
     node = helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)
     return write(path, [node], [value("x", ("n", 4))], [helper.make_value_info("s", kind)])
@@ -128,7 +128,7 @@ def of_bfloat16(path: Path) -> Path:
 def recurrent(
     path: Path, layers: int = 2, batch: int | str = "batch", *, rate: bool = True
 ) -> Path:
-    """A state [layers, batch, 128] beside the samples `input` [batch, 512], and a scalar `sr`.
+    """A model with a state [layers, batch, 128], the samples `input` [batch, 512], and a scalar `sr`.
 
     The answer is the sum of the samples and of the state, times the scalar.
     """
@@ -159,7 +159,7 @@ def without_outputs(path: Path) -> Path:
 
 
 def reduced_to_one(path: Path) -> Path:
-    """One number for the whole batch."""
+    """A model that returns one number for the whole batch."""
     node = helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)
     return write(path, [node], [value("x", ("n", 4))], [value("y", ())])
 
@@ -191,14 +191,14 @@ def doubled(path: Path, opset: int, kind: int) -> Path:
 
 
 def of_three(path: Path) -> Path:
-    """A graph that takes three samples alone, although its file says any number."""
+    """A graph that takes only batches of three samples, although its file declares any number."""
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     ends = value("x", ("n", 4)), value("y", ("n", 4))
     return write(path, [node], ends[:1], ends[1:], {"shape": np.array([3, 4])})
 
 
 def matching(path: Path) -> Path:
-    """A graph that adds rows of three samples, although its file says any number."""
+    """A graph that adds rows of three samples, although its file declares any number."""
     node = helper.make_node("Add", ["x", "rows"], ["y"])
     ends = value("x", ("n", 4)), value("y", ("n", 4))
     return write(path, [node], ends[:1], ends[1:], {"rows": np.zeros((3, 4), np.float32)})

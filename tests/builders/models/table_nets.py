@@ -1,4 +1,4 @@
-"""Builds ONNX files whose inputs select rows of tables, in all the ways that exporters write them."""
+"""Builds ONNX files whose inputs select rows of tables, in every form that exporters write."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -175,7 +175,7 @@ MODELS: Mapping[str, Model] = {
 
 
 def saved(graph: str, tables: Mapping[str, Sequence[int]], folder: Path, **how: Any) -> Path:
-    """The graph with tables of ones. It skips the test where onnx is missing."""
+    """Returns the graph with tables of ones. Skips the test if onnx is missing."""
     onnx = pytest.importorskip("onnx")
     opsets = '<ir_version: 9, opset_import: ["" : 17, "vendor": 1, "com.microsoft": 1]>'
     model = onnx.parser.parse_model(f"{opsets} net {graph}")

@@ -1,4 +1,4 @@
-"""Model files as torch writes them; to be run in a process of its own: torch's exporters warn and linger.
+"""Writes model files with torch, in a separate process because torch's exporters warn and leave threads.
 
 python -m tests.builders.models.torch_files FOLDER
 """

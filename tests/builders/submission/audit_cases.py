@@ -1,4 +1,4 @@
-"""Audits that pass and that fail: the same logs for our verification and for MLCommons' scripts.
+"""Audits that pass and audits that fail: our verification and MLCommons' scripts get the same logs.
 
 Each case is a pair of runs made from LoadGen's golden logs. What compliance/TEST01 and
 compliance/TEST04 of mlcommons/inference (b66003e) said about each is in golden/audits.json, written
@@ -35,7 +35,7 @@ RIGHT, WRONG = "0800000000000000", "0700000000000000"
 
 
 class Case(NamedTuple):
-    """reference and test: the published number of each run. answers: of the audit, by sample."""
+    """reference and test: the published number of each run. answers: the audit's answers by sample."""
 
     audit: str
     scenario: str
@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 def _both(audit: str) -> dict[str, Case]:
-    """Each scenario just inside and just outside of each margin."""
+    """Each scenario just inside and just outside each margin."""
     cases = {}
     for scenario, usual in (
         ("Server", 2000.0),
@@ -87,7 +87,7 @@ CASES = {
 
 
 def build(case: Case, folder: Path) -> tuple[Path, Path, Path]:
-    """Folders of the performance, the accuracy and the audit's run."""
+    """Folders of the performance run, the accuracy run and the audit run."""
     performance, accuracy, test = (folder / n for n in ("performance", "accuracy", "test"))
     _run(performance, case, case.reference, {})
     changes = {**AUDIT[case.audit], "result_validity": case.validity}

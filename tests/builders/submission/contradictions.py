@@ -1,4 +1,4 @@
-"""Faults that only a second witness shows: numbers, texts and files of a tree that contradict each other.
+"""Faults that only a comparison reveals: numbers, texts and files of a tree that contradict each other.
 
 As in mutations.py: name -> (the rule that must find it, how it is made). MLCommons' checkers look at few of them.
 """
@@ -46,7 +46,7 @@ RATE, OFFLINE_RATE = "result_completed_samples_per_sec", "result_samples_per_sec
 
 
 def detail(path: str, changes: Mapping[str, Any]) -> Mutation:
-    """Other values in a detail log alone: neither in its summary nor in the requested settings."""
+    """Changes values in a detail log, but neither in its summary nor in the requested settings."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL
@@ -59,7 +59,7 @@ def detail(path: str, changes: Mapping[str, Any]) -> Mutation:
 
 
 def before(path: str, key: str, first: object) -> Mutation:
-    """A second line of a key before the one that LoadGen wrote; the first is the one that checkers read."""
+    """Inserts a second line of a key before LoadGen's own line; checkers read the first line."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL
@@ -76,7 +76,7 @@ def without(path: str, key: str) -> Mutation:
 
 
 def scaled(factor: float) -> Mutation:
-    """All three Server runs faster, with the texts of both audits."""
+    """Makes all three Server runs faster, and changes the texts of both audits."""
     rate = 2000.0 * factor
     texts = [f"{SERVER}/{name}/verify_performance.txt" for name in ("TEST01", "TEST04")]
     return all_of(
@@ -93,7 +93,7 @@ def scaled(factor: float) -> Mutation:
 
 
 def few_answers(count: int) -> Mutation:
-    """TEST01 with so few answers: in its log and in its text."""
+    """Reduces the answers of TEST01 to this number, in its log and in its text."""
     text = f"{SERVER}/TEST01/verify_accuracy.txt"
     return all_of(
         put(f"{SERVER}/TEST01/{ACC}/{ACCURACY}", accuracy_log(count)),
@@ -105,7 +105,7 @@ def few_answers(count: int) -> Mutation:
 
 
 def edited_copy(name: str, **changes: Any) -> Mutation:
-    """The performance run's logs in an audit's folder, with the audit's settings."""
+    """Copies the performance run's logs to an audit's folder, with the audit's settings."""
     run = f"{SERVER}/{name}/{RUN}"
     return all_of(copied(f"{SERVER}/{RUN}", run), log(run, **changes))
 
@@ -116,7 +116,7 @@ def second_submitter(root: Path) -> None:
 
 
 def second_system(root: Path) -> None:
-    """Its logs differ in one byte."""
+    """Copies logs that differ in one byte."""
     copied(f"{LAB}/results/{SYSTEM}", f"{LAB}/results/box2")(root)
     write(root / f"{LAB}/systems/box2.json", (root / f"{LAB}/systems/{SYSTEM}.json").read_text())
     for file in (root / f"{LAB}/results/box2").rglob(DETAIL):
@@ -124,7 +124,7 @@ def second_system(root: Path) -> None:
 
 
 def rows(path: str, pattern: bytes, to: bytes) -> Mutation:
-    """Other rows at the beginning of a truncated log."""
+    """Changes the rows at the beginning of a truncated log."""
 
     def mutate(root: Path) -> None:
         content = (root / path).read_bytes()
@@ -136,7 +136,7 @@ def rows(path: str, pattern: bytes, to: bytes) -> Mutation:
 
 
 def tail_of(scenario: str, count: int) -> Mutation:
-    """The end of a log of `count` rows at the end of the truncated one."""
+    """Replaces the end of the truncated log by the end of a log of `count` rows."""
 
     def mutate(root: Path) -> None:
         file = root / scenario / ACC / ACCURACY
@@ -147,12 +147,12 @@ def tail_of(scenario: str, count: int) -> Mutation:
 
 
 def shown(path: str, pattern: bytes, to: bytes) -> Mutation:
-    """Other answers in a truncated log; its size and its hash stay."""
+    """Changes answers in a truncated log, but keeps its size and hash."""
     return rows(f"{path}/{ACCURACY}", pattern, to)
 
 
 def dated(path: str, year: int) -> Mutation:
-    """All dates of a run in another year; of its LoadGen, the build's too."""
+    """Moves all dates of a run to a different year, including the build date of its LoadGen."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL

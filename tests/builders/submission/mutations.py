@@ -58,7 +58,7 @@ def folder(path: str) -> Mutation:
 
 
 def cut(path: str) -> Mutation:
-    """As a killed run leaves it: the last line is not whole."""
+    """Truncates the last line, as a killed run does."""
 
     def mutate(root: Path) -> None:
         content = (root / path).read_bytes()
@@ -68,7 +68,7 @@ def cut(path: str) -> Mutation:
 
 
 def ended_early(path: str) -> Mutation:
-    """The last five lines are missing, and those before are whole."""
+    """Removes the last five lines; the other lines stay whole."""
 
     def mutate(root: Path) -> None:
         lines = (root / path).read_text().splitlines(keepends=True)

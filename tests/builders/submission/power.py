@@ -1,4 +1,4 @@
-"""A made-up PTDaemon session beside a run of a tree, that keeps every rule of power-dev's checker, and
+"""A fictitious PTDaemon session next to a run of a tree, which keeps every rule of power-dev's checker, and
 ways to break it. Nothing was measured; it is written in a temporary folder and nowhere else.
 """
 
@@ -40,7 +40,7 @@ SERVER_JSON, CLIENT_JSON = f"{PLACE}/power/server.json", f"{PLACE}/power/client.
 PTD_LOG = f"{PLACE}/power/ptd_logs.txt"
 SESSION = "2026-11-21_03-40-11_made_up"
 EARLIER = timedelta(seconds=700)
-"""By which the ranging run is before the testing run, both 601 s long."""
+"""Time from the start of the ranging run to the start of the testing run; both take 601 s."""
 
 FORM = "%m-%d-%Y %H:%M:%S.%f"
 GO = "Starting untimed measurement, maximum 500000 samples at 1000ms with 0 rampup samples"
@@ -86,7 +86,7 @@ def spl(begin: datetime, end: datetime, mark: str, watts: float) -> str:
 
 
 def session(root: Path) -> None:
-    """Beside the run of PLACE."""
+    """Writes the session next to the run of PLACE."""
     begin, end = window(root)
     times = {"power_begin": stamp(begin - EARLIER), "power_end": stamp(end - EARLIER)}
     run = (root / PLACE / "run_1" / DETAIL).read_text()
@@ -122,7 +122,7 @@ def session(root: Path) -> None:
 
 
 def make_power_runs(request: Request, work: Path, **changed: Any) -> None:
-    """As `make_runs`, each performance run under `--meter ptdaemon`."""
+    """Like `make_runs`, with `--meter ptdaemon` for each performance run."""
     power = {"readings": [{"source": "ptdaemon"}], "missing": [], "note": OFFICIAL}
     make_runs(request, work, **{"power": power, "power_reason": None, **changed})
     for row in plan(request, work):
@@ -170,7 +170,7 @@ def _description(root: Path, ahead_s: float) -> dict[str, Any]:
 
 
 def powered(*mutations: Mutation) -> Mutation:
-    """The session, and then faults in it. Files that it hashes are hashed anew."""
+    """Writes the session, then inserts faults, and hashes the files again."""
 
     def mutate(root: Path) -> None:
         session(root)
@@ -181,7 +181,7 @@ def powered(*mutations: Mutation) -> Mutation:
 
 
 def hashed_anew(*mutations: Mutation) -> Mutation:
-    """Faults that are not only found by the checksums, because those follow."""
+    """Faults that the checksums do not reveal, because they are computed afterwards."""
 
     def mutate(root: Path) -> None:
         powered(*mutations)(root)
@@ -197,7 +197,7 @@ def hashed_anew(*mutations: Mutation) -> Mutation:
 
 
 def said(path: str, change: Callable[[Any], object]) -> Mutation:
-    """`change` alters a description in place."""
+    """`change` changes a description in place."""
 
     def mutate(root: Path) -> None:
         content = json.loads((root / path).read_text())
@@ -216,7 +216,7 @@ def both(change: Callable[[Any], object]) -> Mutation:
 
 
 def ptd(place: int, cmd: str = "", reply: str = "") -> Mutation:
-    """Another command or reply in PTDaemon's messages."""
+    """Changes a command or reply in PTDaemon's messages."""
 
     def change(content: Any) -> None:
         message = content["ptd_messages"][place]
@@ -226,7 +226,7 @@ def ptd(place: int, cmd: str = "", reply: str = "") -> Mutation:
 
 
 def logged(seconds: float, text: str) -> Mutation:
-    """One more line of PTDaemon's log, so long after the testing run's begin."""
+    """Adds a line to PTDaemon's log, this long after the start of the testing run."""
 
     def mutate(root: Path) -> None:
         at = stamp(window(root)[0] + timedelta(seconds=seconds))
@@ -256,7 +256,7 @@ def drop_key(key: str) -> Callable[[Any], object]:
 
 
 def put(keys: str, value: Any) -> Callable[[Any], object]:
-    """keys: 'phases/testing/0/0'. value: or a function of the old one."""
+    """keys: 'phases/testing/0/0'. value: the new value, or a function of the old value."""
 
     def change(content: Any) -> None:
         *path, last = (int(k) if k.isdecimal() else k for k in keys.split("/"))

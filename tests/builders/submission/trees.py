@@ -1,6 +1,6 @@
 """A submission that keeps every rule, made from LoadGen's golden logs, and ways to break it.
 
-closed/LabOrg: resnet in four scenarios with both audits. open/LabOrg: a model of its own, mapped.
+closed/LabOrg: resnet in four scenarios with both audits. open/LabOrg: the lab's own model, mapped to resnet.
 """
 
 import json
@@ -41,7 +41,7 @@ PERFORMANCE = {
     "effective_min_duration_ms": 600_000,
 }
 COUNTS = {"SingleStream": 9_704_768, "MultiStream": 3_900_000, "Server": 1_202_001, "Offline": 1}
-"""Queries that a run of RUN_S has with the golden logs' latencies."""
+"""Number of queries in a run of RUN_S with the golden logs' latencies."""
 
 OF_SCENARIO: Mapping[str, Mapping[str, Any]] = {
     "SingleStream": {"effective_target_qps": 16_666.7},
@@ -60,7 +60,7 @@ OF_SCENARIO: Mapping[str, Mapping[str, Any]] = {
         "result_samples_per_second": 100.763,
     },
 }
-"""As 600 s of the golden runs would be: rates, counts and times belong together."""
+"""Scales the golden runs to 600 s; rates, counts and times stay consistent."""
 
 USER_CONF = {
     "SingleStream": "*.SingleStream.target_latency = 0.06\n",
@@ -101,7 +101,7 @@ MEASUREMENTS = dict.fromkeys(ROUND.measurement_keys, "N/A")
 
 
 def log_line(line: str, changes: Mapping[str, Any]) -> str:
-    """A line of a detail log with another value, where its key is one of `changes`."""
+    """Returns a line of a detail log, with a new value if its key is in `changes`."""
     match = re.match(r':::MLLOG \{"key": "([^"]+)", "value": ', line)
     if match is None or match[1] not in changes:
         return line
@@ -110,7 +110,7 @@ def log_line(line: str, changes: Mapping[str, Any]) -> str:
 
 
 def changed_log(text: str, changes: Mapping[str, Any]) -> str:
-    """changes: an effective setting is changed where it was requested, too."""
+    """changes: an effective setting is also changed in the requested settings."""
     named = dict(changes)
     for key, value in changes.items():
         if key.startswith("effective_"):
@@ -121,7 +121,7 @@ def changed_log(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def another_run(text: str, name: str) -> str:
-    """The log as another run of the same system leaves it. name: of the run; equal names give equal logs."""
+    """Returns the log as a second run of the same system writes it. Equal names give equal logs."""
     number = crc32(name.encode())
     at = datetime(2026, 11, 21) + timedelta(seconds=number % 80_000)  # noqa: DTZ001 - only text
     text = re.sub(r'"pid": \d+', f'"pid": {1000 + number % 50_000}', text)
@@ -133,7 +133,7 @@ def another_run(text: str, name: str) -> str:
 
 
 def _length(text: str, scenario: str) -> dict[str, Any]:
-    """Times and counts of a run of about 600 s."""
+    """The times and counts of a run that takes about 600 s."""
     begin = re.search(r'"power_begin", "value": "([^"]+)"', text)
     assert begin is not None
     form = "%m-%d-%Y %H:%M:%S.%f"
@@ -232,7 +232,7 @@ def _scenario(folder: Path, raw: Path, answers: Path | None) -> None:
 
 
 def build(root: Path, raw: Path) -> Path:
-    """The tree at `root`; raw: an empty folder for the untruncated accuracy logs."""
+    """Builds the tree at `root`. raw: an empty folder for the untruncated accuracy logs."""
     whole, some = raw / ACCURACY, raw / "some.json"
     whole.write_text(accuracy_log(SAMPLES))
     some.write_text(accuracy_log(TEST01_ROWS))
@@ -254,7 +254,7 @@ def build(root: Path, raw: Path) -> Path:
 
 
 def copy(golden: Path, to: Path) -> Path:
-    """A copy to break: files are links to the golden ones, so `write` replaces them."""
+    """A copy to break: its files are links to the golden files, so `write` replaces them."""
     return shutil.copytree(golden, to, copy_function=os.link)
 
 
@@ -268,7 +268,7 @@ Mutation = Callable[[Path], None]
 
 
 def log(path: str, **changes: Any) -> Mutation:
-    """Other values in a detail log and its summary. Keys as LoadGen has them, the dots written as `__`."""
+    """Changes values in a detail log and its summary. Keys are LoadGen's, with `__` for each dot."""
 
     def mutate(root: Path) -> None:
         file = root / path / DETAIL
@@ -289,7 +289,7 @@ def put(path: str, content: str | bytes) -> Mutation:
 
 
 def sub(path: str, pattern: str, to: str) -> Mutation:
-    """Replace the first match in a text file."""
+    """Replaces the first match in a text file."""
 
     def mutate(root: Path) -> None:
         before = (root / path).read_text()
@@ -311,7 +311,7 @@ def drop(path: str) -> Mutation:
 
 
 def value(path: str, **changes: Any) -> Mutation:
-    """Other values in a JSON object; None takes the key out."""
+    """Changes values in a JSON object; None removes the key."""
 
     def mutate(root: Path) -> None:
         named = {key.replace("__", "-"): change for key, change in changes.items()}
@@ -355,7 +355,7 @@ SERVER, OFFLINE = f"{CLOSED}/Server", f"{CLOSED}/Offline"
 RUN, ACC = "performance/run_1", "accuracy"
 
 Fault = tuple[str, Mutation]
-"""The code of the rule that must find the fault, and how it is made."""
+"""The code of the rule that must find the fault, and the function that makes the fault."""
 
 
 def alike(code: str, mutations: Mapping[str, Mutation]) -> dict[str, Fault]:
@@ -364,7 +364,7 @@ def alike(code: str, mutations: Mapping[str, Mutation]) -> dict[str, Fault]:
 
 
 def server(**changes: Any) -> Mutation:
-    """Other values in the log of the closed Server run, as the next ones for other scenarios."""
+    """Changes values in the log of the closed Server run; the next functions change the other scenarios."""
     return log(f"{SERVER}/{RUN}", **changes)
 
 
@@ -381,7 +381,7 @@ def multi(**changes: Any) -> Mutation:
 
 
 def system(**changes: Any) -> Mutation:
-    """Other values in the description of the closed system."""
+    """Changes values in the description of the closed system."""
     return value(JSON, **changes)
 
 

@@ -1,4 +1,4 @@
-"""Files of --config: presets, several files, options of other verbs, and what the last one wins."""
+"""Files of --config: presets, several files, options of other verbs, and which value wins."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ SERVER = ("--scenario", "server")
 
 
 class Called:
-    """Calls `run` with the words; returns the configuration that it would run, and keeps what it says."""
+    """Calls `run` with the words; returns the configuration of the run, and keeps the output."""
 
     def __init__(self) -> None:
         self.configs: list[RunConfig] = []
@@ -35,7 +35,7 @@ class Called:
 
 @pytest.fixture
 def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Called:
-    """In an empty folder."""
+    """Runs in an empty folder."""
     monkeypatch.chdir(tmp_path)
     made = Called()
     monkeypatch.setattr("harness.run.supervisor.job.execute", made.execute)
@@ -163,7 +163,7 @@ def test_a_wrong_value_of_a_verb_option_is_reported_in_one_line(called: Called) 
 def test_a_problem_names_the_file_that_set_the_option(
     words: tuple[str, ...], line: str, called: Called
 ) -> None:
-    """Bug: of several files, nobody said which one to change."""
+    """Bug: with several files, the message did not name the file to change."""
     write("a.yaml", "pin: true\ntarget_qps: 5\n")
     write("b.yaml", "oversubscribe: true\npin: true\n")
     write("c.yaml", "scenario: offline\ntarget_qps: 7\npin: null\n")
@@ -171,7 +171,7 @@ def test_a_problem_names_the_file_that_set_the_option(
 
 
 def test_no_verb_option_shares_a_key_with_a_run_option() -> None:
-    """A file could not say which of the two it sets."""
+    """A file cannot say which of the two options it sets."""
     run = {option_key(field): field for field in RunConfig.__dataclass_fields__.values()}
     for verb in VERBS.values():
         parser = verb.parser()
@@ -184,7 +184,7 @@ PLAN = "instances: 1\nthreads: 1\nmax_batch: 4\n"
 
 
 def of_run(text: str) -> str:
-    """A file that lies where a run's config.yaml does."""
+    """A file in the place of a run's config.yaml."""
     folder = Path("run")
     folder.mkdir()
     (folder / "result.json").write_text("{}")
@@ -194,7 +194,7 @@ def of_run(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words", "kept", "told"),
     [
-        # what a user wrote holds unless the command line sets that option
+        # the user's values hold unless the command line sets the option
         (f"scenario: offline\n{PLAN}", "--scenario server", (1, 1, 4), ""),
         (f"scenario: offline\n{PLAN}", "--scenario offline", (1, 1, 4), ""),
         (PLAN, "--scenario server", (1, 1, 4), ""),
@@ -202,7 +202,7 @@ def of_run(text: str) -> str:
         (PLAN, "--scenario server --instances 2", (2, 1, 4), ""),
         (f"backend: ort\n{PLAN}", "--scenario server --backend null", (1, 1, 4), ""),
         (f"slo: p99=5ms\nqueries: 700\n{PLAN}", "--scenario server --slo p99=9ms", (1, 1, 4), ""),
-        # what excludes it is named
+        # the message names the option that excludes it
         (
             f"queries: 700\n{PLAN}",
             "--scenario server --duration 5s",
@@ -226,7 +226,7 @@ def of_run(text: str) -> str:
 def test_values_of_a_file_survive_unrelated_options(
     called: Called, text: str, words: str, kept: tuple[int, int, int], told: str
 ) -> None:
-    """Bug: instances, threads and max_batch were lost as soon as --scenario or --model stood on the command line."""
+    """Bug: instances, threads and max_batch were lost if the command line had --scenario or --model."""
     config = called(CONFIG_FLAG, write("my.yaml", text), *words.split())
     assert (config.instances, config.threads, config.max_batch) == kept
     assert called.said == (f"harness: {told}\n" if told else "")
@@ -259,7 +259,7 @@ def test_a_run_file_reports_which_resolved_values_it_drops(
 @pytest.mark.parametrize(
     ("words", "keeps", "sets"),
     [
-        ("--backend ort", True, ""),  # what the file meant by saying nothing
+        ("--backend ort", True, ""),  # the default that the file relied on
         ("--model digits", True, ""),
         ("--backend litert", False, "--backend"),
         ("--model light/squeezenet", False, "--model"),
@@ -268,7 +268,7 @@ def test_a_run_file_reports_which_resolved_values_it_drops(
 def test_a_model_file_is_kept_with_the_options_it_was_written_for(
     called: Called, words: str, keeps: bool, sets: str
 ) -> None:
-    """Bug: `model_file: int8.onnx` and `--backend ort` measured the float32 file, without a word."""
+    """Bug: `model_file: int8.onnx` and `--backend ort` measured the float32 file without a message."""
     file = write("my.yaml", "model_file: int8.onnx\n")
     config = called(CONFIG_FLAG, file, "--scenario", "offline", *words.split())
     assert config.model_file == (Path("int8.onnx") if keeps else None)
@@ -295,7 +295,7 @@ def test_an_option_restored_by_a_later_file_is_not_reported_as_lost(called: Call
 
 
 def test_a_seed_replaces_all_seeds_in_a_copy_of_a_run_file(called: Called) -> None:
-    """Bug: the copy had no result.json beside it, and --seed changed nothing."""
+    """Bug: the copy had no result.json next to it, and --seed had no effect."""
     write("copy.yaml", "scenario: server\nqsl_seed: 1\nsample_index_seed: 2\nschedule_seed: 3\n")
     config = called(CONFIG_FLAG, "copy.yaml", "--seed", "5")
     assert (config.seed, config.qsl_seed, config.schedule_seed) == (5, None, None)

@@ -1,4 +1,4 @@
-"""`init`: its file of options is the default run, and its manifest loads and runs unchanged."""
+"""`init`: its file of options describes the default run, and its manifest loads and runs unchanged."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def uncommented(text: str) -> Iterator[tuple[str, Any]]:
-    """(key, value) of each option that is a comment."""
+    """Returns (key, value) of each option in a comment."""
     for line in re.findall(r"^# ([a-z_]+: .*)$", text, re.MULTILINE):
         yield from yaml.safe_load(line).items()
 
@@ -81,7 +81,7 @@ def test_every_option_of_the_verb_is_written_and_fits_the_schema(verb: str) -> N
 
 
 def test_the_values_in_the_comments_are_the_defaults() -> None:
-    """A default is written in the option's help; here it is held against the field."""
+    """The option's help states the default; this test compares it with the field."""
     values = dict(uncommented(options_text("run")))
     defaults = {key: value for key, value in to_plain(DEFAULT).items() if key in values}
     assert {"backend", "model", "mode", "duration", "dispatch", "device", "pin"} <= defaults.keys()

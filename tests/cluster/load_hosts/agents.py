@@ -1,4 +1,4 @@
-"""Load hosts that a test starts, as a user does on each machine."""
+"""Load hosts that a test starts like a user."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ class Host(NamedTuple):
 def load_host(
     *options: str, under: Sequence[str] = (), host: str = "127.0.0.1", forging: str = ""
 ) -> Iterator[Host]:
-    """under: begins the command. host: where it listens. forging: what it does with its rows (forging_host.py)."""
+    """under: first words of the command. host: its address. forging: how it falsifies its rows (forging_host.py)."""
     program = ["-m", "harness", "load-host"]
     if forging:
         program = ["-m", "tests.cluster.load_hosts.forging_host", forging]

@@ -1,4 +1,4 @@
-"""The server that load hosts ask."""
+"""The server to which the load hosts send queries."""
 
 from collections.abc import Iterator
 

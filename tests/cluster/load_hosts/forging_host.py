@@ -1,4 +1,4 @@
-"""A load host whose rows are forged on their way to the run: `forging_host.py KIND --listen HOST:PORT`."""
+"""A load host that falsifies the rows it sends to the run: `forging_host.py KIND --listen HOST:PORT`."""
 
 import sys
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _AFTER_ENTRY = ("taken_ns", "sent_ns", "arrived_ns", "read_ns", "decoded_ns", "c
 
 
 def scaled(rows: Array, entry_ns: Array) -> Array:
-    """Every time is 40 % of what it was."""
+    """Reduces every time to 40 %."""
     for name in (*_AFTER_ENTRY, "first_token_ns"):
         there = rows[name] > 0
         after_ns = (rows[name] - entry_ns) * 2 // 5
@@ -27,21 +27,21 @@ def scaled(rows: Array, entry_ns: Array) -> Array:
 
 
 def subtracted(rows: Array, entry_ns: Array) -> Array:
-    """A constant less, as far as the entry allows."""
+    """Subtracts a constant, as far as the entry allows."""
     for name in (*_AFTER_ENTRY, "first_token_ns"):
         rows[name] = np.where(rows[name] > 0, np.maximum(rows[name] - CONSTANT_NS, entry_ns), 0)
     return rows
 
 
 def tail_cut(rows: Array, entry_ns: Array) -> Array:
-    """No query took longer than TAIL_NS."""
+    """Limits every query's time to TAIL_NS."""
     for name in _AFTER_ENTRY:
         rows[name] = np.minimum(rows[name], entry_ns + TAIL_NS)
     return rows
 
 
 def first_token(rows: Array, entry_ns: Array) -> Array:
-    """The first token came in 40 % of its time."""
+    """Reduces the time to the first token to 40 %."""
     after_ns = (rows["first_token_ns"] - entry_ns) * 2 // 5
     rows["first_token_ns"] = np.where(rows["first_token_ns"] > 0, entry_ns + after_ns, 0)
     return rows
@@ -51,14 +51,14 @@ _latencies_ns: list[int] = []
 
 
 def late_dropped(rows: Array, entry_ns: Array) -> Array:
-    """Queries that took longer than the median of all so far are left out: a fixed limit leaves out none of a fast run."""
+    """Omits queries slower than the median of all previous queries: a fixed limit would omit none of a fast run."""
     latency_ns = rows["completed_ns"] - entry_ns
     _latencies_ns.extend(latency_ns)
     return rows[latency_ns <= np.median(_latencies_ns)]
 
 
 def before_its_time(rows: Array, entry_ns: Array) -> Array:
-    """All stamps are early, also those before the schedule."""
+    """Makes all time stamps early, including the stamps before the schedule."""
     for name in _AFTER_ENTRY:
         rows[name] -= np.where(rows[name] > 0, CONSTANT_NS, 0)
     return rows
@@ -71,7 +71,7 @@ KINDS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 class Forged:
-    """As the journal, with other rows."""
+    """Like the journal, with changed rows."""
 
     def __init__(self, journal: Journal, forge: Callable[[Array, Array], Array]) -> None:
         self._journal = journal

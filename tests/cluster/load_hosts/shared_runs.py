@@ -1,4 +1,4 @@
-"""Runs whose load several hosts share."""
+"""Runs with a load that several hosts share."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def columns_of(out: Path) -> dict[str, Any]:
 
 
 class Started:
-    """A run in a process of its own, which has come to its first answers."""
+    """A run in a separate process that already has its first answers."""
 
     def __init__(self, url: str, out: Path, *more: str) -> None:
         command = [sys.executable, "-m", "harness", *words(url, out, *more)]
@@ -74,7 +74,7 @@ def named(*ports: int) -> tuple[str, str]:
 def children(host: Host) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(host.process.pid).children():
-        with suppress(psutil.NoSuchProcess):  # of which one that has just ended is a kind
+        with suppress(psutil.NoSuchProcess):  # also raised for a process that has just ended
             if "harness.run.measured.process" in child.cmdline():
                 found.append(child)
     return found

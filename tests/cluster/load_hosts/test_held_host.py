@@ -1,4 +1,4 @@
-"""The port of a load host: peers that hold it, or send garbage, keep no run waiting and are dropped."""
+"""The port of a load host: peers that hold it or send garbage delay no run, and are dropped."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ from harness.core.child import Channel
 from tests.stand_ins.holding import GARBAGE, connected, dripping, is_dropped
 
 LIMIT_S = 1.0
-SLACK_S = 10.0  # of a busy machine
+SLACK_S = 10.0  # on a busy machine
 
 
 @pytest.fixture
@@ -31,14 +31,15 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     host.stop()
     with (
         socket.socket() as waking
-    ):  # an accept that waits does not notice that its socket is closed
+        # a waiting accept does not notice that its socket is closed
+    ):
         waking.connect_ex(("127.0.0.1", number))
     thread.join(SLACK_S)
     assert not thread.is_alive()
 
 
 def answers(port: int) -> bool:
-    """Whether a run, here one of another version, gets its answer soon."""
+    """Returns whether a run, here of a different version, soon gets an answer."""
     with socket.create_connection(("127.0.0.1", port), SLACK_S) as sock:
         channel = Channel(sock)
         channel.send("setup", code={}, setup={})

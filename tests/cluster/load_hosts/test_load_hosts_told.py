@@ -1,4 +1,4 @@
-"""What a result says of the hosts that shared the load: each is judged alone."""
+"""A result judges each of the hosts that shared the load separately."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from tests.builders.support import present
 
 
 def shared(*clients: dict[str, Any], lost: str = "") -> Evidence:
-    """The golden run, whose queries the hosts issued in turn. clients: what each host told beside CLIENT."""
+    """Returns the golden run, with queries issued by the hosts in turn. clients: each host's fields beyond CLIENT."""
     run = remote()
     assert run.done is not None
     turns = np.arange(len(run.done)) % len(clients)
@@ -64,7 +64,7 @@ def test_a_run_of_one_process_names_no_hosts() -> None:
 
 
 def test_a_host_that_is_the_bottleneck_makes_the_run_client_bound() -> None:
-    """Together the hosts were busy for less than the limit."""
+    """The hosts together were busy for less than the limit."""
     idle: dict[str, Any] = {"busy_shares": [0.1] * 20}
     busy = {"busy_shares": [0.99] * 5}
     bound = [*client.reasons(shared(idle, busy, idle, idle), 2_000.0)]
@@ -74,7 +74,7 @@ def test_a_host_that_is_the_bottleneck_makes_the_run_client_bound() -> None:
 
 
 def test_a_hosts_ceiling_is_compared_with_its_own_share_of_the_rate() -> None:
-    """2,000 queries/s are asked for: 1,000 of each of two hosts."""
+    """The requested rate is 2,000 queries/s: 1,000 queries/s from each of two hosts."""
     doubts = [
         *client.doubts(shared({"ceiling_per_s": 2_500.0}, {"ceiling_per_s": 1_500.0}), BOUND_NS)
     ]

@@ -1,4 +1,4 @@
-"""Load hosts that are reached over a network, which delays, holds back and cuts: what the run says, and what is left."""
+"""Load hosts behind a network that delays, holds and cuts connections: the run's messages, and its remains."""
 
 import itertools
 import json
@@ -112,7 +112,7 @@ def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
             began_s = time.monotonic()
             text = act(through, hosts[1])
             assert started.end() == 5, started.printed
-            assert time.monotonic() - began_s < 40  # of the 60 s that the run had
+            assert time.monotonic() - began_s < 40  # the run would have taken 60 s
     lost = re.escape(f"load host 127.0.0.1:{through.port} is lost: ")
     assert re.search(f"{lost}the measured process {text}.*the run was ended", started.printed)
     left = tmp_path / "run.partial"
@@ -122,7 +122,7 @@ def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
     assert all(host["answered"] > 0 for host in result["load_hosts"])
     assert len(columns["order"]) == sum(host["answered"] for host in result["load_hosts"])
     assert main(["check", str(left)]) == 0
-    # The host that cannot hear of the end finds it by itself, and takes the next run.
+    # The host that does not receive the end of the run detects it, and takes the next run.
     assert all(is_idle(host, 30) for host in hosts)
 
 
@@ -165,7 +165,7 @@ def test_a_load_host_does_not_execute_the_code_of_a_run(
         assert main(words(url, tmp_path / "run", *more)) == 2
     errors = capfd.readouterr().err
     assert f"127.0.0.1:{ports[0]}: {data}:Own is a file or module, and a load host" in errors
-    assert f"127.0.0.1:{ports[1]} does not answer" in errors  # both are named
+    assert f"127.0.0.1:{ports[1]} does not answer" in errors  # the message names both hosts
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_a_load_host_is_reported(tmp_path: Path) -> None:
-    """An address where something else listens, which says something else."""
+    """An address where a different program listens and answers."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         process = remote_process.RemoteProcess.__new__(remote_process.RemoteProcess)
@@ -219,7 +219,7 @@ def test_a_server_that_is_not_a_load_host_is_reported(tmp_path: Path) -> None:
 def test_a_stranger_gets_an_error_message_and_begins_no_run(
     sent: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a traceback for whoever asked, and `a run begins`."""
+    """Bug: a request caused a traceback, and the message `a run begins`."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
         socket.create_connection(listening.getsockname()) as stranger,

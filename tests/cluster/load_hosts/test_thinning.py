@@ -1,4 +1,4 @@
-"""The parts that load hosts issue are together the schedule that one LoadGen would issue."""
+"""The parts of the schedule that load hosts issue add up to the schedule of one LoadGen."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def names(hosts: int) -> list[str]:
 
 
 def stored_parts(whole: LoadPlan, hosts: int, tmp_path: Path) -> list[schedule.Stored]:
-    """What the hosts read from their own files."""
+    """Returns the schedules that the hosts read from their own files."""
     found = []
     for name, part in zip(names(hosts), parts_of(whole, names(hosts)), strict=True):
         (tmp_path / name).mkdir()
@@ -69,7 +69,7 @@ def test_each_query_has_one_host(queries: int, hosts: int, seed: int) -> None:
     try:
         parts = parts_of(whole, names(hosts))
     except ConfigError:
-        assume(queries >= 40 * hosts)  # else a host may well get none
+        assume(queries >= 40 * hosts)  # with fewer queries a host might get none
         raise
     assert sorted(np.concatenate(parts).tolist()) == list(range(queries))
     assert all((np.diff(part) > 0).all() for part in parts)

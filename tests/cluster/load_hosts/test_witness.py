@@ -1,4 +1,4 @@
-"""What load hosts report is held against the coordinator's own queries, and a host that stood still is named."""
+"""The coordinator's own queries check the load hosts' reports, and a host that stopped is named."""
 
 import json
 import os
@@ -36,7 +36,7 @@ AWAY_NS = 40 * NS_PER_MS
 
 
 def times_of(count: int, seed: int, *, fast_ns: int = 10 * NS_PER_MS) -> Array:
-    """(count,) a server's times: one in ten is much slower."""
+    """Returns (count,) a server's times: every tenth time is much longer."""
     random = np.random.RandomState(seed)
     slow = random.random_sample(count) < 0.1
     return (fast_ns * (random.lognormal(0, 0.3, count) + 5 * slow)).astype(np.int64)
@@ -59,7 +59,7 @@ def completions(answer_ns: Array, first_ns: Array, host: Array) -> Completions:
 
 
 def run_of(hosts: int, witnesses: int, forge: Callable[[Array], Array], what: str = "") -> Evidence:
-    """A run of 2,000 queries whose first host forges its times. what: "first" forges those of the first token alone."""
+    """Returns a run of 2,000 queries whose first host falsifies its times. what: "first" falsifies only first tokens."""
     count = 2000
     answer_ns, host = times_of(count, 1), np.arange(count) % hosts
     first_ns = answer_ns // 4
@@ -110,7 +110,7 @@ def test_honest_hosts_are_not_doubted(hosts: int, witnesses: int) -> None:
         (scaled, "", 2, 20),
         (subtracted, "", 1, 40),
         (tail_cut, "", 1, 200),
-        (tail_cut, "", 3, 1),  # by the other hosts
+        (tail_cut, "", 3, 1),  # issued by the other hosts
         (scaled, "", 3, 1),
         (scaled, "first", 1, 20),
         (scaled, "first", 2, 1),
@@ -130,7 +130,7 @@ def test_the_doubt_has_both_numbers() -> None:
 
 
 def test_a_coordinator_that_is_far_away_doubts_no_host() -> None:
-    """Its own queries take a round trip more, which the pings between the machines show."""
+    """The witness's queries take one round trip more, which the pings between the machines show."""
     run = run_of(1, 200, honest)
     assert run.witness is not None
     far = {**run.witness, "remote_ns": [ns + AWAY_NS for ns in run.witness["remote_ns"]]}
@@ -157,7 +157,7 @@ def test_the_coordinator_asks_for_a_small_share_over_the_whole_run(
 
 
 def still(run: Evidence, host: int, stood_ns: int, share: float) -> Evidence:
-    """The host issued nothing for so long, from the beginning of the run on, and `share` of its queries waited for that."""
+    """The host issued no query for this long from the start of the run; `share` of its queries waited for that."""
     assert run.done is not None
     columns = {name: column.copy() for name, column in run.done.columns.items()}
     own = np.flatnonzero(columns[HOST] == host)
@@ -239,7 +239,7 @@ def stop_process(pid: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["host", "server", "run"])
 def test_the_part_that_stood_still_is_found(tmp_path: Path, stopped: str) -> None:
-    """A host's own standstill is no latency of the server; the server's is."""
+    """A host's own stop does not count as latency of the server; the server's stop does."""
     out = tmp_path / "run"
     load = (*LOAD, "--duration", "12s", "--slo", "p99=20s", "--connections", "32")
     with (

@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests of a file: its start takes longer than most of them."""
+"""One Ray cluster for all tests of a file, because its start takes longer than most tests."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def running_cluster() -> Iterator[Raylets]:
 
 @pytest.fixture
 def cluster(running_cluster: Raylets) -> Raylets:
-    """With two nodes, also after a test that has killed one."""
+    """A cluster with two nodes, even after a test that killed a node."""
     while sum(map(is_running, running_cluster.pids)) < 2:
         running_cluster.add()
     return running_cluster

@@ -1,4 +1,4 @@
-"""Several raylets on this machine, each a node of a Ray cluster with tokens, and what runs below each of them."""
+"""Several raylets on this machine, each a node of a Ray cluster with tokens, and their child processes."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ STARTS = 4
 LOCAL = "127.0.0.1"
 
 WAITS = pytest.mark.limit_s(1800)
-"""Of tests that may wait until the clusters of other tests have ended."""
+"""Time limit of tests that may wait for the end of other tests' clusters."""
 
 _SCRIPT = """
 import json, sys
@@ -45,15 +45,15 @@ cluster.shutdown()
 
 
 class Raylets:
-    """A running cluster, whose head runs nothing."""
+    """A running cluster whose head runs no work."""
 
     def __init__(self, process: "subprocess.Popen[str]", host: str, port: int) -> None:
         self._process = process
         self.nodes = f"ray://{host or LOCAL}:{port}"
         self.pids: list[int] = []
-        """Of the raylets."""
+        """Addresses of the raylets."""
         self.address: str
-        """Where raylets reach the head."""
+        """The head's address for raylets."""
         self.head: list[int]
         """Pids of the head's processes."""
         self.address, self.head = self._told()
@@ -65,7 +65,7 @@ class Raylets:
         return json.loads(line)
 
     def add(self) -> int:
-        """The pid of another raylet."""
+        """Starts another raylet; returns its pid."""
         assert self._process.stdin is not None
         self._process.stdin.write("add\n")
         self._process.stdin.flush()
@@ -77,12 +77,12 @@ class Raylets:
         self._process.communicate(timeout=60)
 
     def hosts(self, raylet: int) -> list[int]:
-        """Pids of our actors on this node and of what they have started."""
+        """Pids of our actors on this node and of their child processes."""
         ours = (b"ray::NodeActor", b"ray::TunnelEnd", b"harness")
         return [pid for pid in _below(raylet) if any(word in words_of(pid) for word in ours)]
 
     def wait_for_nodes(self, count: int, limit_s: float = 90) -> dict[int, int]:
-        """Raylet -> the process of `serve --node` below it, once there are so many."""
+        """Returns raylet -> its process of `serve --node`, as soon as this number of processes exists."""
         end_s = time.monotonic() + limit_s
         found: dict[int, int] = {}
         while len(found) < count and time.monotonic() < end_s:
@@ -99,7 +99,7 @@ class Raylets:
 
 @contextmanager
 def raylet_on(there: Machine, head: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """A raylet on another machine. head: its `address`."""
+    """Starts a raylet on a different machine. head: the `address` of the head."""
     words = ["start", "--address", head, "--node-ip-address", THERE, "--num-cpus", "1", "--block"]
     memory = ["--object-store-memory", "80000000"]
     command = [*there.under, sys.executable, "-m", "ray.scripts.scripts", *words, *memory]
@@ -112,9 +112,9 @@ def raylet_on(there: Machine, head: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 @contextmanager
 def raylets(count: int, host: str = "", **settings: str) -> Iterator[Raylets]:
-    """Commands that are started within the block have the token of this cluster.
+    """Commands started within the block have the token of this cluster.
 
-    host: this machine's address for all of them; '': what Ray takes. settings: variables of Ray.
+    host: this machine's address for all processes; '': Ray's choice. settings: variables of Ray.
     """
     with socket.create_server((host or LOCAL, 0)) as free:
         port = free.getsockname()[1]
@@ -142,14 +142,14 @@ def raylets(count: int, host: str = "", **settings: str) -> Iterator[Raylets]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One cluster at a time on this machine: the heads of two give their clients' servers the same ports."""
+    """One cluster at a time on this machine, because two heads give their clients' servers the same ports."""
     with Path(tempfile.gettempdir(), "harness-tests-ray.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _started(host: str, port: int) -> Raylets:
-    """Ray gives up after 30 s, which a busy machine may need more than once."""
+    """Ray gives up after 30 s, and a busy machine may need several attempts."""
     for _ in range(STARTS):
         command = [sys.executable, "-W", "ignore", "-c", _SCRIPT, str(port), host]
         process = subprocess.Popen(
@@ -171,7 +171,7 @@ def parent_of(pid: int) -> int:
 
 
 def _below(pid: int) -> list[int]:
-    """All descendants."""
+    """Returns all descendants."""
     try:
         text = "".join(p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/children"))
     except OSError:

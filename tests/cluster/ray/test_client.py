@@ -1,4 +1,4 @@
-"""What is said of a Ray cluster before and while its nodes are taken, with a stand-in for Ray."""
+"""Messages about a Ray cluster before and while its nodes are taken, with a stand-in for Ray."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ def node(address: str, is_alive: bool = True, **resources: float) -> dict[str, A
 
 
 class StandIn:
-    """A reference is what it answers, or the exception that it raises."""
+    """A reference is the answer itself, or the exception to raise."""
 
     def __init__(self, *nodes: dict[str, Any]) -> None:
         self._nodes = nodes

@@ -1,4 +1,4 @@
-"""containers/ray.yaml: its pods are Kubernetes', and its run is one that the harness takes."""
+"""containers/ray.yaml: its pods are valid for Kubernetes, and the harness accepts its run."""
 
 import os
 from copy import deepcopy
@@ -37,7 +37,7 @@ def test_job_and_pods_fit_the_kubernetes_schema() -> None:
 
 
 def closed(schema: Any) -> Any:
-    """The schema, which then refuses fields that it does not name, as `kubectl apply` does."""
+    """Makes the schema refuse fields that it does not name, like `kubectl apply`."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):

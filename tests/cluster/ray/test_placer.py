@@ -1,4 +1,4 @@
-"""The process that takes nodes for a run: how it finds that the run is over; without Ray."""
+"""The process that takes nodes for a run detects the end of the run; without Ray."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tests.stand_ins.open_files import many_open_files
 def test_the_end_of_a_run_with_a_thousand_connections_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: `select` takes no descriptor from 1024 on."""
+    """Bug: `select` accepts only descriptors below 1024."""
     seen: list[bool] = []
 
     @contextmanager

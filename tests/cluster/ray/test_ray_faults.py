@@ -1,4 +1,4 @@
-"""Faults of a Ray cluster that is lost with them: its head, its disk, or the network between its machines."""
+"""Faults that destroy a Ray cluster: of its head, its disk, or the network between its machines."""
 
 import os
 import signal
@@ -135,7 +135,7 @@ def test_a_full_disk_of_the_nodes_keeps_the_measurements(
 def test_batches_travel_in_ray_calls_when_nothing_else_gets_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The node listens on the loopback of another machine, which no socket of this one reaches."""
+    """The node listens on the loopback of a different machine, which no socket of this machine reaches."""
     out = tmp_path / "run"
     hosts: list[int] = []
     with machine() as other, raylets(0, HERE) as cluster, raylet_on(other, cluster.address) as far:

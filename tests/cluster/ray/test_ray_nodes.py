@@ -1,4 +1,4 @@
-"""Runs on nodes of a Ray cluster: answers, nodes that end, freeze or differ, and what is left afterwards."""
+"""Runs on nodes of a Ray cluster: answers, nodes that end, freeze or differ, and remains of the run."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_a_run_on_two_nodes_is_whole_and_leaves_no_process(
     assert len(result["nodes"]) == 2
     assert result["accuracy"]["value"] == pytest.approx(99.2)
     assert main(["check", str(out)]) == 0
-    assert not any(map(is_running, hosts))  # the command waits for their end
+    assert not any(map(is_running, hosts))  # the command waits for the end of the processes
 
 
 def kill_the_node(_raylet: int, child: int) -> list[int]:
@@ -109,7 +109,7 @@ def test_a_lost_node_is_found_by_the_wire_and_the_rest_goes_on(
 def test_the_death_of_a_raylet_loses_no_answer_and_its_node_ends(
     tmp_path: Path, cluster: Raylets
 ) -> None:
-    """No batch travels through it; a worker of Ray outlives its raylet for a while."""
+    """No batch travels through Ray; a worker of Ray outlives its raylet for a while."""
     out = tmp_path / "run"
     hosts: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Connections that a tunnel carries, with calls that need no Ray: their bytes, and their ends."""
+"""Connections through a tunnel, with calls that need no Ray: their bytes, and their ends."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ LIMIT_S = 20.0
 
 
 class Calls:
-    """Has the methods of an actor: what `remote` returns is awaited by who wants it."""
+    """Has the methods of an actor; the caller awaits the value that `remote` returns."""
 
     def __init__(self, actor: object) -> None:
         self._actor = actor
@@ -137,7 +137,7 @@ def test_a_dead_actor_closes_its_connection(method: str) -> None:
         with (
             tunnels([Calls(Gone(port))]) as (address,),
             connect(address) as connected,
-            suppress(ConnectionResetError, BrokenPipeError),  # nobody may read the question
+            suppress(ConnectionResetError, BrokenPipeError),  # nobody reads the request
         ):
             connected.sendall(b"question")
             assert read(connected, 1) == b""

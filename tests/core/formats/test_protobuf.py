@@ -1,4 +1,4 @@
-"""Producer and operator sets of an ONNX file are read without the onnx package."""
+"""The harness reads the producer and operator sets of an ONNX file without the onnx package."""
 
 from pathlib import Path
 

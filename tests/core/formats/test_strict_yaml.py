@@ -1,4 +1,4 @@
-"""YAML files are read with one reading, or refused in one line."""
+"""YAML files have exactly one meaning, or are refused in one line."""
 
 from itertools import product
 from pathlib import Path

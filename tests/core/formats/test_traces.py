@@ -1,4 +1,4 @@
-"""Traces: each public format gives the same requests; what cannot be read is told by its line."""
+"""Traces: each public format gives the same requests; errors name their lines."""
 
 import json
 from pathlib import Path
@@ -121,5 +121,5 @@ def test_a_trace_without_a_complete_request_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["0.1\r0.2\r", "arrival\r0.1\r", "\r\r", "\n", ""])
 def test_files_with_foreign_line_ends_are_not_traces(text: str) -> None:
-    """Bug: a file whose lines end in CR alone ended the command with an exception."""
+    """Bug: a file with CR line endings ended the command with an exception."""
     assert not is_trace(text)

@@ -57,7 +57,8 @@ def test_a_secret_is_masked_however_a_text_encodes_it(text: str) -> None:
     learn(SECRET)
     found = masked(f"Authorization: {text}.")
     assert MASK in found
-    assert len(found) <= len("Authorization: ***.") + len("YW5uOn"), found  # of the user beside it
+    # the user's text next to it
+    assert len(found) <= len("Authorization: ***.") + len("YW5uOn"), found
 
 
 def test_a_secret_inside_a_longer_base64_text_is_masked() -> None:
@@ -122,7 +123,7 @@ def test_a_short_secret_is_masked_only_as_a_whole_word() -> None:
 
 
 def test_a_text_of_backslashes_is_searched_in_time() -> None:
-    """Bug: the time grew with the square of their number, minutes for a reply of 200 kB."""
+    """Bug: the time grew with the square of their number: a reply of 200 kB took minutes."""
     learn("a-token-of-mine")
     begun_s = time.process_time()
     assert masked("\\" * 50_000) == "\\" * 50_000

@@ -35,7 +35,7 @@ def marie(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/scratch/marieuser/x, /data/marieuser", "/scratch/USER/x, /data/USER"),
         ("marieuser@box7:/x", "USER@HOST:/x"),
         ("http://box7.lab.example:80/ and box7:9464", "http://HOST:80/ and HOST:9464"),
-        ("marieuser of box7 made marieuser.py", None),  # words, which `publish` replaces
+        ("marieuser of box7 made marieuser.py", None),  # words that `publish` replaces
     ],
 )
 def test_home_user_and_host_are_replaced_in_paths_and_addresses(
@@ -76,7 +76,7 @@ def test_a_meter_is_shown_without_its_arguments(meter: str, shown: str) -> None:
 
 
 def test_a_password_in_a_meter_command_is_never_shown() -> None:
-    """Bug: `domain` of the readings was the command line."""
+    """Bug: the readings' `domain` was the command line."""
     with CommandMeter("sh -c 'echo 5 W; sleep 9' -P hunter2") as meter:
         (source,) = meter.sources()
     assert source.name == "command:sh"
@@ -146,6 +146,8 @@ def test_arguments_without_secrets_are_shown(words: list[str], shown: list[str])
     assert private.arguments(words) == shown
 
 
-@pytest.mark.parametrize("words", [["--meter", "command=a -P hunter2"], ["--meter=command=a -P hunter2"]])
+@pytest.mark.parametrize(
+    "words", [["--meter", "command=a -P hunter2"], ["--meter=command=a -P hunter2"]]
+)
 def test_arguments_of_a_meters_program_are_hidden(words: list[str]) -> None:
     assert "hunter2" not in " ".join(private.arguments(words))

@@ -46,7 +46,8 @@ def test_the_critical_path_leaves_one_of_two_branches_out() -> None:
     [
         (NOW._replace(graph="all"), 20 - (8 + 4 + 4 + 1) + (4 + 4.5 + 4.5 + 1)),
         (NOW._replace(threads=2), 20 - 17 + (4 + 2 + 2 + 1)),
-        (NOW._replace(threads=2, execution=PARALLEL), 20 - 17 + (8 + 4 + 1)),  # branches at once
+        # branches run in parallel
+        (NOW._replace(threads=2, execution=PARALLEL), 20 - 17 + (8 + 4 + 1)),
         (NOW._replace(precision=INT8), 20 - 17 + (3 + 1 + 1 + 1)),
         (NOW, 20),
     ],
@@ -60,7 +61,7 @@ def test_nothing_is_predicted_without_any_layer() -> None:
 
 
 def test_a_prediction_is_never_negative() -> None:
-    """Kernels of microseconds take longer under the profiler than the model takes without."""
+    """Kernels of a few microseconds take longer under the profiler than the model takes without it."""
     actual = predicted_ns(
         Record(record(now_runs=timing(5 * MS, 5 * MS), pairs={})), NOW._replace(threads=2)
     )
@@ -152,7 +153,7 @@ def test_kernels_without_work_and_time_between_kernels_are_listed() -> None:
         ("Concat", "moves numbers only"),
         ("ReorderOutput", "inserted by the runtime"),
     ]
-    assert document["between_ns"] == 0  # five kernels of 4 ms are the whole run
+    assert document["between_ns"] == 0  # five kernels of 4 ms make up the whole run
     assert answers(record())["kernels"]["between_ns"] == 4 * MS
 
 

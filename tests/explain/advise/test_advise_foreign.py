@@ -1,4 +1,4 @@
-"""`advise` on files that are already quantised, have subgraphs, or lose their answers in int8."""
+"""`advise` on files that are already quantised, have subgraphs, or give wrong answers in int8."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def text(content: dict[str, Any]) -> str:
 
 
 def slow_layers(**changes: Any) -> dict[str, Any]:
-    """A record whose layers take longer alone (13 ms) than the model (10 ms)."""
+    """A record whose layers take longer (13 ms) when they run alone than the model (10 ms)."""
     return record(now_runs=timing(10 * MS, 10 * MS), pairs={}, **changes)
 
 
@@ -76,7 +76,7 @@ def test_lost_quantisation_explains_a_missing_lower_bound() -> None:
 
 
 def test_signed_integers_explain_a_missing_lower_bound() -> None:
-    """Bug: a QGemm took 34 ms alone and 1 ms in the model, and "the machine was busier" was the reason."""
+    """Bug: a QGemm took 34 ms alone and 1 ms in the model, and `advise` said "the machine was busier"."""
     content = slow_layers()
     content["nodes"][1]["makes"] = "int8[1,8]"
     content["nodes"][2] |= {"op": "DequantizeLinear", "takes": [1]}
@@ -107,7 +107,7 @@ def test_answers_of_a_broken_model_are_distinguished_from_lossy_ones(
 
 
 def test_int8_that_breaks_the_model_is_doubted_and_never_the_advice() -> None:
-    """0 % of the answers were the same, and nothing warned."""
+    """Bug: 0 % of the answers were the same, and `advise` did not warn."""
     broken = advise_accuracy.broken(0.0, 0.83, 200)
     assert broken == "0.0 % of 200 answers are the same, at a relative distance of 0.83"
     costs = {**accuracy(None, "no labels"), "agreement": 0.0, "broken": broken}
@@ -128,7 +128,7 @@ def qdq(tmp_path: Path) -> Path:
 
 
 def test_a_quantised_file_is_not_quantised_again(qdq: Path, tmp_path: Path) -> None:
-    """It was, and could then not be loaded: two nodes had one name."""
+    """Bug: the file was quantised again, and could not be loaded because two nodes had the same name."""
     kinds = "17 DequantizeLinear, 11 QuantizeLinear"
     assert already_quantised(qdq) == kinds
     assert already_quantised(tmp_path / "whole.onnx") == ""

@@ -28,7 +28,7 @@ def _words(folder: Path, out: str, *more: str) -> list[str]:
 
 
 class _Counting:
-    """Stands in for the measurement of a layer. until: Ctrl-C comes after so many."""
+    """Stands in for the measurement of a layer. until: number of layers before Ctrl-C."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int | None = None) -> None:
         self.keys: list[Any] = []
@@ -79,7 +79,7 @@ def test_layers_measured_before_are_not_measured_again(
 
 def test_every_table_is_rebuilt_from_the_stored_files(tmp_path: Path, prints: Said) -> None:
     words = _words(tmp_path, "one", "--quiet")
-    del words[-9:-1]  # with all parts
+    del words[-9:-1]  # with all its parts
     output, out = prints(*words, "--skip", "storage"), tmp_path / "one"
     files = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
     for name in files:
@@ -90,7 +90,7 @@ def test_every_table_is_rebuilt_from_the_stored_files(tmp_path: Path, prints: Sa
 
 
 def test_the_int8_file_is_in_the_folder(tmp_path: Path) -> None:
-    """Bug: it lay in the cache alone, and faster.yaml named a file that was not there."""
+    """Bug: the file was only in the cache, and faster.yaml named a missing file."""
     words = _words(tmp_path, "one", "--quiet")
     words[words.index("graph")] = "precision"
     assert main(words) == 0

@@ -1,4 +1,4 @@
-"""Files by which a user applies the advice of `advise`."""
+"""Files with which a user applies the advice of `advise`."""
 
 import json
 import shlex
@@ -42,7 +42,7 @@ def one(
 
 
 def written(folder: Path, *advice: dict[str, Any]) -> tuple[RunConfig | None, list[str]]:
-    """The configuration that was written, and the lines that print it."""
+    """Returns the written configuration, and the lines that report it."""
     document = {"advice": list(advice), "now": SEQUENTIAL.format(graph="basic", precision="file")}
     (folder / "int8.onnx").write_bytes(b"int8")
     apply.write(document, {"backend": "ort", "model": "digits"}, folder)
@@ -52,7 +52,7 @@ def written(folder: Path, *advice: dict[str, Any]) -> tuple[RunConfig | None, li
 
 
 def test_a_configuration_runs_the_int8_file(tmp_path: Path) -> None:
-    """Bug: `take it`, and neither a file nor a command."""
+    """Bug: the advice was `take it`, without a file or a command."""
     config, lines = written(tmp_path, one(precision="int8"))
     assert config is not None
     assert (config.model, config.threads) == ("digits", 1)
@@ -81,7 +81,7 @@ def test_the_proof_command_makes_both_runs_and_reruns_them_in_turns(tmp_path: Pa
 
 
 def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
-    """Bug: nothing, where the advice with the highest prediction was not the one measured to be faster."""
+    """Bug: no file was written if the advice with the highest prediction was not the measured one."""
     config, _ = written(
         tmp_path,
         one("off", verdict="undecided", gain=0.5),
@@ -95,7 +95,7 @@ def test_the_setting_that_saved_the_most_time_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None:
-    """The list of studies named an undecided threads=2, and not the int8 that was 75 % faster."""
+    """Bug: the list of studies named an undecided threads=2, and not int8, which was 75 % faster."""
     top = {**one("off", verdict="undecided"), "realised": {"gain": 0.1, "pairs": 7}}
     int8 = one(precision="int8", gain=0.75, needs="whether 0.20 % of top1 may be lost")
     content = {"advice": [top, int8], "top": top, "stopped": False, "unpredicted": []}
@@ -110,7 +110,7 @@ def test_the_conclusion_is_the_best_measurement_not_the_top_prediction() -> None
 
 
 def test_a_faster_file_of_unknown_accuracy_is_left_to_the_user(tmp_path: Path) -> None:
-    """Bug: int8 of a model without labels was 55 % faster, and no command ran it."""
+    """Bug: for a model without labels int8 was 55 % faster, but no command used it."""
     needs = "whether its accuracy is acceptable: random weights"
     config, lines = written(tmp_path, one(precision="int8", needs=needs))
     assert config is not None

@@ -1,4 +1,4 @@
-"""Layers cut from models, run alone and stored in a database; lower bounds from their sums."""
+"""Layers are cut from models, run alone and stored in a database; their sums give lower bounds."""
 
 import sqlite3
 from contextlib import closing
@@ -32,7 +32,7 @@ TWO_BRANCHES = ((), (0,), (0,), (1, 2))
 
 
 def _model(path: Path, *, stride: int = 1, seed: int = 0, prefix: str = "") -> Path:
-    """Conv, BatchNormalization, Relu; twice alike."""
+    """Conv, BatchNormalization, Relu, repeated once."""
     random = np.random.default_rng(seed)
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     nodes, weights, end = [], [], "x"
@@ -70,7 +70,7 @@ def test_units_share_a_key_whatever_their_names_and_weights(tmp_path: Path) -> N
     keys = {unit.key for graph in (first, second) for unit in units(graph, FUSED)}
     assert len(keys) == 1
     strided = units(onnx_file.read(_model(tmp_path / "c.onnx", stride=2)), FUSED)
-    assert len({unit.key for unit in strided} - keys) == 2  # the second has another shape
+    assert len({unit.key for unit in strided} - keys) == 2  # the second layer has a different shape
 
 
 def test_units_hold_every_layer_once_and_need_earlier_units(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_only_missing_measurements_are_run(tmp_path: Path, monkeypatch: pytest.M
     settings = [Setting(), Setting(graph="off")]
     database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
     times, counted = bench.measure(parts, settings, database, decided={}, passes=1)
-    assert (counted.ran, counted.found) == (1 * 2, 0)  # two layers are one
+    assert (counted.ran, counted.found) == (1 * 2, 0)  # two layers are equal
     (alone,) = times.values()
     assert alone[Setting(graph="off")].kernels == ("Conv", "BatchNormalization", "Relu")
     assert all(t.least_ns("wall") for t in alone.values())
@@ -150,7 +150,8 @@ def test_border_kernels_of_a_layer_are_counted_separately() -> None:
     runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
     timed = bench.times_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
     assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
-    assert timed.least_ns("cpu") == pytest.approx(10_000)  # half of the call was on a core
+    # the call used a core for half of its time
+    assert timed.least_ns("cpu") == pytest.approx(10_000)
     own = bench.times_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
     assert own.border_ns == (0,)
 
@@ -260,7 +261,7 @@ def test_an_operator_matches_the_reference_and_a_wrong_one_is_caught(
 
 
 def test_int8_distinguishes_a_thousand_unlikely_classes(tmp_path: Path) -> None:
-    """A quantised Softmax answered 0 for each of them (ONNX Runtime fixes its scale at 1 / 256)."""
+    """Bug: a quantised Softmax answered 0 for every class (ONNX Runtime fixes its scale at 1 / 256)."""
     ort = pytest.importorskip("onnxruntime")
     random = np.random.default_rng(0)
     weights = onnx.numpy_helper.from_array(
@@ -275,7 +276,8 @@ def test_int8_distinguishes_a_thousand_unlikely_classes(tmp_path: Path) -> None:
         for name, size in (("x", 16), ("y", 1000))
     )
     graph = onnx.helper.make_graph(nodes, "flat", [x], [y], [weights])
-    opsets = [onnx.helper.make_opsetid("", 9)]  # before scales per channel: it is raised
+    # the opset is too old for scales per channel, so it is raised
+    opsets = [onnx.helper.make_opsetid("", 9)]
     path = tmp_path / "flat.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     feeds = [{"x": random.standard_normal((1, 16)).astype(np.float32)} for _ in range(4)]

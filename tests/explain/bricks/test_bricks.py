@@ -93,7 +93,7 @@ def test_every_brick_stands_alone_and_holds_no_weight(tmp_path: Path, make: Any)
 
 
 def test_the_same_piece_of_two_models_is_the_same_brick(tmp_path: Path) -> None:
-    """Whatever its weights and names; with another stride it is another one."""
+    """Weights and names do not distinguish bricks, but the stride does."""
     digests = [
         {cut.brick.digest for cut in pieces_of(read(residual(tmp_path / f"{i}.onnx", **how)), 4)}
         for i, how in enumerate(({"seed": 1}, {"seed": 2, "blocks": 5}, {"stride": 2}))
@@ -197,12 +197,13 @@ def test_the_fixed_cost_of_a_run_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("maker_ns", "readers_ns", "left_ns"),
     [
-        (7, (3, 2), 0),  # converted back, and again by both: passed on as it is
-        (7, (3, 0), 7),  # one reads it as it is: converted back, once
-        (0, (3, 2), 3),  # made plain: converted once for both
+        # converted back, and converted again by both readers: passed on without a conversion
+        (7, (3, 2), 0),
+        (7, (3, 0), 7),  # one reader takes the plain layout: converted back once
+        (0, (3, 2), 3),  # made in the plain layout: converted once for both readers
         (0, (0, 0), 0),
-        (None, (3, 2), 0),  # the maker takes either layout
-        (7, (None, 2), 0),  # and so does a reader
+        (None, (3, 2), 0),  # the maker accepts both layouts
+        (7, (None, 2), 0),  # a reader also accepts both layouts
     ],
 )
 def test_layout_conversions_absent_from_the_model_are_subtracted(
@@ -266,7 +267,7 @@ def test_two_residual_networks_are_more_alike_than_other_kinds(tmp_path: Path) -
     shares = brick_tables.jaccard(
         {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
     )
-    assert shares["resnet50", "resnet101"] == 1  # a deeper stage has no layers of another kind
+    assert shares["resnet50", "resnet101"] == 1  # a deeper stage has no new kinds of layers
     assert shares["resnet50", "resnet101"] > shares["resnet50", "vgg16"]
 
 
@@ -364,7 +365,7 @@ def test_a_run_is_stored_whole_and_shown_again_from_its_files(tmp_path: Path, pr
         assert model["layers"] == len(content["models"][name]["layers"])
     assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
     assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
-    # again: nothing is left to run; and of a larger model that shares its bricks, neither
+    # a second call has nothing to run; nor has a larger model with the same bricks
     assert "run         0 of " in prints(*_bricks(str(one), *common, str(tmp_path / "again")))
     larger = residual(tmp_path / "larger.onnx", seed=5, blocks=6)
     assert "run         0 of " in prints(*_bricks(str(larger), *common, str(tmp_path / "larger")))
@@ -549,7 +550,7 @@ def test_a_graph_with_a_cycle_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_is_named_by_its_path_if_two_share_a_name(tmp_path: Path, prints: Said) -> None:
-    """Bug: tables and pages had the whole path of every file."""
+    """Bug: tables and pages contained the whole path of every file."""
     files = [tmp_path / folder / "net.onnx" for folder in ("a", "b")]
     for file in files:
         file.parent.mkdir()

@@ -34,7 +34,7 @@ def cuts_of(graph: Graph, most: int = 8) -> list[Cut]:
 
 
 def executed(model: Path | bytes, folder: Path) -> Counter[str]:
-    """The kernels that ONNX Runtime makes of a model."""
+    """Returns the kernels that ONNX Runtime makes from a model."""
     open_session(model, optimised=folder / "executed.onnx")
     return Counter(node.op_type for node in onnx.load(folder / "executed.onnx").graph.node)
 
@@ -50,7 +50,7 @@ def quantised(path: Path) -> Path:
 
 
 def pooled(path: Path) -> Path:
-    """Two branches, their concatenation, a pool and a layer: twice."""
+    """Two branches, their concatenation, a pool and a layer, repeated once."""
     net, end = Net(), "x"
     for _ in range(2):
         joined = net.add(
@@ -62,7 +62,7 @@ def pooled(path: Path) -> Path:
 
 
 def biased(path: Path) -> Path:
-    """Convolutions whose bias is quantised, too."""
+    """Convolutions whose bias is also quantised."""
     net, end = Net(), "x"
     for _ in range(5):
         weight, bias = net.weight(16, 16, 3, 3), net.weight(16)
@@ -73,7 +73,7 @@ def biased(path: Path) -> Path:
 @pytest.mark.parametrize("make", [residual, inception, pooled, biased])
 @pytest.mark.parametrize("most", [1, 4, 8])
 def test_bricks_of_integers_compute_integers(tmp_path: Path, make: Any, most: int) -> None:
-    """A brick between a QuantizeLinear and its DequantizeLinear computed floats: 1.55 of the model."""
+    """Bug: a brick between a QuantizeLinear and its DequantizeLinear computed floats: 1.55 times the model's time."""
     path = quantised(make(tmp_path / "net.onnx"))
     whole = executed(path, tmp_path)
     assert whole["QLinearConv"] >= 5
@@ -95,7 +95,7 @@ def test_bricks_of_integers_compute_integers(tmp_path: Path, make: Any, most: in
 
 
 def test_integer_pools_keep_the_layout_of_the_model(tmp_path: Path) -> None:
-    """In the plain layout they took forty times as long."""
+    """Bug: in the plain layout they took forty times as long."""
     path = quantised(pooled(tmp_path / "net.onnx"))
     assert executed(path, tmp_path)["NhwcMaxPool"] == 2
     kernels = [
@@ -179,7 +179,7 @@ def test_a_made_up_model_of_integers_runs(tmp_path: Path) -> None:
 
 
 def test_a_resize_stays_with_what_it_resizes(tmp_path: Path) -> None:
-    """Alone it has another kernel: U-Nets came out at 1.12 to 1.14."""
+    """Bug: alone, the layer has a different kernel: U-Nets had a ratio of 1.12 to 1.14."""
     net, end = Net(), "x"
     scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
     net.weights.append(scales)
@@ -218,7 +218,7 @@ def profiled(took_us: dict[str, int]) -> list[Event]:
 def test_conversions_around_a_sum_that_reads_an_input_are_known(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    """a -> Conv -> back -> Concat(b) -> there -> Conv: were `b` blocked, neither would be there."""
+    """a -> Conv -> back -> Concat(b) -> there -> Conv: if `b` were blocked, both conversions would disappear."""
     node = onnx.helper.make_node
     nodes = [
         node(after, ["a"], ["a1"], "first"),
@@ -235,7 +235,7 @@ def test_conversions_around_a_sum_that_reads_an_input_are_known(
     assert conversions.inputs_ns == (1000, None)
     assert conversions.outputs_ns == (8000,)
     assert conversions.inside == (((1,), 6000),)
-    if before == "Transpose":  # the brick's own is none
+    if before == "Transpose":  # the brick itself contains no conversion
         own = reorders(path, times, ("a", "b"), ("y",), ("Conv", "Transpose", "Concat"))
         assert (own.inputs_ns, own.outputs_ns) == ((0, None), (0,))
         assert own.inside == (((1,), 0),)
@@ -270,7 +270,7 @@ def value(name: str, shape: Sequence[int | str] | None, dtype: int = FLOAT) -> A
 
 
 def branch(name: str, times: int) -> Any:
-    """`times` matrix products with a weight of its own, of `wide` from outside."""
+    """A graph of `times` matrix products with its own weight, or with `wide` from outside."""
     weight = np.random.default_rng(times).standard_normal((64, 64)).astype(np.float32)
     steps = ["wide", *(f"step{i}" for i in range(times))]
     nodes = [onnx.helper.make_node("MatMul", [a, "w"], [b]) for a, b in pairwise(steps)]
@@ -279,7 +279,7 @@ def branch(name: str, times: int) -> Any:
 
 
 def choosing(path: Path) -> Path:
-    """An If, whose condition the model computes from its input; all in front of it reads 8 x 64."""
+    """An If whose condition the model computes from its input; every layer before it reads 8 x 64."""
     node = onnx.helper.make_node
     nodes = [
         node("Relu", ["x"], ["wide"]),
@@ -296,7 +296,7 @@ def choosing(path: Path) -> Path:
 
 
 def looping(path: Path, scanned: str = "") -> Path:
-    """A Loop of three turns over a matrix product, and what follows it."""
+    """A Loop with three iterations of a matrix product, and the layers after it."""
     node = onnx.helper.make_node
     body = onnx.helper.make_graph(
         [node("MatMul", ["state", "weight"], ["next"]), node("Identity", ["go"], ["on"])],
@@ -322,7 +322,7 @@ def looping(path: Path, scanned: str = "") -> Path:
 
 
 def scanning(path: Path) -> Path:
-    """A Scan that sums up the rows of its input."""
+    """A Scan that adds up the rows of its input."""
     node = onnx.helper.make_node
     body = onnx.helper.make_graph(
         [node("Add", ["sum", "row"], ["next"]), node("Identity", ["next"], ["kept"])],
@@ -353,7 +353,7 @@ def write(graph: Any, path: Path) -> Path:
 def test_control_flow_runs_in_bricks_and_is_not_published(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any, most: int
 ) -> None:
-    """It was refused with 'may hold trained numbers' although nothing was published: status 4."""
+    """Bug: it was refused with 'may hold trained numbers' (status 4), although nothing was published."""
     path = make(tmp_path / "net.onnx")
     out, database = tmp_path / "out", tmp_path / "db"
     words = ["bricks", str(path), "--rounds", "2", "-G", str(most), "--database", str(database)]
@@ -381,7 +381,7 @@ def test_a_brick_of_control_flow_has_no_name_of_the_model(tmp_path: Path, make: 
 
 
 def test_the_condition_of_an_if_is_taken_from_the_model(tmp_path: Path) -> None:
-    """Made-up numbers would take either branch."""
+    """Random numbers would take either branch."""
     graph = read(choosing(tmp_path / "net.onnx"))
     cut = next(c for c in cuts_of(graph, 1) if "If" in c.brick.layers)
     assert cut.decided_by == ["large"]
@@ -402,7 +402,7 @@ def test_the_condition_of_an_if_is_taken_from_the_model(tmp_path: Path) -> None:
 
 
 def test_no_piece_begins_where_the_shape_depends_on_data(tmp_path: Path) -> None:
-    """Nobody can make up its input: such a brick failed, and with it the command (status 4)."""
+    """Bug: no random input is valid here: such a brick failed, and the command with it (status 4)."""
     node = onnx.helper.make_node
     nodes = [
         node("Relu", ["x"], ["a"]),

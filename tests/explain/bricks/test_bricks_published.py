@@ -1,4 +1,4 @@
-"""Published bricks on another machine: order, database, refused folders."""
+"""Published bricks on a different machine: order, database, refused folders."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ def test_another_user_can_run_and_store_published_bricks(
     assert "construction" in output
     assert main(["bricks", "--from", str(tmp_path / "theirs")]) == 0
     assert output.endswith(capsys.readouterr().out)
-    # the owner's model has the same bricks: nothing is left to run
+    # the owner's model has the same bricks, so nothing is left to run
     assert not any(
         b.get("fresh") for b in _run(str(path), "-G", "4", out=tmp_path / "o")["bricks"].values()
     )
@@ -115,14 +115,14 @@ def _change(public: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def _another_brick(public: Path, index: dict[str, Any]) -> None:
-    """Under the first one's name, with the checksum to it."""
+    """A brick under the first brick's name, with the matching checksum."""
     first, second = index["bricks"][:2]
     shutil.copyfile(public / second["file"], public / first["file"])
     first["sha256"] = hashlib.sha256((public / first["file"]).read_bytes()).hexdigest()
 
 
 def _a_name_that_is_no_text(public: Path, index: dict[str, Any]) -> None:
-    """protobuf hands such a name over as bytes."""
+    """protobuf returns such a name as bytes."""
     first = index["bricks"][0]
     path = public / first["file"]
     path.write_bytes(path.read_bytes().replace(b"Conv", b"Con\xff"))

@@ -1,4 +1,4 @@
-"""`cold` on real models: every backend of ours, its tables again from its folder, what it refuses."""
+"""`cold` on real models: each of our backends, tables shown again from the folder, and refusals."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def test_every_built_in_backend_reports_its_phases(
 def test_every_storage_format_starts_or_has_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The digits have a file for each framework but tract; from ONNX two more, NNEF and ORT's own format are made."""
+    """The digits have a file for each framework but tract; two more formats, NNEF and ORT's own are made from ONNX."""
     pytest.importorskip("onnx")
     content = _measured(
         *(tmp_path / "cold", "digits", "--trials", "1"), *("--skip", "sharing", "--skip", "benefit")
@@ -107,7 +107,7 @@ def test_a_stopped_command_keeps_only_the_finished_trials(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Bugs: trials were saved once a round; SIGTERM left the converted models in the folder."""
+    """Bugs: trials were saved only once per round; SIGTERM left the converted models in the folder."""
     left = iter([TRIAL] * finished)
 
     def trial_or_signal(*_: object, **__: object) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_without_start_times_one_mean_call_is_drawn() -> None:
 
 
 def profiled(backend: str, out: Path, *options: str) -> Path:
-    """The digits' layer level, in a process of its own: frameworks keep what is set once."""
+    """The layer level of the digits, in a separate process because frameworks keep their settings."""
     command = [sys.executable, "-m", "harness", "profile", "--backend", backend, "--quiet"]
     command += ["--levels", "layer", "--runs", "5", "--threads", "1", "--no-report"]
     for option in options:
@@ -163,7 +163,7 @@ def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def is_accounted(made: dict[str, list[dict[str, Any]]]) -> bool:
-    """Every node has a kernel or a reason; kernels and named overhead are the call; none is negative."""
+    """Every node has a kernel or a reason; kernels and named overhead add up to the call; no time is negative."""
     parts = {row["part"]: row["time_ns"] for row in made["accounted"]}
     own = [ns for part, ns in parts.items() if part[0] != "=" and part != "less the profiler"]
     return (
@@ -247,7 +247,7 @@ def test_torch_operators_of_digits_are_accounted_for(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs("torch")
 def test_torch_operators_of_an_exported_program_are_found(tmp_path: Path) -> None:
-    """In a process of its own, as frameworks that are loaded beside each other crash."""
+    """Runs in a separate process, because frameworks in one process crash."""
     code = "from tests.explain.kernels.test_kernel_profile import exported; import pathlib, sys; "
     code += "exported(pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(tmp_path / "net.pt2")]
@@ -256,7 +256,7 @@ def test_torch_operators_of_an_exported_program_are_found(tmp_path: Path) -> Non
 
 
 def exported(path: Path) -> None:
-    """Made at `path`, profiled, and looked at."""
+    """Makes the model at `path`, profiles it, and checks the profile."""
     import torch
 
     from harness.backends.torch import TorchBackend

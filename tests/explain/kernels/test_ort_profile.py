@@ -252,7 +252,7 @@ def test_each_integer_kernel_covers_its_own_product(by_default: bool, tmp_path: 
 
 
 def test_weights_that_are_stored_as_integers_count_as_integers(tmp_path: Path) -> None:
-    """Bug: a QGemm's weights were counted as float32, four times what it reads."""
+    """Bug: a QGemm's weights were counted as float32, four times the bytes that it reads."""
     found, path = _quantised(tmp_path, by_default=True)
     costs = node_costs(read_wiring(path), onnx_file.read(path, 1), {})
     assert [c.weight_bytes for c in costs if c.op_type == "Conv"] == [16 * 16 * 3 * 3] * 5
@@ -267,7 +267,7 @@ def test_weights_that_are_stored_as_integers_count_as_integers(tmp_path: Path) -
 @pytest.mark.parametrize("name", sorted(LIGHT.keys() - {"vgg19", "alexnet", "zfnet512"}))
 @pytest.mark.parametrize("level", ["all", "off"])
 def test_kernels_of_the_light_topologies_are_mapped_whole(name: str, level: str) -> None:
-    """The other three have nothing that these have not, and half a GB of weights each."""
+    """The other three models add no new operators, and have half a GB of weights each."""
     pytest.importorskip("onnxruntime")
     model = make(name)
     feeds = {LIGHT[name].input: np.zeros((1, 3, 224, 224), np.float32)}
@@ -280,7 +280,7 @@ def test_kernels_of_the_light_topologies_are_mapped_whole(name: str, level: str)
 
 @pytest.mark.parametrize("folded", [False, True])
 def test_a_model_without_any_executed_node_is_named(tmp_path: Path, folded: bool) -> None:
-    """folded: all it has is a sum of constants."""
+    """folded: the model is only a sum of constants."""
     onnx = pytest.importorskip("onnx")
     value, tensor = onnx.helper.make_tensor_value_info, onnx.helper.make_tensor
     nodes = [onnx.helper.make_node("Add", ["c", "c"], ["y"])] if folded else []

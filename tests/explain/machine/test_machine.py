@@ -101,7 +101,7 @@ def test_stored_files_and_the_database_give_the_same_numbers_again(prints: Said)
 def test_a_point_is_in_its_file_before_the_database_may_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: with a full disk under the database the point that had just been measured was lost."""
+    """Bug: if the database's disk was full, the point that had just been measured was lost."""
 
     def full(*_: object) -> None:
         raise ConfigError("machine.sqlite cannot be used: database or disk is full")
@@ -129,7 +129,7 @@ def test_a_point_that_kills_its_process_does_not_stop_the_others(
 def test_a_point_that_hangs_is_ended_and_its_library_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bug: OpenVINO hung at its first point of two threads, and the verb with it."""
+    """Bug: OpenVINO hung at its first point with two threads, and so did the verb."""
     monkeypatch.setattr(session, "LIMIT_S", 3.0)
     Path("hanging.py").write_text(DYING.replace("os.abort()", "__import__('time').sleep(600)"))
     words = ["--benchmark", "hanging.py:Dying", "--filter", "Dying", "--out", "r", *QUICK]
@@ -142,7 +142,7 @@ def test_a_point_that_hangs_is_ended_and_its_library_is_left_out(
 
 def test_points_skipped_by_the_time_limit_are_measured_with_missing() -> None:
     words = ["--benchmark", "fill.py:Fill", "--filter", "^fill", "--point-time", "400ms", "--quiet"]
-    assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: none was begun
+    assert machine([*words, "--within", "50ms", "--out", "r"]) in (0, 4)  # 4: no point was begun
     points = record.points(REPORT.read(Path("r")))
     assert len(points) == 2
     assert points[1].missing == session.OUT_OF_TIME
@@ -169,7 +169,7 @@ def test_a_filter_that_matches_nothing_suggests_list() -> None:
 
 
 def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> None:
-    """CS1: a copy of 256 KiB is at least twice as fast where it is in the caches."""
+    """CS1: a copy of 256 KiB is at least twice as fast if it is in the caches."""
     words = ["--filter", "memory-copy/262144/", "--point-time", "60ms", "--quiet"]
     assert "evicted std" in prints("machine", *words, "--out", "r")
     content = REPORT.read(Path("r"))
@@ -177,7 +177,7 @@ def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> N
     (row,) = copies.to_json()["rows"]
     assert row["warm_/_evicted_ratio"] > 0
     warm, evicted = (point.peak_per_s or 0 for point in record.points(content))
-    assert warm >= 2 * evicted  # of the fastest calls, which other programs do not slow
+    assert warm >= 2 * evicted  # the fastest calls, which other programs do not delay
     assert row["std_B_per_s"] > 0
     assert row["evicted_std_B_per_s"] > 0
     assert show_cell(2.5e9, "B/s") == "2.5 GB/s"  # 10^9, not 2^30

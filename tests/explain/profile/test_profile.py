@@ -95,7 +95,7 @@ def test_a_chrome_trace_has_names_times_levels_and_its_id() -> None:
     [
         ({1: 100, 2: 104, 4: 300}, 1),  # doubling 1 gains 4 %
         ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111: 4.7 %
-        ({1: 100, 2: 200, 4: 400}, None),  # nothing larger was measured
+        ({1: 100, 2: 200, 4: 400}, None),  # no larger batch was measured
         ({1: 100}, None),
         ({1: 100, 2: 105}, 1),  # exactly 5 % is not more
     ],
@@ -180,7 +180,7 @@ def test_counters_count_or_have_a_reason() -> None:
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the digits model, all levels."""
+    """The profile of the digits model, all levels."""
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("profile") / "p"
     options = ["--queries", "64", "--runs", "5", "--batches", "1,2", "--threads", "1"]
@@ -245,7 +245,7 @@ def level_of(**times_ns: float) -> Any:
 
 
 def test_a_sentence_says_where_most_time_is() -> None:
-    """97 % of it was in two convolutions, and no line said so."""
+    """Bug: two convolutions took 97 % of the time, and no line said so."""
     assert most_time(level_of(C1=50.0, R1=2.0, C2=47.0, M1=1.0)) == (
         "97 % of the kernels' time is in 2 of 4 kernels: C1 (C), C2 (C)"
     )
@@ -291,7 +291,7 @@ def test_the_work_of_the_digits_model_is_known(profiled: Path) -> None:
 
 
 def test_layers_by_batch_are_measured_at_each(profiled: Path) -> None:
-    """A15: of the digits model; --batches 1,2. Weights are read once, whatever the batch."""
+    """A15 of the digits model with --batches 1,2: weights are read once, whatever the batch."""
     content = json.loads((profiled / "profile.json").read_text())
     assert list(content["layer_batches"]["measured"]) == ["2"]
     one, two = stored(profiled)["whole_by_batch"]["rows"]
@@ -355,7 +355,7 @@ def test_noise_is_compared_only_where_the_calls_support_it() -> None:
 
 
 def test_tables_have_plain_titles_and_none_repeats_another(profiled: Path) -> None:
-    """Bug: titles had codes of a paper, and `kinds` repeated `types` where nothing was fused."""
+    """Bug: titles contained codes of a paper, and `kinds` repeated `types` if no kernel was fused."""
     content = json.loads((profiled / "profile.json").read_text())
     made = {table.key: table for table in every_table(Profiled(content))}
     assert not [table.about for table in made.values() if re.search(r"\bA\d", table.about)]
@@ -395,7 +395,7 @@ def test_headers_of_the_environment_go_only_to_its_collector(
         assert main([*again, collector.address]) == 0
     keys = [headers.get("api-key") for headers in collector.headers]
     assert set(keys[: len(keys) // 2]) == {"s3cret-of-mine"}
-    assert set(keys[len(keys) // 2 :]) == {None}  # of another's URL
+    assert set(keys[len(keys) // 2 :]) == {None}  # from the URL of a different server
     shown = capfd.readouterr()
     assert f"spans to {collector.address}/v1/traces\n" in shown.err
     assert "s3cret" not in shown.out + shown.err
@@ -422,7 +422,7 @@ def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) ->
         assert (span.name, parent) == (event["name"], event["args"].get("parent"))
         took_ns = span.end_time_unix_nano - span.start_time_unix_nano
         assert took_ns == pytest.approx(event["dur"] * 1e3)
-    assert main([*again, str(file)]) == 2  # it is never overwritten
+    assert main([*again, str(file)]) == 2  # the file is never overwritten
 
 
 def test_missing_counters_have_a_reason(profiled: Path) -> None:
@@ -462,7 +462,8 @@ def test_a_stopped_profile_names_its_folder_and_keeps_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(config: RunConfig, **_: object) -> Finished:
-        with stoppable():  # not where it may be stopped: it is over when the signal comes
+        # not at a point where it may be stopped: it has ended when the signal arrives
+        with stoppable():
             signal.raise_signal(signal.SIGTERM)
             return System(1.0)(config)
 
@@ -569,7 +570,7 @@ def _calls(wall_ns: int, cpu_ns: int, last_ns: int = 0) -> dict[str, list[int]]:
 def test_calls_disturbed_by_other_programs_are_noted(
     kind: str, threads: int, calls: dict[str, list[int]], note: str | None
 ) -> None:
-    """Bug: with two threads, means three times the medians came without a word."""
+    """Bug: with two threads, means were three times the medians, without a message."""
     load = {"before": 9.0, "after": 9.5}
     profile = {"plain": _calls(100, 100), "profiled": _calls(100, 100)} | {kind: calls}
     content = {"layer": {"profile": profile}, "threads": threads, "load_average": load, "batch": 1}

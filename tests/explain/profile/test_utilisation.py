@@ -1,4 +1,4 @@
-"""Each kernel is held against the peak of its own precision."""
+"""Each kernel is compared with the peak of its own precision."""
 
 import json
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_peaks_are_read_only_for_this_machine_and_these_versions(
 
 @pytest.mark.slow
 def test_layers_of_a_real_model_use_at_most_the_peak(tmp_path: Path) -> None:
-    """TP2: a convolution uses more of it than an elementwise kernel."""
+    """TP2: a convolution uses more of the peak than an elementwise kernel."""
     pytest.importorskip("onnxruntime")
     words = ["profile", "--model", "light/squeezenet", "--levels", "layer", "--threads", "1"]
     assert main([*words, "--quiet", "--out", str(tmp_path / "p")]) == 0

@@ -39,7 +39,7 @@ class Good:
 
 
 class Changes(Good):
-    """Is another in each process that opens it."""
+    """Is a different dataset in each process that opens it."""
 
     def describe(self) -> dict[str, object]:
         return {"name": "changes", "digest": str(os.getpid())}
@@ -65,7 +65,7 @@ class RaisesInWarmUp(Good):
 
 
 class RaisesInLoad(Good):
-    """Not for warm-up: when LoadGen asks."""
+    """Fails only when LoadGen loads samples, not in the warm-up."""
 
     def load(self, indices: Sequence[int]) -> None:
         super().load(indices)
@@ -81,7 +81,7 @@ class RaisesInBatch(Good):
 
 
 class ForgetsLengths(Good):
-    """One number for all samples, where each should have one."""
+    """Returns one number for all samples instead of one number per sample."""
 
     def lengths(self, indices: Sequence[int]) -> Any:
         return np.asarray([3])
@@ -96,7 +96,7 @@ class BlocksInScoring(Good):
     """Its labels can be checked before the run."""
 
     def label(self, index: int) -> int:
-        if "harness.results.verdict.score" in sys.modules:  # not so in the measured process
+        if "harness.results.verdict.score" in sys.modules:  # different in the measured process
             time.sleep(1e6)
         return super().label(index)
 
@@ -114,7 +114,7 @@ class BlocksInLoad(Good):
 
 
 class LoadsInSets(Good):
-    """Of ten samples each, and each after the first takes longer than --hang-timeout."""
+    """Sets of ten samples; each set after the first takes longer than --hang-timeout."""
 
     performance_count = 10
 
@@ -125,7 +125,7 @@ class LoadsInSets(Good):
 
 
 class LoadsSlowly(Good):
-    """Longer than the tests' --hang-timeout, but it says how far it is."""
+    """Loads longer than the tests' --hang-timeout, but reports its progress."""
 
     def __init__(self, setup: DatasetSetup) -> None:
         super().__init__(setup)

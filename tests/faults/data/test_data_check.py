@@ -20,7 +20,7 @@ accuracy: {metric: METRIC, target: 50}
 def checked(
     folder: Path, labels: object, metric: str, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
-    """The exit status of `data check`, and what it prints."""
+    """Returns the exit status of `data check` and its output."""
     (folder / "net.yaml").write_text(MANIFEST.replace("METRIC", metric))
     (folder / "hook.py").write_text("raise RuntimeError('data check runs no model')")
     np.savez(folder / "d.npz", x=np.zeros((2, 4)), labels=np.array(labels))

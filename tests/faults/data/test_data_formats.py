@@ -1,4 +1,4 @@
-"""Files of the user's that are missing, broken or of something else: one line each, exit status 2."""
+"""User files that are missing, damaged or of a different format: one line each, exit status 2."""
 
 import io
 import json
@@ -24,7 +24,7 @@ from tests.faults.command import (
 from tests.plugins.datasets.test_image_datasets import overwritten
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
-"""With the digits model: one input `image`, float32 of 1x8x8."""
+"""Runs with the digits model: one input `image`, float32 of 1x8x8."""
 
 
 def archive(labels: int = 40) -> bytes:
@@ -123,7 +123,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
 
 
 def manifest(folder: Path, **changed: object) -> Path:
-    """Of the digits, on the null backend, whose answers are ten zeros."""
+    """A run of the digits on the null backend, whose answers are ten zeros."""
     content = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text())
     path = folder / "m.yaml"
     path.write_text(yaml.safe_dump({**content, "files": {}, **changed}))

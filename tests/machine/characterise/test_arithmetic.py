@@ -1,4 +1,4 @@
-"""Products are right, peaks are the highest rates, and the matrix unit is judged by evidence."""
+"""Products are right, peaks are the highest rates, and evidence decides about the matrix unit."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ VNNI = ["avx512_vnni", "avx512_bf16", "avx512f"]
 
 @pytest.mark.parametrize("benchmark", [Reduction, Scan])
 def test_sums_as_matrix_products_are_right_to_1e_5(benchmark: Any) -> None:
-    """TP3: every segment size, beside the native sums."""
+    """TP3: every segment size, compared with the native sums."""
     points = list(benchmark().points(1))
     assert {p.settings["segment"] for p in points} == {*segments.SEGMENTS}
     assert {p.settings["way"] for p in points} == {*segments.WAYS}
@@ -125,7 +125,7 @@ def test_the_peak_is_the_fastest_call_of_any_library() -> None:
 
 
 def test_a_rate_is_compared_with_the_fp32_peak_of_all_libraries() -> None:
-    """Bug: a library whose fp32 rate was disturbed seemed to use the unit with an int8 rate as low."""
+    """Bug: a library with a disturbed fp32 rate seemed to use the unit even with an int8 rate this low."""
     every = points(ort_fp32=100, torch_fp32=50, torch_int8=180, ort_int8=400)
     content = {"instruction_sets": VNNI}
     found = {point.name: arithmetic.unit_of(point, every, content) for point in every}

@@ -1,4 +1,4 @@
-"""Every way brings the payload back unchanged, and every input gives the same answer."""
+"""Every transport returns the payload unchanged, and every input gives the same answer."""
 
 from statistics import median
 
@@ -20,7 +20,7 @@ def result(point: Point) -> dict[str, float]:
 
 
 def test_payload_returns_unchanged_and_in_process_is_the_fastest_way() -> None:
-    """CS2: nothing is faster than the same process."""
+    """CS2: no transport is faster than the same process."""
     pytest.importorskip("grpc")
     points = {
         str(p.settings["way"]): p for p in Transport().points(2) if p.settings["bytes"] == 2**20
@@ -28,7 +28,7 @@ def test_payload_returns_unchanged_and_in_process_is_the_fastest_way() -> None:
     assert points.keys() == WAYS.keys()
     times = {way: result(point) for way, point in points.items()}
     assert all(one["came_back_the_same"] for one in times.values())
-    # The order among pipes, sockets and HTTP is the machine's to say: other tests share it.
+    # The order of pipes, sockets and HTTP depends on the machine, which other tests share.
     assert times["in process"]["ns"] < min(
         one["ns"] for way, one in times.items() if way != "in process"
     )

@@ -1,4 +1,4 @@
-"""A point is timed long enough, often enough, and without what happens between its calls."""
+"""A point is timed long enough and often enough, without the time between its calls."""
 
 import time
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_energy_is_that_of_a_call_and_absent_without_a_meter() -> None:
     """TP5."""
 
     class Meter(HoldsNothing):
-        """Ten joules more at each reading; the counter begins again at 100."""
+        """The counter grows by ten joules per reading, and wraps at 100."""
 
         joules = 85.0
 
@@ -66,7 +66,7 @@ def test_a_point_lasts_its_least_time_in_all_its_repetitions() -> None:
 
 def test_point_ends_early_if_repetitions_agree_unless_thorough() -> None:
     plan = Plan(repeats=5)
-    assert not plan.is_enough([100.0, 100.0])  # too few for a spread
+    assert not plan.is_enough([100.0, 100.0])  # too few repetitions for a spread
     assert plan.is_enough([100.0, 100.5, 99.5])
     assert not plan.is_enough([100.0, 110.0, 99.5, 100.0])
     assert plan.is_enough([100.0, 110.0, 99.5, 100.0, 90.0])

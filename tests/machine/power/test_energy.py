@@ -1,4 +1,4 @@
-"""The energy of a window is exact, or absent with its reason."""
+"""The energy of a window is exact, or missing with a reason."""
 
 import itertools
 from pathlib import Path
@@ -30,7 +30,7 @@ def stamps(gaps_ms: list[int]) -> list[int]:
 
 
 def inside(at: list[int], low: float, high: float) -> tuple[int, int]:
-    """A window between these shares of the readings' time."""
+    """Returns a window between these fractions of the readings' time."""
     length = at[-1] - at[0]
     return at[0] + int(low * length), at[0] + int(high * length)
 
@@ -94,7 +94,7 @@ def test_a_counter_that_goes_back_without_a_wrap_gives_no_reading() -> None:
 
 @pytest.mark.parametrize("before", [20.0, 130_000.0, 250_000.0])
 def test_a_reset_counter_has_not_wrapped(before: float) -> None:
-    """As a suspended machine does; the energy would be as much as the counter holds."""
+    """Like a suspended machine; the energy would equal the counter's full range."""
     at = stamps([50] * 40)
     wrapped = COUNTER._replace(wraps_at_joules=262_143.328850)
     readings = [(t, before + n if n < 20 else n - 20.0) for n, t in enumerate(at)]
@@ -104,7 +104,7 @@ def test_a_reset_counter_has_not_wrapped(before: float) -> None:
 
 def test_the_peak_is_the_highest_mean_over_a_second() -> None:
     at = stamps([100] * 100)
-    busy = range(41, 61)  # two seconds of 200 W among 50 W
+    busy = range(41, 61)  # two seconds of 200 W, otherwise 50 W
     readings = [(t, 200.0 if n in busy else 50.0) for n, t in enumerate(at)]
     found = cut(POWER, readings, at[0], at[-1])
     assert isinstance(found, Energy)
@@ -124,7 +124,7 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
     ],
 )  # fmt: skip
 def test_a_window_without_a_reading_has_a_reason(kept: tuple[int, ...], reason: str) -> None:
-    """A window from 2.0 to 8.0 s, a reading each 0.1 s; kept: of which numbers, from and to."""
+    """A window from 2.0 to 8.0 s with a reading every 0.1 s. kept: first and last kept reading."""
     pairs = list(zip(kept[::2], kept[1::2], strict=True))
     shift = 10 if "nearest" in reason else 0
     at = [START_NS + n * 100 * NS_PER_MS for n in range(101)]
@@ -150,7 +150,7 @@ def test_a_clock_that_went_back_gives_no_reading() -> None:
 
 
 def test_the_window_is_read_from_loadgens_log() -> None:
-    """It lies around the journal's stamps of the same golden run, which are wall clock, too."""
+    """The window encloses the journal's time stamps of the same golden run, which also are wall clock."""
     log = golden_log("server")
     found = window_ns(log.values)
     assert found is not None
@@ -238,7 +238,7 @@ def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
         ("command:sh", 0.001, True),
         ("command:sh#2", 0.001, True),
         ("ptdaemon:wall", 0.001, True),
-        ("hwmon:nic/power1", 0.001, False),  # of a part
+        ("hwmon:nic/power1", 0.001, False),  # meter of a part
         ("command:sh", 130e3, False),  # a rack
         ("command:sh", 0.4, False),  # the smallest board
     ],
@@ -285,7 +285,7 @@ def test_the_table_names_sources_provenance_and_missing_sources() -> None:
 
 @pytest.mark.parametrize("source", [COUNTER, POWER])
 def test_more_power_than_any_machine_draws_gives_no_reading(source: PowerSource) -> None:
-    """Bug: a meter that read 1e30 J was quoted, and no doubt spoke against it."""
+    """Bug: a reading of 1e30 J was reported without a doubt."""
     at = stamps([100] * 20)
 
     def energy(watts: float) -> object:

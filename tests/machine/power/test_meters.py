@@ -66,7 +66,7 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
             raise PermissionError(13, "Permission denied", path)
         return 1.0
 
-    monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
+    monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, which can read every file
     assert told_by(RaplMeter, str(root)) == (
         f"meter 'rapl': only root may read {root}/intel-rapl:0/energy_uj; this allows it until the next boot: "
         f"sudo chmod a+r {root}/*/energy_uj"
@@ -96,7 +96,7 @@ def test_rapl_leaves_out_a_zone_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def hwmon(root: Path) -> Path:
-    """A board with two channels, of which one is averaged, and a socket that counts energy."""
+    """A board with two channels, one of them averaged, and a socket that counts energy."""
     files(root / "hwmon0", {"name": "coretemp", "temp1_input": 40_000})
     files(
         root / "hwmon1",
@@ -121,7 +121,7 @@ def test_hwmon_reads_power_in_watts_and_counters_in_joules(tmp_path: Path) -> No
 def test_hwmon_without_permission_names_the_command_that_grants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """amd_energy's counters are for root, since they tell secrets as RAPL's do."""
+    """Only root can read amd_energy's counters, because they leak secrets like RAPL's counters."""
     path = files(tmp_path / "hwmon2", {"name": "amd_energy", "energy12_input": 7})
 
     def denied(path: str) -> float:
@@ -149,9 +149,9 @@ def test_hwmon_without_a_sensor_is_refused(
 
 
 class FakeNvml(ModuleType):
-    """NVML's functions as nvidia-ml-py has them: two GPUs, the second too old to count energy.
+    """Stands in for nvidia-ml-py's functions: two GPUs, the second of which is too old to count energy.
 
-    refusal: what nvmlInit says, "" where it works. joules: of the first; None once it is lost.
+    refusal: nvmlInit's error, "" if it works. joules: energy of the first GPU; None after it is lost.
     """
 
     class NVMLError(Exception):
@@ -245,7 +245,7 @@ def test_an_estimate_is_busy_time_times_watts_and_is_called_estimated() -> None:
     with EstimateMeter("") as meter, EstimateMeter(str(8.0 * (os.cpu_count() or 1))) as double:
         ((one,), (two,)) = meter.read(), double.read()
         (source,) = meter.sources()
-    assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two
+    assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two readings
     assert source.provenance == "estimated"
     assert source.domain.endswith("x 4 W per hardware thread; no power was measured")
 
@@ -330,7 +330,7 @@ def test_a_reading_without_the_end_of_its_line_is_read(tmp_path: Path) -> None:
 
 
 def test_a_command_and_its_children_end_with_a_supervisor_that_is_killed() -> None:
-    """Bug: the program lived on after SIGKILL of the supervisor."""
+    """Bug: the program continued after SIGKILL of the supervisor."""
     seconds = f"9{os.getpid()}"
     code = (
         "import sys, time; from harness.machine.power.meters.command import CommandMeter\n"
@@ -407,7 +407,7 @@ def test_wrong_names_missing_extras_and_silent_meters_are_reported_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each kind of mistake hid the next one."""
+    """Bug: each kind of mistake hid the next kind."""
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "pynvml" else real(n))
     monkeypatch.setitem(sys.modules, "pynvml", None)

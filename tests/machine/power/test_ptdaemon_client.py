@@ -34,7 +34,7 @@ REFUSED = [
     "Check PTD configuration",
     "Check debug is disabled on server-side",
 ]
-"""What only a real PTDaemon passes, and a server that does not hurry (MLPP_DEBUG)."""
+"""Checks that pass only with a real PTDaemon, and with a server that does not shorten waits (MLPP_DEBUG)."""
 
 
 def free_port() -> int:
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An NTP server; and no ntpdate, so that nothing sets this machine's clock."""
+    """An NTP server without ntpdate, so that no program sets this machine's clock."""
     (tmp_path / "bin").mkdir()
     for name in ("ntpdate", "sudo"):
         (tmp_path / "bin" / name).write_text("#!/bin/sh\nexit 1\n")
@@ -60,7 +60,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @contextmanager
 def director(folder: Path) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
-    """power-dev's server with its PTDaemon, hurrying: its port, and itself."""
+    """power-dev's server with its PTDaemon and short waits; returns its port and its process."""
     ptd, port = folder / "ptd", free_port()
     ptd.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/ptd_stand_in.py" "$@"\n')
     ptd.chmod(0o755)
@@ -137,7 +137,7 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
     shutil.copytree(performance, place)
     found = {f.rule for f in validate(tmp_path / "tree", load_round()).findings}
     assert {rule for rule in found if rule.startswith("power-")} == {
-        "power-meter", "power-log", "power-session",  # what its checker refuses, too
+        "power-meter", "power-log", "power-session",  # values that its checker also refuses
         "power-files",  # the analyser's table and power settings
     }  # fmt: skip
 
@@ -146,7 +146,7 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
 def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The tree has the session; that it is a stand-in's is found, and nothing else of it."""
+    """The tree has the session; the validator reports only that a stand-in made it."""
     words = ["--rehearsal", "--duration", "3s", "--division", "open", "--submitter", "LabOrg"]
     words += ["--system", "box", "--category", "edge", "--benchmark", "resnet", "--model", "digits"]
     words += ["--scenarios", "SingleStream", "--work", str(tmp_path / "work")]

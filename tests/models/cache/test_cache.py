@@ -1,4 +1,4 @@
-"""The cache of several threads: one load a miss, errors for all who wait, nothing used after it was closed."""
+"""A cache with several threads: one load per miss, errors for all waiting threads, no use of closed models."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

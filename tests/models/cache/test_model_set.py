@@ -1,4 +1,4 @@
-"""The file of --models: what it says, every problem of it at once, and the samples of each model."""
+"""The file of --models: its content, all its problems at once, and the samples of each model."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a cache keeps: against a simulation by lists, and by laws over any order of requests and releases."""
+"""The cache keeps the right items: compared with a simulation by lists, and by laws for any order of requests."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ SIZES = {key: 10 + 7 * (key % 5) for key in range(40)}
 
 
 class _ByLists:
-    """The same by plain lists, written from the definitions of the policies alone."""
+    """A cache with plain lists, written only from the definitions of the policies."""
 
     def __init__(self, sizes: Mapping[int, int], capacity: int, policy: str, always: set[int]):
         self.sizes, self.capacity, self.policy, self.always = sizes, capacity, policy, always
@@ -26,7 +26,7 @@ class _ByLists:
         self.history: list[int] = []
         self.requests = Counter[int]()
         self.loaded: list[int] = []
-        """Kept items in the order of their loading."""
+        """Returns the kept items in the order of their loading."""
 
     def serve(self, key: int) -> Served:
         how, evicted = HIT, list[int]()
@@ -79,7 +79,7 @@ def test_ten_thousand_requests_are_served_as_by_the_simulation(policy: str) -> N
 
 
 def test_a_scripted_trace_evicts_by_the_policy() -> None:
-    """Room for two: 0 was asked for most often, 1 least recently."""
+    """Room for two items: 0 was requested most often, 1 least recently."""
     script = [0, 1, 0, 1, 0, 2]
     sizes = dict.fromkeys(range(3), 1)
     evicted = {
@@ -139,7 +139,7 @@ _steps = st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=80)
 def test_nothing_in_use_is_evicted_and_the_capacity_holds(
     steps: list[tuple[bool, int]], sizes: list[int], capacity: int, policy: str
 ) -> None:
-    """Requests overlap: each step makes one or ends one."""
+    """Requests overlap: each step starts or ends one request."""
     always = {0: sizes[0]} if sizes[0] <= capacity else {}
     residents, in_use = Residents(capacity, policy, always), Counter[int]()
     kept = set(always)

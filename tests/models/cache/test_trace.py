@@ -1,4 +1,4 @@
-"""The hit rate by capacity: one pass over the requests tells the same as playing them at every capacity."""
+"""The hit rate by capacity: one pass over the requests gives the same rates as a replay at every capacity."""
 
 from collections.abc import Mapping
 

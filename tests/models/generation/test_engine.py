@@ -1,4 +1,4 @@
-"""The engine of language models: a batch with a cache answers as each prompt alone without one."""
+"""The engine of language models: a batch with a cache gives the same answers as single prompts without a cache."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -48,7 +48,7 @@ def session() -> Any:
 
 
 def recomputed(prompt: Sequence[int], most: int, *, ignores_end: bool = False) -> list[int]:
-    """The answer where all tokens are computed again at each step, without a cache."""
+    """Returns the answer without a cache: each step computes all tokens again."""
     past = {
         spec.name: np.zeros((1, spec.shape[1], 0, spec.shape[3]), np.float32)
         for spec in session().get_inputs()

@@ -1,4 +1,4 @@
-"""MACs, FLOPs and bytes against numbers worked out by hand."""
+"""MACs, FLOPs and bytes agree with numbers calculated by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ IMAGE = _f32(1, 3, 224, 224)
     [
         # ResNet's first layer: 112 * 112 * 64 outputs of 3 * 7 * 7 taps
         ("Conv", {}, [IMAGE, _f32(64, 3, 7, 7)], _f32(1, 64, 112, 112), 118_013_952, 236_027_904),
-        # MobileNet's depthwise: (Cout, Cin / group, 3, 3) = 9 taps an output, and a bias
+        # MobileNet's depthwise: (Cout, Cin / group, 3, 3) = 9 taps per output, and a bias
         ("Conv", {"group": 32}, [_f32(1, 32, 112, 112), _f32(32, 1, 3, 3), _f32(32)], _f32(1, 32, 112, 112), 3_612_672, 7_225_344 + 401_408),
         # a dilated kernel still has nine weights
         ("Conv", {"dilations": [2, 2]}, [_f32(1, 8, 20, 20), _f32(4, 8, 3, 3)], _f32(1, 4, 16, 16), 73_728, 147_456),

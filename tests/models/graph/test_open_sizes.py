@@ -1,4 +1,4 @@
-"""A size that a file leaves open is open in every verb, however its exporter writes it."""
+"""An open size of a file is open in every verb, whatever notation the exporter uses."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def test_two_question_marks_have_two_sizes(tmp_path: Path) -> None:
 
 
 def test_a_folded_reader_of_an_int8_tensor_has_no_group(tmp_path: Path) -> None:
-    """Bug: KeyError in the cutting of an int8 decoder."""
+    """Bug: cutting an int8 decoder raised a KeyError."""
     (subject,) = job._subjects([str(quantised_shape(tmp_path / "m.onnx"))], BrickOptions())
     assert sorted(op for one in subject.by_digest.values() for op in one.brick.layers) == [
         "Add",

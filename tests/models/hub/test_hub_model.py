@@ -1,4 +1,4 @@
-"""Models of the HuggingFace Hub: the real client against a stand-in of its API, then without network."""
+"""Models of the HuggingFace Hub: the real client with a stand-in for its API, then without network."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import yaml
 from harness.errors import ConfigError
 from harness.models.hub import repository
 from harness.models.hub.name import HubName, parse_hub_model
-from harness.models.manifest import hub_model
+from harness.models.manifest import candidates
 from harness.models.manifest.lookup import load_model, model_from_json
 from harness.models.manifest.model import MODELS_DIR
 from tests.builders.models.external import split
@@ -44,7 +44,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def visit_again() -> None:
-    """As a new process, which has asked nothing yet."""
+    """Resets the client to the state of a new process."""
     repository.listing.cache_clear()
 
 
@@ -162,7 +162,7 @@ def test_a_damaged_download_is_refused(hub: Hub, content: bytes) -> None:
         ConfigError, match=r"its digest is \w{12}…, but the hub's is \w{12}…: remove "
     ):
         model.obtain(ONNX, quiet)
-    with pytest.raises(ConfigError, match="its digest is"):  # it lies in the cache now
+    with pytest.raises(ConfigError, match="its digest is"):  # the file is now in the cache
         model.path(ONNX)
 
 
@@ -185,7 +185,7 @@ def test_a_model_may_not_read_files_outside_of_its_repository(
 ) -> None:
     hub.push("org/net", {"net.onnx": DIGITS})
     model = load_model("hf:org/net@main")
-    monkeypatch.setattr(hub_model, "external_data", lambda _: {"../../secret"})
+    monkeypatch.setattr(candidates, "external_data", lambda _: {"../../secret"})
     with pytest.raises(ConfigError, match="which is not in its folder"):
         model.obtain(ONNX, quiet)
 
@@ -195,7 +195,7 @@ TENSORFLOW = ("savedmodel", "keras")
 
 
 def saved_model(prefix: str = "") -> dict[str, bytes]:
-    """Files of a repository with the digits as a SavedModel below `prefix`, and others."""
+    """Returns files of a repository with the digits as a SavedModel below `prefix`, and other files."""
     files = (p for p in SAVED.rglob("*") if p.is_file())
     inside = {f"{prefix}{p.relative_to(SAVED).as_posix()}": p.read_bytes() for p in files}
     return {**inside, "README.md": b"text", f"{prefix}pytorch_model.bin": b"1", "other/x.pb": b"2"}
@@ -215,7 +215,8 @@ def test_a_saved_model_comes_as_a_folder_of_its_own(
     with pytest.raises(ConfigError, match=r"saved_model.pb is a SavedModel: pass --backend tensor"):
         model.obtain(ONNX, quiet)
     model.obtain(TENSORFLOW, quiet)
-    repository.download("org/net", commit, "README.md")  # into the hub's cache, not the model's
+    # into the Hub's cache, not the model's cache
+    repository.download("org/net", commit, "README.md")
     path = model.path(TENSORFLOW)
     assert path is not None
     assert model.sha256(path) == load_model(str(SAVED)).sha256(SAVED)

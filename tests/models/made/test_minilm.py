@@ -1,4 +1,4 @@
-"""The encoder that build_minilm writes, against the same arithmetic in plain numpy."""
+"""The encoder that build_minilm writes agrees with the same arithmetic in plain numpy."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def weights() -> dict[str, Any]:
 
 
 def embedding(w: dict[str, Any], ids: list[int]) -> Any:
-    """Of one sentence without filling, in float64."""
+    """Returns the embedding of one sentence without padding, in float64."""
 
     def dense(x: Any, name: str) -> Any:
         return x @ w[f"{name}.weight"].T.astype(float) + w[f"{name}.bias"]

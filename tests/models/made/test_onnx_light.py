@@ -1,4 +1,4 @@
-"""The topologies of the onnx package: any batch, sane numbers, and marked wherever they show up."""
+"""The topologies of the onnx package take any batch, give plausible numbers, and are marked everywhere."""
 
 import importlib.util
 import json
@@ -129,7 +129,7 @@ def test_list_shows_each_light_model(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["densenet121", "resnet50", "shufflenet", "squeezenet"])
 def test_multiplications_are_those_of_onnx_tool(name: str) -> None:
-    """It counts the sum with a bias, one for each element of the output, as multiplications too."""
+    """The source also counts the addition of a bias as a multiplication, one per element of the output."""
     onnx_tool = pytest.importorskip("onnx_tool")
     path = onnx_light.make(name)
     graph = onnx_file.read(path)

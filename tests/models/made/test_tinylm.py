@@ -1,4 +1,4 @@
-"""The embedded language model's files are what its script writes, as far as that needs no training."""
+"""The embedded language model's files equal the script's output, except for the trained parts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The networks built here: known sizes, sane numbers, and usable as any model is."""
+"""The networks built here have known sizes and plausible numbers, and work like any model."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def _in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def giga_macs(graph: Graph) -> float:
-    """Of convolutions and matrix products, for one image."""
+    """MACs of convolutions and matrix products for one image."""
     total = 0
     for node in graph.nodes:
         if node.op_type in ("Conv", "Gemm"):

@@ -1,4 +1,4 @@
-"""A fetched file is whole, has the right checksum and came from where the manifest says, or is not there."""
+"""A fetched file is complete, has the right checksum and comes from the manifest's address; otherwise none is kept."""
 
 import hashlib
 import http.client
@@ -44,7 +44,7 @@ class Breaks(Answer):
 
 
 class Drips(Answer):
-    """A byte in half a minute, by a clock that the test turns."""
+    """Sends one byte per half a minute, by a clock that the test controls."""
 
     now_s = 0.0
 
@@ -71,7 +71,7 @@ def refused(path: Path, answer: Any, sha256: str = SHA256) -> str:
 
 
 def test_slow_server_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: each byte had 30 s, and all of them no limit."""
+    """Bug: each byte had 30 s, but the whole transfer had no limit."""
     monkeypatch.setattr(f"{fetching.__name__}.time.monotonic", lambda: Drips.now_s)
     assert "(3 B in 87 s is too slow)" in refused(tmp_path / "m", Drips())
 
@@ -79,7 +79,7 @@ def test_slow_server_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_file_that_does_not_fit_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: the disk was filled first."""
+    """Bug: the download first filled the disk."""
     free = SimpleNamespace(free=5000)
     monkeypatch.setattr(f"{fetching.__name__}.shutil.disk_usage", lambda _: free)
     assert "(it has 7.00 kB, but only 5.00 kB are free on the disk)" in refused(
@@ -150,7 +150,7 @@ def test_only_https_and_file_are_opened(scheme: str) -> None:
 
 @pytest.fixture
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the digits model, whose file is to be fetched from a file: address."""
+    """The manifest of the digits model with a file: address to fetch from."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     content["name"] = "far"
@@ -228,7 +228,7 @@ def test_file_without_a_checksum_is_a_doubt(manifest: Path, tmp_path: Path) -> N
         (
             {"path": "m", "sha256": "0" * 64, "source": "http://models.example/m"},
             (
-                r"field 'files.onnx.source': String should match pattern '^(https|file)://\S+$', not "
+                r"field 'files.onnx.source': String should match pattern '^((https|file)://|pypi:|npm:)\S+$', not "
                 "'http://models.example/m'"
             ),
         ),

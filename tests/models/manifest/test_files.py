@@ -1,4 +1,4 @@
-"""A model's digest is of every file it reads, and it reads nothing outside of its folder."""
+"""A model's digest covers every file that it reads, and it reads no file outside its folder."""
 
 import hashlib
 import json
@@ -108,7 +108,7 @@ def test_weights_outside_of_the_folder_are_refused(location: str, tmp_path: Path
 
 
 def test_a_model_in_a_cache_of_links_is_read(tmp_path: Path) -> None:
-    """Caches keep files by their digest, and give them their names by links."""
+    """Caches store files by their digest, with links that have the original names."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "names").mkdir()
     path = split(tmp_path / "blobs")
@@ -119,7 +119,7 @@ def test_a_model_in_a_cache_of_links_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["weights.bin", "circle"])
 def test_missing_weights_are_named(name: str, tmp_path: Path) -> None:
-    """Bug: for a circle of links the message depended on the version of Python."""
+    """Bug: for a cycle of links the message depended on the version of Python."""
     path = split(tmp_path, name)
     (tmp_path / name).unlink(missing_ok=True)
     if name == "circle":
@@ -211,7 +211,7 @@ def test_an_external_path_does_not_leave_the_folder(path: str, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_run_again_notices_other_weights(tmp_path: Path) -> None:
-    """The real command: the digest it records, and refuses to run again without."""
+    """The real command records the digest, and refuses a second run if the digest differs."""
     path = split(tmp_path)
     ask = ("--scenario", "offline", "--mode", "performance", "--queries", "200")
     done = run(*ask, "--model", str(path), "--out", f"{tmp_path}/r")
@@ -225,16 +225,16 @@ def test_a_run_again_notices_other_weights(tmp_path: Path) -> None:
 
 
 def test_model_saved_by_onnx_with_external_data_names_both_files(tmp_path: Path) -> None:
-    """As the onnx package itself puts weights into another file."""
+    """Stores weights in a separate file with the onnx package itself."""
     whole = onnx.load(MODELS_DIR / "digits.onnx")
     onnx.save(whole, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=64)  # fmt: skip
     assert list(files_of(tmp_path / "m.onnx")) == ["m.data", "m.onnx"]
 
 
 def odd(content: bytes, way: str) -> bytes:
-    """The same model for every parser of protobuf, which takes what it does not know."""
+    """A model that is the same for every protobuf parser, because parsers accept unknown fields."""
     if way == "a group":
-        return content + b"\xc3\x3e\xc4\x3e"  # field 1000 begins, and ends
+        return content + b"\xc3\x3e\xc4\x3e"  # field 1000 starts and ends
     if way == "no UTF-8":
         return content.replace(b"checksum", b"check\xff\xfe!")
     return content
@@ -242,7 +242,7 @@ def odd(content: bytes, way: str) -> bytes:
 
 @pytest.mark.parametrize("way", ["a group", "no UTF-8"])
 def test_weights_file_is_found_despite_odd_bytes(way: str) -> None:
-    """A ValueError made the file one that reads no other: its weights could change unseen."""
+    """Bug: after a ValueError the file counted as complete by itself: its weights could change unnoticed."""
     tensor = external("weights.bin")
     tensor.external_data.add(key="checksum", value="0")
     model = helper.make_model(helper.make_graph([], "g", [], [], [tensor]))
@@ -251,7 +251,7 @@ def test_weights_file_is_found_despite_odd_bytes(way: str) -> None:
 
 
 def test_a_tensor_in_two_parts_is_one_tensor() -> None:
-    """Parsers merge them: one part said that it is external, the other where it is."""
+    """Parsers merge the parts: one part says that the data are external, the other part says where."""
     tensor, where = external("weights.bin"), external("weights.bin")
     tensor.ClearField("external_data")
     where.ClearField("data_location")

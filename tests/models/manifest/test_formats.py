@@ -1,4 +1,4 @@
-"""A model file for another backend is recognised before any framework reads it."""
+"""The harness recognises a model file for a different backend before any framework reads it."""
 
 from pathlib import Path
 
@@ -31,15 +31,15 @@ def test_a_file_for_another_backend_names_that_backend(tmp_path: Path) -> None:
 def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bug: "no model named 'docs'" for a folder, and a text was parsed as a model."""
+    """Bug: a folder led to "no model named 'docs'", and a text was parsed as a model."""
     monkeypatch.chdir(tmp_path)
     Path("docs").mkdir()
     Path("README.md").write_text("# Größe\n")
     lacks = "docs is a folder without a model: a SavedModel has saved_model.pb"
     assert refusal(Path("docs"), "savedmodel", "keras") == lacks
     assert refusal(Path("README.md"), "onnx") == (
-        "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, .keras, .tflite, "
-        ".param, .mnn, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
+        "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, .keras, .tflite, .pte, .ubj, "
+        ".tl, .param, .mnn, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
     )
     Path("docs/saved_model.pb").touch()
     assert load_model("docs").path(("savedmodel",)) == tmp_path / "docs"

@@ -1,4 +1,4 @@
-"""A manifest that judges a shipped model by other values is named with each of them."""
+"""The doubt about a manifest that judges a shipped model by different values names each value."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_shipped_manifest_and_a_copy_of_it_are_not_doubted(tmp_path: Path) -
 def test_another_judge_under_a_shipped_name_or_file_is_named(
     accuracy: dict[str, Any], fields: dict[str, Any], key: str, tmp_path: Path
 ) -> None:
-    """Bug: a target of 0 under the shipped name was VALID, and no file had the tolerance."""
+    """Bug: a target of 0 under the shipped name was VALID, and no file recorded the tolerance."""
     (found,) = differences(own(tmp_path, accuracy, **fields))
     assert found[0] == "digits"
     assert [line.split(" is ")[0] for line in found[1]] == [key]

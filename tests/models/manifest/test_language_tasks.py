@@ -1,4 +1,4 @@
-"""MLPerf v6.1's language tasks: manifests, the round's rules, LoadGen's table and the checker have one set of numbers."""
+"""MLPerf v6.1's language tasks: manifests, rules, LoadGen's table and the checker have the same numbers."""
 
 import os
 import runpy
@@ -25,7 +25,7 @@ CHECKOUT = "MLPERF_INFERENCE"
 
 
 class Task(NamedTuple):
-    """Numbers of one benchmark, read in mlcommons/inference b66003e. Limits: p99 of TTFT and of TPOT, in ms."""
+    """Numbers of one benchmark from mlcommons/inference b66003e. Limits: p99 of TTFT and TPOT in ms."""
 
     benchmark: str
     samples: int
@@ -33,7 +33,7 @@ class Task(NamedTuple):
     server: tuple[int, int] | None
     interactive: tuple[int, int] | None
     rouge1: tuple[float, float] | None
-    """The reference's score, and the share of it that must be reached."""
+    """The reference's score, and the share of it that a run must reach."""
 
 
 TASKS = {
@@ -57,7 +57,7 @@ def test_a_manifest_has_the_tasks_numbers(name: str, task: Task) -> None:
     manifest = manifest_of(name)
     assert (manifest.performance_count, manifest.max_tokens) == (task.samples, task.max_tokens)
     assert (manifest.files, manifest.dataset, manifest.task) == ({}, "prompts", "text-generation")
-    if task.rouge1 is None:  # their answers are scored by running code
+    if task.rouge1 is None:  # scoring their answers runs code
         assert manifest.accuracy is None
         return
     assert manifest.accuracy is not None
@@ -108,7 +108,7 @@ def test_the_page_has_the_same_numbers(name: str, task: Task) -> None:
 @pytest.mark.slow
 @CASES
 def test_the_official_checker_has_the_same_numbers(name: str, task: Task) -> None:
-    """Its constants are data, without imports."""
+    """Reads its constants as data, without imports."""
     checkout = os.environ.get(CHECKOUT)
     if not checkout:
         pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")

@@ -1,4 +1,4 @@
-"""Model manifests: every field is checked, no file is trusted, nothing in YAML is executed."""
+"""Model manifests: every field is checked, no file is trusted, and no code in YAML is executed."""
 
 import re
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_every_embedded_file_is_the_one_its_manifest_says() -> None:
 
 @pytest.fixture
 def content(tmp_path: Path) -> dict[str, Any]:
-    """A good manifest's content; its one file lies in tmp_path."""
+    """Returns a good manifest's content; its only file is in tmp_path."""
     (tmp_path / "m.onnx").write_bytes(b"weights")
     found: dict[str, Any] = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
     digest = sha256_of(tmp_path / "m.onnx")
@@ -83,7 +83,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, A
 def test_omitted_checksum_means_the_users_own_file(
     file: dict[str, Any], own: bool, tmp_path: Path, content: dict[str, Any]
 ) -> None:
-    """`null` says that the publisher states none."""
+    """`null` means that the publisher states no value."""
     content["files"] = {"onnx": {"path": "m.onnx", **file}}
     model = written(tmp_path, content)
     assert model.unpinned_own == (["m.onnx"] if own else [])
@@ -249,7 +249,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
 
 def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
-    path.write_bytes(b"\x08\x08")  # a version of ONNX, and nothing else
+    path.write_bytes(b"\x08\x08")  # only a version of ONNX
     model = load_model(str(path))
     assert (model.name, model.manifest, model.inputs, model.output) == ("net", None, (), None)
     assert model.path(("onnx",)) == path
@@ -291,7 +291,7 @@ def test_manifest_without_inputs_is_refused(content: dict[str, Any]) -> None:
 def test_ambiguous_value_is_refused(
     field: str, value: object, told: str, content: dict[str, Any]
 ) -> None:
-    """`topk: 0` was five classes; of two outputs, or steps, of one name one was dropped."""
+    """Bug: `topk: 0` meant five classes; of two outputs or steps with the same name, one was dropped."""
     assert told in refusal(parse_manifest, {**content, field: value}, "m.yaml")
 
 
@@ -323,7 +323,7 @@ def test_steps_that_make_no_input_are_refused(
     ],
 )  # fmt: skip
 def test_value_of_another_type_is_not_converted(field: str, value: object, line: str) -> None:
-    """`yes` was 1, and "5" was 5."""
+    """Bug: `yes` became 1, and "5" became 5."""
     content = load_yaml(MODELS_DIR / "digits.yaml")
     assert isinstance(content, dict)
     assert refusal(parse_manifest, {**content, field: value}, "m.yaml") == f"m.yaml: {line}"

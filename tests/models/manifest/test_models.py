@@ -1,4 +1,4 @@
-"""The ready manifests: LoadGen's own table agrees with them, and real files of their shape run."""
+"""The ready manifests agree with LoadGen's own table, and real files of their shape run."""
 
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def test_counts_and_bounds_are_those_of_loadgens_table(name: str, tmp_path: Path
     (tmp_path / "user.conf").write_text("")
     conf = str(tmp_path / "user.conf")
     load = official_load("server", manifest.mlperf_model, conf, 10**6, held=7)
-    whole_set = name == "3d-unet"  # the table leaves it to the data set: 43 volumes
+    whole_set = name == "3d-unet"  # the table refers to the dataset: 43 volumes
     assert load.performance_count == (7 if whole_set else manifest.performance_count)
     slo = load_model(name).slo
     if slo is not None:
@@ -66,9 +66,10 @@ def test_missing_file_is_one_line_with_its_place_and_source(
     for kind, file in manifest.files.items():
         if (MODELS_DIR / file.path).exists():
             continue
-        assert file.obtain is not None
+        how = file.obtain or file.source
+        assert how is not None
         home = tmp_path / "mlperf-harness/models" / name / file.path
-        told = f"model {name!r} has no file {file.path} here: put it at {home} ({file.obtain})"
+        told = f"model {name!r} has no file {file.path} here: put it at {home} ({how})"
         assert refusal(model.path, (kind,)) == told
 
 
@@ -92,7 +93,7 @@ def _super_resolution(path: Path) -> Path:
 
 
 def _classes(path: Path) -> Path:
-    """MobileNet's: an image -> logits."""
+    """Like MobileNet: an image -> logits."""
     nodes = [
         helper.make_node("GlobalAveragePool", ["input"], ["means"]),
         helper.make_node("Flatten", ["means"], ["output"]),
@@ -102,7 +103,7 @@ def _classes(path: Path) -> Path:
 
 
 def _labels(path: Path) -> Path:
-    """ResNet-50's as MLPerf has it: an image -> its class."""
+    """Like MLPerf's ResNet-50: an image -> its class."""
     nodes = [
         helper.make_node("ReduceMean", ["input_tensor:0"], ["mean"], axes=[1, 2, 3], keepdims=0),
         helper.make_node("Cast", ["mean"], ["ArgMax:0"], to=INT64),
@@ -112,7 +113,7 @@ def _labels(path: Path) -> Path:
 
 
 def _head(path: Path) -> Path:
-    """YOLO's: an image -> 84 numbers for each of 64 anchors."""
+    """Like YOLO: an image -> 84 numbers for each of 64 anchors."""
     pool = {"kernel_shape": [80, 80], "strides": [80, 80]}
     nodes = [
         helper.make_node("AveragePool", ["images"], ["means"], **pool),
@@ -124,7 +125,7 @@ def _head(path: Path) -> Path:
 
 
 def _spans(path: Path) -> Path:
-    """BERT's: three arrays -> two logits for each place."""
+    """Like BERT: three arrays -> two logits per position."""
     names, size = ("input_ids", "input_mask", "segment_ids"), ["batch", 384]
     nodes = [
         helper.make_node("Add", names[:2], ["two"]),
@@ -162,7 +163,7 @@ def _volumes(path: Path) -> Path:
 def test_a_file_of_the_same_shape_runs(
     name: str, graph: Any, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its steps make the input from photographs, and take the answers that it gives."""
+    """The manifest's steps make the input from photographs, and accept the model's answers."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     graph(tmp_path / "m.onnx")
     content = yaml.safe_load((MODELS_DIR / f"{name}.yaml").read_text())

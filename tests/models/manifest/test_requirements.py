@@ -1,4 +1,4 @@
-"""What a manifest requires is checked before anything is loaded, each failure one line."""
+"""The requirements of a manifest are checked before anything is loaded; each failure is one line."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""instances x threads x batch: planned from the cores, never more than they can carry unasked."""
+"""instances x threads x batch: planned from the cores; only the user may exceed them."""
 
 import json
 from typing import Any
@@ -76,9 +76,9 @@ def test_the_plan_fits_the_cores(
 def test_a_gpu_has_a_few_instances_and_large_batches(
     cores: Cores, scenario: str, asked: dict[str, Any], plan: tuple[int, int, int]
 ) -> None:
-    """Bug: 16 instances on the 16 cores beside one GPU, with batches of 8."""
+    """Bug: a machine with 16 cores and one GPU got 16 instances with batches of 8."""
     config = RunConfig(**{"scenario": scenario, "device": "cuda", "backend": "torch", **asked})
-    model = load_model("mobilenet")  # whose manifest says nothing of batches
+    model = load_model("mobilenet")  # its manifest does not mention batches
     found = instances.plan(config, registry.load("scenario", scenario), model, cores)
     assert (found.instances, found.threads, found.max_batch) == plan
 
@@ -102,7 +102,7 @@ def test_a_gpu_that_no_instance_would_use_is_refused(
 
 
 def test_nodes_are_announced_as_nodes() -> None:
-    """Bug: they were "2 connections to each server"."""
+    """Bug: the text said "2 connections to each server"."""
     found = planned(TWO, nodes="local:2", node_urls=("http://a:1", "http://b:1"), max_batch=4)
     assert str(found) == "2 nodes, batch ≤ 4"
     assert str(found._replace(connections=1)) == "1 connection to each server, batch ≤ 4"
@@ -149,7 +149,7 @@ def test_oversubscription_is_refused_with_its_numbers_unless_forced(
         (EIGHT, "server", {"threads": 3}, ((0, 1, 2), (3, 4, 5)), (6, 7), True),
         (SMT, "server", {}, ((0,), (1,), (2,)), (3,), True),
         (SMT, "offline", {"instances": 2, "threads": 4}, ((0, 4, 1, 5), (2, 6, 3, 7)), (), True),
-        # the second core is of both instances: whoever spins there takes it from the other
+        # both instances share the second core: an instance that spins there takes it from the other
         (SMT, "offline", {"instances": 2, "threads": 3}, ((0, 4, 1), (5, 2, 6)), (3, 7), False),
         (SMT, "server", {"instances": 1, "threads": 5}, ((0, 4, 1, 5, 2),), (6, 3, 7), False),
         (SMT, "server", {"instances": 1, "threads": 6}, ((0, 4, 1, 5, 2, 6),), (3, 7), True),
@@ -169,8 +169,8 @@ def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
         (TWO, "single-stream", {}, True),
         (TWO, "multi-stream", {"threads": 1}, True),
         (SMT, "single-stream", {}, True),
-        (SMT, "single-stream", {"threads": 8}, False),  # siblings would spin
-        (TWO._replace(quota=2.0), "single-stream", {}, False),  # spinning would use it up
+        (SMT, "single-stream", {"threads": 8}, False),  # threads on SMT siblings would spin
+        (TWO._replace(quota=2.0), "single-stream", {}, False),  # spinning would use up the quota
         (TWO, "offline", {"instances": 1}, False),
         (TWO, "server", {"instances": 1}, False),
     ],
@@ -186,12 +186,12 @@ def test_a_stream_has_its_cores_alone_without_pinning_too(
     ("cores", "scenario", "asked", "wide"),
     [
         (TWO, "server", {}, (0, 1)),
-        (EIGHT, "server", {}, tuple(range(7))),  # one is LoadGen's
+        (EIGHT, "server", {}, tuple(range(7))),  # one core belongs to LoadGen
         (SMT, "server", {}, (0, 1, 2)),
-        (SMT, "server", {"instances": 2, "threads": 1}, ()),  # they may move to other cores
+        (SMT, "server", {"instances": 2, "threads": 1}, ()),  # the threads may move to other cores
         (TWO, "server", {"dispatch": "greedy"}, ()),
         (TWO, "server", {"instances": 1}, ()),
-        (EIGHT, "server", {"instances": 2}, ()),  # of three threads each
+        (EIGHT, "server", {"instances": 2}, ()),  # with three threads each
         (TWO, "offline", {}, ()),
         (TWO, "single-stream", {}, ()),
         (TWO._replace(quota=2.0), "server", {}, ()),

@@ -1,4 +1,4 @@
-"""A plug-in in a process of its own reaches neither LoadGen nor the run's files, and fails as elsewhere."""
+"""A plug-in in a separate process reaches neither LoadGen nor the run's files, and its failures are reported."""
 
 import os
 import signal
@@ -148,7 +148,7 @@ def test_a_plug_in_reaches_neither_files_nor_memory_of_the_harness(
         assert len([link for link in about["descriptors"] if "memfd" in link]) == 2  # in and out
         assert about["temporary"] == "done"
         needs_landlock(backend)
-        assert all(about["limited"])  # every thread, numpy's too
+        assert all(about["limited"])  # every thread, including numpy's threads
         assert set(about["reached"].values()) <= {"Permission denied", "Invalid cross-device link"}
     assert (tmp_path / "log.txt").read_text() == "LoadGen's"
     assert "printed by the plug-in" in capfd.readouterr().err
@@ -262,7 +262,7 @@ def test_value_other_than_on_or_off_is_refused() -> None:
 def test_a_cheat_that_changes_loadgens_process_has_no_hold_in_its_own(
     name: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Each of them is INVALID beside LoadGen (tests/adversaries); here its numbers are honest."""
+    """Each cheat is INVALID in LoadGen's process (tests/adversaries); here its numbers are honest."""
     out = tmp_path / "r"
     done = run(*options, *PROCESSES, "--backend", f"{ADVERSARIES}/{name}", "--out", str(out))
     assert done.status == 0, done.said + done.printed
@@ -300,7 +300,7 @@ def test_under_the_official_rules_a_plug_in_runs_in_its_own_process(tmp_path: Pa
 def test_code_beside_loadgen_is_named(tmp_path: Path) -> None:
     for n, (more, official, status) in enumerate(
         [
-            (("--backend", EARLY, *OFF), ("--mlperf",), 4),  # its answers run shows what it does
+            (("--backend", EARLY, *OFF), ("--mlperf",), 4),  # its accuracy run reveals it
             (("--backend", "null", "--dataset", f"{DATA}:Good"), (), 0),
         ]
     ):
@@ -344,7 +344,7 @@ def test_a_fault_has_the_same_reason_as_elsewhere(
     fault: str, status: int, code: str, text: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "r"
-    more = SOON if fault == "load:block" else ()  # a busy machine takes longer to start
+    more = SOON if fault == "load:block" else ()  # a start takes longer on a busy machine
     done = run_faults(fault, out, tmp_path, *more)
     assert done.status == status, done.said + done.printed
     folder = out if out.exists() else tmp_path / "r.partial"

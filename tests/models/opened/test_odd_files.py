@@ -1,4 +1,4 @@
-"""Files whose inputs are no batches, or whose outputs are no arrays: a result, or one line with the way out."""
+"""Files whose inputs are not batches, or whose outputs are not arrays: a result, or one line with a solution."""
 
 import re
 import zipfile
@@ -31,14 +31,14 @@ WAY_OUT = "docs/plugins.md#states-and-scalars"
 
 
 def answered(path: Path, **values: object) -> Baseline:
-    """The answers to three samples of noise."""
+    """Returns the answers to three samples of noise."""
     with ExitStack() as stack:
         (subject,) = subjects({"model": str(path), **values}, stack)
         return Baseline(subject, 3, open_runner(subject, stack))
 
 
 def refused(path: Path) -> str:
-    """The line of `init`, which is that of a run, too."""
+    """Returns the line of `init`, which a run also prints."""
     with pytest.raises(ConfigError) as in_run:
         answered(path)
     assert refusal(manifest_of, path, path.with_suffix(".yaml"), {}) == str(in_run.value)
@@ -81,7 +81,7 @@ def test_a_session_beside_a_run_skips_maps_as_the_run_does(tmp_path: Path) -> No
 def test_a_file_without_arrays_is_reported_in_one_line(
     write: Callable[[Path], Path], line: str, tmp_path: Path
 ) -> None:
-    """Bug: a sequence of tensors was taken for the rows of the batch."""
+    """Bug: the harness treated a sequence of tensors as the rows of the batch."""
     path = write(tmp_path / "m.onnx")
     assert refused(path).startswith(f"{path}: {line}")
 
@@ -131,7 +131,7 @@ def test_an_input_with_a_fixed_batch_beside_an_open_one_stays(other: tuple[int |
 def test_size_that_is_not_the_batch_is_accepted(
     first: str | None, other: tuple[int | str | None, ...]
 ) -> None:
-    """Bug: the name `n` was the batch wherever it stood, and so was each open size of three dimensions."""
+    """Bug: the name `n` meant the batch in every place, and so did each open size of three dimensions."""
     specs = (TensorSpec("x", "float32", (first, "n")), TensorSpec("y", "float32", other))
     assert fixed_batch(specs) == other[0]
 

@@ -1,4 +1,4 @@
-"""Sessions beside a run are made as the backend `ort` makes its own: options are read back and compared."""
+"""Sessions outside a run have the same options as the backend's own: the test reads and compares them."""
 
 import ast
 from itertools import product
@@ -25,7 +25,7 @@ CONFIG = (
 
 
 def read_back(session: Any) -> dict[str, Any]:
-    """All that ONNX Runtime says of a session's options."""
+    """Returns all that ONNX Runtime reports about a session's options."""
     options = session.get_session_options()
     names = [n for n in dir(options) if not n.startswith("_") and not callable(getattr(options, n))]
     found = {name: getattr(options, name) for name in names}
@@ -61,7 +61,7 @@ def test_each_option_changes_the_session_as_in_the_backend(
     assert read_back(ours) == theirs
     assert theirs["session.intra_op.allow_spinning"] == str(
         int(spinning == "on" or (spinning == "auto" and owns_cores))
-    )  # what is compared is not the default of both
+    )  # the compared value is not the default of both
 
 
 def test_session_without_options_has_the_defaults_of_the_backend() -> None:
@@ -104,11 +104,11 @@ def test_a_profiled_session_leaves_its_events_and_its_graph(tmp_path: Path) -> N
     session.run(None, {name: np.zeros((2, 1, 8, 8), np.float32)})
     assert Path(session.end_profiling()).parent == tmp_path
     kinds = {node.op_type for node in onnx.load(tmp_path / "graph.onnx").graph.node}
-    assert "FusedConv" in kinds  # `extended`, and not a level below it
+    assert "FusedConv" in kinds  # `extended`, and not a lower level
 
 
 def test_only_one_module_of_the_harness_makes_a_session() -> None:
-    """Each other way to make one would have settings of its own, as a peak of the machine has.
+    """Any other way to make a session would have its own settings, like a peak of the machine.
 
     The worker of `cold` that shares weights changes how the backend's own session is made.
     """

@@ -1,4 +1,4 @@
-"""An instance in a process of its own answers as one in this process does, and fails as loudly."""
+"""An instance in a separate process answers like an instance in this process, and reports failures."""
 
 import os
 import signal
@@ -101,7 +101,7 @@ def test_arrays_are_read_as_written_whatever_came_before(rounds: list[list[Any]]
     ],
 )
 def test_no_view_shows_memory_that_is_not_shared(dtype: str, shape: Any, start: int) -> None:
-    """Bug: the other process could have its bytes taken for pointers to objects, or name a place before
+    """Bug: the other process could pass off its bytes as pointers to objects, or name a place before
     the first byte.
     """
     fd = os.memfd_create("test")
@@ -166,11 +166,11 @@ def test_error_in_the_separate_process_is_raised_in_this_one(plugin: str) -> Non
 
 
 def test_nothing_is_collected_there_between_start_and_end_of_a_run(plugin: str) -> None:
-    """Bug: it was frozen before the warm-up, and its collector ran on in the run."""
+    """Bug: the process was frozen before the warm-up, and its garbage collector continued in the run."""
     with SeparateInstance(plugin, setup("garbage")) as backend:
         warm, frozen = np.asarray(backend.infer(batch(1))).tolist()
         assert warm
-        for _ in range(2):  # as many as an accuracy run loads sets of samples
+        for _ in range(2):  # as many as the sets of samples in an accuracy run
             backend.start_run()
             collects, now_frozen = np.asarray(backend.infer(batch(1))).tolist()
             assert not collects

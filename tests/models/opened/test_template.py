@@ -1,4 +1,4 @@
-"""The manifest that `init --model` writes: it holds what the file says, loads, and runs unchanged."""
+"""The manifest that `init --model` writes agrees with the file, loads, and runs unchanged."""
 
 import multiprocessing
 import re
@@ -39,9 +39,9 @@ def by_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def described(model: Path, *words: str) -> dict[str, Any]:
-    """The content of the manifest that `init` writes beside the model; every commented line is valid, too.
+    """The content of the manifest that `init` writes next to the model; every commented line is also valid.
 
-    In a process of its own: TensorFlow keeps the threads with which an earlier test has started it.
+    Runs in a separate process, because TensorFlow keeps the thread count of an earlier test.
     """
     out = model.parent / "made.yaml"
     command = [sys.executable, "-m", "harness", "init", "--model", str(model), "--out", str(out)]
@@ -58,7 +58,7 @@ def described(model: Path, *words: str) -> dict[str, Any]:
 
 
 def answered(manifest: Path, backend: str, count: int = 2) -> Any:
-    """Answers to `count` samples of noise, by the model as a run opens it."""
+    """Returns answers to `count` samples of noise; the model is opened as in a run."""
     model = load_model(str(manifest))
     cls = registry.load("backend", backend)
     path = model.path(cls.formats)
@@ -74,7 +74,7 @@ def answered(manifest: Path, backend: str, count: int = 2) -> Any:
 
 @pytest.mark.slow
 def test_a_file_of_torch_is_pinned_with_its_external_data(by_torch: Path, tmp_path: Path) -> None:
-    """Bug: four attempts were needed for a manifest of what torch writes by default."""
+    """Bug: users needed four attempts to write a manifest for torch's default files."""
     for file in by_torch.glob("net.onnx*"):
         shutil.copy(file, tmp_path)
     content = described(tmp_path / "net.onnx")
@@ -149,7 +149,8 @@ def test_every_format_has_the_inputs_and_digests_of_its_files(
     else:
         assert [one["path"] for one in content["files"][kind]["external"]] == ["digits.bin"]
     made = (tmp_path / file).parent / "made.yaml"
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:  # as `described`
+    # like `described`
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
         assert another.submit(answered, made, backend).result().shape == (2, 10)
 
 
@@ -163,7 +164,7 @@ def test_a_quantised_file_keeps_the_types_of_its_inputs(tmp_path: Path) -> None:
 
 
 def test_text_inputs_have_the_type_string(tmp_path: Path) -> None:
-    """Bug: no manifest could describe a model that takes texts."""
+    """Bug: a manifest could not describe a model that takes texts."""
     pytest.importorskip("onnxruntime")
     content = described(nets.with_strings(tmp_path / "net.onnx"))
     assert content["inputs"] == [{"name": "words", "dtype": "string", "shape": ["batch", 1]}]
@@ -230,7 +231,7 @@ RUN = (
 
 
 def ran(manifest: Path, *words: str) -> dict[str, Any]:
-    """The result of a whole run."""
+    """Returns the result of a complete run."""
     out = manifest.parent / "out"
     assert main(["--model", str(manifest), *RUN, "--out", str(out), *words]) in (0, 4)
     content: dict[str, Any] = yaml.safe_load((out / "result.json").read_text())
@@ -279,6 +280,6 @@ def test_users_own_file_without_a_checksum_is_a_note_and_not_a_doubt(tmp_path: P
         "model 'net' states no licence: add `licence` to its manifest",
         "model 'net' does not pin net.onnx: add its `sha256` to the manifest",
     ]
-    content["files"]["onnx"]["sha256"] = None  # as a manifest says of somebody else's file
+    content["files"]["onnx"]["sha256"] = None  # as in a manifest of a foreign file
     made.write_text(yaml.safe_dump({**content, "licence": "none"}))
     assert load_model(str(made)).unpinned_own == [*load_model(str(made)).unstated()] == []

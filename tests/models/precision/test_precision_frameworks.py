@@ -1,4 +1,4 @@
-"""Precisions of LiteRT, TensorFlow and PyTorch: made from the stored files, scored as fp32 is."""
+"""Precisions of LiteRT, TensorFlow and PyTorch are made from the stored files, and score like fp32."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def opened(backend: str, path: Path, **options: str) -> Any:
 
 
 def top1(backend: Any) -> float:
-    """In percent, of the 500 held-out digits."""
+    """Accuracy in percent on the 500 held-out digits."""
     dataset = DigitsDataset(DatasetSetup())
     dataset.load(range(len(dataset)))
     with backend:
@@ -51,7 +51,7 @@ def top1(backend: Any) -> float:
 def test_every_file_that_is_made_has_a_maker() -> None:
     files = {way(b, p).file for b in registry.BACKENDS for p in ("int8", "fp16", "bf16")}
     assert files - {""} == set(MAKERS)
-    for backend in ("tensorflow", "litert", "torch"):  # none of them is left without a reason
+    for backend in ("tensorflow", "litert", "torch"):  # every omitted precision has a reason
         for precision in ("int8", "fp16", "bf16"):
             assert "no way to" not in way(backend, precision).absent
 
@@ -91,7 +91,7 @@ def test_converted_model_scores_like_fp32(
     made = call("harness.models.precision.made:make", request(form, precision), tmp_path / "log")
     path = Path(made["file"])
     source = MODELS_DIR / {"litert": "digits.tflite", "torch": "digits.pt"}[backend]
-    assert path.stat().st_size < 0.6 * source.stat().st_size  # half, or a quarter
+    assert path.stat().st_size < 0.6 * source.stat().st_size  # half or a quarter of the size
     loaded = opened(backend, path)
     assert abs(top1(loaded) - 99.2) <= 0.5
     with loaded:
@@ -120,7 +120,7 @@ def test_tensorflow_computes_in_bfloat16_or_refuses_on_this_cpu(tmp_path: Path) 
 
 
 def bf16_beside_fp32(_given: object) -> dict[str, Any]:
-    """In a process of its own: the rewriter is the process's."""
+    """Runs in a separate process, because the rewriter applies to the whole process."""
     images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     answers: dict[str, Any] = {}
     savedmodel = MODELS_DIR / "digits_savedmodel"

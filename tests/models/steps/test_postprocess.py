@@ -1,4 +1,4 @@
-"""Answers out of outputs, and NaN and Inf found in them."""
+"""Postprocessing makes answers from outputs, and finds NaN and Inf in them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ outputs = hnp.arrays(
 
 
 def made(steps: object, output: str | None = None, hook: Hook | None = None) -> Postprocess:
-    """Steps as a manifest writes them."""
+    """Returns steps in a manifest's notation."""
     declared = Output.model_validate({"name": "y", "postprocess": steps})
     return postprocessor(declared.postprocess, output, hook)
 
@@ -50,7 +50,7 @@ def listed(answers: Answers) -> Any:
 
 @given(outputs)
 def test_nan_and_inf_are_found_with_any_step(rows: Any) -> None:
-    """Bug: +Inf passed, which a model in float16 that overflows answers before NaN."""
+    """Bug: +Inf was accepted, but a float16 model that overflows returns it before NaN."""
     wanted = not rows.max() < np.inf
     for step in ("none", "argmax", {"topk": {"k": 1}}, ["softmax", "argmax"]):
         post = made(step)
@@ -63,7 +63,7 @@ def test_nan_and_inf_are_found_with_any_step(rows: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
 def test_inf_and_nan_are_distinguished_from_large_numbers(dtype: Any, width: int) -> None:
-    """Scores that a model masks by -Inf are no fault, nor is a sum that overflows."""
+    """Scores that a model masks with -Inf are not a fault, and neither is an overflowing sum."""
     rows = np.full((2, width), np.finfo(dtype).max, dtype)
     assert not not_finite(rows)
     for value in (np.nan, np.inf):
@@ -135,11 +135,18 @@ def test_steps_run_in_their_order() -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "bool", "int32", "uint64"])
 def test_shift_wraps_no_small_integers(dtype: str) -> None:
-    """In uint8 255 + 1 was 0."""
+    """Bug: in uint8 255 + 1 was 0."""
     most = True if dtype == "bool" else min(np.iinfo(dtype).max, 2**40)
     rows = np.array([0, most], dtype)
     assert listed(answers_of({"shift": {"by": 1}}, rows)) == [1, most + 1]
     assert listed(answers_of({"shift": {"by": -300}}, rows)) == [-300, most - 300]
+
+
+def test_threshold_turns_one_score_into_a_class() -> None:
+    for rows in (np.array([0.2, 0.5, 0.7]), np.array([[0.2], [0.5], [0.7]], np.float32)):
+        assert listed(answers_of("threshold", rows)) == [0, 0, 1]
+        assert listed(answers_of({"threshold": {"above": 0.1}}, rows)) == [1, 1, 1]
+    assert answers_of("threshold", np.zeros(2)).dtype == np.int64
 
 
 def test_stack_puts_the_outputs_side_by_side_in_the_order_named() -> None:
@@ -201,7 +208,7 @@ def test_a_hook_sees_all_outputs_and_the_indices() -> None:
 
 
 def test_a_hook_sees_the_only_output_by_its_name_too() -> None:
-    """It got a bare array from backends that do not name a single output."""
+    """Bug: it got a bare array from backends that do not name a single output."""
 
     def hook(found: Outputs, indices: Sequence[int]) -> Any:
         assert isinstance(found, Mapping)
@@ -242,7 +249,7 @@ def test_boxes_are_mlperfs_detections() -> None:
             [7, 112 / 512, 224 / 512, 144 / 512, 288 / 512, 0.75, 1],
             [7, 112 / 512, 224 / 512, 144 / 512, 288 / 512, 0.5, 2],
         ],
-        [[1500, 0.5, 0.5, 1, 1, 0.25, 0]],  # cut at the edge
+        [[1500, 0.5, 0.5, 1, 1, 0.25, 0]],  # clipped at the edge
     ]
     assert row_of(found) == AnswerRow((None, 7), np.dtype(np.float32))
 
@@ -311,7 +318,7 @@ def test_suppression_equals_a_comparison_box_by_box(
 
 
 def checked(steps: object, found: Outputs, image: tuple[int, ...] = (1, 3, 640, 640)) -> None:
-    """As before a run, on the first sample."""
+    """Runs the check on the first sample, as before a run."""
     declared = Output.model_validate({"name": "y", "postprocess": steps})
     batch = Batch(1, {"images": np.zeros(image, np.float32)})
     check(declared.postprocess, "y", None, found, batch, [0])
@@ -331,6 +338,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         ("softmax", np.zeros((1, 3), int), "0': softmax takes floats, not int64 of shape [n, 3]"),
         (["argmax", {"shift": {"by": -1}}, "softmax"], np.zeros((1, 3)), "2': softmax takes [n, ..., classes], not int64 of shape [n]"),
         ({"shift": {"by": 1}}, np.array([["a"]]), "0': shift raised"),
+        ("threshold", np.zeros((1, 2)), "0': threshold takes one score per sample, not [2]"),
         ("boxes", np.zeros((1, 84), np.float32), "0': boxes takes [n, 4 + classes, anchors], not float32 of shape [n, 84]"),
         ("boxes", np.zeros((1, 4, 9), np.float32), "0': boxes raised ValueError for float32 of shape [n, 4, 9]: a YOLO head is"),
         ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, but the input 'images' is [3, 640, 640]: its sides must equal boxes.side"),

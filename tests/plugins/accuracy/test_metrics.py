@@ -1,4 +1,4 @@
-"""Each metric gives what MLCommons' own script gives for the same log, and hand-worked cases."""
+"""Each metric agrees with MLCommons' own script for the same log, and with examples calculated by hand."""
 
 import json
 import re
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harness.accuracy.cosine import Cosine
 from harness.accuracy.dice import Dice
 from harness.accuracy.retrieval import Retrieval
+from harness.accuracy.rmse import Rmse
 from harness.accuracy.squad_f1 import SquadF1, f1_of
 from harness.accuracy.top1 import Top1
 from harness.accuracy.top5 import Top5
@@ -42,11 +43,11 @@ PATTERNS = {
     "exact_match": r".*'exact_match':\s([\d.]+).*",
     "rouge": r".*'rouge1':\s+'?([\d.]+)'?.*",
 }
-"""The submission checker's (constants.py of v6.1)."""
+"""The metrics of the submission checker (constants.py of v6.1)."""
 
 
 def scored(metric: Metric, answers: Mapping[int, Any], labels: Mapping[int, object]) -> Score:
-    """Arrays as answers; bytes stay as they are."""
+    """Returns arrays as answers; bytes are unchanged."""
     rows = [
         Answer(i, row if isinstance(row, bytes) else np.asarray(row).tobytes())
         for i, row in answers.items()
@@ -110,7 +111,7 @@ def test_a_perfect_detector_has_a_precision_of_all() -> None:
     assert found.value == pytest.approx(100)
     assert found.line == "mAP=100.000%"
     assert found.details == pytest.approx({"map50": 100, "map75": 100})
-    half = precision(rows[:1], label)  # one of two categories
+    half = precision(rows[:1], label)  # one of the two categories
     assert half.value == pytest.approx(50)
     assert precision([], label).value == 0
     # Class 1 is the second of the categories that the label names.
@@ -154,7 +155,7 @@ def test_images_without_annotations_have_no_precision() -> None:
 
 
 def window(**more: object) -> dict[str, Any]:
-    """A position of the question, then those of three words."""
+    """A position of the question, then the positions of three words."""
     return {
         "id": "q",
         "answers": ["New York", "york"],
@@ -175,9 +176,10 @@ def logits(start: int, end: int, height: float = 5.0, length: int = 5) -> Any:
     ("answer", "exact", "f1"),
     [
         (logits(2, 3), 100, 100),
-        (logits(3, 4), 100, 100),  # "York!", as the other right answer has it
+        (logits(3, 4), 100, 100),  # "York!", as in the other right answer
         (logits(1, 3), 0, 80),  # "In New York"
-        (logits(0, 3), 0, 80),  # a start in the question is none: the best start left is "In"
+        # a start in the question is invalid: the best remaining start is "In"
+        (logits(0, 3), 0, 80),
         (np.zeros((0, 2), np.float32), 0, 0),
     ],
     ids=["right", "other", "longer", "question", "failed"],
@@ -231,7 +233,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
 
 @pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
 def test_dice_refuses_classes_with_gaps(label: list[int], told: str) -> None:
-    """A class that is nowhere would count as found, and lift the mean of a blind model to 1."""
+    """Bug to avoid: an absent class would count as found, and raise the mean of a blind model to 1."""
     with pytest.raises(ValueError, match=f"have the classes {told}: number them 1, 2"):
         scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
 
@@ -257,7 +259,7 @@ def test_texts_are_bytes_or_symbols() -> None:
     text = "Good day, world"
     padded = np.frombuffer(b"good to day\0\0", np.uint8)
     found = scored(WordErrorRate("uint8"), {0: padded, 1: b""}, {0: text, 1: "two words"})
-    # day -> to, world -> day, and nothing of the other two
+    # day -> to, world -> day, and no change for the other two words
     assert found.value == pytest.approx(100 * 4 / 5)
     assert found.lower_is_better
     assert found.details["word_accuracy"] == pytest.approx(20)
@@ -308,6 +310,27 @@ def vector(*values: float) -> Any:
     return np.array(values, np.float32)
 
 
+def test_rmse_is_the_error_of_numbers_and_its_share() -> None:
+    answers = {0: vector(3), 1: vector(1), 2: vector(-2)}
+    labels: dict[int, object] = {0: 2, 1: 1.0, 2: np.array([0.0])}
+    found = scored(Rmse("float32"), answers, labels)
+    assert found.value == pytest.approx(np.sqrt((1 + 0 + 4) / 3))
+    assert found.details == pytest.approx({"mae": 1, "r2": 1 - 5 / 2})
+    assert found.lower_is_better
+    with pytest.raises(ValueError, match="the answer of sample 2 is not one float32 number, but 0"):
+        scored(Rmse("float32"), {**answers, 2: b""}, labels)
+    assert found.line == f"rmse={found.value:.6f}, total=3"
+
+
+def test_rmse_refuses_labels_and_answers_that_are_not_numbers() -> None:
+    with pytest.raises(ValueError, match="the label of sample 1 is 'a': write a number"):
+        Rmse("float32").check_labels({0: 1, 1: "a"})
+    with pytest.raises(ValueError, match="each answer is 3 numbers"):
+        Rmse("float32").check_shape((3,))
+    Rmse("float32").check_shape((1,))
+    Rmse("float32").check_shape(())
+
+
 def test_cosine_is_one_for_the_same_direction() -> None:
     answers = {0: vector(3, 4), 1: vector(0, 2), 2: b""}
     labels: dict[int, object] = {0: [6, 8], 1: [1, 0], 2: [1, 0]}
@@ -322,8 +345,8 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
     angles = np.arange(12) * 0.1
     answers = {i: vector(np.cos(a), np.sin(a)) for i, a in enumerate(angles)}
     labels: dict[int, object] = {i: {"id": f"d{i}"} for i in range(12)}
-    labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}  # at places 1, 4 and 11
-    labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # both as near
+    labels[0] = {"id": "d0", "relevant": ["d1", "d4", "d11", "d0"]}  # at ranks 1, 4 and 11
+    labels[6] = {"id": "d6", "relevant": ["d5", "d7"]}  # both are equally near
     found = scored(Retrieval("float32"), answers, labels)
     assert found.value == pytest.approx(100 * (2 / 4 + 1) / 2)
     assert found.details == pytest.approx(
@@ -334,7 +357,7 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
 
 
 def test_samples_with_the_same_label_belong_together() -> None:
-    """The same score as with the ids spelt out, whatever kind the labels are of."""
+    """The score is the same as with explicit ids, for every kind of label."""
     random = np.random.default_rng(0)
     kinds = ["a", "b", "b", "c", "a", "b", "a"]
     answers = {i: random.standard_normal(3).astype(np.float32) for i in range(len(kinds))}
@@ -344,7 +367,7 @@ def test_samples_with_the_same_label_belong_together() -> None:
     }
     wanted = scored(Retrieval("float32"), answers, spelt)
     assert wanted.details["recall@1"] < wanted.details["recall@5"] < wanted.value
-    assert wanted.line.endswith("queries=6")  # the only c is none
+    assert wanted.line.endswith("queries=6")  # the only c is not a query
     numbers = {i: ord(kind) for i, kind in enumerate(kinds)}
     for labels in (dict(enumerate(kinds)), numbers):
         assert scored(Retrieval("float32"), answers, labels) == wanted
@@ -416,7 +439,7 @@ class Zeros:
 
 
 def test_a_metric_of_ten_lines_in_a_file_is_scored_and_checked_again(tmp_path: Path) -> None:
-    """D51: nothing of the harness is touched, and it runs after the run whose speed counts."""
+    """D51: the metric changes nothing in the harness, and runs after the timed run."""
     (tmp_path / "zeros.py").write_text(_OWN)
     out = tmp_path / "run"
     words = [

@@ -1,4 +1,4 @@
-"""Backends in this process: order, every batch size, threads really taken, one line for bad files."""
+"""Backends in this process: order, every batch size, actual threads, one line for bad files."""
 
 import os
 import re
@@ -53,7 +53,7 @@ def digits() -> DigitsDataset:
 
 @pytest.fixture(scope="module")
 def logits(digits: DigitsDataset) -> Any:
-    """(500, 10): each sample's output when it is answered alone."""
+    """(500, 10): each sample's output in a batch of one."""
     with OrtBackend(setup()) as backend:
         return np.concatenate([np.asarray(backend.infer(digits.batch([i]))) for i in range(500)])
 
@@ -104,7 +104,7 @@ def test_ort_takes_as_many_threads_as_it_is_given_and_gives_them_back(threads: i
         before = _threads()
         with OrtBackend(setup(threads=threads)) as backend:
             own = _threads() - before
-            assert len(own) == threads - 1  # the caller is the first
+            assert len(own) == threads - 1  # the caller is the first thread
             assert backend.describe()["threads"] == threads
         assert own & _threads() == set()
 
@@ -282,7 +282,7 @@ def test_the_threads_of_a_wide_instance_have_places_of_their_own() -> None:
     before = _threads()
     with OrtBackend(setup(threads=2, owns_cores=True, cpus=(first, second))) as backend:
         (own,) = _threads() - before
-        for _ in range(200):  # it binds itself, once it runs
+        for _ in range(200):  # the thread pins itself as soon as it runs
             if os.sched_getaffinity(int(own)) == {second}:
                 break
             time.sleep(0.01)
@@ -394,7 +394,7 @@ def test_the_batch_that_a_file_fixes() -> None:
 
 
 def test_shared_weights_with_separate_processes_are_refused() -> None:
-    """It shared nothing and reported True."""
+    """Bug: the backend shared no memory, but reported True."""
     options = (("share_weights", "on"), ("processes", "on"))
     config = make_config({"scenario": "offline", "backend": "ort", "backend_option": options})
     given = (config, load_model("digits"), MODELS_DIR / "digits.onnx", InstanceGroup(2, 1, 1))

@@ -81,7 +81,7 @@ UNNEEDED = ("build", "results", "tests")
 def test_run_sh_installs_the_extra_on_first_use_and_announces_it(
     source: str, tmp_path: Path
 ) -> None:
-    """A checkout without an environment; LiteRT is the smallest framework."""
+    """A checkout without an environment; LiteRT is the smallest framework to install."""
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -91,7 +91,7 @@ def test_run_sh_installs_the_extra_on_first_use_and_announces_it(
         elif entry.is_file():
             shutil.copy(entry, checkout)
     if (ROOT / ".uv" / "bin").exists():
-        shutil.copytree(ROOT / ".uv", checkout / ".uv")  # one download less
+        shutil.copytree(ROOT / ".uv", checkout / ".uv")  # saves a download
     (checkout / "run.yaml").write_text("scenario: offline\nbackend: litert\n")
     chosen = {"option": ["--scenario", "offline", "--backend", "litert"]}
     command = [str(checkout / "run.sh"), *chosen.get(source, ["--config", "run.yaml"])]

@@ -1,4 +1,4 @@
-"""Exported programs (.pt2): run, and refused when they hold more than computation."""
+"""Exported programs (.pt2) run, and are refused if they contain more than computation."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ def opened(path: Path, **options: str) -> Any:
 
 @pytest.mark.parametrize("compiled", ["off", "on"])
 def test_an_exported_program_answers_by_name(program: Path, compiled: str) -> None:
-    """In a process of its own: Inductor fails where another test has imported a certain setuptools."""
+    """Runs in a separate process: Inductor fails if another test has imported a certain setuptools."""
     call = (
         "import sys; from tests.plugins.backends.test_backends_torch import check_answers as check"
     )
@@ -66,7 +66,7 @@ def check_answers(file: str, compiled: str) -> None:
 
 
 def _replaced(program: Path, path: Path, found: str, put: str) -> Path:
-    """The archive with another text in its graph."""
+    """Returns the archive with a different text in its graph."""
     with zipfile.ZipFile(program) as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             content = old.read(name)
@@ -130,7 +130,7 @@ def test_a_program_with_a_library_is_not_loaded(program: Path, tmp_path: Path) -
 
 
 def test_weights_that_are_a_pickle_of_code_are_not_run(program: Path, tmp_path: Path) -> None:
-    """torch.export.load falls back to a full unpickling of the sample inputs; not here."""
+    """torch.export.load falls back to a full unpickling of the sample inputs; our reader does not."""
     made = tmp_path / "made"
 
     class Evil:
@@ -199,7 +199,7 @@ def test_torchscript_computes_in_the_requested_precision(precision: str) -> None
 
 
 def exported(path: Path, more: Any) -> Path:
-    """x (2, 3) -> (x, what `more` makes of it)."""
+    """x (2, 3) -> (x, result of `more` for x)."""
 
     class Nested(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
         def forward(self, x: Any) -> Any:

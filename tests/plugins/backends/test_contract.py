@@ -1,4 +1,4 @@
-"""What every backend promises, asked of each of them on its own file of the digits model.
+"""Tests the contract of every backend with its own file of the digits model.
 
 A framework that is not installed is skipped here; ./test.sh --all installs them all.
 """
@@ -18,11 +18,19 @@ from harness.core.number_types import BITS, number_type
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.types import BackendSetup, Batch, DatasetSetup
 from tests.builders.models.converted import mnn_file
 
 ROOT = Path(__file__).parents[3]
 MODEL = load_model("digits")
+TREES = load_model("digits-trees")
+NAMELESS = ("torch", "executorch", "trees")
+"""Backends whose files do not name an output."""
+
+UNNAMED = ("executorch", "trees")
+"""Backends whose files do not name an input, either."""
+
 INSTANCES = 2  # the same everywhere: TensorFlow fixes it at the first op of a process
 
 
@@ -31,18 +39,23 @@ class Case(NamedTuple):
     format: str
     options: Mapping[str, str] = {}
 
+    @property
+    def model(self) -> Model:
+        """The digits: the network, or for `trees` a forest with the same input and as many classes."""
+        return TREES if self.backend == "trees" else MODEL
+
     def __str__(self) -> str:
         return "-".join([self.backend, self.format, *self.options.values()])
 
     def setup(self, **more: Any) -> BackendSetup:
         values = {
-            "model": MODEL.path((self.format,)),
-            "inputs": MODEL.inputs,
+            "model": self.model.path((self.format,)),
+            "inputs": self.model.inputs,
             "instances": INSTANCES,
             "max_batch": 64,
             "options": self.options,
         }
-        return BackendSetup(model_name="digits", **{**values, **more})
+        return BackendSetup(model_name=self.model.name, **{**values, **more})
 
     def open(self, **more: Any) -> Any:
         return registry.load("backend", self.backend)(self.setup(**more))
@@ -59,10 +72,15 @@ CASES = (
     Case("tensorflow", "savedmodel"),
     Case("tensorflow", "keras"),
     Case("tensorflow", "keras", {"compile": "off"}),
+    Case("executorch", "executorch"),
+    Case("trees", "xgboost"),
+    Case("trees", "xgboost", {"engine": "gtil"}),
     Case("ncnn", "ncnn"),
     Case("mnn", "mnn"),
     Case("tract", "onnx"),
 )
+REFERENCES = {"digits": Case("ort", "onnx"), "digits-trees": Case("trees", "xgboost")}
+"""Model -> the case that all other cases of the model must agree with."""
 
 
 def params(cases: tuple[Case, ...]) -> list[Any]:
@@ -95,14 +113,24 @@ def digits() -> DigitsDataset:
 
 
 @pytest.fixture(scope="module")
-def logits(digits: DigitsDataset) -> Any:
-    """(500, 10): ONNX Runtime's, in one batch."""
-    with CASES[0].open() as backend:
-        return np.asarray(backend.infer(digits.batch(range(500))))
+def answers(digits: DigitsDataset) -> dict[str, Any]:
+    """Model -> (500, 10) of its reference, in one batch."""
+    found = {}
+    for model, case in REFERENCES.items():
+        if registry.BACKENDS[case.backend].installed:
+            with case.open() as backend:
+                found[model] = np.asarray(backend.infer(digits.batch(range(500))))
+    return found
+
+
+@pytest.fixture
+def logits(case: Case, answers: dict[str, Any]) -> Any:
+    """(500, 10): ONNX Runtime's of the network, XGBoost's of the trees."""
+    return answers[case.model.name]
 
 
 @each_case
-def test_backend_agrees_with_onnx_runtime_on_every_digit(
+def test_backend_agrees_with_the_reference_on_every_digit(
     case: Case, digits: DigitsDataset, logits: Any
 ) -> None:
     with case.open() as backend:
@@ -138,7 +166,7 @@ def test_an_answer_stays_when_the_next_one_is_given(
 
 @each_case
 def test_the_input_is_only_read(case: Case, digits: DigitsDataset, logits: Any) -> None:
-    """A dataset's rows may lie in a file that is mapped for reading."""
+    """A dataset's rows may be in a memory-mapped, read-only file."""
     rows = digits.batch(range(8)).inputs["image"].copy()
     before = rows.copy()
     with case.open() as backend:
@@ -200,7 +228,7 @@ def test_backend_describes_itself_and_its_tensors(case: Case) -> None:
     assert any(c.isdigit() for c in about["framework"]), "the version"
     assert (image.name, image.dtype, image.shape[1:]) == ("image", "float32", (1, 8, 8))
     assert not isinstance(image.shape[0], int)
-    assert outputs == (() if case.backend == "torch" else ("logits",))
+    assert outputs == (() if case.backend in NAMELESS else ("logits",))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +285,7 @@ def _refusal(case: Case, **more: Any) -> str:
 def test_a_corrupt_file_is_reported_in_one_line(
     case: Case, content: bytes | str, tmp_path: Path
 ) -> None:
-    good = MODEL.path((case.format,))
+    good = case.model.path((case.format,))
     assert good is not None
     names = {"openvino": "bad.xml", "onnx": "bad.onnx", "ncnn": "bad.param"}
     in_folder = next((p for end in ("xml", "param") for p in good.glob(f"*.{end}")), None)
@@ -271,7 +299,7 @@ def test_a_corrupt_file_is_reported_in_one_line(
 
 @each_backend
 def test_an_absent_file_is_reported_in_one_line(case: Case, tmp_path: Path) -> None:
-    good = MODEL.path((case.format,))
+    good = case.model.path((case.format,))
     assert good is not None
     path = tmp_path / good.name
     assert _refusal(case, model=path).startswith(f"{path}: ")
@@ -292,7 +320,7 @@ def test_unknown_option_or_provider_is_refused(case: Case) -> None:
 @each_backend
 def test_missing_device_is_refused(case: Case) -> None:
     said = _refusal(case, device="cuda")
-    if case.backend in ("litert", "openvino", "ncnn", "mnn", "tract"):
+    if case.backend in ("litert", "openvino", "ncnn", "mnn", "tract", *UNNAMED):
         assert said == f"backend {case.backend!r} has no --device cuda: it has cpu"
     else:
         assert said.startswith("--device cuda: ")
@@ -307,7 +335,7 @@ from harness.models.manifest.lookup import load_model
 from harness.types import BackendSetup, Batch
 
 name, format, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
-model = load_model("digits")
+model = load_model(sys.argv[4])
 rows = np.ones((500, 1, 8, 8), np.float32)
 setup = BackendSetup(
     model=model.path((format,)), model_name="digits", inputs=model.inputs, threads=threads,
@@ -329,7 +357,7 @@ with registry.load("backend", name)(setup) as backend:
 
 def _threads(case: Case, threads: int) -> dict[str, int]:
     command = [sys.executable, "-W", "ignore", "-c", _COUNT_THREADS]
-    command += [case.backend, case.format, str(threads)]
+    command += [case.backend, case.format, str(threads), case.model.name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     words = done.stdout.split()
     return {words[n]: int(words[n + 1]) for n in range(0, len(words), 2)}
@@ -337,7 +365,7 @@ def _threads(case: Case, threads: int) -> dict[str, int]:
 
 @each_backend
 def test_requested_number_of_threads_is_used(case: Case) -> None:
-    """In a process each, because TensorFlow fixes them and PyTorch has one number a process."""
+    """Runs in separate processes: TensorFlow fixes its thread counts, and PyTorch has one number per process."""
     one, two = _threads(case, 1), _threads(case, 2)
     if case.backend in registry.OF_ONE_THREAD:
         assert (one["told"], two["told"], two["tasks"]) == (1, 1, one["tasks"])
@@ -358,7 +386,7 @@ def test_change_of_threads_after_their_start_is_refused(case: Case, digits: Digi
 
 
 def _sequence_onnx(folder: Path) -> Path:
-    """ids (n, length) int64 -> ids + 1, as long; and their sum, one number."""
+    """ids (n, length) int64 -> ids + 1 with the same length, and their sum, one number."""
     from onnx import helper
 
     from tests.builders.models.odd_files import INT64, value, write
@@ -391,7 +419,7 @@ else:
 
 
 def _sequence_by_tensorflow(path: Path) -> Path:
-    """In a process of its own, which TensorFlow's thread counts are lost with."""
+    """Runs in a separate process, so that TensorFlow's thread counts do not remain."""
     pytest.importorskip("tensorflow", reason="TensorFlow writes the model")
     subprocess.run([sys.executable, "-W", "ignore", "-c", _SEQUENCE, path], check=True)
     return path
@@ -426,7 +454,7 @@ def _sequence_torch(folder: Path) -> Path:
     ),
 )
 def test_sequences_of_any_length_are_answered_in_their_own_type(case: Case, tmp_path: Path) -> None:
-    """Ragged inputs are filled up to the longest of their batch, and each batch has another one."""
+    """Ragged inputs are padded to the longest input of their batch, which differs between batches."""
     if case.format == "onnx":
         path = _sequence_onnx(tmp_path)
     elif case.backend == "torch":
@@ -486,7 +514,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _fixed_tflite(folder: Path) -> Path:
-    """The same as LiteRT; in a process of its own, which TensorFlow's thread counts are lost with."""
+    """Writes the model as LiteRT, in a separate process so that TensorFlow's thread counts do not remain."""
     path = folder / "fixed.tflite"
     code = (
         "import sys, tensorflow as tf\n"
@@ -528,11 +556,13 @@ def test_a_batch_that_the_file_fixes_is_filled_up(case: Case, fixed: Path, tmp_p
             assert found.tolist() == (2 * rows).tolist()
 
 
-@each_case
+@pytest.mark.parametrize(
+    "case", params(tuple(case for case in CASES if case.backend not in UNNAMED))
+)
 def test_a_file_may_have_names_of_its_own(case: Case, digits: DigitsDataset, logits: Any) -> None:
     (image,) = MODEL.inputs
     names = {"pixels": "image", "scores": "logits"}
-    if case.backend == "torch":  # a TorchScript file names no outputs
+    if case.backend in NAMELESS:
         del names["scores"]
     renamed = (image._replace(name="pixels"),)
     rows = digits.batch(range(3)).inputs["image"]
@@ -546,3 +576,17 @@ def test_a_file_may_have_names_of_its_own(case: Case, digits: DigitsDataset, log
         case.open(inputs=renamed, names={"pixels": "PIXELS"}),
     ):
         pass
+
+
+@pytest.mark.parametrize("case", params(tuple(c for c in CASES if c.backend in UNNAMED)))
+def test_file_without_names_takes_the_manifest_inputs_as_they_are(
+    case: Case, digits: DigitsDataset, logits: Any
+) -> None:
+    (image,) = case.model.inputs
+    renamed = (image._replace(name="pixels"),)
+    rows = digits.batch(range(3)).inputs["image"]
+    with case.open(inputs=renamed) as backend:
+        assert [spec.name for spec in backend.signature()] == ["pixels"]
+        found = np.asarray(backend.infer(Batch(3, {"pixels": rows})))
+    assert np.abs(found - logits[:3]).max() < 1e-4
+    assert "drop `names`" in _refusal(case, inputs=renamed, names={"pixels": "image"})

@@ -1,4 +1,4 @@
-"""Which expressions of a .pt2 file are sizes and nothing more; without PyTorch."""
+"""The reader accepts only expressions of a .pt2 file that are sizes; without PyTorch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SavedModels as other people save them: with an optimiser's state, with other signatures, with a vocabulary."""
+"""Foreign SavedModels: with an optimiser's state, with different signatures, with a vocabulary."""
 
 from pathlib import Path
 from typing import Any

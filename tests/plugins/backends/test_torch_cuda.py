@@ -1,4 +1,4 @@
-"""The part of backend `torch` that feeds a GPU, on a stand-in of torch.cuda."""
+"""The part of backend `torch` that feeds a GPU, with a stand-in for torch.cuda."""
 
 import threading
 from contextlib import contextmanager
@@ -51,7 +51,7 @@ def test_sizes_between_those_of_graphs_are_padded_by_at_most_a_quarter() -> None
 
 
 def test_a_padded_batch_has_its_own_answers() -> None:
-    """A graph of 20 rows answers 17, also behind a batch of 20, and never twice the same memory."""
+    """A graph of 20 rows answers 17 rows, also after a batch of 20, and never returns the same memory twice."""
     cuda = stand_in.FakeCuda()
     runs = module(lambda x: (x + 1, x.sum(1)), cuda, largest=64)
     kept = []
@@ -79,7 +79,7 @@ def test_a_batch_is_not_padded_if_an_output_has_no_row_for_each_sample() -> None
 
 
 def test_samples_of_another_type_do_not_use_the_graph_of_the_first() -> None:
-    """Bug: float64 rows came back as float32, of int64 the low bits."""
+    """Bug: float64 rows came back as float32, and int64 rows lost their upper bits."""
     runs = module(lambda x: x + 1, stand_in.FakeCuda())
     for dtype in (np.float32, np.float64, np.int64, np.float32):
         given = np.full((2, 3), 2**20, dtype)
@@ -199,7 +199,7 @@ def test_missing_gpu_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def recorded(name: str, start_us: float, end_us: float, **more: Any) -> Any:
-    """An event as PyTorch 2.11 returns it beside a GPU: without the types of its inputs."""
+    """An event as PyTorch 2.11 returns it with a GPU: without the types of its inputs."""
     event = {
         "name": name,
         "time_range": SimpleNamespace(start=start_us, elapsed_us=lambda: end_us - start_us),
@@ -213,7 +213,7 @@ def recorded(name: str, start_us: float, end_us: float, **more: Any) -> Any:
 
 
 def test_an_operators_time_is_that_of_its_kernels_on_the_gpu() -> None:
-    """From a recording of ResNet-50 on an H200: the launch took 31 us of the host, the kernels 13.3 and 2.1 us."""
+    """From a recording of ResNet-50 on an H200: the launch took 31 us on the host, the kernels 13.3 and 2.1 us."""
     kernels: Any = import_module("harness.backends.parts.torch_kernels")
     copy = SimpleNamespace(name="cudnn::nchwToNhwcKernel", duration=2.1)
     product = SimpleNamespace(name="sm80_xmma_fprop_implicit_gemm", duration=13.3)

@@ -1,4 +1,4 @@
-"""LibriSpeech's layout: samples, lengths and transcripts; every fault with its file."""
+"""LibriSpeech's layout: samples, lengths and transcripts; every error names its file."""
 
 import re
 import shutil

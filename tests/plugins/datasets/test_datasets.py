@@ -1,4 +1,4 @@
-"""Datasets: rows in the order loaded, views where they can be, the same bytes for the same seed."""
+"""Datasets return rows in the loaded order, as views if possible, and the same bytes for the same seed."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ TOTAL = 50
 
 
 def rows_of(indices: Sequence[int]) -> tuple[LoadedRows, Any]:
-    """Rows whose content is their index, and the array they are held in."""
+    """Returns rows whose content is their index, and the array that contains them."""
     rows = LoadedRows(TOTAL)
     held = np.repeat(np.asarray(indices, np.int64)[:, None], 3, axis=1)
     rows.hold(indices, {"x": held})
@@ -30,7 +30,7 @@ def rows_of(indices: Sequence[int]) -> tuple[LoadedRows, Any]:
 
 
 def test_empty_set_of_rows_is_accepted() -> None:
-    """Bug: an IndexError, as numpy makes an empty list one of floats."""
+    """Bug: an IndexError, because numpy turns an empty list into an array of floats."""
     rows, _ = rows_of([])
     with pytest.raises(KeyError, match="sample 0 is not loaded"):
         rows.batch([0])
@@ -124,13 +124,13 @@ def test_digits_are_500_images_between_0_and_1_with_their_labels() -> None:
     ("cls", "name"), [(DigitsDataset, "digits"), (SyntheticDataset, "synthetic")]
 )
 def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
-    """The run would be on other samples than the user's."""
+    """Otherwise the run would not use the user's samples."""
     with pytest.raises(ConfigError, match=f"^dataset '{name}' reads no --data-dir: drop it, or "):
         cls(DatasetSetup(inputs=(IMAGE,), data_dir=Path("mine")))
 
 
 def test_digits_follow_no_input_shape() -> None:
-    """Bug: the option was ignored, and the run was on other sizes than the user's."""
+    """Bug: the option was ignored, and the run did not use the user's sizes."""
     assert refusals(
         DigitsDataset, DatasetSetup(inputs=(IMAGE,), shapes={"pixels": (1, 1, 9, 9)})
     ) == ["--input-shape belongs to dataset 'synthetic': drop it for 'digits'"]
@@ -196,7 +196,7 @@ def test_another_seed_gives_other_samples_and_another_digest() -> None:
 
 @pytest.mark.parametrize("batch", ["batch_size", "N", 1, None])
 def test_name_of_the_batch_dimension_does_not_change_the_digest(batch: str | int | None) -> None:
-    """`sweep --backend ort,openvino` measured one of the two: 'the dataset has changed'."""
+    """Bug: `sweep --backend ort,openvino` measured only one backend: 'the dataset has changed'."""
     spelt = tuple(spec._replace(shape=(batch, *spec.shape[1:])) for spec in SPECS)
     one, other = synthetic(1), synthetic(1, spelt)
     assert one.describe()["digest"] == other.describe()["digest"]
@@ -207,7 +207,7 @@ def test_name_of_the_batch_dimension_does_not_change_the_digest(batch: str | int
 
 
 def test_description_names_integer_inputs_of_only_0_and_1() -> None:
-    """Bug: an embedding was measured on two hot rows, and nothing said so."""
+    """Bug: an embedding was measured on two hot rows without a message."""
     specs = (*SPECS, TensorSpec("ids", "int64", (None, 4)))
     integers = {spec.name for spec in specs if np.dtype(spec.dtype).kind != "f"}
     assert set(synthetic(1, specs).describe()["zero_or_one"]) == integers  # type: ignore[call-overload]
@@ -312,7 +312,7 @@ def test_the_advice_for_a_shape_can_be_pasted(name: str) -> None:
 
 
 def test_one_dimension_of_two_sizes_is_refused() -> None:
-    """Bug: the framework failed in the warm-up, with its own words and status 3."""
+    """Bug: the framework failed in the warm-up with its own message and status 3."""
     setup = DatasetSetup(inputs=(SYMBOLIC, MASK), shapes={"ids": (1, 16), "mask": (1, 17)})
     assert refusals(SyntheticDataset, setup) == [
         "--input-shape: sequence is 16 in ids and 17 in mask: dimensions with one name must have one size"
@@ -327,7 +327,7 @@ def test_one_dimension_of_two_sizes_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_the_advice_for_a_shape_names_the_batch(shape: tuple[int | str, ...], advice: str) -> None:
-    """Bug: with the batch in second place, the advice led to "5 outputs for 8 samples"."""
+    """Bug: if the batch was the second dimension, the advice led to "5 outputs for 8 samples"."""
     setup = DatasetSetup(inputs=(TensorSpec("x", "float32", shape),))
     expected = [f"input 'x' has the symbolic shape {advice}"]
     assert refusals(SyntheticDataset, setup) == expected

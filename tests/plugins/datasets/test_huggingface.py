@@ -1,4 +1,4 @@
-"""HuggingFace data sets on disk and by name; the package is large, so most are marked slow."""
+"""HuggingFace datasets on disk and by name; the package is large, so most tests are marked slow."""
 
 import subprocess
 import sys
@@ -149,7 +149,7 @@ def test_names_of_classes_come_from_the_features(tmp_path: Path) -> None:
 
 
 def test_our_folder_datasets_does_not_pass_for_the_package(tmp_path: Path) -> None:
-    """In a checkout `import datasets` finds ./datasets, a folder of other things."""
+    """In a checkout `import datasets` finds our own folder ./datasets."""
     code = (
         "import sys; sys.path = ['.'] + [p for p in sys.path if 'site-packages' not in p]\n"
         "from harness.core import registry\n"
@@ -162,6 +162,6 @@ def test_our_folder_datasets_does_not_pass_for_the_package(tmp_path: Path) -> No
     )
     assert done.stdout.splitlines() == [
         "False",
-        # -S: there is no metadata of an installation
+        # -S hides the metadata of an installation
         "dataset 'huggingface' needs the module 'datasets': ./run.sh install hf, and start with ./run.sh",
     ]

@@ -1,4 +1,4 @@
-"""Folders of images: the right files in the right order, cached, and every fault in one line."""
+"""Folders of images: the right files in the right order, a cache, and one line per fault."""
 
 import errno
 import json
@@ -307,7 +307,7 @@ def test_image_of_another_size_than_in_its_annotations_is_refused(tmp_path: Path
 
 
 def test_boxes_in_a_padded_input_are_scored_on_the_image(tmp_path: Path) -> None:
-    """60 x 80 into 16 x 16: rows 2 to 13 are the image's."""
+    """60 x 80 becomes 16 x 16: rows 2 to 13 contain the image."""
     steps = (step("resize", size=(16, 16), keep="pad"), *STEPS[1:])
     made = CocoDataset(setup(coco(tmp_path), steps=steps))
     labels: dict[int, Any] = {i: made.label(i) for i in range(3)}
@@ -361,8 +361,8 @@ def test_annotations_that_do_not_fit_are_refused(
 
 
 def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
-    """pycocotools counts each as an object that no detection overlaps; dropped, the score would be
-    another one than MLPerf's.
+    """pycocotools counts each as an object that no detection overlaps; without them, the score would be
+    different from MLPerf's.
     """
     flat = {**ONE, "id": 2, "bbox": [1, 2, 0, 4], "area": 0}
     made = CocoDataset(setup(coco(tmp_path, annotations=[ONE, flat])))
@@ -379,7 +379,7 @@ def test_boxes_without_an_area_are_kept_and_reported(tmp_path: Path) -> None:
 
 
 def test_subset_of_mlperf_is_used_if_present(tmp_path: Path) -> None:
-    """As create_safe_annotations.py leaves it: beside the whole set, and a folder of its own."""
+    """Makes the folders that create_safe_annotations.py writes: next to the whole set, and a separate folder."""
     coco(tmp_path)
     whole = json.loads((tmp_path / "annotations/instances_val2017.json").read_text())
     safe = {**whole, "images": whole["images"][2:], "annotations": []}
@@ -442,7 +442,7 @@ def test_a_symbolic_size_is_the_one_given_or_the_first_images(tmp_path: Path) ->
 
 
 def test_an_input_shape_names_an_input(tmp_path: Path) -> None:
-    """Bug: a wrong name was ignored, and the run was on other sizes than the user's."""
+    """Bug: a wrong name was ignored, and the run did not use the user's sizes."""
     wrong = setup(in_classes(tmp_path), shapes={"imag": (1, 3, 9, 9)})
     assert refusals(FolderDataset, wrong) == [
         "--input-shape imag: the model's inputs are image: did you mean 'image'?"
@@ -450,7 +450,7 @@ def test_an_input_shape_names_an_input(tmp_path: Path) -> None:
 
 
 def broken(folder: Path) -> list[Path]:
-    """Three files that cannot be used, each for another reason, among six."""
+    """Six files, three of which are unusable, each for a different reason."""
     in_classes(folder)
     cut_off, text, gone = folder / "ant/1.jpg", folder / "ant/3.jpg", folder / "bird/4.jpg"
     cut_off.write_bytes(cut_off.read_bytes()[:500])
@@ -471,7 +471,7 @@ def test_every_file_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
 
 
 def overwritten(path: Path) -> None:
-    """Forty bytes in the middle of the scan, a marker among them; the end is whole."""
+    """Overwrites forty bytes in the middle of the scan, including a marker; the end is unchanged."""
     content = bytearray(path.read_bytes())
     middle = (decode.check_file(bytes(content)).scan + len(content)) // 2
     content[middle : middle + 40] = b"\xff\xd0" + bytes(range(1, 39))
@@ -487,7 +487,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
         made = FolderDataset(setup(tmp_path, steps=steps))
         (line,) = made.faults()
         assert line.startswith(f"{bad}: the JPEG is damaged: ")
-        made.load(range(6))  # these decoders do not tell, and fill up
+        made.load(range(6))  # these decoders report nothing, and fill the gap
     strict = FolderDataset(setup(tmp_path, steps=(step("decode", decoder="simplejpeg"), *STEPS)))
     assert refusal(strict.load, range(6)).startswith(f"{bad}: ")
 
@@ -512,7 +512,7 @@ def test_faults_are_found_without_a_model(tmp_path: Path) -> None:
 
 
 def test_a_broken_first_file_hides_no_other(tmp_path: Path) -> None:
-    """Bug: with a symbolic size, the first file's fault was told of every file."""
+    """Bug: with a symbolic size, the first file's fault was reported for every file."""
     spec = image_spec(3, "h", "w")
     in_classes(tmp_path)
     (tmp_path / "ant/1.jpg").write_text("no")
@@ -531,7 +531,7 @@ def test_a_run_gives_up_after_twenty_bad_files(tmp_path: Path) -> None:
 
 
 def test_named_pipe_is_refused_and_not_read(tmp_path: Path) -> None:
-    """A named pipe would block for ever."""
+    """A named pipe would block forever."""
     write(tmp_path / "0.png", 0)
     os.mkfifo(tmp_path / "1.png")
     (tmp_path / "labels.csv").write_text("file,label\n0.png,1\n1.png,1\n")
@@ -649,7 +649,7 @@ def test_other_steps_have_a_cache_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["rows", "records"])
 @pytest.mark.parametrize("damage", ["cut", "zeros", "noise", "gone"])
 def test_a_damaged_cache_costs_only_work(name: str, damage: str, tmp_path: Path) -> None:
-    """A run that was killed, or a disk that lost what was not yet written."""
+    """Simulates a killed run, or a disk that lost unwritten data."""
     in_classes(tmp_path / "data")
     first = rows(cached(tmp_path), list(range(6)))
     (path,) = (tmp_path / "cache/images").glob(f"*/{name}")
@@ -724,7 +724,7 @@ def test_a_disk_that_will_be_full_is_known_before(
         in line
     )
     made.load([0, 1, 2])
-    made.load([0, 1, 2, 3, 4, 5])  # three more rows: these fit
+    made.load([0, 1, 2, 3, 4, 5])  # three more rows, which fit
 
 
 def test_progress_is_reported_on_the_thread_of_the_caller(
@@ -753,14 +753,14 @@ def test_progress_is_reported_on_the_thread_of_the_caller(
 
 
 def test_numbers_that_sort_otherwise_as_names_are_refused(tmp_path: Path) -> None:
-    """The folder 10 would have been class 2, and every score after it wrong."""
+    """Bug: the folder 10 became class 2, and every later score was wrong."""
     for label in range(11):
         write(tmp_path / str(label) / "a.png", label)
     assert "'10' would be class 2" in refusal(FolderDataset, setup(tmp_path))
 
 
 def test_same_fault_of_many_images_is_reported_once(tmp_path: Path) -> None:
-    """Bug: the same wrong size of eight images was eight lines."""
+    """Bug: the same wrong size of eight images gave eight lines."""
     made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
     count = len(made)
     assert count > 1

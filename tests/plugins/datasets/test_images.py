@@ -1,4 +1,4 @@
-"""An image file becomes the model's input: as the reference does it, or not at all."""
+"""An image file becomes the model's input as in the reference, or is refused."""
 
 import importlib.util
 import io
@@ -208,7 +208,7 @@ def test_changing_the_colour_order_changes_the_input() -> None:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG of some hundred bytes that says it is this large."""
+    """A PNG of a few hundred bytes whose header states this size."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))  # fmt: skip
@@ -219,7 +219,7 @@ def png_header(width: int, height: int) -> bytes:
 
 
 def jpeg_bomb() -> bytes:
-    """A whole JPEG whose header says 65,500 x 65,500."""
+    """A complete JPEG whose header states 65,500 x 65,500."""
     data = bytearray(encode(cut(0, 16, 16)))
     at = data.index(b"\xff\xc0")
     struct.pack_into(">HH", data, at + 5, 65_500, 65_500)

@@ -1,4 +1,4 @@
-"""Sequences of different lengths: drawn the same for the same seed, filled up to the longest."""
+"""Sequences of different lengths: equal for equal seeds, and padded to the longest sequence."""
 
 import dataclasses
 from pathlib import Path
@@ -27,7 +27,7 @@ shapes = st.tuples(st.integers(1, 4), st.integers(1, 3))
 
 
 def ragged(sizes: list[tuple[int, int]]) -> tuple[RaggedRows, list[Any]]:
-    """Row i is full of i + 1."""
+    """Every element of row i is i + 1."""
     rows = RaggedRows(TOTAL)
     held = [np.full(size, i + 1) for i, size in enumerate(sizes)]
     rows.hold(range(len(sizes)), {"x": held})
@@ -190,7 +190,7 @@ def sequence_model(folder: Path, nodes: list[Any], output: list[Any], kind: int)
 
 @pytest.mark.parametrize("scenario", ["offline", *only_all("single-stream", "server")])
 def test_answers_as_long_as_their_sequence_are_measured(scenario: str, tmp_path: Path) -> None:
-    """Five numbers for each piece: no two batches need have answers of one shape."""
+    """Returns five numbers per piece: the shapes of answers may differ between batches."""
     nodes = [helper.make_node("Gather", ["table", "ids"], ["y"])]
     path = sequence_model(tmp_path, nodes, ["batch", "sequence", 5], FLOAT)
     more = ("--target-qps", "500", "--slo", "p99=1s") if scenario == "server" else ()
@@ -216,7 +216,7 @@ def test_a_run_of_drawn_lengths_is_measured_and_can_be_run_again(tmp_path: Path)
     with np.load(tmp_path / "r/performance/run_1/completions.npz") as columns:
         sizes, batch = lengths[columns["index"]], columns["batch"]
     mixed = [b for b in np.unique(batch) if len(set(sizes[batch == b])) > 1]
-    assert len(mixed) <= 2  # where the long ones end, and what is left over
+    assert len(mixed) <= 2  # the place where the long rows end, and the remaining rows
     again = yaml.safe_load((tmp_path / "r/config.yaml").read_text())
     assert again["lengths"] == [f"sequence={tmp_path}/lengths.txt"]
     (tmp_path / "lengths.txt").write_text("3\n31\n")

@@ -1,4 +1,4 @@
-"""Ranges of synthetic numbers: the model's tables, what the user states, and who said so."""
+"""Ranges of synthetic numbers: from the model's tables or the user, with their origin."""
 
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,7 @@ def test_file_is_not_read_if_no_integer_needs_it() -> None:
     ],
 )
 def test_a_range_beyond_the_table_is_refused(interval: Interval, advice: str) -> None:
-    """Bug: only ONNX Runtime said so, in the warm-up and without the input's name."""
+    """Bug: only ONNX Runtime reported this, in the warm-up and without the input's name."""
     table = {"x": Table("Gather", 7)}
     line = f"--input-range x={interval}: the model's Gather table has 7 rows: pass at most --input-range {advice}"
     assert refusals(synthetic, "int64", tables=lambda: table, ranges={"x": interval}) == [line]
@@ -217,7 +217,7 @@ def test_invalid_or_empty_range_is_refused(text: str, told: str) -> None:
 
 
 def embedding(folder: Path, rows: int) -> Path:
-    """A model that fails where an index lies outside of its table."""
+    """A model that fails if an index is outside its table."""
     node = helper.make_node("Gather", ["table", "ids"], ["y"])
     ids, y = value("ids", ["batch", 16], INT64), value("y", ["batch", 16, 2])
     table = {"table": np.ones((rows, 2), np.float32)}
@@ -226,7 +226,7 @@ def embedding(folder: Path, rows: int) -> Path:
 
 @pytest.mark.parametrize(("most", "fits"), [(999, True), (1000, False), (2**40, False)])
 def test_a_number_beyond_the_table_names_the_input(tmp_path: Path, most: int, fits: bool) -> None:
-    """Bug: data that do not fit the model failed with ONNX Runtime's words, without the input's name."""
+    """Bug: data that do not fit the model failed with ONNX Runtime's message, without the input's name."""
     config = RunConfig(scenario="offline", model=str(embedding(tmp_path, 1000)))
     batch = Batch(1, {"ids": np.array([[0, most]], np.int64), "other": np.zeros((1, 2))})
     told = ""
@@ -273,7 +273,7 @@ def test_a_run_draws_from_the_models_table(tmp_path: Path) -> None:
 
 
 def test_real_data_have_no_range(tmp_path: Path) -> None:
-    """Bug: the option would be ignored, and the run be on other numbers than the user's."""
+    """Bug: the option was ignored, and the run did not use the user's numbers."""
     done = run(
         "--scenario", "offline", "--input-range", "image=0:1", "--out", f"{tmp_path}/r",
         "--lengths", "n=lognormal:median=8,sigma=1,max=9",

@@ -1,4 +1,4 @@
-"""Tables: arrays, CSV and Parquet as inputs and labels; what cannot be used is told by its line."""
+"""Tables: arrays, CSV and Parquet as inputs and labels; errors name the unusable lines."""
 
 import io
 import subprocess
@@ -70,7 +70,7 @@ def test_a_csv_is_rows_of_every_column_but_the_label(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["1", "1.0", "-9007199254740993"])
 def test_large_integers_keep_all_their_digits(other: str, tmp_path: Path) -> None:
-    """2^53 + 1 became 2^53."""
+    """Bug: 2^53 + 1 became 2^53."""
     csv(tmp_path, f"a,b,label\n9007199254740993,{other},0\n9223372036854775807,-3e0,1\n")
     table = CsvDataset(setup(tmp_path, TensorSpec("x", "int64", (None, 2))))
     table.load([0, 1])
@@ -320,7 +320,7 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
                 "array 'labels' is complex128: store numbers or texts",
             ],
         ),
-        ({"x": np.array([[print, print]], object)}, FEATURES, ["array 'x' is object: only numbers can be an input"]),  # no pickle is run
+        ({"x": np.array([[print, print]], object)}, FEATURES, ["array 'x' is object: only numbers can be an input"]),  # no pickle is executed
         ({"x": np.array([[1, 2], [3, 300]])}, INT, ["array 'x', row 1: a value does not fit the input's type, int8"]),
     ],
 )  # fmt: skip
@@ -333,10 +333,10 @@ def test_problems_of_an_unusable_npz_are_reported_by_array(
 
 @pytest.mark.parametrize("again", ["x.npy", "x", "labels.npy"])
 def test_an_npz_with_two_members_of_one_name_is_refused(again: str, tmp_path: Path) -> None:
-    """Which of them is meant, numpy and zipfile do not agree on."""
+    """numpy and zipfile disagree on which of the entries is meant."""
     path = npz(tmp_path, x=np.zeros((3, 2)), labels=np.arange(3))
     with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zipfile's own, of the name
+        warnings.simplefilter("ignore")  # zipfile's own warning about the name
         archive.writestr(again, b"")
     name = again.removesuffix(".npy")
     told = [f"{path} has an array {name} twice: keep one"]
@@ -366,7 +366,7 @@ def archived(path: Path, tmp_path: Path, **more: Any) -> NpzDataset:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything counts as too large to be held."""
+    """Every array counts as too large for memory."""
     monkeypatch.setattr(archive, "WHOLE_BYTES", 0)
     monkeypatch.setattr(archive, "_BLOCK_BYTES", 3 * 16)  # three rows of two float64
 
@@ -399,7 +399,7 @@ def test_compressed_npz_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert again.batch([0, 1]).inputs["x"].tolist() == [[1, 0], [0, 1]]
     assert told == [(2, 2)]
     np.savez_compressed(tmp_path / "data.npz", x=np.zeros((50, 2)))
-    with pytest.raises(TypeError):  # another file: it would be gone through again
+    with pytest.raises(TypeError):  # a different file, which would be read again
         archived(tmp_path / "data.npz", tmp_path).load([0])
 
 
@@ -442,7 +442,7 @@ def test_array_of_another_length_than_in_its_header_is_refused(tmp_path: Path) -
 
 
 def test_an_npz_larger_than_its_run_takes_the_memory_of_the_run(tmp_path: Path) -> None:
-    """128 MiB in the file; a thousand of its rows are 1 MiB."""
+    """A file of 128 MiB; a thousand of its rows have 1 MiB."""
     path = tmp_path / "data.npz"
     np.savez(path, x=np.zeros((131_072, 256), np.float32))
     code = (

@@ -1,4 +1,4 @@
-"""Volumes by case: their shapes differ, their labels are segmentations, pickles are refused."""
+"""Volumes by case: shapes differ, labels are segmentations, and pickles are refused."""
 
 import pickle
 from pathlib import Path

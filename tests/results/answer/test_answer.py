@@ -1,4 +1,4 @@
-"""The answer of a run: its number with interval, bound and load, what limited it, and one piece of advice."""
+"""The answer of a run: its number with interval, bound and load, its limit, and one piece of advice."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def p90(value_ns: int, high_ns: int | None) -> dict[str, Any]:
 
 
 def with_target() -> dict[str, Any]:
-    """The score of the golden run, beside a target."""
+    """Returns the score of the golden run with a target."""
     return {**golden("server")["accuracy"], "target": 98.5}
 
 
@@ -47,7 +47,7 @@ def test_a_server_run_is_answered_by_its_percentile_beside_the_bound() -> None:
 
 
 def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
-    """Bug: a newcomer took the demonstration rate for the result."""
+    """Bug: a new user mistook the demonstration rate for the result."""
     result = golden("server")
     result["calibration"]["rate_per_s"] = 800.0
     answer = answer_of(result)
@@ -107,7 +107,7 @@ def test_percentile_missing_in_loadgens_log_is_shown_as_late_queries() -> None:
     assert answer_of(result).headline == (
         "3 of 1,200 queries took more than 2 ms (0.5 % may) at 200 queries/s"
     )
-    closed = golden("closed-loop", slo="p99.5=2ms")  # LoadGen counts none of its queries
+    closed = golden("closed-loop", slo="p99.5=2ms")  # LoadGen counts no queries
     assert answer_of(closed).headline.startswith(
         "0 of 64 queries took more than 2 ms (0.5 % may) at "
     )
@@ -124,7 +124,7 @@ def test_a_rate_that_was_not_kept_up_is_named() -> None:
 
 
 def test_rate_that_includes_failed_samples_shows_their_number() -> None:
-    """Bug: "of which 80.5 were completed" was all that was said of a run of which 85 % had failed."""
+    """Bug: for a run with 85 % failed queries the text said only "of which 80.5 were completed"."""
     queries = {"samples_failed": 1_700, "samples_answered": 2_010}
     told = ", failed ones included (1,700 of 2,010 samples)"
     late = golden("server")
@@ -227,7 +227,7 @@ def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:
 
 
 def test_offline_has_a_limit_only_if_the_reference_decides() -> None:
-    """Bug: the share of the queue, 92 % in every Offline run, was printed as if it meant something."""
+    """Bug: the share of the queue, 92 % in every Offline run, was printed although it means nothing."""
     rate = {"what": "samples/s", "unit": "samples/s", "lost_ns": {}}
     fast = reference(**rate, reference=22_000.0, ours=21_390.0, ratio=0.97)
     assert answer_of(golden("offline", reference=fast)).limited_by == (
@@ -248,7 +248,7 @@ def test_the_null_backend_has_no_model_that_could_limit_it() -> None:
 
 
 def test_doubts_are_grouped_and_the_cause_has_the_advice() -> None:
-    """Bug: the advice of `preempted`, fewer threads, was printed where other programs took the cores."""
+    """Bug: the advice of `preempted`, fewer threads, was printed although other programs took the cores."""
     answer = answer_of(golden("server", doubts=[PREEMPTED, PADDED, BUSY, BUSY]))
     assert answer.doubts == "machine (preempted, busy-machine), model (padded)"
     assert answer.advice == "Stop other programs on this machine and run again."

@@ -1,4 +1,4 @@
-"""`compare`: noise is no difference, a slower backend is worse, what is not comparable is refused."""
+"""`compare`: noise is not a difference, a slower backend is worse, and incomparable runs are refused."""
 
 import json
 import math
@@ -83,7 +83,7 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
 
 
 def test_a_run_too_short_for_an_interval_is_judged_beyond_a_factor_only() -> None:
-    """Bug: p99 of 64 queries had the largest latency for its upper end, so that it was `better`."""
+    """Bug: p99 of 64 queries had the largest latency as its upper end, so the result was `better`."""
     (before, slow), (after, fast) = (
         next(
             _percentiles(
@@ -119,7 +119,7 @@ def test_noise_between_runs_is_students() -> None:
 def a_run(
     name: str, *, doubts: tuple[str, ...] = (), started: str = "", **changed: float
 ) -> FinishedRun:
-    """Of a server scenario; no folder behind it, so no answers."""
+    """Runs of Server without a folder, and therefore without answers."""
     numbers = {"p50": 100.0, "p99": 1000.0, "throughput": 500.0, "accuracy": 99.0} | changed
     kinds = {"p50": "body", "p99": "tail", "throughput": "rate", "accuracy": "exact"}
     made = {
@@ -145,7 +145,7 @@ def a_run(
 
 
 def test_machines_are_compared_by_their_peaks_and_the_runs_p99() -> None:
-    """Only where `machine` has measured both."""
+    """The ratio appears only if `machine` has measured both."""
 
     def on(name: str, peaks: dict[str, float], p99: float = 1000.0) -> FinishedRun:
         machine = {"machine": {"fingerprint": name}}
@@ -182,7 +182,7 @@ def verdicts(
 
 
 def test_one_run_a_side_is_reported_and_not_judged() -> None:
-    """54 of 75 pairs of equal runs were `better` or `worse`, by noise that was assumed."""
+    """Bug: 54 of 75 pairs of equal runs were `better` or `worse` because of assumed noise."""
     found = compare([a_run("a")], [a_run("b", p99=1350, throughput=450)])
     assert {c.name: c.verdict for c in found.changes} == {
         "p50": UNDECIDED, "p99": UNDECIDED, "throughput": UNDECIDED, "accuracy": SAME
@@ -215,7 +215,7 @@ def test_one_run_per_side_is_judged_beyond_the_known_spread_of_equal_runs(
 
 @pytest.mark.parametrize("code", sorted(codes(Kind.DOUBT, About.MACHINE)))
 def test_a_run_that_the_machine_disturbed_is_not_judged_alone(code: str) -> None:
-    """`preempted` and `paged` were missing from a list of compare's own."""
+    """Bug: `preempted` and `paged` were missing from compare's own list."""
     disturbed = a_run("b", p99=99_000, doubts=(code,))
     assert verdicts([a_run("a")], [disturbed])["p99"] == UNDECIDED
 
@@ -226,7 +226,7 @@ def test_other_doubts_do_not_count_as_a_disturbed_machine(code: str) -> None:
 
 
 def side_of(name: str, times: str, p99: Sequence[float], **kwargs: Any) -> list[FinishedRun]:
-    """times: a letter for each run, in whose order they began."""
+    """times: a letter per run, in the order of their starts."""
     return [
         a_run(f"{name}{t}", started=t, p99=value, **kwargs)
         for t, value in zip(times, p99, strict=True)
@@ -261,7 +261,7 @@ def test_five_runs_a_side_in_turns_find_ten_percent_and_no_equal_sides() -> None
 
 
 def test_sides_without_turns_must_differ_more_than_runs_of_one_side() -> None:
-    """A machine drifts between the runs of one side and those of the other."""
+    """A machine drifts between the runs of the two sides."""
     ours = [1000.0, 1010.0, 1080.0, 1005.0]
     assert (
         compare(side_of("a", "abcd", ours), side_of("b", "efgh", [1090.0] * 4)).verdict == UNDECIDED
@@ -271,7 +271,7 @@ def test_sides_without_turns_must_differ_more_than_runs_of_one_side() -> None:
 
 
 def test_steady_drift_is_not_a_change() -> None:
-    """Its sides lie further apart than two runs of one side."""
+    """The sides differ more than two runs of one side."""
     for runs in (2, 3, 5):
         times = "abcdefghij"
         drifting = [1000 * 1.03**number for number in range(2 * runs)]
@@ -336,7 +336,7 @@ def test_quieter_machine_is_advised_if_no_number_of_runs_would_decide() -> None:
 
 
 def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> None:
-    """One pair is judged if it lies further apart than any two equal runs of the database."""
+    """One pair is judged if it differs more than any two equal runs of the database."""
     folders = []
     for number in range(12):
         folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))
@@ -361,13 +361,13 @@ def test_earlier_equal_runs_show_the_noise_of_single_runs(tmp_path: Path) -> Non
         timed = Number(value, "ns", "tail", value - 1, value + 1)
         pair.append([replace(run, numbers={**run.numbers, "infer.p99": timed})])
     assert verdicts(pair[0], pair[1])["infer.p99"] == UNDECIDED  # the database does not have it
-    for folder in folders[1:7]:  # of another configuration now
+    for folder in folders[1:7]:  # now a run of a different configuration
         edit(folder / "config.yaml", lambda c: c.update(threads=9))
     assert verdicts(first, slow)["p50"] == UNDECIDED
 
 
 def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
-    """Bug: a folder that was copied ten times was ten equal runs, which differ by nothing."""
+    """Bug: a folder copied ten times counted as ten equal runs without a difference."""
     for number in range(12):
         folder = Path(shutil.copytree(QUIET, tmp_path / f"run-{number}"))
         result = json.loads((folder / "result.json").read_text()) | {"doubts": []}
@@ -382,7 +382,7 @@ def test_copies_of_earlier_runs_show_no_noise(tmp_path: Path) -> None:
 
 
 def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
-    """One of thirty rows always found something."""
+    """Bug: one of thirty rows always showed a difference."""
     ours = side_of("a", "adeh", [1000, 1010, 990, 1005])
     theirs = side_of("b", "bcfg", [1000, 1010, 990, 1005])
     for run, p50 in zip([*ours, *theirs], [100, 103, 97, 100, 106, 109, 104, 107], strict=True):
@@ -392,11 +392,11 @@ def test_rows_are_corrected_for_their_number_and_chosen_ones_are_not() -> None:
     assert {c.name: c.verdict for c in compare(ours, theirs).changes}["p50"] == UNDECIDED
     chosen = compare(ours, theirs, chosen=["p50"])
     assert {c.name: c.verdict for c in chosen.changes}["p50"] == WORSE
-    assert chosen.verdict == SAME  # the headline's
+    assert chosen.verdict == SAME  # of the headline
 
 
 def test_change_from_0_to_20_ns_is_at_most_a_factor_of_20() -> None:
-    """It was x 2e+13, and -100 % the other way round."""
+    """Bug: the change was x 2e+13, and -100 % in the reverse order."""
     change = compare([a_run("a", p50=0)], [a_run("b", p50=20)]).changes[0]
     assert change.name == "p50"
     assert change.change == pytest.approx(19)
@@ -453,7 +453,7 @@ def test_an_undecided_comparison_may_fail_a_job() -> None:
 
 
 def test_an_unmeasured_headline_is_undecided_and_takes_no_number() -> None:
-    """Bug: status 0, and "the sides are not comparable" where nothing was refused."""
+    """Bug: status 0, and "the sides are not comparable" although nothing was refused."""
     ours, theirs = a_run("a"), a_run("b")
     del theirs.numbers["p99"]  # type: ignore[attr-defined]
     (judged,) = judge(compare([ours], [theirs]), [parse_limit("undecided")])
@@ -486,7 +486,7 @@ def test_last_line_says_which_side_is_faster_and_by_what_factor() -> None:
 
 
 def test_contradicting_latency_makes_the_verdict_mixed() -> None:
-    """A p99 that is better was the whole verdict where p50 was 17 % slower."""
+    """Bug: a better p99 alone decided the verdict although p50 was 17 % slower."""
     times = ("adeh", "bcfg")
     ours, theirs = (
         [
@@ -507,7 +507,7 @@ def test_contradicting_latency_makes_the_verdict_mixed() -> None:
 
 
 def test_one_number_decides_and_the_others_are_shown_beside_it() -> None:
-    """It was `better: p99 better; p90 no difference` where p50 was 17 % slower."""
+    """Bug: the verdict was `better: p99 better; p90 no difference` although p50 was 17 % slower."""
     found = compare([a_run("a")], [a_run("b", p99=1010, throughput=1700)])
     assert found.verdict == UNDECIDED
     last = list(lines(found, []))[-1]
@@ -526,7 +526,7 @@ def invalid(run: FinishedRun, *codes: str) -> FinishedRun:
 
 
 def test_the_side_that_alone_misses_its_slo_is_worse_and_the_job_fails() -> None:
-    """A candidate with 17 times the p99 was "not comparable", with status 4."""
+    """Bug: a candidate with 17 times the p99 was "not comparable", with status 4."""
     ours, theirs = a_run("a"), invalid(a_run("b", p99=17_000), "slo-missed")
     found = compare([ours], [theirs])
     assert (found.verdict, exit_status([(found, [])])) == (WORSE, Regression.exit_status)
@@ -617,12 +617,12 @@ def test_a_limit_needs_name_sign_and_percent(text: str) -> None:
 
 
 QUIET = FOLDERS / "single-stream"
-"""Of a machine without other programs."""
+"""Readings of a machine without other programs."""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of one machine and workload, in turns: `fast`, `slow` whose backend sleeps for 2 ms, `slow-2`, `fast-2`."""
+    """Runs of one machine and workload: `fast`, `slow` (its backend sleeps for 2 ms), `slow-2`, `fast-2`."""
     folder = tmp_path_factory.mktemp("compare")
     (folder / "slow.py").write_text(SLOW)
     given = ["--scenario", "single-stream", "--mode", "performance", "--queries", "400", "--quiet"]
@@ -662,7 +662,7 @@ def test_run_compared_with_itself_shows_no_difference(
 
 
 def moved(folder: Path) -> None:
-    """As if the same run had started a day later."""
+    """Changes the run as if it had started a day later."""
     for name in ("result.json", "findings.json", "performance/run_1/run.json"):
         edit(folder / name, lambda c: c.update(started="2030-01-01T00:00:00.000+00:00"))
     path = folder / "performance/run_1/completions.npz"
@@ -682,7 +682,7 @@ COPIES: dict[str, Callable[[Path, Path], object]] = {
 def test_a_copy_is_the_same_run(
     kind: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: copies passed for several runs of one side, whose noise was then zero; with another date nothing
+    """Bug: copies counted as several runs of one side, with a noise of zero; with a changed date nothing
     said so.
     """
     fast, copies = runs / "fast", [tmp_path / f"{n}" for n in (1, 2, 3)]
@@ -735,7 +735,7 @@ def shown(before: float, after: float, low: float, high: float) -> list[str]:
 
 
 def test_ratio_to_zero_is_not_shown() -> None:
-    """Bug: the ratio of 111 us to 0 ns was `x 1.11e+05`, to a nanosecond that nobody measured."""
+    """Bug: the ratio of 111 us to 0 ns was `x 1.11e+05`, relative to a nanosecond that nobody measured."""
     row = ["issue_delay.p50", "0 ns", "111 us", "-", "-", "not ranked"]
     assert shown(0, 111_000, 1.03e5, 1.28e5) == row
     assert shown(111_000, 0, -1, -0.9)[3:5] == ["-", "-"]
@@ -791,7 +791,7 @@ def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
 
 
 def powered(source: str, joules: float) -> Callable[[Any], None]:
-    """A result as if this source had been read."""
+    """Returns a result as if this source had been read."""
 
     def change(content: Any) -> None:
         energy = {"joules_per_query": joules, "joules_per_sample": joules, "mean_watts": 20.0}
@@ -804,7 +804,7 @@ def test_numbers_a_core_a_watt_and_a_price(tmp_path: Path, prints: Said) -> None
     ours = edited(QUIET, tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
     theirs = edited(QUIET, tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
     cores = json.loads((theirs / "environment.json").read_text())["machine"]["cores_usable"]
-    more = 1000 * cores  # beyond any noise of a short run
+    more = 1000 * cores  # larger than the noise of a short run
     edit(theirs / "environment.json", lambda c: c["machine"].update(cores_usable=more))
     words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
     limit = "joules_per_sample.rapl:psys:+10%"
@@ -883,7 +883,7 @@ def test_a_broken_result_is_reported_in_one_line(
 def test_unknown_scenario_is_reported_in_one_line(
     runs: Path, tmp_path: Path, refuses: Said, verb: str, sides: int
 ) -> None:
-    """It was a KeyError where every side has it."""
+    """Bug: a KeyError if every side has it."""
     change = {"scenario": "tea-break"}
     other = edited(runs / "fast", tmp_path / "other", "result.json", lambda c: c.update(change))
     assert refuses(verb, *[str(other)] * sides) == (

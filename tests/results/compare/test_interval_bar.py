@@ -1,4 +1,4 @@
-"""The images of a comparison's table: one scale for all rows, in the middle what does not change."""
+"""The images of a comparison's table have one scale for all rows, with `no change` in the middle."""
 
 import math
 import re

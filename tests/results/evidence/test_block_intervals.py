@@ -1,4 +1,4 @@
-"""Intervals from blocks hold the truth as often as they say, also in a queue, or are not printed."""
+"""Intervals from blocks have their stated coverage, even in a queue, or are not printed."""
 
 import math
 import re
@@ -42,7 +42,7 @@ def in_time(count: int) -> Any:
 def test_intervals_hold_the_truth_as_often_as_promised(
     name: str, queries: int, runs: int, percentiles: tuple[str, ...]
 ) -> None:
-    """Bug: at a utilisation of 0.95 blocks of a twentieth of the run were alike, too."""
+    """Bug: at a utilisation of 0.95, blocks of a twentieth of the run also seemed equal."""
     coverage = percentile_coverage(NAMED[name], queries, runs)
     error = math.sqrt(0.95 * 0.05 / runs)
     for percentile in percentiles:
@@ -71,7 +71,7 @@ def test_too_few_independent_parts_have_no_interval(
 
 
 def test_reason_names_the_necessary_length_of_a_run() -> None:
-    """Whoever follows it gets an interval."""
+    """A user who follows the advice gets an interval."""
     rng = np.random.default_rng(8)
     short = percentile_intervals(queue(0.9)(rng, 5000), in_time(5000), FRACTIONS)["p50"]
     found = re.fullmatch(
@@ -87,7 +87,7 @@ def test_reason_names_the_necessary_length_of_a_run() -> None:
 
 @pytest.mark.parametrize("draw", [alike(100), queue(0.7)])
 def test_effective_samples_count_independent_neighbourhoods(draw: Draw) -> None:
-    """The same samples in another order are worth as many as there are."""
+    """In random order, the same samples count in full."""
     rng = np.random.default_rng(3)
     torn, neighbours = [], []
     for _ in range(20):
@@ -108,7 +108,7 @@ def test_effective_samples_count_independent_neighbourhoods(draw: Draw) -> None:
 def test_the_percentile_lies_within_its_interval(
     count: int, most: int, fraction: float, seed: int
 ) -> None:
-    """Bug: p90 of 200,000 lay outside in every run."""
+    """Bug: p90 of 200,000 samples lay outside its interval in every run."""
     rng = np.random.default_rng(seed)
     values = rng.integers(0, most, count)
     one = percentile_intervals(values, blocks(rng.permutation(count)), {"p": fraction})["p"]

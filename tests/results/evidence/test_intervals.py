@@ -1,4 +1,4 @@
-"""Intervals of percentiles: they hold the truth as often as they say, by three ways of counting."""
+"""Intervals of percentiles have their stated coverage, by three ways of counting."""
 
 import re
 from itertools import accumulate
@@ -36,7 +36,7 @@ def test_ranks_are_those_of_the_exact_binomial(count: int, p: float) -> None:
 
 
 def test_interval_has_the_tabulated_ranks() -> None:
-    """Of ten samples the median lies between the second and the ninth (98 %), any table of it."""
+    """The median of ten samples lies between the second and the ninth (98 %), according to any table."""
     assert interval_ranks(10, 0.5, 0.95) == (1, 8)
     assert interval_ranks(5, 0.5, 0.95) == (None, None)
     assert interval_ranks(1_000_000, 0.5, 0.95) == (499_019, 500_980)
@@ -86,13 +86,13 @@ def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
         low, high = found[name]["block_interval"]
         assert low is None or low <= value
         assert high is None or value <= high
-    assert found["p99.9"]["order_statistic"][1] is None  # 700 queries: nobody knows
+    assert found["p99.9"]["order_statistic"][1] is None  # too few queries (700) for a statement
     assert found["level"] == 0.95
 
 
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream", "server"])
 def test_loadgens_percentile_lies_in_its_interval(scenario: str) -> None:
-    """Bug: LoadGen's p50, 36.4 us, above the journal's interval of it, 35.1 us to 35.3 us."""
+    """Bug: LoadGen's p50, 36.4 us, lay above the journal's interval, 35.1 us to 35.3 us."""
     run, numbers = evidence(scenario), Performance(evidence(scenario), None)
     logged, found = numbers.latency_ns(), numbers.intervals_ns
     own = present(latency_intervals(present(run.done), run.plan.samples_per_query))
@@ -116,7 +116,7 @@ def test_loadgens_percentile_lies_in_its_interval(scenario: str) -> None:
 def test_an_interval_moved_to_another_clock_holds_that_clocks_percentile(
     samples: list[tuple[int, int]],
 ) -> None:
-    """Whatever each sample's two readings add: LoadGen sorts its latencies, and the journal its own."""
+    """The two readings of a sample may add any time: LoadGen and the journal sort their own latencies."""
     ours, later = np.array(samples).T
     theirs = np.sort(ours + later)
     count = len(ours)
@@ -154,7 +154,7 @@ def test_consecutive_slow_queries_prevent_a_block_interval() -> None:
     count = len(run.done)
     rng = np.random.default_rng(2)
     calm = rng.normal(10e6, 1e6, count).astype(np.int64)
-    bursts = np.sort(calm)  # the same values, the slow ones one after another
+    bursts = np.sort(calm)  # the same values, with the slow values in a row
     intervals = []
     for latency in (calm, bursts):
         columns = dict(run.done.columns)
@@ -191,7 +191,7 @@ def test_the_interval_over_runs_is_students() -> None:
 
 
 def test_one_degree_of_freedom_has_no_interval() -> None:
-    """Rates of 1,000/s and 1,100/s were between 572/s and 1,922/s."""
+    """Bug: the interval of the rates 1,000/s and 1,100/s was 572/s to 1,922/s."""
     mean, interval = over_runs([4.0, 9.0]) or (0.0, (0.0, 0.0))
     assert mean == pytest.approx(6.0)
     assert interval is None

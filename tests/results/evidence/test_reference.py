@@ -1,4 +1,4 @@
-"""The reference dispatcher: simulated queueing against theory and against a plainer simulation."""
+"""The reference dispatcher: the simulated queue agrees with theory and with a simpler simulation."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ def constant(*ns: float, sizes: Sequence[int] | None = None) -> ServiceTimes:
 
 
 def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[tuple[int, int]]:
-    """(queue, infer) a query, nanosecond by nanosecond: nothing in common with the one under test."""
+    """Returns (queue, infer) per query, nanosecond by nanosecond, without code of the tested simulation."""
     rule = BatchRule([0, *service_ns], instances)
     busy_until = [0] * instances
     waiting: list[int] = []
@@ -61,7 +61,7 @@ def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[t
 def test_queueing_equals_a_simulation_by_the_clock(
     gaps: list[int], service_ns: list[int], instances: int
 ) -> None:
-    service_ns = sorted(service_ns)  # a larger batch takes no less
+    service_ns = sorted(service_ns)  # a larger batch takes at least as long
     arrivals = np.cumsum(gaps) - gaps[0]
     found = simulate(arrivals, constant(*service_ns), instances, len(service_ns))
     wanted = slowly(arrivals.tolist(), service_ns, instances)
@@ -79,7 +79,7 @@ def test_a_batch_of_the_wide_instance_is_as_fast_as_its_own_bare_loops() -> None
     done = completions(np.arange(100) * 10_000, queue=0, infer=60)
     done = replace(
         done, columns={**done.columns, "worker": np.full(100, 2)}
-    )  # after two usual ones
+    )  # after two usual batches
     wide = {"before": constant(60).to_json(), "after": constant(60).to_json()}
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json(), "wide": wide}
     server = plan("server", target_qps=1.0, percentile=0.99)
@@ -89,7 +89,7 @@ def test_a_batch_of_the_wide_instance_is_as_fast_as_its_own_bare_loops() -> None
 
 
 def test_requested_wait_is_not_charged_to_the_dispatcher() -> None:
-    """--batch-wait: the batch goes when it is full, or when its oldest query has waited."""
+    """--batch-wait: a batch starts when it is full, or when its oldest query has waited long enough."""
     scheduled_ns = np.array([0, 10, 20, 1000, 1500, 5000])
     found = simulate(scheduled_ns, constant(5, 6, 7), 2, 3, wait_ns=600)
     assert found.queue_ns.tolist() == [20, 10, 0, 600, 100, 600]
@@ -134,7 +134,7 @@ def test_before_and_after_are_one_measurement() -> None:
 
 
 class Counting:
-    """A backend that notes who calls it at the same time."""
+    """A backend that records concurrent callers."""
 
     def __init__(self, at_once: list[int]) -> None:
         self._at_once = at_once
@@ -176,7 +176,7 @@ def test_bare_loops_keep_every_instance_busy_at_once() -> None:
 
 
 class FakeTime:
-    """Stands still until a model computes."""
+    """A clock that stands still until a model computes."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -199,7 +199,7 @@ def test_bare_loops_of_a_slow_model_end_in_time(
     counts: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the largest size, so that no other has to be guessed from smaller ones."""
+    """Service times with the largest size, so that no size must be extrapolated."""
     clock = FakeTime()
     monkeypatch.setattr(service_module, "time", clock)
 
@@ -258,7 +258,7 @@ def plan(scenario: str, samples_per_query: int = 1, **more: Any) -> LoadPlan:
 
 
 def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
-    """Every sample alone in its batch, each stage as long as said."""
+    """Returns a journal with batches of one sample and the given times of the stages."""
     at = np.asarray(scheduled_ns, np.int64)
     columns = {"order": np.arange(len(at)), "scheduled_ns": at}
     columns |= {"batch": columns["order"], "batch_size": np.ones(len(at), np.int64)}
@@ -299,7 +299,7 @@ def test_losses_of_a_server_run_sum_to_its_tail() -> None:
 def test_the_load_generator_is_not_blamed_for_the_model(
     lost_ns: dict[str, float], judgement: str
 ) -> None:
-    """Bug: "the load generator held it back, 196 ms in infer", which is the model's own stage."""
+    """Bug: "the load generator held it back, 196 ms in infer", although `infer` is the model's own stage."""
     judged = {"reference": 1e9, "ratio": 2.0}
     section = {"what": "p99", "unit": "ns", "ours": 2e9, **judged, "at_run_speed": judged}
     section |= {"null_backend_per_s": None, "lost_ns": lost_ns}
@@ -351,7 +351,7 @@ def test_plan_with_idle_cores_is_compared_with_one_on_all_cores() -> None:
 def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
     samples: int, instances: int, sizes: list[int], bare_sizes: list[int]
 ) -> None:
-    """Whoever is free takes the next slice at once, as a dispatcher without any cost would."""
+    """A free worker takes the next slice at once, like a dispatcher without cost."""
     free, rows = [0] * instances, []
     for size in sizes:
         worker = int(np.argmin(free))
@@ -412,7 +412,7 @@ def test_a_machine_that_changed_decides_nothing() -> None:
 def test_a_gap_that_drift_cannot_explain_is_decided(
     before_after: tuple[int, int], scenario: str, reference_number: float
 ) -> None:
-    """Bug: 28.7 x the reference's time was "not decidable" where the bare loops differed by 14 %."""
+    """Bug: 28.7 x the reference's time was "not decidable" because the bare loops differed by 14 %."""
     at = np.zeros(9, np.int64) if scenario == "offline" else np.arange(9) * 1000
     done = completions(at, infer=100, complete=9_000)
     bare = {
@@ -438,7 +438,7 @@ def test_missing_reference_has_its_reason() -> None:
 
 
 def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
-    """A model twice as slow in every fifth second, behind an ideal dispatcher: nothing was lost."""
+    """A model that is twice as slow in every fifth second, with an ideal dispatcher: no time was lost."""
     arrivals = np.cumsum(np.random.default_rng(1).exponential(6.4e6, 4000)).astype(np.int64)
     service = constant(*(9_500_000 * n for n in range(1, 9)))
     bare = {"before": service.to_json(), "after": service.to_json()}
@@ -465,7 +465,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
 
 
 def test_slower_model_is_reported_in_offline_too() -> None:
-    """Bug: the line had "1.04 x that" where the run reached 0.963 x the rate."""
+    """Bug: the line had "1.04 x that" although the run reached 0.963 x the rate."""
     done = completions(np.zeros(50, np.int64), infer=13_000)
     done.columns["completed_ns"][-1] = 25 * 13_500
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
@@ -476,7 +476,7 @@ def test_slower_model_is_reported_in_offline_too() -> None:
 
 
 def test_a_stall_of_the_model_acquits_no_load_generator() -> None:
-    """1 ms a call, 0.6 ms lost in each query; one call of a second moves sums, and no median."""
+    """1 ms per call, with 0.6 ms lost in each query; one call of a second changes sums, but no median."""
     done = completions(np.arange(101) * 10_000_000, infer=1_000_000, complete=600_000)
     for name in ("inferred_ns", "postprocessed_ns", "completed_ns"):
         done.columns[name][50] += 1_000_000_000

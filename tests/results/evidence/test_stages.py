@@ -1,4 +1,4 @@
-"""From a journal to stages and percentiles: laws, and the golden runs against LoadGen's own logs."""
+"""A journal's stages and percentiles obey their laws, and agree with LoadGen's logs of the golden runs."""
 
 from collections.abc import Sequence
 from itertools import pairwise

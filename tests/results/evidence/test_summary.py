@@ -1,4 +1,4 @@
-"""The summary repeats LoadGen's detail log; each line that does not is found."""
+"""The summary repeats LoadGen's detail log; the harness finds each line that differs."""
 
 import copy
 import re
@@ -28,7 +28,7 @@ def test_a_golden_summary_repeats_its_log(scenario: str) -> None:
 
 @pytest.mark.parametrize(("scenario", "line"), LINES)
 def test_every_line_of_a_summary_is_compared_with_the_log(scenario: str, line: str) -> None:
-    """Bug: `check` compared three lines; a rate of ten times in the summary agreed."""
+    """Bug: `check` compared only three lines; a rate ten times as high in the summary was accepted."""
     name, _, value = (part.strip() for part in line.partition(":"))
     other = f"1{value}" if value[0].isdigit() else "NO"
     text = (GOLDEN / scenario / "performance" / SUMMARY).read_text()
@@ -43,7 +43,7 @@ def test_every_line_of_a_summary_is_compared_with_the_log(scenario: str, line: s
     [("16.23", 16.2279, 0), ("2000.00", 2000.004, 0), ("16.24", 16.2279, 1), ("4.2", 4.3, 1)],
 )
 def test_rates_have_two_decimals_in_a_summary(stated: str, logged: float, found: int) -> None:
-    """Bug: a true summary differed from its log where the rate was below 50/s."""
+    """Bug: a true summary differed from its log if the rate was below 50/s."""
     log = copy.deepcopy(golden_log("server"))
     log.values["result_completed_samples_per_sec"] = logged
     text = (GOLDEN / "server" / "performance" / SUMMARY).read_text()

@@ -1,4 +1,4 @@
-"""Runs sent to a tracking server of MLflow: a real one, and one that answers as a faulty one would."""
+"""Runs are sent to a real tracking server of MLflow, and to a stand-in with faults."""
 
 import base64
 import json
@@ -92,7 +92,7 @@ def test_a_real_server_shows_the_run(
 
 
 class _Faulty(BaseHTTPRequestHandler):
-    """Answers as `answers` of the server says, by the last part of the path: (status, content)."""
+    """Answers from the server's `answers`, by the last part of the path: (status, content)."""
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -122,7 +122,7 @@ GOOD = {
 
 @contextmanager
 def faulty(**answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """(address, names of what was asked with their header Authorization)."""
+    """(address, names of the requests with their header Authorization)."""
     server: Any = HTTPServer(("127.0.0.1", 0), _Faulty)
     server.asked = []
     server.answers = {**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}}
@@ -171,7 +171,7 @@ print(set.union(*asked.values()), threading.active_count())
 
 
 def test_only_the_named_server_is_contacted(tmp_path: Path) -> None:
-    """MLflow's client would tell its makers of its use, ask a proxy, and send a password of .netrc."""
+    """MLflow's client would report its use to its makers, contact a proxy, and send a password of .netrc."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password pw")
     variables = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "http_proxy": "http://127.0.0.1:1"}
     with faulty() as (url, asked_for):
@@ -236,7 +236,7 @@ def test_a_run_that_is_taken_in_part_is_deleted(capsys: pytest.CaptureFixture[st
 def test_a_token_that_cannot_be_sent_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the message showed the header, and so the token."""
+    """Bug: the message showed the header and therefore the token."""
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret\n")
     with faulty() as (url, asked_for):
         assert send(RUNS / "offline", url) == 2

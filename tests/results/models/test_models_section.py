@@ -1,4 +1,4 @@
-"""What result.json says of a set of models, from rows whose every event is known; rows that were changed are found."""
+"""The models section of result.json agrees with known events, and changed rows are found."""
 
 import re
 from typing import Any

@@ -16,7 +16,9 @@ def test_a_study_page_has_the_command_of_its_verb(
     monkeypatch.setattr("sys.argv", ["harness", *words])
     article = page.Article(["<h1>Peak</h1>", "<p>the answer</p>", "<p>more</p>"], [], [])
     text = page.write([article], "run", tmp_path / "peak.html", script_in=tmp_path).read_text()
-    command = "python -m harness peak --slo &#x27;p99=5 ms&#x27; --meter &#x27;command=watts arguments-"
+    command = (
+        "python -m harness peak --slo &#x27;p99=5 ms&#x27; --meter &#x27;command=watts arguments-"
+    )
     assert text.index("the answer") < text.index(command) < text.index("<p>more")
     assert "hunter2" not in text
     other = page.write([article], "run", tmp_path / "sweep.html", script_in=tmp_path).read_text()

@@ -1,4 +1,4 @@
-"""`report`: every plot is drawn, and nothing that a run says can become part of the page's code."""
+"""`report` draws every plot, and no text of a run can become code of the page."""
 
 import errno
 import json
@@ -57,7 +57,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
-    """With names and messages as nobody should have them."""
+    """A run with hostile names and messages."""
     copy = Path(shutil.copytree(finished, tmp_path / "a <b> & 'c'"))
     reason = Reason("slo-missed", HOSTILE)._asdict()
     told = {"verdict": "INVALID", "reasons": [reason], "doubts": [reason], "backend": HOSTILE}
@@ -236,7 +236,7 @@ def test_a_script_that_somebody_else_left_is_replaced(kind: str, tmp_path: Path)
 
 @pytest.fixture
 def kept(finished: Path, tmp_path: Path) -> RunKeeper:
-    """A run that has ended well, and is stored and told."""
+    """A run that has ended successfully, with its stored result and output."""
     power, host = sampled()
     keeper = RunKeeper(ResultFolder(tmp_path / "kept"), findings("server", None), Exporter())
     outdir = keeper.folder.subfolder("performance")
@@ -250,7 +250,7 @@ def kept(finished: Path, tmp_path: Path) -> RunKeeper:
 
 
 def told(kept: RunKeeper, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What the report's turn printed on both streams."""
+    """Returns the report's output on both streams."""
     capsys.readouterr()
     kept.report(as_json=False)
     return capsys.readouterr()
@@ -360,7 +360,7 @@ def test_a_page_replaces_pages_alone(
 
 
 def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> None:
-    """Bug: the first screen was five paragraphs of doubts, and p99 beside its bound was nowhere."""
+    """Bug: the first screen was five paragraphs of doubts, without p99 and its bound."""
     result = golden("server", doubts=[BUSY, PADDED], verdict="INVALID", reasons=[LATE])
     (run / "result.json").write_text(json.dumps(result))
     out = tmp_path / "page.html"
@@ -379,7 +379,7 @@ def test_the_first_lines_of_a_page_are_the_answer(run: Path, tmp_path: Path) -> 
 
 
 def test_a_reader_without_a_mouse_or_eyes_finds_everything(run: Path) -> None:
-    """Bug: nothing on the page took the focus, and charts had neither a name nor their numbers."""
+    """Bug: no element of the page could take the focus, and charts had neither a name nor their numbers."""
     pytest.importorskip("plotly")
     assert main(["report", str(run)]) == 0
     text = (run / "report.html").read_text()
@@ -413,7 +413,7 @@ def test_a_bound_beyond_all_queries_leaves_room_for_them() -> None:
 @pytest.mark.slow
 @needs_chromium()
 def test_the_marks_of_latency_are_read_at_a_glance(run: Path) -> None:
-    """Bug: an axis was marked 5 6 7 8 9 1 2 3, and nobody knew whether 2 was 2 or 20 ms."""
+    """Bug: an axis had the marks 5 6 7 8 9 1 2 3, so 2 could mean 2 ms or 20 ms."""
     pytest.importorskip("plotly")
     assert main(["report", str(run)]) == 0
     document = shown(run / "report.html").document
@@ -460,7 +460,7 @@ def test_a_browser_draws_every_plot_without_an_error(
     )
     found = shown(out)
     assert found.console == []
-    assert found.drawn == 4  # both runs in each
+    assert found.drawn == 4  # both runs in each plot
     assert re.findall(r'legendtext"[^>]*>([AB]): ', found.document)
     assert "<title>owned" not in found.document
     kept.report(as_json=False)

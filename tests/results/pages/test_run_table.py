@@ -78,7 +78,7 @@ def test_details_name_the_queries_that_had_all_cores(cpus: Any) -> None:
 
 
 def test_details_name_the_same_cause_as_the_first_screen() -> None:
-    """The screen named the machine, and the details of the same run the load generator."""
+    """Bug: the screen blamed the machine, but the details of the same run blamed the load generator."""
     section = {**golden("server")["reference"], **held_back()}
     (calm,) = _overhead(screen(golden("server", reference=section), details=True))
     assert calm.endswith("the load generator was the bottleneck, 190 us more in issue_delay; "
@@ -109,7 +109,7 @@ def test_a_run_that_could_not_be_saved_prints_every_number() -> None:
 
 @pytest.mark.parametrize("columns", [40, 72, 200])
 def test_sentences_are_wrapped_between_words_and_names_stay_whole(columns: int) -> None:
-    """Bug: lines of 200 columns were broken in the middle of words."""
+    """Bug: lines of 200 columns were wrapped in the middle of words."""
     result = golden("server", verdict="INVALID", reasons=[LATE], doubts=[BUSY, PADDED])
     wrapped = screen(result, details=True, columns=columns)
     plain = screen(result, details=True)

@@ -1,4 +1,4 @@
-"""`runs --history` and `--pareto`: what is drawn of many runs, and what is not."""
+"""`runs --history` and `--pareto` draw the right runs."""
 
 import re
 import sqlite3
@@ -22,7 +22,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def measured(day: int, rate: float, p99_ms: float, top1: float, joules: float, **more: Any) -> Any:
-    """rate: of completions; Server was asked for 1,000/s."""
+    """rate: rate of completions; the requested rate of Server was 1,000/s."""
     reading = {"source": "rapl:psys", "provenance": "measured", "joules_per_sample": joules}
     return stored_result(
         f"2026-01-{day:02}T10:00:00.000+00:00",
@@ -37,7 +37,7 @@ def measured(day: int, rate: float, p99_ms: float, top1: float, joules: float, *
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """`best` is beaten by none, `frugal` only in speed, `poor` in all; `bad` is INVALID, `fast` is on
+    """No run beats `best`; `frugal` is beaten in speed, `poor` in everything; `bad` is INVALID, `fast` is on
     another machine, `noisy` of another scenario.
     """
     folder = tmp_path / "results"
@@ -112,7 +112,7 @@ def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
 
 
 def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:
-    """Bug: the rate of a Server run was drawn as its throughput: the more you ask for the better you are.
+    """Bug: the rate of a Server run was drawn as its throughput, so a higher requested rate looked better.
 
     Runs at other loads are other workloads, and the load that `peak` found is a result.
     """
@@ -138,7 +138,7 @@ def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:
 
 
 def test_a_database_of_the_first_version_is_read_and_completed(results: Path) -> None:
-    """Its Server rows have no rate, so they are a workload of their own."""
+    """The Server rows have no rate, so they are a separate workload."""
     path = database.path_in(results)
     with closing(sqlite3.connect(path)) as db, db:
         for name in ("asked_per_s", "concurrency", "arrivals_sha256", "samples_per_query"):
@@ -246,7 +246,7 @@ def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
     for name in ("a", "b"):
         database.add(results, name, measured(9, 1, 1, 1, 1, model=name, dataset="synthetic"))
     found = pareto(rows(results, since="2026-01-08"), reports_in(results, results / "page.html"))
-    assert len(found) == 3  # with their contents
+    assert len(found) == 3  # including their contents
 
 
 def test_a_page_is_written_and_escaped(results: Path, tmp_path: Path, prints: Said) -> None:
@@ -299,7 +299,7 @@ def test_a_browser_draws_every_plot(results: Path, tmp_path: Path) -> None:
 
 
 def test_a_page_never_takes_the_place_of_a_device(results: Path, tmp_path: Path) -> None:
-    """As root, `--history /dev/full` made an ordinary file of it, and everybody's disk was never full again."""
+    """Bug: as root, `--history /dev/full` turned the device into an ordinary file."""
     pytest.importorskip("plotly")
     device = tmp_path / "device"
     device.symlink_to("/dev/null")

@@ -1,4 +1,4 @@
-"""A signed result folder says who vouches for it, and that nothing changed since; with the real ssh-keygen."""
+"""A signed result folder shows its signer, and that no file has changed since; with the real ssh-keygen."""
 
 import os
 import shutil
@@ -70,7 +70,7 @@ def test_check_names_the_signer_of_a_run(
     assert shown[1] == f"{run} is signed by ann@example.org (ED25519 {fingerprint(key)})"
     edit(
         run / "findings.json", lambda said: said["load"].update(others=0.0)
-    )  # no other file has it
+    )  # no other file contains it
     assert check(run)[-1].startswith(f"{run}/findings.json was changed after the run")
     digests.write(run)  # without the key the signature is lost
     assert "is not signed" in prints("check", run, "--allowed-signers", signers, status=4)
@@ -187,7 +187,7 @@ def test_missing_ssh_keygen_is_reported_in_one_line(
 
 
 def test_missing_key_is_named_before_the_run(tmp_path: Path) -> None:
-    """Bug: there was no such file where a folder has the name."""
+    """Bug: if a folder has the name, the message said that there is no such file."""
     assert signature.problem(tmp_path / "no") == f"--sign {tmp_path}/no: there is no such file"
     assert signature.problem(tmp_path) == f"--sign {tmp_path}: this is a folder: name a file in it"
 
@@ -196,7 +196,7 @@ def test_missing_key_is_named_before_the_run(tmp_path: Path) -> None:
 def test_a_file_that_lists_no_signers_is_reported_in_one_line(
     text: str, key: Path, sealed: Path, tmp_path: Path
 ) -> None:
-    """Bug: it was said that the file does not allow the key."""
+    """Bug: the message said that the file does not allow the key."""
     signature.sign(sealed, key)
     signers = tmp_path / "signers"
     signers.write_text(f"{text}\n", encoding="latin-1")

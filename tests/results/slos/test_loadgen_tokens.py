@@ -1,4 +1,4 @@
-"""What LoadGen says of tokens is held against the journal."""
+"""LoadGen's numbers of tokens are compared with the journal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +37,7 @@ def columns() -> dict[str, Array]:
 
 
 def log(told_ns: int = NS_PER_MS // 2) -> DetailLog:
-    """As LoadGen writes it, told of each first token so long after its arrival."""
+    """Returns LoadGen's log if LoadGen learns of each first token this long after its arrival."""
     known = columns()
     first_ns = np.sort(known["first_token_ns"] + told_ns - known["scheduled_ns"])
     each_ns = np.sort((known["completed_ns"] - known["first_token_ns"] - told_ns) // (TOKENS - 1))
@@ -61,7 +61,7 @@ def test_an_honest_log_agrees() -> None:
 
 
 def test_few_completions_stamped_late_are_not_a_contradiction() -> None:
-    """Bug: an honest run was INVALID where a thread was preempted between the journal's stamp and LoadGen's."""
+    """Bug: an honest run was INVALID if a thread was preempted between the journal's time stamp and LoadGen's."""
     stamped = columns()["first_token_ns"] + (40 + np.arange(COUNT)) * NS_PER_MS
     each_ns = (stamped - columns()["first_token_ns"]) // (TOKENS - 1)
     told_late = log(told_ns=0)

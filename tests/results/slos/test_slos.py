@@ -1,4 +1,4 @@
-"""SLOs and goodput are counted query by query, whatever LoadGen judges."""
+"""SLOs and goodput are counted query by query, independently of LoadGen's verdict."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ COUNT = 200
 
 
 def streams(seed: int = 0) -> dict[str, Array]:
-    """Answers of 1 to 9 tokens; one in twenty failed before its first token."""
+    """Answers of 1 to 9 tokens; every twentieth answer failed before its first token."""
     draw = np.random.default_rng(seed)
     scheduled_ns = np.arange(COUNT) * 3 * NS_PER_MS
     first_ns = scheduled_ns + draw.integers(1, 70 * NS_PER_MS, COUNT)
@@ -53,7 +53,7 @@ def row(columns: Mapping[str, Array], i: int) -> dict[str, int]:
 
 
 def is_late(one: Mapping[str, int], slo: Slo) -> bool | None:
-    """Of one answer, in plain words; None where the SLO says nothing of it."""
+    """Returns whether one answer met the SLO, by the definition; None if the SLO does not apply."""
     if not slo.of:
         return bool(one["failed"]) or one["completed_ns"] - one["scheduled_ns"] > slo.bound_ns
     if one["failed"]:
@@ -103,7 +103,7 @@ def test_a_good_query_met_every_slo_with_all_its_answers() -> None:
 def run(
     scenario: str = "server", columns: Mapping[str, Array] | None = None, **plan: Any
 ) -> Evidence:
-    """The golden run, with answers of a language model in place of its own."""
+    """Returns the golden run with answers of a language model instead of its own."""
     made = evidence(scenario)
     return replace(
         made,
@@ -122,7 +122,7 @@ def test_slo_that_loadgen_judges_is_not_judged_again() -> None:
     tight = parse_slos("p99=1ns p50=1ns")
     assert codes(run(), tight[:1]) == []
     assert codes(run(), tight) == ["slo-missed"]
-    # With the tokens' times, LoadGen judges those alone.
+    # If LoadGen has token times, it judges only these.
     assert codes(run(token_latencies=True), tight[:1]) == ["slo-missed"]
 
 
@@ -206,7 +206,7 @@ def test_search_follows_the_latency_if_an_slo_has_one() -> None:
 
 
 def test_failed_answers_are_not_counted_as_late() -> None:
-    """Bug: of failed requests it said that their first tokens came too late, and to lower the rate."""
+    """Bug: for failed requests it said that their first tokens were late, and advised a lower rate."""
     columns = streams()
     ttft = Slo(0.9, 100 * NS_PER_MS, "ttft")
     failed = int((columns["failed"] > 0).sum())

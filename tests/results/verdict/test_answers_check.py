@@ -1,4 +1,4 @@
-"""Answers of the performance run against the accuracy run's."""
+"""Answers of the performance run are compared with answers of the accuracy run."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from harness.types import Array
 
 
 def written(folder: Path, rows: list[tuple[int, bytes]]) -> Path:
-    """Answers at the places 0, 1, ... of a run."""
+    """Returns answers at the positions 0, 1, ... of a run."""
     folder.mkdir()
     content = [{"seq_id": i, "qsl_idx": s, "data": d.hex()} for i, (s, d) in enumerate(rows)]
     (folder / ACCURACY).write_text(json.dumps(content))
@@ -63,7 +63,7 @@ def test_floats_may_differ_by_the_tolerance(payload: bytes, differs: int, tmp_pa
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_the_tolerance_goes_with_the_answers_size(scale: float, tmp_path: Path) -> None:
-    """Ten thousand classes share a probability of 1, and differences of 1e-4 are everything."""
+    """Ten thousand classes share a probability of 1, so differences of 1e-4 matter."""
     random = np.random.default_rng(3)
     row = random.random(10_000) * scale
     right = written(tmp_path / "a", [(0, floats(*row))])
@@ -80,12 +80,12 @@ def test_a_sample_that_the_accuracy_run_has_not_answered_differs(tmp_path: Path)
 
 
 def test_an_answer_of_another_sample_than_the_journals_is_misplaced(tmp_path: Path) -> None:
-    """An answer log put there by a plug-in: right answers, of samples that were not asked."""
+    """An answer log from a plug-in: right answers for samples that were not requested."""
     right = written(tmp_path / "a", [(0, label(3)), (1, label(4))])
     found = written(tmp_path / "p", [(0, label(3)), (0, label(3)), (1, label(4))])
     compared = compare(found, right, places(0, 1), "int64", 0.0)
     assert (compared.differing, compared.misplaced) == (0, 2)
-    (reason,) = reasons.answers(compared, 0)
+    (reason,) = reasons.answers(compared, 0, drawn=False)
     assert reason.code == "numbers-disagree"
     assert reason.text.startswith("2 of 3 logged answers belong to a different sample")
 
@@ -96,10 +96,16 @@ def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
         compare(tmp_path / ACCURACY, right, {}, "int64", 0.0)
 
 
+def test_drawn_answers_may_differ_but_belong_to_their_sample() -> None:
+    assert not list(reasons.answers(Compared(500, 400, "sample 3: 1, 2"), 0, drawn=True))
+    (reason,) = reasons.answers(Compared(500, 400, "", misplaced=1), 0, drawn=True)
+    assert reason.code == "numbers-disagree"
+
+
 def test_only_more_than_the_manifest_allows_is_a_reason() -> None:
     found = Compared(500, 2, "sample 3: 1, 2")
-    assert not list(reasons.answers(found, 2))
-    (reason,) = reasons.answers(found, 1)
+    assert not list(reasons.answers(found, 2, drawn=False))
+    (reason,) = reasons.answers(found, 1, drawn=False)
     assert reason.code == "answers-differ"
     assert reason.text == (
         "2 of 500 answers of the performance run differ from the accuracy run's (allowed 1); "

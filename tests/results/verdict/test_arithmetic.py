@@ -1,4 +1,4 @@
-"""Numbers as LoadGen computes them contradict nothing; the same numbers with one of them changed do."""
+"""Numbers that LoadGen computes contradict nothing; any single changed number causes a contradiction."""
 
 import copy
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ FORM = "%m-%d-%Y %H:%M:%S.%f"
 
 
 def of_latencies(latency_ns: Array, span_ns: int, **values: Any) -> DetailLog:
-    """A log with the statistics of these latencies. span_ns: from the first query to the last answer."""
+    """Returns a log with the statistics of these latencies. span_ns: from the first query to the last answer."""
     ordered = np.sort(latency_ns)
     begin = datetime(2026, 11, 21, tzinfo=UTC)
     end = begin + timedelta(microseconds=span_ns // 1000)
@@ -116,7 +116,7 @@ def test_equal_issue_mode_pads_the_offline_query() -> None:
 
 
 def test_early_stopping_by_tokens_is_not_one_of_the_latencies() -> None:
-    """Bug: an honest result whose estimate is of the time to the first token."""
+    """Bug: an honest result with an estimate of the time to the first token was refused."""
     other = {"early_stopping_latency_ss": 1, "early_stopping_result": None}
     assert changed("single-stream", **other)
     assert changed("single-stream", **other, requested_use_token_latencies=True) == []

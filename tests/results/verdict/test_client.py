@@ -1,4 +1,4 @@
-"""Whether the client limited a run: each reason and doubt from one changed thing."""
+"""Checks whether the client limited a run: one change causes each reason and doubt."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -83,10 +83,10 @@ def test_missing_kernel_stamps_leave_out_the_stage_notice() -> None:
             )
             for s, q, c, t, odd in (
                 ("Server-Timing", 1_000_000, 2_000_000, 4_000_000, 0),
-                ("Server-Timing", 0, 0, 200, 1),  # ns for ms
+                ("Server-Timing", 0, 0, 200, 1),  # ns instead of ms
                 ("Server-Timing", 10_000, 5_000_000, 3_000_000, 1),
                 ("Server-Timing", 0, 1_000, 9_000_000, 1),  # the latency is 5 ms
-                ("statistics", 0, 1_000, 9_000_000, 0),  # a mean, beside a median
+                ("statistics", 0, 1_000, 9_000_000, 0),  # a mean next to a median
                 ("statistics", 0, 0, 0, 1),
             )
         ),

@@ -1,4 +1,4 @@
-"""Start-up code without an owner and changed files of the harness are doubts, and owned code is none."""
+"""Start-up code without an owner and changed files of the harness cause doubts; owned code causes none."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What makes a VALID run hard to believe: each doubt from one changed thing, with its numbers."""
+"""Doubts about VALID runs: one change causes each doubt, with its numbers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -146,10 +146,10 @@ def test_a_machine_that_is_not_ours_alone_is_doubted(
     ("cpu_s", "queue_s", "infer_s", "wall_s", "said"),
     [
         (0.2, 0.1, 2.0, 2.1, True),
-        (0.2, 0.4, 2.0, 2.1, False),  # it waited for a core
+        (0.2, 0.4, 2.0, 2.1, False),  # the process waited for a core
         (0.5, 0.0, 2.0, 2.1, False),
-        (0.01, 0.0, 0.09, 0.1, False),  # too short to say
-        (1.2, 0.1, 16.0, 2.1, False),  # one of eight instances has Python's lock
+        (0.01, 0.0, 0.09, 0.1, False),  # too short for a statement
+        (1.2, 0.1, 16.0, 2.1, False),  # one of eight instances holds Python's lock
         (0.2, None, 2.0, 2.1, False),  # the kernel has no schedstat
     ],
 )
@@ -182,7 +182,7 @@ def scored(value: float, samples: int, metric: str = "top1") -> Score:
         (scored(99.2, 500), 99.2, False),
         (scored(99.8, 500), 99.2, False),
         (scored(100.0, 500), 99.2, True),
-        (scored(100.0, 300), 99.2, False),  # with 2.4 errors to expect, chance may leave none
+        (scored(100.0, 300), 99.2, False),  # with 2.4 expected errors, zero errors may be chance
         (scored(76.8, 50_000), 76.46, False),
         (scored(77.2, 50_000), 76.46, True),
         (scored(90.0, 50), 76.46, False),
@@ -197,7 +197,7 @@ def scored(value: float, samples: int, metric: str = "top1") -> Score:
 def test_a_score_above_the_models_own_is_doubted(
     score: Score, reference: float | None, said: bool
 ) -> None:
-    """Bug: a backend that read the labels scored 100 %, and nothing said so."""
+    """Bug: a backend that read the labels scored 100 % without a doubt."""
     found = list(
         model_doubts.too_good(score, Accuracy(metric=score.metric, target=1, reference=reference))
     )
@@ -237,13 +237,14 @@ def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
         "the process was stopped or the model stood still"
     )
     assert list(doubts.stall(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
-    assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # batches are as slow as that
+    assert list(doubts.stall(done, scenario, NS_PER_S)) == []  # batches take this long
 
 
 def test_idle_time_of_server_without_queries_is_not_a_stop() -> None:
     done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
     assert doubts.longest_gap_ns(done, "server") == 10
-    assert doubts.longest_gap_ns(done, "single-stream") == 60 * NS_PER_S  # the next comes at once
+    # the next query arrives at once
+    assert doubts.longest_gap_ns(done, "single-stream") == 60 * NS_PER_S
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -292,7 +293,7 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
         (63, 500, (1, 8, 8), True),
         (64, 500, (1, 8, 8), False),
         (500, 500, (1, 8, 8), False),
-        (42, 42, (1, 8, 8), False),  # the dataset has no more
+        (42, 42, (1, 8, 8), False),  # the dataset has no more samples
         (1, 2, (1, 8, 8), True),
         (20, 1024, (1, 256, 256, 16), False),  # 84 MB
         (20, 1024, (None,), True),
@@ -301,7 +302,7 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
 def test_few_samples_in_memory_are_doubted(
     held: int, total: int, row: tuple[int | None, ...], *, doubted: bool
 ) -> None:
-    """Bug: with one sample in memory a run was VALID with nothing said."""
+    """Bug: with one sample in memory a run was VALID without a doubt."""
     made = loaded(TensorSpec("x", "float32", ("batch", *row)))
     run = plan("server", performance_count=held, total_count=total, query_count=6300)
     found = list(doubts.few_held(run, made))

@@ -1,4 +1,4 @@
-"""VALID means no reason: a golden run has none, and each thing that is wrong gives its own."""
+"""VALID means no reason: a golden run has no reason, and each fault gives its own reason."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 
 
 def accuracy_evidence(scenario: str) -> Evidence:
-    """The golden accuracy run; its journal held one row a sample and is not kept."""
+    """The golden accuracy run; its journal had one row per sample and is not kept."""
     columns = {"order": np.arange(20), "failed": np.zeros(20, np.int64)}
     return evidence(
         scenario,
@@ -182,7 +182,7 @@ def test_dead_process_is_the_only_reason_and_its_log_is_not_required() -> None:
 
 
 def test_slewing_alone_is_not_a_clock_step() -> None:
-    """Ten minutes at the kernel's 500 ppm move the clock by 300 ms without any step."""
+    """In ten minutes the kernel's 500 ppm move the clock by 300 ms without a step."""
     assert list(reasons.performance(moved(300 * NS_PER_MS, wall_s=600.0)(evidence("server")))) == []
 
 

@@ -1,4 +1,4 @@
-"""Counts of tokens that contradict themselves are a reason, those that may be right a doubt."""
+"""Contradictory token counts are a reason; counts that may be right are a doubt."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A number that only one file states is not believed: each edit of LoadGen's log or the journal is found."""
+"""The harness compares each number with a second file, and finds each edit of LoadGen's log or the journal."""
 
 import copy
 from dataclasses import replace
@@ -24,7 +24,7 @@ def reasons(run: Evidence, max_batch: int = 64) -> list[Reason]:
 
 
 def logged(scenario: str, **values: Any) -> Evidence:
-    """The golden run with other values in LoadGen's log. `*2` doubles a value."""
+    """Returns the golden run with changed values in LoadGen's log. `*2` doubles a value."""
     run = evidence(scenario)
     log = copy.deepcopy(run.log)
     for key, value in values.items():
@@ -34,7 +34,7 @@ def logged(scenario: str, **values: Any) -> Evidence:
 
 
 def journal(scenario: str, **columns: Any) -> Evidence:
-    """The golden run with other columns in the journal, computed from the true ones."""
+    """Returns the golden run with changed columns in the journal, computed from the true columns."""
     run = evidence(scenario)
     assert run.done is not None
     true = dict(run.done.columns)
@@ -69,7 +69,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("scenario", "values"), SETTINGS, ids=str)
 def test_a_setting_that_is_not_the_plans_is_named(scenario: str, values: dict[str, Any]) -> None:
-    """Bug: VALID under p99=5ms with a p99 of 37.9 ms, because LoadGen was told of another bound."""
+    """Bug: VALID with p99=5ms and a p99 of 37.9 ms, because LoadGen received a different bound."""
     found = [
         reason for reason in reasons(logged(scenario, **values)) if reason.code == "wrong-settings"
     ]
@@ -79,7 +79,7 @@ def test_a_setting_that_is_not_the_plans_is_named(scenario: str, values: dict[st
 
 
 def test_a_benchmark_that_issues_each_sample_equally_often_is_as_planned() -> None:
-    """Bug: every official run of 3d-unet was INVALID, for a setting of its rules and a query filled up."""
+    """Bug: every official run of 3d-unet was INVALID, because of a setting of its rules and a padded query."""
     key, run = "effective_sample_concatenate_permutation", evidence("offline")
     planned = replace(run, plan=replace(run.plan, equal_issue=True))
     (missing,) = witnesses.settings_reasons(planned)
@@ -129,7 +129,7 @@ def test_a_result_that_contradicts_another_is_named(
 
 
 def test_fewer_late_queries_than_in_the_journal_are_named() -> None:
-    """The bound of plan and log lies at the journal's median, and LoadGen's count says none was late."""
+    """The bound of plan and log is the journal's median, and LoadGen's count says that no query was late."""
     run = logged("server")
     assert run.done is not None
     bound_ns = int(np.median(run.done.latency_ns))
@@ -141,7 +141,7 @@ def test_fewer_late_queries_than_in_the_journal_are_named() -> None:
 
 
 def test_slower_clocks_of_loadgen_alone_are_found() -> None:
-    """Every latency by LoadGen is half of the journal's: no busy machine does that."""
+    """Every latency in LoadGen's log is half of the journal's, which a busy machine cannot cause."""
     run = logged("single-stream")
     for key, value in run.log.values.items():
         if key.endswith("latency_ns") and key.startswith("result_"):
@@ -150,7 +150,7 @@ def test_slower_clocks_of_loadgen_alone_are_found() -> None:
 
 
 def test_pause_before_the_fastest_answer_is_not_a_reason() -> None:
-    """Bug: INVALID on a busy machine, because LoadGen stamped the fastest answer 50 us after the journal,
+    """Bug: INVALID on a busy machine, because LoadGen stamped the fastest answer 50 us later than the journal,
     which moved the start of the schedule, by the journal, that much earlier.
     """
     pause_ns = 5_000_000

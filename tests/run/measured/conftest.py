@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def _eager_switching() -> Iterator[None]:
-    """Python switches threads as often as possible, so that a missing lock shows."""
+    """Makes Python switch threads as often as possible, so that a missing lock shows."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

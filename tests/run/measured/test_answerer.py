@@ -1,4 +1,4 @@
-"""A model whose outputs cannot be answers is refused in the warm-up, by the output's name."""
+"""The warm-up refuses a model whose outputs cannot be answers, and names the output."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class Model:
 
 
 class Lost(Model):
-    """A dataset whose files are gone."""
+    """A dataset whose files were deleted."""
 
     def batch(self, indices: list[int]) -> Batch:
         raise OSError(f"no sample {indices[0]}")

@@ -1,4 +1,4 @@
-"""Around a run no garbage is collected, and LoadGen's thread is on its processors."""
+"""During a run no garbage is collected, and LoadGen's thread is on its processors."""
 
 import gc
 import os
@@ -62,13 +62,13 @@ def leave_cycles(count: int) -> None:
 def test_cycles_that_a_run_leaves_are_counted_and_freed() -> None:
     calls = callbacks(Data())
     calls.load([0])
-    leave_cycles(1000)  # more than a collector that runs would leave
+    leave_cycles(1000)  # more than a running collector would leave
     calls.unload([0])
     assert 1000 <= calls.used()["cyclic_garbage_objects"] < 2000
 
 
 def hold_and_free(bytes_: int) -> None:
-    assert b"x" * bytes_  # written, so that the memory is really there
+    assert b"x" * bytes_  # written, so that the kernel really provides the memory
 
 
 def test_memory_freed_before_the_run_is_not_growth_in_it() -> None:
@@ -97,7 +97,7 @@ def test_growth_is_absent_with_a_reason_if_the_peak_cannot_be_reset(
 
 
 class Separate:
-    """An instance in a process of its own. left: objects in cycles, None where it has ended."""
+    """An instance in a separate process. left: objects in cycles, None if it has ended."""
 
     def __init__(self, left: int | None) -> None:
         self.left = left

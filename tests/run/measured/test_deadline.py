@@ -1,4 +1,4 @@
-"""Batches wait to be filled and keep the SLO, on a clock that stands still."""
+"""Batches wait for more samples and still meet the SLO, on a clock that stands still."""
 
 from queue import Empty
 from typing import Any
@@ -40,12 +40,12 @@ def chosen(waited_ms: list[float], bound_ms: int = 50, instances: int = 1) -> in
 @pytest.mark.parametrize(
     ("waited_ms", "size"),
     [
-        ([0] * 30, 30),  # 40 ms: nobody is late
+        ([0] * 30, 30),  # 40 ms: no sample is late
         ([10] * 30, 30),  # just in time
-        ([15] * 25 + [0] * 5, 25),  # 25 take 35 ms, and the rest end at 50 ms
-        ([12] + [0] * 29, 28),  # the oldest has 38 ms; the other two have time
-        ([45] * 30, 30),  # lost, all of them: as fast as possible
-        ([45] * 10 + [0] * 20, 30),  # the lost ones hold nobody back
+        ([15] * 25 + [0] * 5, 25),  # 25 samples take 35 ms, and the other samples end at 50 ms
+        ([12] + [0] * 29, 28),  # the oldest sample has 38 ms; the other two have more time
+        ([45] * 30, 30),  # all samples are late: as fast as possible
+        ([45] * 10 + [0] * 20, 30),  # late samples delay no other sample
         ([39], 1),
         ([60], 1),
     ],
@@ -57,12 +57,12 @@ def test_batch_size_is_limited_by_the_bound_of_its_oldest_sample(
 
 
 def test_batch_is_cut_if_that_saves_more_samples_than_it_makes_late() -> None:
-    """The oldest may take 30 ms, the others 35; all in one batch take 40."""
-    assert chosen([20.0] * 20 + [15.0] * 10) == 20  # the other ten are late either way
+    """The oldest sample may take 30 ms, the others 35 ms; one batch of all takes 40 ms."""
+    assert chosen([20.0] * 20 + [15.0] * 10) == 20  # the other ten samples are late in any case
 
 
 def test_batch_is_not_cut_if_that_makes_more_samples_late() -> None:
-    """The oldest may take 38 ms, the others 41; two samples left over would be answered after 50."""
+    """The oldest may take 38 ms, the others 41 ms; two remaining samples would be answered after 50 ms."""
     assert chosen([12.0] + [9.0] * 29) == 30
 
 
@@ -86,7 +86,7 @@ rises = st.lists(st.integers(0, 20), min_size=12, max_size=12)
 def test_batch_size_makes_no_more_samples_late_than_greedy_batches(
     rises: list[int], gaps: list[int], bound: int
 ) -> None:
-    """Prediction for one instance: the batch, then the rest in one batch."""
+    """Prediction for one instance: the batch, then all other samples in one batch."""
     curve = latency_curve(list(enumerate(np.cumsum([5, *rises[1:]]).tolist(), 1)), 12)
     entries = np.cumsum(gaps)
     now, count = int(entries[-1]), len(gaps)
@@ -105,7 +105,7 @@ def test_batch_size_makes_no_more_samples_late_than_greedy_batches(
 
 
 class Script:
-    """A clock, and a queue whose items come at their time; waiting moves the clock."""
+    """A clock, and a queue whose items arrive at their time; waiting advances the clock."""
 
     def __init__(self, arrivals_ns: list[int]) -> None:
         self.now_ns = 0
@@ -119,7 +119,7 @@ class Script:
 
     def get(self, timeout: float | None = None) -> Any:
         if not self.coming:
-            assert timeout is not None, "blocked for ever"
+            assert timeout is not None, "blocked forever"
         end_ns = self.now_ns + round((timeout or 0) * 1e9)
         if timeout is not None and (not self.coming or self.coming[0][0] > end_ns):
             self.now_ns = end_ns
@@ -136,7 +136,7 @@ def batches(
     deadlines: Deadlines | None = None,
     busy_ms: float = 0,
 ) -> list[tuple[float, int]]:
-    """(ms, samples) of each batch of one worker that is busy for `busy_ms` after each batch."""
+    """Returns (ms, samples) of each batch of one worker that is busy for `busy_ms` after each batch."""
     arrivals_ns = [int(ms * MS) for ms in arrivals_ms]
     script = Script(arrivals_ns)
     monkeypatch.setattr("harness.run.measured.dispatch.deadline.wall_ns", script)

@@ -1,4 +1,4 @@
-"""A query that is alone is the wide instance's; the others are answered as by a queue."""
+"""The wide instance answers a query that is alone; a queue handles all other queries."""
 
 import threading
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ SOON_S = 0.05
 
 
 class Named(Plugin):
-    """Notes which threads call it."""
+    """Records the calling threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def test_lone_query_runs_on_the_wide_instance_in_the_first_worker() -> None:
             bench.recorders[0].some.acquire(timeout=1e-4)
     dispatcher.stop()
     wide: Any = bench.plugins[-1]
-    assert len(wide.sizes) >= 5  # of a burst, the last sample may be alone, too
+    assert len(wide.sizes) >= 5  # the last sample of a burst may also be alone
     assert wide.threads == {"instance-0"}
     assert bench.journal.completed == done
 
@@ -104,7 +104,7 @@ NOTHING: Any = SimpleNamespace()
 
 
 class Other(Plugin):
-    """Answers with other numbers."""
+    """Answers with different numbers."""
 
     def infer(self, batch: Batch) -> Any:
         return super().infer(batch) + 1
@@ -120,7 +120,7 @@ def opened(
     rounds: int = wide.ROUNDS,
     plugin: type[Plugin] = Plugin,
 ) -> Wide:
-    """times_ns: of the wide and of the usual instance; a further round than `rounds` fails."""
+    """times_ns: times of the wide and the usual instance; a round after `rounds` fails."""
     monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [plugin()])
     turns = iter([ns for _ in range(rounds) for ns in times_ns])
     monkeypatch.setattr(Answerer, "time_ns", lambda *_: next(turns))
@@ -146,7 +146,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
             {"times_ns": (9_000_000, 10_000_000)},
             "other queries would wait longer than it gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
         ),
-        # who comes meanwhile waits: the tail of four cores is longer at the same times
+        # samples that arrive in the meantime wait: the tail of four cores is longer at equal times
         (
             {"group": GROUP._replace(instances=4), "rate_per_s": 80.0},
             "other queries would wait longer than it gains",

@@ -63,7 +63,7 @@ class ByIndex(Model):
 
 
 class Refuses(Model):
-    """Knows the dataset's rows and nothing else."""
+    """Answers only the dataset's rows."""
 
     def infer(self, batch: Batch) -> Any:
         if not (batch.inputs["x"][:, None] == ROWS).all(axis=2).any(axis=1).all():
@@ -115,7 +115,7 @@ def test_a_model_that_computes_is_not_accused() -> None:
     ids=["by content", "the last", "refuses", "by index"],
 )
 def test_a_backend_that_keeps_answers_is_found(model: Any, code: str) -> None:
-    """Bug: VALID with nothing said."""
+    """Bug: VALID without a doubt."""
     assert codes(probed(model)) == [code]
 
 
@@ -135,7 +135,7 @@ def test_model_with_random_answers_is_not_accused() -> None:
 
 
 def test_answer_that_a_hook_marks_with_its_index_is_not_accused() -> None:
-    """Equal answers to two samples, apart from the indices that the hook writes."""
+    """Gives equal answers to two samples, except for the indices that the hook writes."""
 
     def marked(outputs: Any, indices: Sequence[int]) -> Any:
         return np.stack([np.asarray(indices, np.float32), 0 * outputs], axis=1)

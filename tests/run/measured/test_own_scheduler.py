@@ -1,4 +1,4 @@
-"""Our own scheduler issues every query once, none early, and never too many at a time."""
+"""Our own scheduler issues every query once, never early, and never too many at a time."""
 
 import json
 import threading
@@ -50,9 +50,9 @@ HOWS = get_args(How)
 
 
 class Server:
-    """Replaces dispatcher and instance: a worker takes all that waits, or the caller answers.
+    """Replaces dispatcher and instance: a worker takes all waiting samples, or the caller answers.
 
-    receiver: the worker issues, too, what follows its answers in a closed loop.
+    receiver: the worker also issues the next queries of a closed loop.
     """
 
     def __init__(self, view: Journal, scheduler: Scheduler, how: How = "worker") -> None:
@@ -65,7 +65,7 @@ class Server:
             scheduler.issue_on(self)
         self.calls: list[tuple[list[int], list[int], int]] = []
         self.threads: list[int] = []
-        """Which thread made each call."""
+        """The thread of each call."""
         self.loaded: list[list[int]] = []
         self.unloaded: list[list[int]] = []
         self._thread = threading.Thread(target=self._work)
@@ -160,7 +160,7 @@ def test_a_schedule_names_its_samples_or_they_are_drawn_by_seed(tmp_path: Path) 
     assert done.columns["index"].tolist() == named.tolist()
     drawn = [ran(replayed(tmp_path, zeros), tmp_path)[1].columns["index"] for _ in range(2)]
     assert drawn[0].tolist() == drawn[1].tolist()
-    assert set(drawn[0].tolist()) == set(range(20))  # of 300 draws from 20
+    assert set(drawn[0].tolist()) == set(range(20))  # for 300 draws from 20 samples
     load = replayed(tmp_path, zeros)
     other = replace(load, seeds=load.seeds._replace(sample_index=1))
     assert ran(other, tmp_path)[1].columns["index"].tolist() != drawn[0].tolist()
@@ -191,7 +191,7 @@ def test_a_receiving_thread_issues_all_but_the_first_call(tmp_path: Path) -> Non
 
 
 TURNS = np.array([0, 1, 2, 0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 1, 0, 1, 2, 3, 4])
-"""Of the 20 samples that are held, the last conversation is cut: 0 1 2."""
+"""The 20 loaded samples truncate the last conversation: 0 1 2."""
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -203,7 +203,7 @@ def test_turn_is_issued_after_the_answer_to_the_previous_one(
     _, done = ran(load, tmp_path, how, turns=TURNS)
     samples = done.columns["index"].tolist()
     entered, completed = (done.columns[name].tolist() for name in ("entry_ns", "completed_ns"))
-    ends_at: list[list[int]] = [[] for _ in range(20)]  # the completions that nothing followed yet
+    ends_at: list[list[int]] = [[] for _ in range(20)]  # the completions without a next query
     for query, sample in enumerate(samples):
         assert sample < 20
         if TURNS[sample]:
@@ -226,7 +226,7 @@ def test_the_seed_decides_which_conversations_come(tmp_path: Path) -> None:
 
 
 def test_latencies_of_a_closed_loop_fill_the_run(tmp_path: Path) -> None:
-    """Little's law: in flight = rate x mean latency, up to the last round's."""
+    """Little's law: in flight = rate x mean latency, except for the last round."""
     load = plan("server", target_qps=None, concurrency=3, query_count=2000)
     _, done = ran(load, tmp_path)
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
@@ -273,7 +273,8 @@ def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path
     stamps = [start_ns + 3 * 10**6] * 4 + [start_ns + 4 * 10**6]
     writer.batch(0, [0, 0], 0, *stamps)
     now = watchdog.look()
-    assert now.p99_ns == pytest.approx(4e6, rel=0.06)  # of the first: from its time, not its call
+    # of the first query: from its scheduled time, not from its call
+    assert now.p99_ns == pytest.approx(4e6, rel=0.06)
     assert now.idle_ns == 0  # the third is not due yet
     counts = LiveCounts(rows)
     counts.read()
@@ -282,7 +283,7 @@ def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path
 
 
 class Payload:
-    """n answers of 4 bytes; each answer is its id."""
+    """Returns n answers of 4 bytes; each answer is its id."""
 
     def __init__(self, ids: range) -> None:
         self._rows = np.array(list(ids), np.int32)
@@ -307,7 +308,7 @@ def test_drawn_answers_are_kept_in_any_batches(sizes: list[int], target: int, se
 
 
 def test_another_seed_draws_other_answers() -> None:
-    """Bug: which answers are compared was the same in every run, and known beforehand."""
+    """Bug: the compared answers were the same in every run, and predictable."""
 
     def kept(seed: int) -> list[int]:
         log = AnswerLog(1000, 50, seed)

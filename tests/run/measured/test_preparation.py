@@ -1,4 +1,4 @@
-"""Bare loops around a run have the right length and batches, or a reason why there are none."""
+"""Bare loops around a run have the right length and batches; missing bare loops have a reason."""
 
 import subprocess
 import sys
@@ -27,14 +27,14 @@ MS = 1_000_000
 
 
 class Model:
-    """Dataset and backend in one; it sleeps and answers each sample with its index."""
+    """A combined dataset and backend that sleeps and answers each sample with its index."""
 
     def __init__(self, sleep_s: float = 0.0) -> None:
         self.sleep_s = sleep_s
         self.sizes: list[int] = []
 
     def load(self, indices: Sequence[int]) -> None:
-        """Holds nothing."""
+        """Holds no samples."""
 
     unload = load
 
@@ -73,7 +73,7 @@ def prepared(
     ("dispatch", "scenario", "count", "expected_s", "seconds"),
     [
         ("sliced", "offline", 8 * 100, None, 1.0),  # 100 batches on two instances
-        ("inline", "multi-stream", 100, None, 4.0),  # two batches a query, one instance
+        ("inline", "multi-stream", 100, None, 4.0),  # two batches per query, one instance
         ("inline", "multi-stream", 100, 7.0, 7.0),
         ("queued", "server", 100, 3.0, 3.0),
     ],
@@ -174,7 +174,7 @@ class Notes(Model):
     ("dispatch", "max_batch"), [("inline", 1), ("sliced", 8), ("sliced", 99), ("sliced", 100)]
 )
 def test_consecutive_batches_differ(dispatch: str, max_batch: int) -> None:
-    """Bug: a backend that keeps its last answer made the calibration, and so the run, endless."""
+    """Bug: a backend that keeps its last answer made the calibration, and therefore the run, endless."""
     model = Notes()
     instances = prepared(model, dispatch, max_batch)
     instances.answerers = instances.answerers[:1]
@@ -243,13 +243,13 @@ for _ in range(500):
 
 @pytest.mark.slow
 def test_loadgen_survives_the_runs_before() -> None:
-    """Bug: LoadGen's next run crashed where a thread that had called it had ended; one in some 200 runs did."""
+    """Bug: LoadGen's next run crashed if a calling thread had ended, in about one of 200 runs."""
     done = subprocess.run([sys.executable, "-c", MANY_COSTS], stderr=subprocess.PIPE, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_loadgens_cost_can_be_measured_before_a_run() -> None:
-    """In a process of its own: a crash of LoadGen's would take the other tests with it."""
+    """Runs in a separate process, because a crash of LoadGen would end the other tests."""
     done = subprocess.run(
         [sys.executable, "-c", COST], capture_output=True, text=True, check=False, timeout=60
     )

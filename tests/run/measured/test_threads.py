@@ -25,14 +25,14 @@ from harness.run.measured.dispatch.threads import (
 from harness.types import Batch
 from tests.builders.support import journal
 
-WAIT_S = 60.0  # only a failed test takes it
-LAST_NS = 2**62  # later than any other stamp
+WAIT_S = 60.0  # only a failed test takes this long
+LAST_NS = 2**62  # later than any other time stamp
 ALL = (InlineDispatcher, SlicedDispatcher, QueuedDispatcher, SharedDispatcher)
 each_dispatcher = pytest.mark.parametrize("make", ALL, ids=lambda m: m.__name__)
 
 
 class Plugin:
-    """A backend and a dataset in one: it answers each sample with its dataset index."""
+    """A combined backend and dataset that answers each sample with its dataset index."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -49,7 +49,7 @@ class Plugin:
 
 
 class InOwnMemory(Plugin):
-    """The same, with the backend's memory for batches of an even size."""
+    """Like the base class, with the backend's memory for batches of an even size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_batches_are_made_in_the_memory_that_a_backend_offers() -> None:
 
 
 class Recorder:
-    """Takes the answers in place of LoadGen; used by one worker."""
+    """Receives the answers instead of LoadGen; used by one worker."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[list[int], list[int] | None]] = []
@@ -97,7 +97,7 @@ class Recorder:
 
 
 class Bench:
-    """Instances on one journal, each with a plug-in and a recorder of its own."""
+    """Instances with one journal, each with its own plug-in and recorder."""
 
     row = AnswerRow((), np.dtype(np.int64))
     recorder: type[Recorder] = Recorder
@@ -165,7 +165,7 @@ def test_no_sample_is_lost_duplicated_or_reordered(
 
 
 class RaggedPlugin(Plugin):
-    """Answers with n copies of the dataset index, n being its last digit."""
+    """Answers with n copies of the dataset index; n is its last digit."""
 
     def infer(self, batch: Batch) -> Any:
         return [np.full(i % 10, i) for i in batch.inputs["samples"].tolist()]
@@ -240,7 +240,7 @@ class Counted(list[int]):
 
 
 def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
-    """How many items one instance copies for a burst and a query after it."""
+    """Returns the number of items that one instance copies for a burst and a query after it."""
     bench = Bench(samples + 1, 1)
     dispatcher: Dispatcher = make(bench.instances, max_batch, bench.journal.issuer())
     Counted.copied = 0
@@ -266,7 +266,7 @@ def test_stopping_without_a_query_ends(make: Any) -> None:
 
 
 class Gated(Plugin):
-    """Reports that it has a batch, and answers it when it may."""
+    """Reports that it has a batch, and answers as soon as the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()

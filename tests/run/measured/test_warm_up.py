@@ -28,7 +28,7 @@ MS = 1_000_000
 
 
 class FakeTime:
-    """Stands still until a model computes."""
+    """A clock that stands still until a model computes."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -120,12 +120,12 @@ def test_every_size_is_answered_on_every_instance(clock: FakeTime) -> None:
 
 
 def test_warm_up_ends_when_latency_is_flat(clock: FakeTime) -> None:
-    """One size, answered twice at first; then rounds of two batches until three were not faster."""
+    """One size: first two answers, then rounds of two batches until three rounds were not faster."""
     times = [90, 50, 20, 10, 5, 5, 5, 5, 99]
     model = Model(clock, lambda _, batch: times[batch])
     warmth = warmed([4], model)
     assert warmth.flat
-    assert len(model.sizes) == 3 + 6  # the third: what an answer is like
+    assert len(model.sizes) == 3 + 6  # the third batch gives the form of an answer
     assert warmth.first_ns == [90 * MS]
     assert warmth.slowest_ns == 5 * MS  # the median of its rounds, warm
 
@@ -141,11 +141,11 @@ def test_warm_up_of_a_changing_latency_ends_in_time_as_not_flat(clock: FakeTime)
     model = Model(clock, lambda _, batch: 1000 * 0.9**batch)
     warmth = warmed([1], model)
     assert not warmth.flat
-    assert warmth.seconds < FLAT_LIMIT_S + 4  # the first two, and the round that was under way
+    assert warmth.seconds < FLAT_LIMIT_S + 4  # the first two batches, and the current round
 
 
 def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
-    """4 % a round is too little to count as faster, but over three rounds it counts."""
+    """A gain of 4 % per round does not count as faster, but the gain over three rounds counts."""
     model = Model(clock, lambda _, batch: 1000 * 0.96**batch)
     assert not warmed([1], model).flat
 
@@ -157,8 +157,8 @@ def test_slow_model_warms_up_with_the_smallest_and_largest_sizes_first(
     warmth = warmed(range(1, 9), model)
     assert model.sizes[:2] == [1, 8]
     assert model.sizes[2:4] == [7, 6]
-    assert warmth.skipped == 4  # 5, 4, 3 and 2 come after 10 s
-    assert model.sizes[4:] == [1, 2, 4, 8]  # looked at for 5 s; then 5 s are gone with the largest
+    assert warmth.skipped == 4  # sizes 5, 4, 3 and 2 follow after 10 s
+    assert model.sizes[4:] == [1, 2, 4, 8]  # measured for 5 s; the largest size then took 5 s
     assert not warmth.flat
     assert warmth.slowest_ns == 8000 * MS
 
@@ -196,14 +196,14 @@ def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> 
 
 
 def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> None:
-    """Lists of all sizes up to 2,000 at once are two million indices; to 65,535 they were 17 GB."""
+    """Lists of all sizes up to 2,000 have two million indices together; up to 65,535 they took 17 GB."""
     sizes: list[int] = []
 
     def batch_of(size: int) -> list[int]:
         sizes.append(size)
         return [0] * min(size, 3)
 
-    model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes between
+    model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes in between
     warmth = warm_up([model.answerer()], range(1, 2001), batch_of)
     assert len(sizes) < 60
     assert warmth.skipped == 1998 - 11

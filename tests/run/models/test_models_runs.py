@@ -1,4 +1,4 @@
-"""Whole runs of several models: as the guide says, VALID and checked; a model that fails is INVALID, and nothing hangs."""
+"""Complete runs of several models as in the guide are VALID; a failing model is INVALID, without a hang."""
 
 import json
 import re
@@ -102,8 +102,8 @@ def test_model_that_can_no_longer_be_loaded_fails_its_queries(tmp_path: Path) ->
 def test_always_resident_models_must_fit_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the files' sizes were held against the capacity only once the measured process had begun to load."""
-    monkeypatch.delattr("harness.machine.host.noise_floor")  # what a run measures first
+    """Bug: the files' sizes were compared with the capacity only after the measured process had begun to load."""
+    monkeypatch.delattr("harness.machine.host.noise_floor")  # the first measurement of a run
     path = tmp_path / "set.yaml"
     models = [{"model": "digits", "always": True, "copies": 3}]
     path.write_text(yaml.safe_dump({"models": models, "capacity": "10kB"}))

@@ -1,4 +1,4 @@
-"""`data check` lists every fault that a long run would meet late, with status 0 or 4."""
+"""`data check` lists every fault that a long run would meet late, and ends with status 0 or 4."""
 
 import json
 import re
@@ -205,7 +205,7 @@ def test_dataset_that_cannot_be_checked_is_reported_in_one_line(
 
 
 def test_labels_are_made_only_for_a_metric_that_checks_them() -> None:
-    """Bug: those of SQuAD, hundreds of MB, were made before each run, and nothing looked at them."""
+    """Bug: SQuAD's labels, hundreds of MB, were made before each run, but never used."""
     made = []
 
     def labels() -> list[object]:

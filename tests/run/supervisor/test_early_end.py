@@ -1,4 +1,4 @@
-"""A run whose SLO is lost is ended early, and only then."""
+"""A run ends early only if it can no longer meet its SLO."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def server(queries: int, most_late: int) -> tuple[Journal, Array, LateLimit]:
 
 
 def issue(rows: Journal, after_ns: Array, late_ns: int = 0) -> None:
-    """late_ns: the delay of every callback but the first."""
+    """late_ns: the delay of every callback except the first."""
     issuer = rows.issuer()
     for number, at_ns in enumerate(after_ns.tolist()):
         issuer.issued(1, START_NS + at_ns + (late_ns if number else 0))
@@ -71,10 +71,10 @@ def test_late_queries_are_counted_from_the_schedule_not_from_the_callback(now: l
     issue(rows, after_ns, 30 * NS_PER_MS)
     answered(rows, 0, 0, 1, START_NS + NS_PER_MS)
     assert limit.count() == 0
-    end_ns = START_NS + int(after_ns[60]) + BOUND_NS  # the 60 before it are late
+    end_ns = START_NS + int(after_ns[60]) + BOUND_NS  # the 60 samples before it are late
     answered(rows, 1, 1, 99, end_ns)
     assert limit.count() == 59
-    assert limit.count() == 59  # nothing new
+    assert limit.count() == 59  # no new row
 
 
 def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[int]) -> None:
@@ -83,7 +83,7 @@ def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[i
     answered(rows, 0, 0, 1, START_NS)
     limit.check()
     answered(rows, 1, 1, 98, START_NS + int(after_ns[11]) + BOUND_NS)
-    limit.check()  # ten may be late
+    limit.check()  # ten samples may be late
     limit.check()
     rows, after_ns, limit = server(100, 10)
     issue(rows, after_ns)
@@ -100,7 +100,7 @@ def test_queries_that_wait_and_are_overdue_count(now: list[int]) -> None:
     issue(rows, after_ns)
     answered(rows, 0, 0, 1, START_NS)
     now[0] = START_NS + int(after_ns[40]) + BOUND_NS + UNSEEN_NS
-    assert limit.count() == 39  # of 40 that are due, one is answered
+    assert limit.count() == 39  # one of 40 due samples is answered
     now[0] = START_NS + 10 * NS_PER_S
     assert limit.count() == 99
 
@@ -164,7 +164,7 @@ GB = 10**9
 
 
 def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> MemoryLimit:
-    """rows: samples issued, then the measured process's memory and the memory left, in GB."""
+    """rows: issued samples, then the measured process's memory and the available memory in GB."""
     log = HostLog()
     limit = MemoryLimit(log, total_bytes)
     for issued, held, left in rows:
@@ -175,7 +175,7 @@ def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> M
 
 
 def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
-    """Bug: a backend with cyclic garbage ended a run by the kernel, `killed by SIGKILL` without a cause."""
+    """Bug: the kernel killed a run with cyclic garbage, and the message was `killed by SIGKILL` without a cause."""
     said = (
         r"^the measured process was ended, because 150 MB of memory were left; it had grown from 2.00 GB "
         r"to 3.50 GB in the run, in which Python collects no cyclic garbage: find the data that the backend keeps"
@@ -189,7 +189,7 @@ def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
     [
         [(0, 0.5, 9), (0, 3.5, 0.15)],  # the dataset loads its samples
         [(1, 2, 8), (9, 2.9, 0.15)],  # other programs take the memory
-        [(1, 2, 8), (9, 8, 1)],  # there is enough
+        [(1, 2, 8), (9, 8, 1)],  # enough memory is available
     ],
 )
 def test_memory_that_is_short_without_a_run_that_grows_ends_nothing(
@@ -209,7 +209,7 @@ def test_growth_is_named_only_if_it_was_large() -> None:
 
 
 def container(folder: Path, left_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container of 1 GB, by its cgroup's files."""
+    """A container of 1 GB, according to its cgroup's files."""
     group = folder / "fs"
     group.mkdir()
     (folder / "own").write_text("0::/\n")
@@ -248,7 +248,7 @@ def test_a_real_run_that_grows_is_ended_and_kept(
 
 @pytest.mark.slow
 def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bug: `killed by SIGKILL`, and nothing about memory, of which 600 s of garbage had taken all."""
+    """Bug: `killed by SIGKILL` without the cause: garbage of 600 s had filled the memory."""
     container(tmp_path, 5 * 10**8, monkeypatch)
 
     others = {*children(os.getpid())}  # servers of earlier tests

@@ -1,4 +1,4 @@
-"""A plan has the right counts, seeds and bounds, and is refused where it does not fit."""
+"""A plan has the right counts, seeds and bounds, and is refused if it does not fit."""
 
 import dataclasses
 import re
@@ -94,7 +94,7 @@ def test_a_quick_stream_has_an_estimate_although_one_query_is_slow(
 
 
 def test_closed_loop_without_a_length_uses_each_place_ten_times() -> None:
-    """Bug: 100,000 in flight were 2,010 queries in one burst, VALID."""
+    """Bug: a run with 100,000 queries in flight was 2,010 queries in one burst, and VALID."""
     many = RunConfig(scenario="server", concurrency=100_000, duration_ns=NS_PER_S)
     assert plan_of(many).query_count == 1_000_000
     few = RunConfig(scenario="server", concurrency=4, duration_ns=NS_PER_S)
@@ -217,7 +217,7 @@ def test_seeds_are_the_rounds_unless_they_are_given(values: dict[str, Any], seed
 @pytest.mark.parametrize(
     ("scenario", "given_slo", "slo"),
     [
-        ("server", None, "p99=50ms"),  # the manifest's
+        ("server", None, "p99=50ms"),  # from the manifest
         ("server", "p90=1ms", "p90=1ms"),
         ("offline", None, None),
         ("single-stream", None, None),
@@ -295,7 +295,7 @@ def test_refusal_of_a_large_closed_loop_names_the_most_in_flight(searched: bool)
 
 
 def test_refusal_of_a_long_closed_loop_names_the_longest_time() -> None:
-    """The duration set the count: fewer queries in flight would change nothing."""
+    """The duration sets the count, so fewer queries in flight would change nothing."""
     load = sized(10**9, concurrency=10, expected_s=50_000.0)
     with pytest.raises(ConfigError, match=r"the longest that fits is --duration \d+s$"):
         check_memory(load, 8, 0, 100 * GB, counted=False)
@@ -395,7 +395,7 @@ def test_the_answers_of_an_official_run_are_checked_for_five_seconds(
 def test_a_set_of_samples_that_is_filled_up_has_room(
     scenario: str, model: str, equal: bool, tmp_path: Path
 ) -> None:
-    """LoadGen issues whole sets of the samples held where the benchmark's rules say so."""
+    """LoadGen issues whole sets of the loaded samples if the benchmark's rules require this."""
     run = ResolvedRun(
         config=RunConfig(scenario=scenario, mlperf=True, mlperf_model=model),
         model=load_model("digits"),
@@ -420,7 +420,7 @@ def test_a_set_of_samples_that_is_filled_up_has_room(
     ("line", "equal"), [("*.*.sample_concatenate_permutation = 0", False), ("", True)]
 )
 def test_an_audit_may_issue_samples_unequally(line: str, equal: bool, tmp_path: Path) -> None:
-    """MLPerf's TEST06 turns it off, and the log was held against the rules'."""
+    """Bug: MLPerf's TEST06 turns the option off, but the log was compared with the rules' value."""
     audit = tmp_path / "given.config"
     audit.write_text(f"*.*.mode = 2\n{line}\n")
     run = ResolvedRun(
@@ -450,7 +450,7 @@ def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:
 
 
 def test_a_closed_loop_is_sized_by_its_evaluation() -> None:
-    """Bug: counted were 84 bytes a query, and the supervisor was killed after the measurement."""
+    """Bug: the plan counted 84 bytes per query, and the supervisor was killed after the measurement."""
     closed = plan("server", concurrency=8, query_count=1_000_000)
     assert memory_bytes(closed, 1, 0) == 1_000_000 * BYTES_PER_EVALUATED_SAMPLE
 

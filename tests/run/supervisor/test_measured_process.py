@@ -1,4 +1,4 @@
-"""The supervisor hears the last message of a measured process, also after the process has ended."""
+"""The supervisor receives the last message of a measured process even after the process has ended."""
 
 import socket
 import subprocess
@@ -13,7 +13,7 @@ from harness.run.supervisor.measured_process import MeasuredProcess
 
 
 class _SendsAsItEnds:
-    """No message while the supervisor waits; one when the supervisor notices that the process ended."""
+    """No message while the supervisor waits; a message when it notices the end of the process."""
 
     def __init__(self) -> None:
         self._answers: list[dict[str, object] | None] = [None, {"event": "ended"}]

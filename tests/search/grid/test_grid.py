@@ -1,4 +1,4 @@
-"""`sweep` over a grid: what it asks for, runs, leaves out, goes on with, and says of the cells."""
+"""`sweep` over a grid: its requests, runs, omitted cells, continuation, and statements on the cells."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
-from harness.core.config.parse import words_of
+from harness.core.config.parse import parse_price, words_of
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
@@ -21,7 +21,7 @@ from harness.models.network.network import Structure
 from harness.models.precision.ways import PRECISIONS
 from harness.results.seal import digests
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
-from harness.search.grid.cells.options import GridOptions, parse_batches, parse_price
+from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
@@ -83,7 +83,7 @@ def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixt
     }
     assert [t.rpartition(":")[2] for t in calls.targets] == ["probe", "make", "probe"]
     pinned = [c.model_sha256 for c in runs.configs]
-    assert pinned == [None, None, *["a" * 64] * 4]  # what the first cell found is held to
+    assert pinned == [None, None, *["a" * 64] * 4]  # later cells use the first cell's finding
     found = rows()
     assert [r["accuracy"] for r in found] == ["99.2", "99.0"] * 3
     assert {"uncertainty", "jitter", "same_answers", "relative_l2", "not_ranked"} <= set(found[0])
@@ -101,7 +101,7 @@ def test_stopped_grid_resumes(swept: Swept, capsys: pytest.CaptureFixture[str]) 
     assert "--resume grid continues it" in capsys.readouterr().err
     status, runs, calls = swept(Runs(), *GRID, "--batch", "1,2,4")
     assert (status, [c.max_batch for c in runs.configs]) == (0, [2, 4])
-    assert calls.targets == []  # the model was looked at before
+    assert calls.targets == []  # the model was examined before
     assert runs.configs[0].model_sha256 == "a" * 64
     status, runs, _ = swept(Runs(), *GRID, "--batch", "1..8")  # an axis may grow
     assert [c.max_batch for c in runs.configs] == [8]
@@ -128,7 +128,7 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
 def test_generated_model_is_made_before_it_is_read(
     swept: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first use of light/squeezenet in a grid said that its file is not there."""
+    """Bug: the first use of light/squeezenet in a grid said that its file is missing."""
     pytest.importorskip("onnx")
     made: list[str] = []
     monkeypatch.setattr(
@@ -159,7 +159,7 @@ def test_time_left_counts_only_cells_that_take_time(
     assert "cell 1 of 4: digits ort bf16 real threads 1 batch 1: absent: " in told
     assert told.count(" s left") == 3
     every = [row(batch=b, precision=p).cell for b in (1, 2) for p in ("bf16", "fp32")]
-    assert _left_s(every, 2, 10.0) == 10.0  # one took them all, and one is left
+    assert _left_s(every, 2, 10.0) == 10.0  # one cell took all of them, and one cell is left
     assert _left_s(every, 3, 10.0) == 10.0
     assert _left_s(every, 4, 20.0) == 0.0
 
@@ -196,7 +196,7 @@ def test_resume_names_the_code_of_the_folder_first(
 def test_resume_announces_the_code_that_runs(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: every other verb said which code of a folder runs now."""
+    """Bug: every other verb reported which code of a folder it runs."""
     swept(Runs(), *GRID, "--batch", "1")
     Path("mine.py").write_text("from harness.datasets.digits import DigitsDataset as Mine\n")
     edit(Path("grid/grid.json"), lambda c: c["config"].update(dataset="mine.py:Mine"))
@@ -305,7 +305,7 @@ def test_a_cell_that_cannot_be_run_does_not_end_the_others(
     assert "not ranked: batch 4: INVALID: accuracy-below-target" in out
     assert "optimal batch" not in out  # only one cell is left to compare
     _, again, _ = swept(Runs(), *GRID, "--batch", "1..8")
-    assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID one is a result
+    assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID run is a result
 
 
 def test_grid_without_a_runnable_cell_leaves_nothing(swept: Swept) -> None:
@@ -347,7 +347,7 @@ def test_a_users_mistake_is_a_line(arguments: tuple[str, ...], told: str, refuse
 def test_a_network_of_the_same_name_is_not_ranked(
     swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """LV5, LV8: same name, different structure."""
+    """LV5, LV8: the same name, but a different structure."""
     calls = Calls(tmp_path, {"int8": [16, 48]})
     swept(Runs(), *GRID, "--precision", "fp32,int8", calls=calls)
     out = capsys.readouterr().out
@@ -389,11 +389,11 @@ def optimum(speeds: Mapping[int, float], uncertainty: float) -> tuple[int | None
 
 
 def test_one_slow_run_does_not_end_the_search_for_the_optimal_batch() -> None:
-    """A dip at batch 2 made 1 the optimum, of a model that is four times as fast at 16."""
+    """Bug: a dip at batch 2 made 1 the optimum of a model that is four times as fast at 16."""
     dipped = {1: 100.0, 2: 103.0, 4: 300.0, 8: 390.0, 16: 400.0}
     assert optimum(dipped, 0.0) == (1, False)
     assert optimum(dipped, 0.03) == (8, True)
-    assert optimum({1: 100.0, 2: 104.0}, 0.03) == (1, True)  # nothing settles it
+    assert optimum({1: 100.0, 2: 104.0}, 0.03) == (1, True)  # no evidence decides
     assert optimum({1: 100.0, 2: 80.0, 4: 81.0}, 0.01) == (1, False)
     assert optimum({1: 100.0, 2: 112.0, 4: 200.0, 8: 400.0}, 0.05) == (None, False)
 
@@ -446,7 +446,7 @@ def test_labels_are_as_short_as_they_can_be() -> None:
 def test_missing_tool_is_reported_before_anything_is_measured(
     swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """'making int8 (onnx), once' was announced, and then that the module is not there."""
+    """Bug: the output was 'making int8 (onnx), once', and then that the module is missing."""
 
     class Without(Calls):
         def __call__(self, target: str, request: Mapping[str, Any], log: Path) -> dict[str, Any]:
@@ -538,7 +538,7 @@ def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:
     assert uncertainty == pytest.approx(np.std([9, 11, 9, 11], ddof=1) / 2 / 10)
     assert jitter == pytest.approx(1.4826 * 1 / 10)
     stalled = np.full(400, 10.0)
-    stalled[200] = 2000.0  # one batch that others' work held up
+    stalled[200] = 2000.0  # one batch that other programs delayed
     uncertainty, jitter = spread(stalled)
     assert jitter == 0.0
     assert present(uncertainty) > 0.04

@@ -1,4 +1,4 @@
-"""Which network a file holds: the same in every format, and told apart where it is not."""
+"""The identity of a file's network is the same in every format, and differs for different networks."""
 
 import re
 import sys
@@ -59,7 +59,7 @@ def test_each_framework_reports_the_same_structure(
 
 
 def network(given: dict[str, str]) -> dict[str, Any]:
-    """In a process of its own, as TensorFlow's threads are the process's."""
+    """Runs in a separate process, because TensorFlow's threads belong to the process."""
     key, _, value = given["option"].partition("=")
     setup = BackendSetup(
         model=MODELS_DIR / given["file"],
@@ -82,13 +82,14 @@ def test_other_weights_strides_or_sizes_are_another_network() -> None:
     assert difference(net, strided) == "strides of convolutions (), not ((2, 2),)"
     padded = net._replace(macs=1002)
     assert difference(net, padded) == "1,002 multiplications per sample, not 1,000 multiplications"
-    assert difference(net, net._replace(macs=1001)) == ""  # a thousandth: folded at the edges
+    # differs by a thousandth: folded at the edges
+    assert difference(net, net._replace(macs=1001)) == ""
     for unknown in (net._replace(strides=None), net._replace(macs=None)):
         assert difference(net, unknown) == difference(unknown, net) == ""
 
 
 def test_the_same_weights_in_other_tensors_are_the_same_network() -> None:
-    """LSTM's gates, and the groups of AlexNet's convolutions, are split by some frameworks."""
+    """Some frameworks split LSTM's gates and the groups of AlexNet's convolutions."""
     net = Structure((16, 32), ("float32",), (), 1000)
     split = net._replace(weights=(8, 8, 32))
     assert difference(net, split) == ""
@@ -128,7 +129,7 @@ def test_file_that_is_not_a_model_is_reported_in_one_line(content: bytes, tmp_pa
         path = tmp_path / name
         path.write_bytes(content)
         if name == "a.onnx" and content.startswith(b"<"):
-            continue  # fields of other numbers: an empty model to a parser of protobuf
+            continue  # unknown field numbers: an empty model for a protobuf parser
         with pytest.raises(ConfigError, match=r"is not an? (OpenVINO IR|ONNX file|LiteRT file)"):
             read(path)
 
@@ -153,7 +154,7 @@ def test_a_broken_litert_file_is_a_line_or_another_network(tmp_path: Path) -> No
 
 
 def test_litert_tensor_larger_than_its_file_is_refused() -> None:
-    """Else a broken one, whose vectors point at each other, is read for hours."""
+    """Without a limit, reading a broken file whose vectors point at each other takes hours."""
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
     content = (MODELS_DIR / "digits.tflite").read_bytes()
     model = schema.Model.GetRootAs(content, 0)

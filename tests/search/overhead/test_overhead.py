@@ -1,4 +1,4 @@
-"""`overhead`: runs in turns, one number with its parts, or the reason why there is none; resumed where it stopped."""
+"""`overhead`: alternating runs, one number with its parts or a reason for its absence, and resumption."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def mean(low_ns: float, mean_ns: float, high_ns: float, pairs: int) -> dict[str,
 
 
 def test_interval_around_zero_gives_no_number_in_the_headline() -> None:
-    """+7.43 ms stood in front of an interval of -18.9 to 33.7 ms."""
+    """Bug: +7.43 ms was printed before an interval of -18.9 to 33.7 ms."""
     wide = mean(-18.9e6, 7.43e6, 33.7e6, 5)
     assert headline(wide) == (
         "serving overhead not distinguishable from 0 (95 %: -18.9 ms to 33.7 ms): about 58 more pairs would "

@@ -1,4 +1,4 @@
-"""The arithmetic of the overhead: parts sum to the whole, whatever the stages are."""
+"""The arithmetic of the overhead: parts add up to the whole, whatever the stages are."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def test_parts_sum_to_the_overhead_if_all_queries_take_equally_long(
     assert found.explained == pytest.approx(1)
     assert sum(part.mean_ns for part in found.parts.values()) == pytest.approx(expected)
     assert found.of_model * sum(here.values()) == pytest.approx(expected)
-    # A negative time in the network cannot be: the server worked while the client still sent.
+    # A negative time in the network is impossible: the server worked while the client still sent.
     merged = told and there["remote"] < sum(times)
     assert (parts.SEND_AND_NETWORK in found.parts) == merged
     assert (parts.NETWORK in found.parts) == (told and not merged)
@@ -37,7 +37,7 @@ def test_parts_sum_to_the_overhead_if_all_queries_take_equally_long(
 
 
 def test_client_work_of_both_cases_is_subtracted_once() -> None:
-    """A null server behind the client costs nothing beyond the floor."""
+    """A null server costs nothing beyond the floor."""
     here = dict.fromkeys(LOCAL_STAGES, 0) | {"gather": 7, "infer": 20, "postprocess": 3}
     there = dict.fromkeys(REMOTE_STAGES, 0) | {"send": 7 + 10, "remote": 25, "decode": 3 + 2}
     floor = 7 + 10 + 5 + 3 + 2  # prepared, sent, answered at once, decoded

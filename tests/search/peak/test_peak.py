@@ -1,4 +1,4 @@
-"""`peak`: the folder, the table and user.conf of a search; the yardstick's queue is the right one."""
+"""`peak`: the folder, the table and user.conf of a search; the reference queue is correct."""
 
 import heapq
 import json
@@ -45,7 +45,7 @@ Searched = Callable[..., tuple[int, System]]
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
-    """(system, arguments) -> the exit status, and the system with what it was asked."""
+    """(system, arguments) -> the exit status, and the system with its requests."""
 
     def run(system: System, *arguments: str) -> tuple[int, System]:
         monkeypatch.setattr("harness.run.supervisor.job.measure", system)
@@ -186,7 +186,7 @@ def test_search_for_the_most_in_flight_begins_at_the_concurrency(searched: Searc
 
 
 def test_short_probe_uses_each_place_in_flight_ten_times(searched: Searched) -> None:
-    """Bug: a probe shorter than the bound issued less than it was to keep in flight: one burst."""
+    """Bug: a probe shorter than the bound issued fewer queries than it should keep in flight: one burst."""
     slow = ("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10s", "--quiet")
     searched_in = ("--concurrency", "20000", "--duration", "2s", "--probe", "1s")
     status, system = searched(System(90_000), *slow, *searched_in)
@@ -247,7 +247,7 @@ def test_slo_that_no_answer_meets_is_not_searched(
 def test_bound_below_the_bare_model_ends_the_search_after_one_run(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: a second calibration, although the bare loops of the first run had shown it."""
+    """Bug: a second calibration, although the bare loops of the first run had shown the result."""
     system = System(0.0, fastest_ns={1: 29_000_000}, model_ns=25e6)
     status, _ = searched(system, *SERVER)
     assert (status, len(system.configs)) == (4, 1)
@@ -337,7 +337,7 @@ def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
                     pass
             except Stopped as e:
                 return System(0, {1: ("interrupted", 128 + e.signum)})(config, **how)
-            if len(system.configs) == 2:  # saved by now, and nothing left to be stopped
+            if len(system.configs) == 2:  # the result is saved, and nothing is left to stop
                 signal.raise_signal(signal.SIGINT)
             return system(config, **how)
 
@@ -371,7 +371,7 @@ def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None
 
 @dataclass
 class _Small:
-    """A machine whose memory takes runs of so many queries."""
+    """A machine whose memory is enough for runs of this number of queries."""
 
     system: System
     most: int
@@ -397,7 +397,7 @@ def test_found_peak_is_kept_if_a_higher_load_exceeds_the_memory(
 
 @dataclass
 class _ClientBound:
-    """A server that is faster than its client, which reaches so many queries/s."""
+    """A server that is faster than its client, which reaches this number of queries/s."""
 
     system: System
     most: float
@@ -411,7 +411,7 @@ class _ClientBound:
 def test_a_load_that_the_client_cannot_offer_is_searched_below(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: such a run ended the search with exit status 4, as one in which no load passed."""
+    """Bug: such a run ended the search with exit status 4, like a search in which no load passed."""
     assert searched(_ClientBound(System(5000.0), 1300), *SERVER, "--target-qps", "1200")[0] == 0
     content = peak_json()
     assert content["finished"]
@@ -445,7 +445,7 @@ def test_search_without_memory_for_a_full_run_ends_with_advice(
 
 
 class _Disturbed:
-    """A machine whose neighbours, not the model, end the search. busy_share: of the instances' time."""
+    """A machine on which other programs, not the model, end the search. busy_share: share of the instances' time."""
 
     reference: Mapping[str, Any] = {"reason": "none"}
 
@@ -456,7 +456,7 @@ class _Disturbed:
     def __call__(self, config: RunConfig, **how: Any) -> Finished:
         finished = self.system(config, **how)
         rate = finished.result["throughput_per_s"]["completed"]
-        infer_ns = self.busy_share * 2 * NS_PER_S / rate  # of two instances, alone in a batch
+        infer_ns = self.busy_share * 2 * NS_PER_S / rate  # two instances with batches of one
         made: dict[str, Any] = dict(finished.result)
         made["latency_ns"]["p50"] = self.p50_ns
         made["stages_ns"] = {
@@ -472,7 +472,7 @@ class _Disturbed:
 def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: 88 queries/s of a model that manages 900, in eleven doubted runs, reported as any other."""
+    """Bug: a model that reaches 900 queries/s had a peak of 88, from eleven doubted runs, without a note."""
     busy = _Disturbed(88.0, 800_000, 0.1, "busy-machine", "few-samples")
     assert searched(busy, *SERVER, "--target-qps", "80")[0] == 0
     content = peak_json()
@@ -496,7 +496,7 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
 def test_peak_of_a_busy_machine_is_compared_with_the_bare_model(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two instances that take 5 ms for a batch of one and 8 ms for one of four answer 1,000/s."""
+    """Two instances that take 5 ms for a batch of one and 8 ms for a batch of four answer 1,000 queries/s."""
     busy = _Disturbed(400.0, 2_000_000, 0.6, "busy-machine")
     loops = [(1, 5e6, 6e6), (4, 8e6, 9e6)]
     names = ("batch", "before", "after")
@@ -514,7 +514,7 @@ def test_peak_of_a_busy_machine_is_compared_with_the_bare_model(
 def test_the_time_left_is_shown_after_each_run(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The runs of the stand-in take no time, so a probe of 3 s is the pace of those after it."""
+    """The runs of the stand-in take no time, so a probe of 3 s sets the pace of the next probes."""
     searched(System(1300.0), *SERVER[:-2], "--no-report", "--duration", "60s")
     first, *others = capsys.readouterr().err.splitlines()
     assert re.search(r"run 1.*; at most \d+ (s|min) left$", first)
@@ -575,7 +575,7 @@ def test_unwritable_user_conf_changes_the_status(
 
 
 class _Behind:
-    """Passes up to 1300 queries/s and completes 1000 of them: the bound hides how the queue grows."""
+    """Passes up to 1300 queries/s and completes 1000 queries/s: the bound hides the growing queue."""
 
     def __init__(self) -> None:
         self.system = System(1300.0)
@@ -591,7 +591,7 @@ class _Behind:
 def test_unsustained_rate_has_a_warning_in_table_and_user_conf(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
 ) -> None:
-    """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
+    """Bug: a search for Server (capacity 400 queries/s, p99=5s, 10 s) found 600 queries/s VALID."""
     monkeypatch.setattr("harness.run.supervisor.job.measure", _Behind())
     arguments = [*SERVER[:-3], f"p99={bound}", *SERVER[-2:], "--write-user-conf", "user.conf"]
     assert main([*arguments, "--out", "found"]) == 0
@@ -616,7 +616,7 @@ def test_a_rate_that_is_sustained_has_no_warning(
 def test_failure_of_a_short_probe_is_marked_as_such(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All probes go into doubling, so that the full-length runs do not come to where one failed."""
+    """Uses all probes for doubling, so that the full-length runs do not reach a failed load."""
     searched(System(1000.0), *SERVER, "--target-qps", "10")
     content = peak_json()
     assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
@@ -647,7 +647,7 @@ def test_a_mistake_is_reported_in_one_line_and_status_2(
 
 
 def by_heap(arrivals: list[int], servers: int, service: int) -> list[int]:
-    """The queue as a textbook has it: whoever is free first takes the next."""
+    """The queue of a textbook: the first free worker takes the next query."""
     free = [0] * servers
     done = []
     for at in arrivals:
@@ -680,7 +680,7 @@ def test_peak_of_the_yardstick_lies_below_its_servers_capacity(servers: int) -> 
     ("servers", "seed"), [(1, 1021), (1, 1024), (1, 1032), (1, 3), (2, 1001), (2, 1022), (4, 1002)]
 )
 def test_an_ideal_queues_peak_is_found_within_5_percent(servers: int, seed: int) -> None:
-    """By the counts and the rule of a real search; the first three are odd ones."""
+    """Uses the counts and the rule of a real search; the first three loads are special cases."""
     slo = parse_slo("p99=50ms")
     judge = Judge(registry.load("scenario", "server"), slo)
     asked = []
@@ -699,7 +699,7 @@ def test_an_ideal_queues_peak_is_found_within_5_percent(servers: int, seed: int)
 
 @pytest.mark.slow
 def test_a_real_search_finds_the_peak_of_a_sleeper(tmp_path: Path) -> None:
-    """Two servers of 5 ms: 400 queries/s at most. How near: benchmarks/peak.py."""
+    """Two servers of 5 ms answer at most 400 queries/s; benchmarks/peak.py measures the error."""
     sleeper = Path(__file__).parents[3] / "benchmarks/sleeper.py"
     arguments = f"--scenario server --backend {sleeper}:Sleeper --max-batch 1 --instances 2"
     more = "--slo p99=100ms --duration 3s --probe 1s --write-user-conf user.conf --out found"

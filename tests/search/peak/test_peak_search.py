@@ -1,4 +1,4 @@
-"""The search for the highest load: of a system with a threshold, of a noisy one, of an odd one."""
+"""The search for the highest load of a system with a threshold, of a noisy system and of an irregular one."""
 
 import random
 
@@ -11,13 +11,13 @@ from tests.builders.support import present
 
 LIMITS = Limits(least=1 / 600, most=1e9, runs=12)
 NEAR = 1.045
-"""Where the runs end before the search has come to 2 %."""
+"""Loads at which the runs end before the search reaches 2 %."""
 
 WHOLE = Limits(least=1, most=4096, runs=12, whole=True)
 
 
 class System:
-    """Passes up to `peak`. odd: (load, full) -> the other answer. asked: what it was asked."""
+    """Passes up to `peak`. odd: (load, full) with the opposite answer. asked: the requested loads."""
 
     def __init__(self, peak: float, *, short_peak: float | None = None, wrong: float = 0.0) -> None:
         self.peaks = (short_peak if short_peak is not None else peak, peak)
@@ -33,7 +33,7 @@ class System:
 
 @given(st.floats(0.13, 4.0), st.floats(0.02, 1e6))
 def test_a_threshold_is_found_in_twelve_runs(share: float, peak: float) -> None:
-    """share: the first load, by the calibrated rate, as a share of the peak."""
+    """share: the first load, from the calibrated rate, as a fraction of the peak."""
     system = System(peak)
     load, above = search(system, share * peak, LIMITS)
     assert load is not None
@@ -54,7 +54,7 @@ def test_full_length_runs_correct_biased_short_probes(bias: float) -> None:
 
 @given(st.integers(0, 2**32))
 def test_found_load_has_passed_at_full_length_despite_noise(seed: int) -> None:
-    """One answer in six is wrong: the peak is near where most of them are right."""
+    """One answer in six is wrong: the peak is close to the load at which most answers are right."""
     system = System(1000.0, wrong=1 / 6)
     system.random = random.Random(seed)
     answers: dict[tuple[float, bool], bool] = {}
@@ -83,7 +83,7 @@ def test_noise_moves_the_result_by_little_in_most_searches() -> None:
 
 
 def test_full_length_run_that_failed_by_accident_is_repeated() -> None:
-    """A stall at 700 of 1000: the search had ended there."""
+    """Bug: the search ended at a stall at 700 of 1000."""
     system = System(1000.0)
     accidents = {700.0}
 
@@ -121,7 +121,7 @@ def test_a_first_probe_that_fails_by_accident_costs_little() -> None:
 
 
 def test_a_valley_below_the_peak_does_not_stop_the_search() -> None:
-    """Fails from 600 to 700, passes again up to 1000: either edge is a peak, below one is none."""
+    """Fails from 600 to 700, and passes again up to 1000: both edges are peaks, but no lower load is."""
 
     def ask(load: float, full: bool) -> bool:
         return load <= 1000 and not 600 <= load <= 700
@@ -169,7 +169,7 @@ def test_search_never_tries_a_load_below_the_least() -> None:
 
 
 def test_a_search_in_vain_ends_before_its_runs_would_take_days() -> None:
-    """A busy machine failed every full-length run: from 410 queries/s it went to 2.6 and 0.0017."""
+    """Bug: a busy machine failed every full-length run: the rate fell from 410 queries/s to 2.6 and 0.0017."""
     system = System(0.0, short_peak=1000.0)
     assert search(system, 500.0, LIMITS).load is None
     assert min(load for load, _ in system.asked) > 1

@@ -1,4 +1,4 @@
-"""The search at its limits: nothing passes, everything passes, and a bound that passed the second time."""
+"""The search at its limits: no load passes, every load passes, and a bound passes in the second attempt."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_load_below_one_rises_by_its_share() -> None:
 
 
 def test_failed_load_that_passes_later_does_not_bound_the_search() -> None:
-    """A stall failed 102 once; the search goes on above it."""
+    """A stall failed 102 once; the search continues above it."""
     asked: list[float] = []
 
     def ask(load: float, full: bool) -> bool:

@@ -1,4 +1,4 @@
-"""`sweep`: rates of a peak or absolute, resumed where it stopped, with a knee, a table and a page."""
+"""`sweep`: relative or absolute rates, resumption, the knee, the table and the page."""
 
 import csv
 import json
@@ -85,7 +85,7 @@ def test_sweep_without_a_valid_point_ends_with_status_4(swept: Swept) -> None:
 def test_titles_have_the_models_name_as_a_run_has_it(
     verb: tuple[str, ...], head: str, swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: they had the path that --model was given."""
+    """Bug: they contained the path given to --model."""
     digits = (MODELS_DIR / "digits.yaml").read_text()
     Path("sub").mkdir()
     Path("sub/m.yaml").write_text(digits.replace("name: digits", "name: mine"))
@@ -98,7 +98,7 @@ def test_titles_have_the_models_name_as_a_run_has_it(
 
 
 def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
-    """Bug: INVALID stood in the table without its reason."""
+    """Bug: the table had INVALID without its reason."""
     status, system = swept(System(250.0), *SERVER, "--rate", "100..300/3")
     assert status == 0
     assert [c.target_qps for c in system.configs] == [100, 200, 300]
@@ -126,7 +126,7 @@ def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
 def test_a_given_peak_is_a_scale_beside_rates_too(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: --rate 100,200 --peak 400 was refused, and a rate that was given was called the peak."""
+    """Bug: --rate 100,200 --peak 400 was refused, and a given rate was called the peak."""
     status, system = swept(System(900.0), *SERVER, "--rate", "100,200", "--peak", "400")
     assert (status, [c.target_qps for c in system.configs]) == (0, [100, 200])
     assert [p["share"] for p in sweep_json()["points"]] == [0.25, 0.5]
@@ -156,7 +156,7 @@ def test_missing_peak_is_searched_once(swept: Swept) -> None:
     assert [c.target_qps for c in system.configs[-2:]] == pytest.approx([peak / 2, peak], rel=1e-5)
     again, system = swept(System(1300.0), *SERVER, "--rate", "50%,75%,100%")
     assert again == 0
-    (config,) = system.configs  # what is there is kept
+    (config,) = system.configs  # existing files are kept
     assert config.target_qps == pytest.approx(0.75 * peak, rel=1e-5)
     assert len(sweep_json()["points"]) == 3
 
@@ -224,7 +224,7 @@ def test_sweep_resumes_after_a_peak_search_that_ended_early(
 def test_resumed_sweep_lists_the_changes_and_is_sealed_again(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: the files of a sweep had no seal, so that nobody saw an edited table."""
+    """Bug: the files of a sweep had no seal, so an edited table was not noticed."""
     swept(System(900.0), *SERVER, "--rate", "100,200")
     assert list(digests.differences(Path("swept"))) == []
     main(["sweep", "--from", "swept"])
@@ -293,7 +293,7 @@ def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
 
 
 def swept_to(points: Sequence[Mapping[str, Any]], **known: Any) -> dict[str, Any]:
-    """sweep.json, in what the table and the plots read of it."""
+    """The parts of sweep.json that the table and the plots read."""
     none = {"slo": None, "peak": None, "peak_is_measured": False, "knee": None}
     return {"points": list(points), **none, **known}
 
@@ -324,7 +324,7 @@ def test_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
     (latency, *_) = figures({**content, "peak": 250, "peak_is_measured": True})
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
-    (latency, *_) = figures({**content, "peak": 250})  # bug: a mere scale was called peak
+    (latency, *_) = figures({**content, "peak": 250})  # bug: a scale factor was called peak
     told = [(n["text"], n["x"]) for n in latency.layout["annotations"]]
     assert told == [("knee", 100), ("100 %", 250), ("highest VALID", 200)]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
@@ -402,7 +402,7 @@ def test_doubt_about_all_points_appears_once_below_the_table() -> None:
 
 
 def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
-    """1,833/s was INVALID, and the answer was 2,500/s without a word."""
+    """Bug: 1,833/s was INVALID, and the answer was 2,500/s without a note."""
     points = [point(1000, 1.0)._asdict(), point(1833, 2.0)._asdict(), point(2500, 3.0)._asdict()]
     content = {"points": points, "peak": None, "knee": None, "slo": "p99=5ms"}
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 2500.0}))
@@ -438,7 +438,7 @@ def test_page_is_made_if_plotly_is_installed(
 def test_a_bound_below_the_fastest_answer_ends_the_sweep(
     model_ns: float, runs: int, swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Bug: every rate was measured, although no answer can be in time at any."""
+    """Bug: every rate was measured, although no answer can be in time at any rate."""
     late = dict.fromkeys(range(1, 9), 12_000_000)
     system = System(50.0, fastest_ns=late, model_ns=model_ns)
     assert swept(system, *SERVER, "--rate", "100..800/8")[0] == 4
@@ -452,7 +452,7 @@ def test_a_bound_below_the_fastest_answer_ends_the_sweep(
 
 
 def test_machine_is_named_if_it_was_the_limit() -> None:
-    """Bug: a point missed the SLO by the neighbours' programs, and no line of the summary said so."""
+    """Bug: a point missed the SLO because of other programs, and no line of the summary said so."""
     calm = point(100, 1)._replace(doubts=("few-samples",))
     busy = point(200, 0.8)._replace(
         verdict="INVALID",

@@ -1,4 +1,4 @@
-"""`tune` as a process: stopped by a signal, and a model that no plan can answer with."""
+"""`tune` as a process: the end by a signal, and a model that fails with every plan."""
 
 import json
 import signal

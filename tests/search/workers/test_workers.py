@@ -1,4 +1,4 @@
-"""`sweep --models`: a run for each number of workers, and the cost of a cache in which every request misses."""
+"""`sweep --models`: a run per number of workers, and the cost of a cache that every request misses."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_numbers_of_workers_are_a_list_in_ascending_order() -> None:
 
 
 def test_overhead_is_the_time_of_the_cache_beyond_a_plain_load() -> None:
-    """TR8: the mean of the pairs' differences over the mean of the plain loads."""
+    """TR8: the mean of the pairs' differences divided by the mean of the plain loads."""
     found = table.overhead_of([100, 100, 100, 100], [110, 112, 108, 110])
     assert found.share == pytest.approx(0.10)
     assert 0 < found.half < 0.05

@@ -1,4 +1,4 @@
-"""Asks `serve tinylm` with OpenAI's SDK. Argument: the address. Run by the Python of an environment with the SDK."""
+"""Sends requests to `serve tinylm` with OpenAI's SDK, in an environment with the SDK. Argument: the address."""
 
 import asyncio
 import sys
@@ -53,7 +53,7 @@ assert client.models.retrieve("tinylm").id == "tinylm"
 
 
 def refusal(**fields: object) -> tuple[type[Exception], str | None, str | None]:
-    """The SDK's exception, with the field at fault and the type of the error."""
+    """Returns the SDK's exception, with the wrong field and the type of the error."""
     try:
         complete(**fields)
     except openai.APIStatusError as e:

@@ -1,4 +1,4 @@
-"""Asks `serve digits` with Triton's clients. Arguments: the ports of HTTP and gRPC. Run by the Python of their environment."""
+"""Sends requests to `serve digits` with Triton's clients, in their environment. Arguments: ports of HTTP and gRPC."""
 
 import sys
 from collections.abc import Callable

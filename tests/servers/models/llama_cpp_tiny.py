@@ -1,4 +1,4 @@
-"""Serves a Llama of random weights on llama.cpp's own HTTP server: python llama_cpp_tiny.py PORT."""
+"""Serves a Llama with random weights on llama.cpp's own HTTP server: python llama_cpp_tiny.py PORT."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ TOKENS = [*CONTROL, *BYTES, *WORDS]
 
 
 def write(path: Path) -> None:
-    """A file in GGUF; a text without spaces before its letters becomes a token a byte."""
+    """Writes a GGUF file; a text without spaces before its letters becomes one token per byte."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
@@ -68,7 +68,7 @@ def _add_weights(writer: "gguf.GGUFWriter") -> None:
 
 
 def serve(port: int) -> None:
-    """Until the process is ended."""
+    """Serves until the process is ended."""
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(FILE)
     parameters.n_ctx, parameters.n_parallel = SLOTS * CONTEXT, SLOTS

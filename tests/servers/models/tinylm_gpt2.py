@@ -81,7 +81,7 @@ _TOKENIZER_CONFIG = {
 
 
 def write(folder: Path) -> None:
-    """A folder as `from_pretrained` takes it."""
+    """Writes a folder for `from_pretrained`."""
     folder.mkdir(parents=True)
     texts = {
         "config": _CONFIG,
@@ -95,7 +95,7 @@ def write(folder: Path) -> None:
 
 
 def weights() -> Mapping[str, Array]:
-    """The arrays by GPT-2's names. Dense ones are (in, out) there, too, the head's (out, in)."""
+    """Returns the arrays by GPT-2's names. Dense arrays are (in, out) there as well, the head is (out, in)."""
     graph = onnx.load(str(load_model("tinylm").path(("onnx",)))).graph
     ours = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
     shift = np.linalg.lstsq(ours["head.weight"].T, ours["head.bias"], rcond=None)[0]
@@ -122,7 +122,7 @@ def weights() -> Mapping[str, Array]:
 
 
 def _copied(written: Array) -> Array:
-    """What a layer writes into each copy."""
+    """Returns the weights with which a layer writes to each copy."""
     return np.tile(written, COPIES)
 
 
@@ -132,20 +132,20 @@ def _read(weight: Array) -> Array:
 
 
 def _longer(heads: Array) -> Array:
-    """(..., HEADS * HEAD) with zeros behind each head."""
+    """Returns (..., HEADS * HEAD) with zeros after each head."""
     apart = heads.reshape(*heads.shape[:-1], HEADS, HEAD)
     width = [(0, 0)] * (apart.ndim - 1) + [(0, (COPIES - 1) * HEAD)]
     return np.pad(apart, width).reshape(*heads.shape[:-1], -1)
 
 
 def _queries(qkv: Array) -> Array:
-    """(..., 3 * WIDTH). Scores are divided by the root of a head's length, so queries grow by what that grows."""
+    """Returns (..., 3 * WIDTH). Scores are divided by the root of a head's length, so queries grow by the same factor."""
     query, key, value = np.split(qkv, 3, -1)
     return np.concatenate([_longer(query * COPIES**0.5), _longer(key), _longer(value)], -1)
 
 
 def _safetensors(arrays: Mapping[str, Array]) -> bytes:
-    """The bytes of a file of safetensors: the length of a JSON head, the head, the arrays."""
+    """Returns the bytes of a safetensors file: the length of a JSON head, the head, the arrays."""
     head: dict[str, object] = {"__metadata__": {"format": "pt"}}
     parts, begin = [], 0
     for name, array in arrays.items():

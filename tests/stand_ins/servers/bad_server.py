@@ -1,11 +1,11 @@
-"""A server of the Open Inference Protocol v2 that misbehaves as it is told, one function a fault.
+"""A server of the Open Inference Protocol v2 that misbehaves on request, with one function per fault.
 
     with BadServer(at(100, reset_before)) as server:
         ...  # server.url: the 100th request for inference is answered with a reset, all others are answered
 
 A behaviour is a function of the connection, the request and its number among those for inference, from 0. It
 sends, waits, closes, or asks another behaviour. Requests for metadata are always answered, so that a client gets
-as far as its first request. One thread a connection: clarity before speed.
+as far as its first request. Each connection has one thread: clarity before speed.
 """
 
 import json
@@ -46,7 +46,7 @@ class Request:
     method: str
     path: str
     headers: Mapping[str, str]
-    """By name in small letters."""
+    """Header fields by name in lower case."""
     body: bytes
 
     @property
@@ -98,7 +98,7 @@ class Reply:
 
 
 def inference_reply(request: Request, outputs: Tensors, **changes: Any) -> Reply:
-    """A reply in the encoding that was asked for. changes: fields of its JSON."""
+    """Returns a reply in the requested encoding. changes: fields of its JSON."""
     described, raws = [], []
     for name, rows in outputs.items():
         about = {"name": name, "datatype": DATATYPES[rows.dtype], "shape": [*rows.shape]}
@@ -121,29 +121,29 @@ def inference_reply(request: Request, outputs: Tensors, **changes: Any) -> Reply
 
 
 class Connection:
-    """One connection of a client, and what a behaviour does with it."""
+    """One connection of a client, with the methods that behaviours use."""
 
     def __init__(self, server: "BadServer", sock: socket.socket) -> None:
         self.server = server
         self.sock = sock
         self.answered = 0
-        """Requests for inference that were answered on it before."""
+        """Number of inference requests answered on it before."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def reply(self, request: Request, **changes: Any) -> Reply:
-        """The right reply, to be sent or spoiled."""
+        """Returns the right reply, which a behaviour sends or damages."""
         return inference_reply(request, self.server.answer(request.inputs), **changes)
 
     def send(self, data: Reply | bytes) -> None:
         self.sock.sendall(data.raw() if isinstance(data, Reply) else data)
 
     def wait(self, seconds: float) -> None:
-        """Returns at once where the server ends."""
+        """Returns at once if the server ends."""
         self.server.ended.wait(seconds)
 
     def close(self) -> None:
         with suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
+            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reading thread
         self.sock.close()
 
     def reset(self) -> None:
@@ -165,19 +165,19 @@ class BadServer:
         idle_s: float | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """answer: from inputs to outputs by name. idle_s: a connection without a request for so long is closed."""
+        """answer: function from inputs to outputs by name. idle_s: an idle connection is closed after this time."""
         self.behaviour = behaviour or good
-        """May be set anew at any time."""
+        """The behaviour, which a test may change at any time."""
         self.answer = answer
         self.idle_s = idle_s
         self._tls = tls
         self.ended = threading.Event()
         self.requests: list[Request] = []
-        """For inference, in the order of their arrival."""
+        """Inference requests in the order of their arrival."""
         self.opened = 0
-        """Connections so far."""
+        """Number of connections so far."""
         self.errors: list[BaseException] = []
-        """Of behaviours: faults of the test itself. The end of the block raises the first one."""
+        """Exceptions of behaviours, i.e. faults of the test. The end of the block raises the first exception."""
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._open: set[Connection] = set()
@@ -203,9 +203,9 @@ class BadServer:
             raise self.errors[0]
 
     def close(self) -> None:
-        """Refuse new connections, and close the open ones."""
+        """Refuses new connections, and closes the open connections."""
         with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._listening.close()
         with self._lock:
             self._accepts = False
@@ -214,15 +214,16 @@ class BadServer:
             connection.close()
 
     def restart(self, down_s: float) -> None:
-        """Close, refuse connections for so long, and listen at the same port again."""
+        """Closes, refuses connections for this time, and listens at the same port again."""
         self.close()
-        self._listening = _bound(self.port)  # bound, so that nobody takes the port; not listening
+        # bound but not listening, so that no other program takes the port
+        self._listening = _bound(self.port)
         if not self.ended.wait(down_s):
             self._listen()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """For behaviours that let one request after another wait."""
+        """A lock for behaviours that handle one request at a time."""
         with self._turn:
             yield
 
@@ -258,7 +259,7 @@ class BadServer:
 
     def _serve(self, connection: Connection) -> None:
         try:
-            if self._tls is not None:  # not where connections are accepted: a handshake takes time
+            if self._tls is not None:  # not in the accepting thread, because a handshake takes time
                 connection.sock = self._tls.wrap_socket(connection.sock, server_side=True)
             while (request := read_request(connection.sock, self.idle_s)) is not None:
                 self._answer(connection, request)
@@ -287,13 +288,13 @@ def _bound(port: int) -> socket.socket:
 
 @contextmanager
 def refused() -> Iterator[str]:
-    """A URL at which nobody listens."""
+    """Returns a URL without a listening server."""
     with _bound(0) as sock:
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
 def read_request(sock: socket.socket, idle_s: float | None = None) -> Request | None:
-    """None where the client has closed, or sent nothing for `idle_s`."""
+    """Returns None if the client has closed, or sent nothing for `idle_s`."""
     sock.settimeout(idle_s)
     try:
         data = sock.recv(1 << 16)
@@ -347,17 +348,17 @@ def metadata(request: Request) -> Reply:
 
 
 def at(number: int, behaviour: Behaviour) -> Behaviour:
-    """Request `number` alone."""
+    """Misbehaves at request `number` only."""
     return when(lambda nth: nth == number, behaviour)
 
 
 def since(number: int, behaviour: Behaviour) -> Behaviour:
-    """All requests from `number` on."""
+    """Misbehaves at all requests from `number` on."""
     return when(lambda nth: nth >= number, behaviour)
 
 
 def every(count: int, behaviour: Behaviour) -> Behaviour:
-    """Each request whose number is a multiple of `count`, but the first."""
+    """Misbehaves at each request whose number is a multiple of `count`, except the first."""
     return when(lambda nth: nth > 0 and nth % count == 0, behaviour)
 
 
@@ -380,9 +381,9 @@ def reset_before(connection: Connection, request: Request, nth: int) -> None:
 
 
 def reset_within(connection: Connection, request: Request, nth: int) -> None:
-    """The client has half of the reply when the reset comes."""
+    """Resets the connection when the client has half of the reply."""
     _send_half(connection, request)
-    time.sleep(0.05)  # a reset overtakes what the client has not read
+    time.sleep(0.05)  # a reset discards data that the client has not read
     connection.reset()
 
 
@@ -401,7 +402,7 @@ def _send_half(connection: Connection, request: Request) -> None:
 
 
 def stale(connection: Connection, request: Request, nth: int) -> None:
-    """The race of keep-alive: a connection that was used before is closed when its next request is on the way."""
+    """The race of keep-alive: closes a used connection when its next request is on the way."""
     if connection.answered:
         connection.reset()
     else:
@@ -409,20 +410,20 @@ def stale(connection: Connection, request: Request, nth: int) -> None:
 
 
 def close_after(connection: Connection, request: Request, nth: int) -> None:
-    """Closes without a word once it has answered."""
+    """Closes without a notice after its answer."""
     good(connection, request, nth)
     connection.close()
 
 
 def say_close(connection: Connection, request: Request, nth: int) -> None:
-    """Says `Connection: close`, and does so."""
+    """Sends `Connection: close`, and closes."""
     reply = connection.reply(request)
     connection.send(replace(reply, headers={**reply.headers, "Connection": "close"}))
     connection.close()
 
 
 def restart(down_s: float) -> Behaviour:
-    """The server goes away for so long, without an answer to any request that is in flight."""
+    """The server disappears for this time, without answers to requests in flight."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         connection.server.restart(down_s)
@@ -434,7 +435,7 @@ def restart(down_s: float) -> Behaviour:
 
 
 def stall(seconds: float) -> Behaviour:
-    """Waits before it answers; other connections are served meanwhile."""
+    """Waits before its answer; other connections are served in the meantime."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         connection.wait(seconds)
@@ -444,7 +445,7 @@ def stall(seconds: float) -> Behaviour:
 
 
 def slow(seconds: float) -> Behaviour:
-    """Works so long on each request, and on one at a time: the others queue."""
+    """Works for this time on each request, one request at a time: other requests queue."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         with connection.server.turn():
@@ -460,7 +461,7 @@ def freeze(connection: Connection, request: Request, nth: int) -> None:
 
 
 def freeze_all(connection: Connection, request: Request, nth: int) -> None:
-    """From this request on no request of any connection is answered, as by a machine that has stopped."""
+    """From this request on, no connection gets an answer, like a stopped machine."""
     connection.server.behaviour = freeze
     freeze(connection, request, nth)
 
@@ -474,7 +475,7 @@ def one_byte_segments(connection: Connection, request: Request, nth: int) -> Non
 
 
 def chunked(sizes: Sequence[int] = (1, 7, 64)) -> Behaviour:
-    """sizes: of the chunks, in turn."""
+    """sizes: sizes of the chunks, in turn."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         reply = connection.reply(request)
@@ -495,14 +496,14 @@ def continue_first(connection: Connection, request: Request, nth: int) -> None:
 
 
 def until_close(connection: Connection, request: Request, nth: int) -> None:
-    """The reply has no length: it ends with the connection."""
+    """Sends a reply without a length, which ends with the connection."""
     reply = connection.reply(request)
     connection.send(reply.head() + reply.body)
     connection.close()
 
 
 def trailing_bytes(connection: Connection, request: Request, nth: int) -> None:
-    """More bytes follow the reply than its head says."""
+    """Sends more bytes after the reply than its head states."""
     connection.send(connection.reply(request).raw() + b"surplus")
 
 
@@ -515,7 +516,7 @@ def oversized_head(size: int = 1 << 20) -> Behaviour:
 
 
 def garbage(data: bytes | None = None) -> Behaviour:
-    """data: in place of a reply; None: random bytes."""
+    """data: bytes instead of a reply; None: random bytes."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         connection.send(os.urandom(500) if data is None else data)
@@ -552,7 +553,7 @@ def other_id(connection: Connection, request: Request, nth: int) -> None:
 
 
 def other_outputs(change: Answerer) -> Behaviour:
-    """change: from the right outputs to those that are sent."""
+    """change: function from the right outputs to the sent outputs."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         outputs = change(connection.server.answer(request.inputs))
@@ -570,7 +571,7 @@ not_finite = other_outputs(lambda outputs: {n: r * np.float32("nan") for n, r in
 
 
 def resized(surplus: int) -> Behaviour:
-    """The body is longer by so many bytes than its tensors, or shorter; its Content-Length is right."""
+    """Makes the body longer or shorter than its tensors by this number of bytes; its Content-Length is right."""
 
     def behave(connection: Connection, request: Request, nth: int) -> None:
         reply = connection.reply(request)

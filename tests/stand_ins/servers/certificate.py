@@ -1,4 +1,4 @@
-"""Makes a certificate that nobody trusts, of the name `localhost`."""
+"""Makes an untrusted certificate for the name `localhost`."""
 
 import shutil
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 
 def self_signed(folder: Path) -> Path:
-    """The key and the certificate in one file (PEM); the certificate alone beside it, with the suffix .crt."""
+    """Writes key and certificate to one PEM file, and the certificate alone to a second file with the suffix .crt."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
     path = folder / "both.pem"

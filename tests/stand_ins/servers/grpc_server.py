@@ -1,4 +1,4 @@
-"""A server of the Open Inference Protocol over gRPC, on grpcio and Google's Protobuf: the oracle of our own messages."""
+"""A server of the Open Inference Protocol over gRPC, with grpcio and Google's Protobuf: the reference for our messages."""
 
 import mmap
 import time
@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Behaviour = Callable[[Any, Any, int], Any]
-"""From grpcio's context, the ModelInferRequest and its number to a ModelInferResponse."""
+"""Function from grpcio's context, the ModelInferRequest and its number to a ModelInferResponse."""
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
@@ -86,7 +86,7 @@ def reply(shape: list[int], raw: bytes, datatype: str = "FP32") -> Any:
 
 
 def refuse(code: str, text: str) -> Behaviour:
-    """A status instead of an answer."""
+    """Sends a status instead of an answer."""
 
     def refused(context: Any, _request: Any, _nth: int) -> Any:
         context.abort(getattr(grpc.StatusCode, code), text)
@@ -95,7 +95,7 @@ def refuse(code: str, text: str) -> Behaviour:
 
 
 def late(seconds: float) -> Behaviour:
-    """The answer after so long."""
+    """Answers after this time."""
 
     def slow(context: Any, request: Any, nth: int) -> Any:
         time.sleep(seconds)
@@ -114,7 +114,7 @@ class GrpcServer:
         max_batch: int = 64,
         tls: tuple[bytes, bytes] | None = None,
     ) -> None:
-        """tls: key and certificates (PEM), the first of them for `localhost`."""
+        """tls: key and certificates (PEM); the first certificate is for `localhost`."""
         self.infer = infer
         self._max_batch = max_batch
         self._count = 0
@@ -161,7 +161,7 @@ class GrpcServer:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._server.stop(None)  # its thread ends 0.2 s later
+        self._server.stop(None)  # grpcio's thread ends 0.2 s later
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def stop(self) -> None:

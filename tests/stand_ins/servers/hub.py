@@ -1,4 +1,4 @@
-"""A stand-in of the HuggingFace Hub's HTTP API on 127.0.0.1: lists of repositories and their files.
+"""A stand-in for the HuggingFace Hub's HTTP API on 127.0.0.1: lists of repositories and their files.
 
 Source: huggingface.co/docs/hub/api, and the requests that huggingface-hub 2.4 sends.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 LFS_BYTES = 500
-"""Files of this size and more lie in Git LFS; the true hub decides by .gitattributes and size."""
+"""Files of at least this size are in Git LFS; the real Hub decides by .gitattributes and size."""
 
 
 def git_sha1(content: bytes) -> str:
@@ -29,13 +29,13 @@ class Hub:
     """(repository, commit) -> content by path."""
     branches: dict[tuple[str, str], str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
-    """Method and path of each."""
+    """Method and path of each request."""
     damaged: bool = False
     """Whether files are served with their last byte changed."""
     address: str = ""
 
     def push(self, repository: str, files: Mapping[str, bytes], branch: str = "main") -> str:
-        """The new commit."""
+        """Returns the new commit."""
         listed = sorted((name, git_sha1(content)) for name, content in files.items())
         commit = hashlib.sha1(json.dumps([repository, listed]).encode()).hexdigest()
         self.commits[repository, commit] = dict(files)

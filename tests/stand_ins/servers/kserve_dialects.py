@@ -1,4 +1,4 @@
-"""Stand-ins of three KServe v2 servers, without sockets: they answer as the real ones were recorded to.
+"""Stand-ins for three KServe v2 servers, without sockets: they give recorded answers of the real servers.
 
 Recorded from Triton 2.51.0, MLServer 1.7.1 and the KServe SDK 0.21.0, all serving digits.onnx. The encoding
 is written here again, with `struct`, so that it shares no mistake with the plug-in.
@@ -114,9 +114,9 @@ class Dialect:
     takes_binary: bool = True
     answers_binary: bool = True
     told_in_reply: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda request: {}
-    """What the JSON of a reply says beside its outputs."""
+    """Fields of a reply's JSON in addition to its outputs."""
     paths: dict[str, Reply] = field(default_factory=dict)
-    """Replies that take the place of the usual ones."""
+    """Replies that replace the usual replies."""
     requests: list[Request] = field(default_factory=list)
 
     def __call__(self, request: Request) -> Reply:
@@ -194,7 +194,7 @@ def mlserver(model: Model, metadata: Mapping[str, Any]) -> Dialect:
 
 
 def kserve_sdk(model: Model, metadata: Mapping[str, Any]) -> Dialect:
-    """Its metadata tell no tensors unless the model's author says them."""
+    """Its metadata list tensors only if the model's author declares them."""
     return Dialect(
         model,
         {"name": metadata["name"], "versions": None, "platform": "", "inputs": [], "outputs": []},

@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry's traces in memory, which takes what the protocol's own package reads."""
+"""An in-memory collector of OpenTelemetry traces, which accepts what the protocol's own package can read."""
 
 import base64
 import gzip
@@ -17,7 +17,7 @@ _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 def spans_of(text: str | bytes) -> list[Any]:
-    """Of one message. OTLP has ids in hexadecimal where protobuf's own JSON has base64."""
+    """Returns the spans of one message. OTLP has hexadecimal ids, but protobuf's own JSON has base64."""
     message = json.loads(text)
     for resource in message["resourceSpans"]:
         for scope in resource["scopeSpans"]:
@@ -30,7 +30,7 @@ def spans_of(text: str | bytes) -> list[Any]:
 
 
 class Collector(HTTPServer):
-    """received: spans. status, answer: what it gives back. context: for https."""
+    """received: spans. status, answer: its reply. context: for https."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(self.server.answer)
 
     def log_message(self, *args: object) -> None:
-        """Not on the test's stderr."""
+        """Keeps the server's log off the test's stderr."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests: the one on PATH, or Debian's package unpacked without installing it."""
+"""A real Prometheus for tests: from PATH, or from Debian's package without installation."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ DASHBOARDS = Path(__file__).parents[3] / "dashboards"
 
 
 def programs(folder: Path) -> Path:
-    """Where `prometheus` and `promtool` are. Skips the test where they cannot be had."""
+    """Returns the paths of `prometheus` and `promtool`. Skips the test if they are not available."""
     found = shutil.which("prometheus")
     if found and shutil.which("promtool"):
         return Path(found).parent
@@ -27,10 +27,10 @@ def programs(folder: Path) -> Path:
 
 
 def unpacked(package: str, folder: Path) -> Path:
-    """The folder of the programs of a Debian package, which is unpacked into `folder`."""
+    """Unpacks a Debian package into `folder`; returns the folder of its programs."""
     if shutil.which("apt-get") is None:
         pytest.skip(f"needs {package} on PATH, or Debian's packages")
-    folder.chmod(0o777)  # apt fetches as a user of its own
+    folder.chmod(0o777)  # apt fetches as a separate user
     fetched = subprocess.run(
         ["apt-get", "download", package], cwd=folder, capture_output=True, check=False
     )
@@ -48,7 +48,7 @@ def free_port() -> int:
 
 
 class Prometheus:
-    """target: the port it scrapes. Its HTTP API as far as a panel needs it."""
+    """target: the scraped port. Has the part of the HTTP API that a panel needs."""
 
     def __init__(self, port: int, target: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
@@ -66,7 +66,7 @@ class Prometheus:
         return found
 
     def since(self, expr: str, seconds: float) -> list[Mapping[str, Any]]:
-        """Series with their values of the last `seconds`, one a second."""
+        """Returns series with their values of the last `seconds`, one value per second."""
         end = time.time()
         answer = self.get("api/v1/query_range", query=expr, start=end - seconds, end=end, step="1s")
         found: list[Mapping[str, Any]] = answer["result"]
@@ -75,7 +75,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(bin_folder: Path, folder: Path) -> Iterator[Prometheus]:
-    """With the repository's configuration, but for the port it scrapes."""
+    """Starts with the repository's configuration, except for the scraped port."""
     port, target = free_port(), free_port()
     config = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())
     config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{target}"]

@@ -1,4 +1,4 @@
-"""A real Pushgateway for tests: the one on PATH, or Debian's package unpacked without installing it."""
+"""A real Pushgateway for tests: from PATH, or from Debian's package without installation."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ PROGRAM = "prometheus-pushgateway"
 
 
 def program(folder: Path) -> Path:
-    """Skips the test where there is none."""
+    """Skips the test if there is none."""
     for name in ("pushgateway", PROGRAM):
         if found := shutil.which(name):
             return Path(found)
@@ -45,6 +45,6 @@ def pushgateway(folder: Path) -> Iterator[str]:
 
 
 def pushed(url: str) -> str:
-    """What Prometheus would scrape there."""
+    """Returns the page that Prometheus would scrape."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
         return str(answer.read(), "utf-8")

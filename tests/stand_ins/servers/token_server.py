@@ -24,62 +24,62 @@ DEFAULT_TOKENS = 16
 
 PAUSE_S = 1.2
 FEWEST_BEFORE = 16
-"""Before the run the client asks a null server, and this one nothing for longer, after so many requests."""
+"""Before the run the client measures a null server, so a pause follows this number of requests."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What a server knows and how it writes."""
+    """The features and the format of a server."""
 
     name: str = "vllm"
     version: str | None = "0.32.0"
     apis: tuple[str, ...] = ("completions", "chat/completions")
     lists_models: bool = True
-    """Else that request fails, as at transformers' server without a cache of downloads."""
+    """Lists models; otherwise the request fails, as in transformers' server without a download cache."""
     ids: bool = True
-    """Answers return_token_ids; else the field is refused."""
+    """Supports return_token_ids; otherwise the field is refused."""
     usage: str = "chunk"
     """In streams: of each `chunk`, in a `last` one of its own, in the chunk that says how the answer ended (`finish`),
     which has no text, or `none`, also without streams.
     """
     stream_options: bool = True
-    """Takes stream_options; else the field is refused."""
+    """Supports stream_options; otherwise the field is refused."""
     per_chunk: int = 1
     """Tokens."""
     role_chunk: bool = True
-    """A chat begins with a chunk that has the role alone."""
+    """A chat begins with a chunk that has only the role."""
     newline: str = "\n"
     piece_bytes: int | None = None
-    """A stream is written in pieces of so many bytes."""
+    """A stream is written in pieces of this number of bytes."""
     done: bool = True
     """A stream ends with [DONE]."""
     closes: bool = False
-    """Each stream ends with its connection, which no head says."""
+    """Each stream ends with its connection, although no head says so."""
     http: str = "1.1"
-    """1.0: each connection ends with its reply, and streams have no chunks."""
+    """1.0: each connection ends after its reply, and streams have no chunks."""
     tokens: int | None = None
     """Tokens of each answer, as if the model ended it; None: max_tokens."""
     begin: int = 0
     """Tokens that the server puts before each prompt."""
     cached: int = 0
-    """Tokens of each prompt that it has computed before."""
+    """Tokens of each prompt that are cached."""
     first_s: float = 0.0
     gap_s: float = 0.0
-    """Times to the first chunk, and between two."""
+    """Times to the first chunk and between two chunks."""
     fault: str = ""
     """After two chunks: `error` in the stream, `cut` of the connection, `stall`; of the reply: `error-200`, `busy`."""
     every: int = 1
-    """The fault is of each request of which the number is a multiple, from 1."""
+    """The fault occurs at each request whose number (from 1) is a multiple of this number."""
     finish: str | None = "by the model"
-    """finish_reason of each answer, where it is another one; None: it has none."""
+    """A different finish_reason of each answer; None: no finish_reason."""
     factor: int = 1
-    """`usage` has so many times the tokens of the answer."""
+    """`usage` has this multiple of the answer's tokens."""
     lead: str | None = None
-    """Text of an event that is sent before the first token is due, with one token in its `usage`."""
+    """Text of an event sent before the first token is due, with one token in its `usage`."""
     change: Callable[[str, bytes], bytes] = lambda _path, data: data
-    """From the JSON of a reply, or of an event of one, at this path to what is sent; of numbered requests."""
+    """Replaces a value at this path of a reply's or event's JSON, for numbered requests."""
     in_run: bool = False
-    """Only the requests of the run are numbered: those after the pause in which the client measures itself."""
+    """Only the run's requests are numbered: requests after the pause in which the client measures itself."""
 
 
 VLLM = Dialect()
@@ -107,7 +107,7 @@ def text_of(ids: list[int]) -> str:
 
 
 class TokenServer:
-    """Serves until it is left. requests: the bodies that came."""
+    """Serves until the block ends. requests: the received bodies."""
 
     def __init__(self, dialect: Dialect = VLLM) -> None:
         self.dialect = dialect
@@ -118,7 +118,7 @@ class TokenServer:
         self._numbered, self._came_s = 0, time.monotonic()
 
     def came(self, body: dict[str, Any]) -> int:
-        """The number of a request, from 1; 0 before those that are numbered."""
+        """Returns the number of a request, from 1; 0 for requests before the run."""
         with self.lock:
             now_s = time.monotonic()
             paused = len(self.requests) > FEWEST_BEFORE and now_s - self._came_s > PAUSE_S
@@ -154,7 +154,7 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 256
 
     def handle_error(self, *_: object) -> None:
-        """A client that went away is no news."""
+        """Ignores clients that closed the connection."""
 
 
 class _Refused(Exception):
@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.owner.ended.wait(left_s)
 
     def _spoil(self, fault: str) -> bool:
-        """Returns whether the stream is to be ended as others are."""
+        """Returns whether the stream must end in the usual way."""
         if fault == "stall":
             self.owner.ended.wait(60)
         elif fault == "error":
@@ -275,7 +275,7 @@ class _Answer:
     """The reply to one request."""
 
     def __init__(self, dialect: Dialect, api: str, body: Mapping[str, Any], number: int) -> None:
-        """number: as TokenServer.came."""
+        """number: see TokenServer.came."""
         self._dialect, self._chat = dialect, api.startswith("chat")
         for field, is_known in (
             ("return_token_ids", dialect.ids),

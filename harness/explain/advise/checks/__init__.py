@@ -1,1 +1,1 @@
-"""Independent checks of weights, storage formats, operators and reruns."""
+"""Checks weights, storage formats, operators and reruns independently of the advice."""

@@ -14,7 +14,7 @@ from harness.types import Array
 
 _WARM_UP = 2
 _LEAST_NS = 30 * NS_PER_MS
-"""Least duration of one measurement, which repeats the call and takes the mean."""
+"""Minimum duration of one measurement, which repeats the call and takes the mean."""
 _MOST_CALLS = 200
 
 

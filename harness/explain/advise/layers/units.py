@@ -20,7 +20,7 @@ class Unit(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Units with the same key take the same time, whatever their weights."""
+        """Units with the same key take the same time, even with different weights."""
         return self.cut.brick.digest
 
     def to_json(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
     """
     try:
         return _units_in_order(graph, _groups(graph, fused))
-    except CycleError:  # a node between two nodes of a group is outside of it
+    except CycleError:  # a node between two nodes of a group is outside the group
         return _units_in_order(graph, [[node.index] for node in graph.layers])
 
 

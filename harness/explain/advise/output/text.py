@@ -13,7 +13,7 @@ from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, aligned, columns
 
 _LAYERS = 12
-"""Rows printed of the table of layers; advise.json has all."""
+"""Maximum rows of the printed table of layers; advise.json has all rows."""
 
 
 def lines(advice: Mapping[str, Any]) -> Iterator[str]:
@@ -234,7 +234,7 @@ def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
 
 
 def _storage(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Tabulates the medians of the rounds, each in a fresh process."""
+    """Tabulates the medians of the rounds, each in a new process."""
     heads = columns(
         "storage | size [bytes] | load [ns] | first run [ns] | second run [ns] | peak memory [bytes]"
     )

@@ -68,7 +68,7 @@ def groups(graph: Graph) -> list[Piece]:
         if node.op_type == DEQUANTISE:
             maker = graph.producer.get(node.inputs[0])
             beside = (*graph.consumers.get(node.outputs[0], ()), *filter(None, [maker]))
-            with_it = (head[n.index] for n in beside if n.index in head)  # others are folded
+            with_it = (head[n.index] for n in beside if n.index in head)  # other layers are folded
             head[node.index] = next(with_it, node.index)
         elif node.op_type == _DYNAMIC:
             _join_its_reader(graph, node, head)
@@ -77,7 +77,7 @@ def groups(graph: Graph) -> list[Piece]:
         members.setdefault(head[node.index], []).append(node)
     try:
         return [tuple(members[h]) for h in _branch_by_branch(graph, head, list(members))]
-    except CycleError:  # two groups that each need the other
+    except CycleError:  # two groups that depend on each other
         return [(node,) for node in graph.layers]
 
 
@@ -193,7 +193,8 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     begins: dict[int, list[int]] = {}
     for begin, end in costs:
         begins.setdefault(end, []).append(begin)
-    best: list[tuple[float, list[Piece]]] = [(0.0, [])]  # cost and pieces of the first i parts
+    # Minimum cost and the pieces of the first i parts
+    best: list[tuple[float, list[Piece]]] = [(0.0, [])]
     for end in range(1, len(parts) + 1):
         cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in begins[end])
         best.append((cost, [*best[begin][1], _concatenated(parts[begin:end])]))

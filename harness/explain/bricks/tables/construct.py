@@ -90,7 +90,7 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
         for i, ns in converting if is_blocked else converting[1:]:
             unpaid_ns[i] += ns
     blocked = {name for name, (_, out_ns) in makers.items() if out_ns != 0}
-    for i, piece in enumerate(pieces):  # see layouts.Reorders.inside
+    for i, piece in enumerate(pieces):  # explained at layouts.Reorders.inside
         inside = (result(bricks[piece["brick"]]).get("reorders") or {}).get("inside", ())
         unpaid_ns[i] += sum(
             ns for ends, ns in inside if all(piece["inputs"][end] in blocked for end in ends)
@@ -152,7 +152,7 @@ def ratios(content: Content, clock: str) -> dict[str, float]:
 
 
 class Saving(NamedTuple):
-    """whole_ns: all models, once each. bricks_ns: all their bricks, once each."""
+    """whole_ns: time of all models, once each. bricks_ns: time of all their bricks, once each."""
 
     whole_ns: float
     bricks_ns: float
@@ -192,7 +192,7 @@ def doubts(content: Content) -> Iterator[str]:
 
 
 def failures(content: Content) -> Iterator[str]:
-    """Yields models and bricks that were not run, with reasons."""
+    """Yields the models and bricks that did not run, with the reasons."""
     for name, model in content["models"].items():
         if model.get("why_not"):
             yield f"{name} was not run as a whole: {model['why_not']}"

@@ -72,7 +72,7 @@ def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
     last = [max(own, default=i) for i, own in enumerate(readers)]
     begin, open_until = 0, 0
     for i in range(len(readers)):
-        if open_until <= i:  # nothing from before i is read after it
+        if open_until <= i:  # no layer after i reads a tensor from before i
             if i > begin:
                 yield range(begin, i + 1)
             begin = i + 1

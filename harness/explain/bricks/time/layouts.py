@@ -34,7 +34,7 @@ class Reorders(NamedTuple):
 
 
 def never_converts(operators: Sequence[str]) -> bool:
-    """Whether a brick of these operators runs in the plain layout, whatever its neighbours are."""
+    """Whether a brick of these operators runs in the plain layout with any neighbours."""
     kinds = set(operators)
     return not kinds & set(_OWN_LAYOUT) and not kinds <= set(EITHER_LAYOUT)
 
@@ -83,7 +83,7 @@ class _Layout:
         return self._conversions_ns(readers)
 
     def inside(self, inputs: Sequence[str]) -> Iterator[tuple[tuple[int, ...], int]]:
-        """See Reorders.inside."""
+        """The value of Reorders.inside."""
         left = [i for i, name in enumerate(inputs) if self.at_input(name) is None]
         while left:
             region = self._region(inputs[left[0]])

@@ -28,7 +28,7 @@ from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 CACHE_BYTES = 64 << 20
-"""Reading this much empties the caches of this class of machines."""
+"""Bytes to read in order to empty the caches of such machines."""
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
@@ -178,7 +178,7 @@ def measure(
         if graph is not None:
             feeds = _made_inputs(graph)
             decided = decisions(graph, cuts.values(), feeds, setup)
-            # from its own file, with the symbolic dimensions of the bricks
+            # from the model's own file, with the symbolic dimensions of the bricks
             session = open_session(graph.path, setup, sizes=graph.sizes)
             whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of a model that does not run may still run
@@ -253,7 +253,7 @@ def _brick(
     import onnx
 
     model = cut.model()
-    if UNKNOWN not in cut.brick.outputs:  # the checker needs their types
+    if UNKNOWN not in cut.brick.outputs:  # the checker needs the types of the outputs
         onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model

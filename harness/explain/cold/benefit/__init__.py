@@ -1,1 +1,1 @@
-"""Whether sharing a model's weights pays, estimated beforehand and checked."""
+"""Estimates and measures whether sharing a model's weights pays."""

@@ -51,6 +51,10 @@ FORMATS = (
     Stored("tflite", "litert", "tflite", ("savedmodel",)),
     Stored("TorchScript", "torch", "torchscript", ()),
     Stored("torch.export", "torch", "torch-export", ()),
+    Stored("ExecuTorch", "executorch", "executorch", ()),
+    Stored("XGBoost", "trees", "xgboost", ()),
+    Stored("LightGBM", "trees", "lightgbm", ()),
+    Stored("treelite", "trees", "treelite", ()),
     Stored("ncnn", "ncnn", "ncnn", ()),
     Stored(MNN, "mnn", "mnn", ("onnx",)),
     Stored("ONNX", "tract", "onnx", ()),
@@ -59,7 +63,7 @@ FORMATS = (
 
 
 class Absent(NamedTuple):
-    """A format that the model cannot have here, and why."""
+    """A format that the model cannot have here, with the reason."""
 
     name: str
     backend: str
@@ -94,7 +98,7 @@ def _own(file_format: str, model: Model) -> Path | None:
     """Returns the model's file in this format; None if it has none."""
     if not file_format or not model.may_have(file_format):
         return None
-    with suppress(HarnessError):  # it is declared, and not here
+    with suppress(HarnessError):  # the file is declared, but missing
         model.obtain((file_format,), say)
         return model.path((file_format,))
     return None

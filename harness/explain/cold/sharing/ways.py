@@ -54,6 +54,13 @@ CANNOT: Mapping[tuple[str, str], str] = {
     (MAPPED, "tensorflow"): _OWN_MEMORY,
     (INITIALISERS, "tensorflow"): _OWN_MEMORY,
     (INITIALISERS, "litert"): "an interpreter takes only its file's weights",
+    (
+        MAPPED,
+        "executorch",
+    ): "XNNPACK packs a copy of the weights for each loaded method",
+    (INITIALISERS, "executorch"): "a program takes only its file's weights",
+    (MAPPED, "trees"): "the libraries of trees build their nodes in memory",
+    (INITIALISERS, "trees"): "a forest takes only its file's nodes",
     **{
         (way, backend): _NO_SHARING
         for way in (MAPPED, INITIALISERS)

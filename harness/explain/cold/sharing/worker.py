@@ -26,7 +26,7 @@ from harness.models.opened.loading import open_backends
 from harness.types import Backend, Batch
 
 LEAST_WAIT_S = 10.0
-"""A forked process gets this long for its answer, plus twenty times the time of its parent."""
+"""Time limit for the answer of a forked process, in addition to twenty times the time of its parent."""
 
 
 class Worker:

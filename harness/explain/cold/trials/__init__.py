@@ -1,1 +1,1 @@
-"""Trials of a cold start, each in a fresh process."""
+"""Trials of a cold start, each in a new process."""

@@ -43,7 +43,7 @@ def resident_share(paths: Iterable[Path]) -> float:
 
 
 def _resident(mapped: mmap.mmap) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Returns a byte per page; its lowest bit says whether the page is in memory (mincore(2))."""
+    """Returns a byte per page; its lowest bit is 1 if the page is in memory (mincore(2))."""
     view = np.frombuffer(mapped, np.uint8)
     here = np.zeros(-(-len(view) // mmap.PAGESIZE), np.uint8)
     library = ctypes.CDLL(None, use_errno=True)

@@ -24,7 +24,7 @@ from harness.models.opened.separate_instance import SeparateInstance
 from harness.profiler import HasProfiler, Profiler, Wiring
 from harness.types import Backend
 
-LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow", "ncnn", "mnn", "tract")
+LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow", "executorch", "ncnn", "mnn", "tract")
 """The backends of this project that report the kernels they execute."""
 
 

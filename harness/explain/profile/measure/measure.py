@@ -30,7 +30,7 @@ BUDGET_S = 3.0
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The loaded model under profile.
-    path: the model's file; None if the backend reads none.
+    path: the model's file; None if the backend reads no file.
     fixed: the batch fixed by the file; None if it takes any.
     dataset_name: as it was opened.
     """
@@ -50,7 +50,7 @@ class Subject:
         return self.dataset.batch(indices)
 
     def feeds(self, size: int) -> dict[str, Array]:
-        """Returns the inputs of such a batch by their names in the file."""
+        """Returns the inputs of a batch of this size by their names in the file."""
         assert self.path is not None
         return self.model.in_file(self.path, self.batch(size).inputs)
 
@@ -89,7 +89,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
         try:
             call = partial(subject.backend.infer, subject.batch(size))
             measured[str(size)] = asdict(interleaved([call], affordable(call, runs))[0])
-        except Exception as e:  # of a framework: a batch that the model refuses
+        except Exception as e:  # an error of the framework: the model refuses the batch
             if size == batch:
                 raise ConfigError(f"batch {size}: {one_line(e)}") from e
             skipped[str(size)] = one_line(e)

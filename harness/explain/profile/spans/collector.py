@@ -164,7 +164,7 @@ def post(messages: Iterable[Message], collector: Collector) -> None:
 
 def _connection(collector: Collector) -> http.client.HTTPConnection:
     parts = urlsplit(collector.url)
-    assert parts.hostname is not None  # checked by the parser
+    assert parts.hostname is not None  # the parser has checked the scheme
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=collector.timeout_s)
     context = ssl.create_default_context(cafile=collector.certificate)

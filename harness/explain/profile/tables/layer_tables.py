@@ -110,7 +110,7 @@ FEW = 3
 
 
 def most_time(level: LayerLevel) -> str:
-    """States the fewest kernels that take MOST_TIME of the time, or the fewest types if these are more than FEW."""
+    """States the smallest set of kernels that takes MOST_TIME, or of types if there are more than FEW such kernels."""
     kernels = [(f"{one.name} ({one.op_type})", one.latency_ns) for one in level.layers]
     share, names = _fewest(kernels)
     of = counted(len(kernels), "kernel")

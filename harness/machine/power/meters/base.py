@@ -1,4 +1,4 @@
-"""Helpers of meters that read the kernel's files."""
+"""Helpers for meters that read the kernel's files."""
 
 
 class HoldsNothing:

@@ -36,7 +36,8 @@ class HwmonMeter(HoldsNothing):
     def __enter__(self) -> Self:
         sensors: dict[str, _Sensor] = {}
         errors: list[tuple[Path, OSError | ValueError]] = []
-        for path in sorted(self._root.glob("hwmon*/*")):  # input comes last and replaces average
+        # The input comes last and replaces the average.
+        for path in sorted(self._root.glob("hwmon*/*")):
             if _FILE.fullmatch(path.name):
                 try:
                     micro(str(path))

@@ -1,1 +1,1 @@
-"""The client of runs with a server: connections, dispatcher, and the client's own limits."""
+"""The client of runs with a server: its connections, its dispatcher and its limits."""

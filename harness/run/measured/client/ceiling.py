@@ -34,7 +34,7 @@ CEILING_S = 1.0
 TIMEOUT_S = 10.0
 _FIRST_ROUND = 512
 _MOST_SAMPLES = 500_000
-"""Samples of the first and of the longest round."""
+"""Samples in the first round and in the longest round."""
 
 _DROPPED = (b"content-length", b"transfer-encoding", b"connection", b"keep-alive")
 
@@ -49,11 +49,11 @@ class Ceiling(NamedTuple):
 
 
 _TAKEN, _COMPLETED = 0, 5
-"""Positions of the stamps among the values of a row."""
+"""Positions of the time stamps among the values of a row."""
 
 
 class _Counts:
-    """Replaces the journal: keeps only the times of the rows."""
+    """Replaces the journal and keeps only the times of the rows."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -68,7 +68,7 @@ class _Counts:
 
 
 def whole_reply(reply: Reply) -> bytes:
-    """Returns the bytes of a reply that a null server can repeat on one connection for ever."""
+    """Returns the bytes of a reply that a null server can repeat on one connection forever."""
     first, *headers = reply.head[:-4].split(b"\r\n")
     kept = [h for h in headers if h.partition(b":")[0].strip().lower() not in _DROPPED]
     lines = [first, *kept, b"Content-Length: %d" % len(reply.body)]
@@ -87,7 +87,7 @@ def measure(
 ) -> Ceiling:
     """Measures ceiling and floor. Raises what plug-ins and connections raise.
 
-    indices: of loaded samples, at least one. encode: as in the run.
+    indices: indices of loaded samples, at least one. encode: the run's function that encodes a request.
     """
     first = list(indices[:max_batch])
     reply = backend.reply(dataset.batch(first))
@@ -136,7 +136,7 @@ def _floor(flights: Any, delivery: Any, first: list[int], max_batch: int) -> int
 def _ceiling(
     flights: Any, delivery: Any, first: list[int], connections: int, max_batch: int
 ) -> float:
-    """Measures rounds of more and more samples, all issued at once, up to rounds of half a second."""
+    """Measures growing rounds of samples, all issued at once, until a round takes half a second."""
     counts, failures = _Counts(), Failures()
     many = flights(connections)
     dispatcher = DirectDispatcher(many, delivery(counts, failures), max_batch, counts)

@@ -1,7 +1,7 @@
 """Answers queries through a server: many requests in flight, a sending thread and a receiving thread.
 
 Direct (Server, Offline): LoadGen's thread sends; a second thread receives, and completes all replies that arrived
-together in one call. In a closed loop it also issues the next queries. Inline (streams): LoadGen's thread does both,
+together in one call. In a closed loop this thread also issues the next queries. Inline (streams): LoadGen's thread does both,
 which saves a switch of threads.
 """
 
@@ -27,14 +27,14 @@ from harness.wire.transport import Transport
 
 MERGED_SAMPLES = 64
 MERGED_BYTES = 4 * 2**20
-"""Most answers that are completed in one call of LoadGen."""
+"""Maximum number of answers that one call of LoadGen completes."""
 
 _POLL_S = 0.1
 _STALE_NS = 50 * NS_PER_MS
 
 
 def merged_samples(max_batch: int, row: AnswerRow) -> int:
-    """Returns the most samples that one call completes."""
+    """Returns the maximum number of samples that one call completes."""
     if None in row.shape:
         return max_batch
     each_bytes = row.dtype.itemsize * int(np.prod(row.shape))  # type: ignore[arg-type]
@@ -49,13 +49,13 @@ def stream_reader(remote: Remote) -> Callable[[], StreamReader] | None:
 
 
 class Issued(Protocol):
-    """Notes a callback of LoadGen; the journal's Issuer."""
+    """Stores a callback of LoadGen; the journal's Issuer."""
 
     def issued(self, samples: int, entry_ns: int, /) -> int: ...
 
 
 class Rows(Protocol):
-    """Takes the row of a reply; the journal's RemoteWriter."""
+    """Writes the row of a reply; the journal's RemoteWriter."""
 
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None: ...
 
@@ -71,7 +71,7 @@ class TokenResponder(Responder, Protocol):
 class Delivery:
     """Decodes replies, completes their samples and writes their rows. Used by one thread.
 
-    Every sample is answered, even if its request failed: LoadGen waits for ever for a lost sample.
+    Every sample is answered, even if its request failed: LoadGen waits forever for a lost sample.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Delivery:
         first_tokens: bool = False,
         itl_bound_ns: int | None = None,
     ) -> None:
-        """most: samples that `responder` completes in one call. heads: takes the heads of the replies.
+        """most: samples that `responder` completes in one call. heads: stores the heads of the replies.
 
-        token_latencies: LoadGen wants the tokens of each answer. first_tokens: LoadGen also wants each first token.
-        itl_bound_ns: bound of the SLO on the time between tokens; None without one.
+        token_latencies: LoadGen needs the tokens of each answer. first_tokens: LoadGen also needs each first token.
+        itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO.
         """
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
@@ -158,7 +158,7 @@ class Delivery:
         return outputs
 
     def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:
-        """Postprocesses and completes several replies as one batch; one by one if they are not alike."""
+        """Postprocesses and completes several replies as one batch, or one by one if their shapes or types differ."""
         if len(decoded) == 1:
             self._answer_one(*decoded[0])
             return
@@ -205,7 +205,7 @@ class Delivery:
 
     def _tell(self, flights: Sequence[Flight]) -> None:
         """Reports tokens to LoadGen, which refuses an answer before its first token. Answers that showed no token
-        report the first one now.
+        report their first token now.
         """
         if self.first_tokens:
             late = [flight for flight in flights if not flight.chunks]
@@ -224,7 +224,7 @@ class Delivery:
         completed_ns = self._responder.complete_empty(flight.ids)
         flight.read_ns = flight.read_ns or decoded_ns
         flight.sent_ns = flight.sent_ns or flight.read_ns
-        if not flight.arrived_ns:  # nothing arrived: count the time as the server's
+        if not flight.arrived_ns:  # nothing arrived: count the time as server time
             flight.arrived_ns = flight.read_ns
         self._note(flight, 1, decoded_ns, completed_ns)
 
@@ -234,7 +234,7 @@ class Delivery:
         if flight.chunks:
             seen_ns = flight.chunks[0][0]
         if seen_ns < sent_ns:  # noqa: PLR1730 - min() takes three times as long
-            sent_ns = seen_ns  # the sending thread lost its core before its stamp
+            sent_ns = seen_ns  # the sending thread lost its core before it took the stamp
         self._write(
             flight.first,
             flight.indices,
@@ -245,8 +245,9 @@ class Delivery:
             flight.read_ns,
             decoded_ns,
             completed_ns,
-            # The first token of an answer that never showed one is at the answer's end; 0: no stream.
+            # If an answer never showed a token, its first token is at the answer's end; 0: no stream.
             seen_ns if flight.reader is not None and not failed else 0,
+            0 if failed else flight.answer_ns,
             flight.tokens,
             flight.late_tokens,
             flight.server,
@@ -254,7 +255,7 @@ class Delivery:
 
 
 def _merged(many: Sequence[Outputs]) -> Outputs | None:
-    """Returns the outputs of several replies as outputs of one batch; None if they are not alike."""
+    """Returns the outputs of several replies as outputs of one batch; None if their shapes or types differ."""
     first = many[0]
     if isinstance(first, np.ndarray):
         return _joined(many)
@@ -288,7 +289,7 @@ def _requests(
 ) -> Iterable[Flight]:
     """Returns the requests of one callback, of at most `most` samples each. first: issue order of the first sample.
 
-    sharers: instances that share the last samples evenly, so that they end together; 0: whole batches first.
+    sharers: instances that share the last samples evenly, so that all end together; 0: only whole batches.
     """
     count = len(ids)
     if count <= most:
@@ -354,7 +355,7 @@ class DirectDispatcher:
                 begin_s, waited_s = begin_s + took_s, 0.0
 
     def wait(self, timeout_s: float) -> None:
-        """Lets the receiving thread run for `timeout_s`."""
+        """Lets the receiving thread run for at most `timeout_s`."""
         self._thread.join(timeout_s)
 
     def wake(self) -> None:
@@ -387,7 +388,7 @@ class InlineRemoteDispatcher:
         entry_ns = wall_ns()
         first = self._issued(len(ids), entry_ns)
         if entry_ns - self._looked_ns > _STALE_NS:
-            flights.turn(0)  # replaces a connection that the server has closed since
+            flights.turn(0)  # replaces a connection that the server has closed in the meantime
         for flight in _requests(ids, indices, first, self._max_batch):
             flights.submit(flight)
             pending += 1

@@ -1,4 +1,4 @@
-"""Asks every server for its name, which MLPerf's Network division requires of a query dispatch library (QDL).
+"""Reads the name of every server, as MLPerf's Network division requires from a query dispatch library (QDL).
 
 Source: mlcommons/inference_policies ac93e89, inference_rules.adoc, "QDL Constraints": the name contains
 "Network SUT", getting it takes a round trip to each node, and each node has a unique name.
@@ -40,9 +40,9 @@ class Nodes:
         timeout_s = request_timeout_s(config)
         self._links = [link_to(server, timeout_s) for server in servers]
         self.nodes: Sequence[Node] = ()
-        """The nodes, as they answered before the run."""
+        """The nodes with the answers that they gave before the run."""
         self.given = ""
-        """The last name that LoadGen got."""
+        """The last name that LoadGen received."""
         try:
             self.nodes = [self._asked_at_start(link) for link in self._links]
             _refuse_shared([node.name for node in self.nodes], config.url)
@@ -66,7 +66,7 @@ class Nodes:
     def sut_name(self) -> str:
         """Returns LoadGen's name of the SUT after a round trip to every server. Never raises: LoadGen would crash.
 
-        The words that the rules require are missing if a server does not answer, or if its name has changed.
+        If a server does not answer, or if its name has changed, the name lacks the words that the rules require.
         """
         self.given = self._sut_name()
         return self.given

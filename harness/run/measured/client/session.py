@@ -33,6 +33,7 @@ from harness.run.measured.client.dispatch import (
     merged_samples,
     stream_reader,
 )
+from harness.run.measured.client.joined_samples import JoinedSamples, joins_samples
 from harness.run.measured.client.nodes import Nodes
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
@@ -46,7 +47,7 @@ from harness.wire.transport import Transport, transport
 _REHEARSAL_S = 0.1
 
 _CODINGS = 20
-"""How many requests are encoded and decoded to measure the time that this takes."""
+"""Number of requests that are encoded and decoded to measure the time of both."""
 
 
 class Session:
@@ -87,11 +88,9 @@ class Session:
         self._totals: ServerTotals | None = None
         servers, shares = servers_of(config), shares_samples(self._remote)
         self._shared = SharedSamples(shares, dataset, servers, self._timeout_s) if shares else None
-        self._encode: Callable[[Sequence[int]], Request] = (
-            self._shared.request
-            if self._shared is not None
-            else lambda indices: self._remote.request(dataset.batch(indices))
-        )
+        joins = joins_samples(self._remote, qdl=config.qdl)
+        self._joined = JoinedSamples(joins, dataset) if joins is not None else None
+        self._encode = self._encoder()
         self._flights = self._transport(config, servers)
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
@@ -99,8 +98,17 @@ class Session:
         if self._shared is not None:
             check_here(self._flights.peers())
 
+    def _encoder(self) -> Callable[[Sequence[int]], Request]:
+        """Returns the function that makes the request for dataset indices."""
+        if self._shared is not None:
+            return self._shared.request
+        if self._joined is not None:
+            return self._joined.request
+        remote, dataset = self._remote, self._answerer.dataset
+        return lambda indices: remote.request(dataset.batch(indices))
+
     def _longest_s(self, config: RunConfig, slowest_ns: int) -> float:
-        """Returns the time-out of one request."""
+        """Returns the timeout of one request."""
         return request_timeout_s(config, slowest_ns)
 
     def _all_connections(self) -> int:
@@ -125,6 +133,8 @@ class Session:
         """
         if self._shared is not None:
             self._shared.place(loaded)
+        if self._joined is not None:
+            self._joined.prepare(self._batch(loaded))
         refused: dict[int, Exception] = {}
         answered: set[int] = set()
         for server, reply in chain(self._rehearsed(loaded), self._rehearsed(loaded)):
@@ -157,7 +167,7 @@ class Session:
             self._no_ceiling = type_and_text(e)
 
     def _rehearsed(self, loaded: Sequence[int]) -> Iterator[tuple[int, Reply]]:
-        """Yields the server's number and the reply of one request per connection. Raises the error of a failed one."""
+        """Yields the server's number and the reply of one request per connection. Raises the error of a failed request."""
         pending = self._all_connections()
         for _ in range(pending):
             self._flights.submit(Flight([0] * self._max_batch, self._batch(loaded), 0))
@@ -171,7 +181,7 @@ class Session:
                 yield flight.server, flight.reply
 
     def _rest(self) -> None:
-        """Waits whether the servers close the connections of the rehearsal, before the run uses them."""
+        """Waits to see whether the servers close the connections of the rehearsal, before the run uses them."""
         end_s = monotonic() + _REHEARSAL_S
         while (left_s := end_s - monotonic()) > 0:
             self._flights.turn(left_s)
@@ -188,7 +198,7 @@ class Session:
         raise error
 
     def _look_at(self, reply: Reply, loaded: Sequence[int]) -> None:
-        """Notes what a reply reports about the server, and checks that the requested values can be measured."""
+        """Stores a reply's facts about the server, and checks that the requested values can be measured."""
         if server_times.tells(reply):
             self._heads = server_times.Heads()
         if self._slos:
@@ -206,6 +216,8 @@ class Session:
         """
         if self._shared is not None:
             self._shared.place(loaded)
+        if self._joined is not None:
+            self._joined.prepare(loaded)
         if self.nodes is None:
             self._flights.prepare(loaded)
 
@@ -245,7 +257,7 @@ class Session:
         failures: Failures,
         complete: Any,
     ) -> DirectDispatcher | InlineRemoteDispatcher:
-        """complete: takes the responses instead of LoadGen; None for LoadGen."""
+        """complete: receives the responses instead of LoadGen; None for LoadGen."""
         most = merged_samples(self._max_batch, row)
         self._totals = self._totals_now()
         delivery = self._delivery_class(
@@ -269,7 +281,7 @@ class Session:
         return self._dispatcher
 
     def _totals_now(self) -> ServerTotals | None:
-        """Returns the statistics of the server, if there is only one and its replies have no times."""
+        """Returns the server's statistics, if there is only one server and its replies have no times."""
         one = self._heads is None and len(self._urls) == 1
         return self._backend.totals() if one else None
 
@@ -325,7 +337,7 @@ class Session:
         }
 
     def _gone(self) -> str:
-        """Returns why the servers were given up, or which servers were gone while others answered; '' for neither."""
+        """Returns why the run gave up its servers, or which servers were gone while others answered; '' for neither."""
         if self._flights.gone is not None:
             return str(self._flights.gone)
         refused = sorted(self._flights.refused.items())

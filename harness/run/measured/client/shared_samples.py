@@ -1,4 +1,4 @@
-"""Puts the loaded samples into memory that the server reads: requests then refer to it and contain no tensor."""
+"""Puts the loaded samples into memory that the server reads, so that requests need not contain tensors."""
 
 import mmap
 import os
@@ -118,7 +118,7 @@ def _mapped(path: Path, size: int) -> Iterator[mmap.mmap]:
     try:
         path.unlink(
             missing_ok=True
-        )  # left by an old run that was killed together with its supervisor
+        )  # a file of an old run that was killed together with its supervisor
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
     except OSError as e:
         raise ConfigError(

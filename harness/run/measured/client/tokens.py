@@ -25,21 +25,21 @@ NOTHING_COMPARED = dict.fromkeys(
 """Counts of compared prompts in `tokens` of the last message, for a run without a server."""
 
 COMPARE_S = 10.0
-"""Most time for this comparison: after some minutes the supervisor stops waiting for the last message."""
+"""Time limit of this comparison: after some minutes the supervisor stops waiting for the last message."""
 
 _LOADED = 256
 """Samples that are loaded at once for this comparison."""
 
 _MOST_REASONS = 16
 _REASON_CHARACTERS = 60
-"""How many texts of one kind are kept, and how long each may be: they come from the server or the plug-in."""
+"""Number of kept texts of one kind, and the limit of their length: they come from the server or the plug-in."""
 
 
 class Streams:
     """Gaps between the arrivals of streams, kept as 16 bytes each."""
 
     def __init__(self, bound_ns: int | None = None) -> None:
-        """bound_ns: of the time between tokens; None without such an SLO."""
+        """bound_ns: bound of the time between tokens; None without such an SLO."""
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
@@ -49,7 +49,7 @@ class Streams:
     def add(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, chunks: int, *, exact: bool
     ) -> int:
-        """Returns how many tokens missed the bound; 0 without a bound.
+        """Returns the number of tokens that missed the bound; 0 without a bound.
 
         arrivals: (stamp in ns, tokens so far), or chunks so far if not exact. chunks: number that the server sent.
         """
@@ -122,9 +122,9 @@ class Tokens:
     """Sums over the answers of a run. Used by one thread."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
-        """itl_bound_ns: bound of the SLO on the time between tokens; None without one."""
+        """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
-        self._from_cache = 0
+        self._from_cache = self._reasoning = 0
         # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
@@ -167,6 +167,9 @@ class Tokens:
             self._known["cached"] += 1
             self._cached += usage.cached
             self._from_cache += usage.cached > 0
+        if usage.reasoning is not None:
+            self._known["reasoning"] += 1
+            self._reasoning += usage.reasoning
         self._sources[usage.source] += 1
         _count(self._finished, usage.finish_reason)
         if usage.contradiction:
@@ -183,6 +186,7 @@ class Tokens:
             "output": self._output if answers and "" not in self._sources else None,
             "cached": self._cached if 0 < self._known["cached"] == answers else None,
             "cached_answers": self._from_cache,
+            "reasoning": self._reasoning if self._known["reasoning"] else None,
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),
@@ -193,14 +197,14 @@ class Tokens:
         }
 
     def compared(self, remote: Remote, dataset: Dataset) -> Mapping[str, int]:
-        """Compares the server's counts with what was sent: exactly for prompts of token ids, by bounds for others.
+        """Compares the server's counts with the sent prompts: exactly for token ids, by bounds for other prompts.
 
         This loads samples after the run. If the dataset raises or takes longer than COMPARE_S, only the rest of the
         comparison is lost.
         """
         sent: dict[int, Sent] = {}
         if isinstance(remote, HasSent):
-            with suppress(Exception):  # of a plug-in or its files
+            with suppress(Exception):  # an error of a plug-in or its files
                 self._load_sent(remote, dataset, sent)
         prompts = [(told, sent[i]) for i, told in self._prompts.items() if i in sent]
         exact = [(told, s.prompt_tokens) for told, s in prompts if s.prompt_tokens]
@@ -213,7 +217,7 @@ class Tokens:
         }
 
     def _load_sent(self, remote: HasSent, dataset: Dataset, sent: dict[int, Sent]) -> None:
-        """Adds what was sent for each sample, as far as the time allows."""
+        """Adds the sent prompt of each sample, as far as the time allows."""
         indices = [*{**self._prompts, **self._longest}]
         end_s = monotonic() + COMPARE_S
         for begin in range(0, len(indices), _LOADED):

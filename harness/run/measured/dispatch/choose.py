@@ -32,7 +32,7 @@ NAMES: Mapping[type[Dispatcher], str] = {
 def dispatcher_class(
     dispatch: str, config: RunConfig, instances: int, slowest_ns: int
 ) -> type[Dispatcher]:
-    """Returns the class of the dispatcher. dispatch: of the scenario. slowest_ns: time of the slowest warm batch."""
+    """Returns the dispatcher's class. dispatch: value of the scenario. slowest_ns: time of the slowest warm batch."""
     if dispatch != "queued":
         return InlineDispatcher if dispatch == "inline" else SlicedDispatcher
     if config.batch_wait_ns or config.dispatch == "deadline":
@@ -61,7 +61,7 @@ def make_dispatcher(
     if cls is PlanningDispatcher:
         deadlines = None
         if config.dispatch == "deadline":
-            assert plan.latency_bound_ns is not None  # Server always has one
+            assert plan.latency_bound_ns is not None  # Server always has an SLO
             times_ns = batch_times(curve, max_batch).astype(int).tolist()
             deadlines = Deadlines(plan.latency_bound_ns, times_ns, len(instances))
         wait_ns = config.batch_wait_ns

@@ -22,7 +22,7 @@ class Deadlines:
     """Decides how many waiting samples make one batch, so that as few as possible are late.
 
     All samples of a batch are answered at its end, so its oldest sample decides. A sample that will be late in any
-    case does not delay others. It is not overtaken either, because under load it would wait for ever.
+    case does not delay others. It is not overtaken either, because under load it would wait forever.
     Used by one thread at a time.
 
     bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known
@@ -53,7 +53,7 @@ class Deadlines:
     def _cut(self, left_ns: Array, now_ns: int, instance: int) -> int:
         """Returns the size if some samples would be late. left_ns: (n,) time until each sample is late, ascending."""
         count, curve = len(left_ns), self._curve
-        first = int(np.searchsorted(left_ns, curve[1]))  # earlier ones are late anyway
+        first = int(np.searchsorted(left_ns, curve[1]))  # earlier samples are late anyway
         if first == count:
             return count
         fitting = bisect_right(curve, int(left_ns[first]), 1, count + 1) - 1
@@ -71,7 +71,7 @@ class Deadlines:
 class PlanningDispatcher(QueuedDispatcher):
     """A QueuedDispatcher whose batches wait for more samples, and meet the SLO if possible.
 
-    wait_ns: how long a sample may wait for others, from its callback. entry_ns: the journal's
+    wait_ns: the longest wait of a sample for others, from its callback. entry_ns: the journal's
     column. deadlines: None if a batch takes every waiting sample.
     """
 
@@ -111,7 +111,7 @@ class PlanningDispatcher(QueuedDispatcher):
         """Adds waiting samples, and samples that arrive while the batch may still wait.
 
         The batch stops waiting when it is full, when its oldest sample has waited long enough, or
-        when that sample would otherwise be late.
+        when the oldest sample would otherwise be late.
         """
         oldest_ns = int(self._entry_ns[self._taken])
         while (waiting := len(self._ids) - self._next) < self._max_batch:

@@ -1,4 +1,4 @@
-"""Dispatches Server's queries; all cores together answer a query that is alone."""
+"""Dispatches Server's queries; for a query that is alone, all cores work together."""
 
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -11,7 +11,7 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 
 
 class ElasticDispatcher(QueuedDispatcher):
-    """Gives a query to the wide instance if no other query waits and every instance is idle. The first worker answers
+    """Passes a query to the wide instance if no other query waits and every instance is idle. The first worker answers
     it and keeps the turn until the end, because the other workers' cores compute for it.
 
     Two threads of one batch on one core take longer than one thread. So every thread is bound to a core, and only the
@@ -26,7 +26,7 @@ class ElasticDispatcher(QueuedDispatcher):
         rule: BatchRule | None,
         wide: Instance,
     ) -> None:
-        """instances: bound to separate cores, the first one to the core of `wide`."""
+        """instances: bound to separate cores, the first instance to the core of `wide`."""
         self._wide = wide
         self._first = id(instances[0])
         self._handing = 0

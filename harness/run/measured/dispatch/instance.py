@@ -1,6 +1,6 @@
 """Answers one batch on one copy of the model, stamps its stages and writes its journal row.
 
-Every sample of a batch is answered, even if the batch fails: LoadGen waits for ever for a
+Every sample of a batch is answered, even if the batch fails: LoadGen waits forever for a
 lost sample. The hot path does no logging and makes no object per sample.
 """
 
@@ -27,7 +27,7 @@ class Failures:
     def __init__(self) -> None:
         self.samples = 0
         self.first = ""
-        """The traceback. Its last line is the error as one line; if the dataset raised it, with the dataset's name."""
+        """The traceback. Its last line is the error; it names the dataset if the dataset raised the error."""
         self.kinds: dict[str, int] = {}
         """Kind of failure -> samples; empty if no server answers."""
         self._lock = threading.Lock()
@@ -68,9 +68,9 @@ def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]],
 
 
 class Instance:
-    """One copy of the model with all it needs to answer. Used by one thread at a time.
+    """One copy of the model with everything that it needs to answer. Used by one thread at a time.
 
-    cpus: the logical processors of that thread, () for any.
+    cpus: the logical processors of this thread; () for any.
     """
 
     __slots__ = (

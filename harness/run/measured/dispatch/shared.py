@@ -1,4 +1,4 @@
-"""Lets Server's issuing thread answer, too, for fast models.
+"""Lets Server's issuing thread answer queries, too, if the model is fast.
 
 A model that takes microseconds needs less time than handing the GIL from LoadGen's thread to a worker
 and back. So the callback itself takes the waiting samples and runs them on the first instance,
@@ -23,7 +23,7 @@ LARGEST_BATCH_NS = 2 * NS_PER_MS
 longer than this for LoadGen's thread."""
 
 SPLIT_FROM = 8
-"""Samples: for fewer, no other instance is woken. Chosen by interleaved runs with 1, 2, 8 and never
+"""Minimum number of samples for which another instance is woken. Chosen by interleaved runs with 1, 2, 8 and never
 (docs/decisions/run.md)."""
 
 _Batch = tuple[list[int], list[int], int]
@@ -59,7 +59,8 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        with self._lock:  # nothing waits: only this thread adds, and it left when all was taken
+        # Nothing waits: only this thread adds samples, and it left when all samples were taken.
+        with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:
             self._own(*batch, wall_ns())
@@ -101,7 +102,8 @@ class SharedDispatcher:
             with self._lock:
                 self._woken -= woken
                 woken = 0
-                if self._waiting:  # leave a share to the workers woken together with this one
+                # Leave a share to the workers that were woken together with this worker.
+                if self._waiting:
                     share = -(-self._waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))
                 elif self._closed:

@@ -131,7 +131,7 @@ class QueuedDispatcher(_Workers):
 
     Batches grow under load and never wait when idle. Only one worker takes samples at a time, so
     that a batch is contiguous in issue order; the other workers wait for their turn. Only the batch is copied
-    from the lists, and taken samples are deleted once they fill half of a list: anything else is quadratic.
+    from the lists, and taken samples are deleted once they fill half of a list: other ways take quadratic time.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class QueuedDispatcher(_Workers):
             answering[mine] = False
 
     def _take(self, mine: int) -> tuple[list[int], list[int], int] | None:
-        """Takes a batch of the waiting samples; blocks until there is one. None when closed. mine: instance's id."""
+        """Takes a batch of the waiting samples; blocks until a sample waits. None when closed. mine: the instance's id."""
         with self._turn:
             return self._sized(mine) if self._some_wait() else None
 

@@ -17,7 +17,7 @@ GENERATING, INLINE_GENERATING = "generating", "inline, generating"
 def generating_dispatcher(
     dispatch: str, instances: Sequence[GeneratingInstance], issuer: Issuer
 ) -> tuple[Dispatcher, str]:
-    """Returns a dispatcher and its name. dispatch: of the scenario."""
+    """Returns a dispatcher and its name. dispatch: value of the scenario."""
     if dispatch == "inline":
         return InlineGeneratingDispatcher(instances, issuer), INLINE_GENERATING
     return GeneratingDispatcher(instances, issuer), GENERATING
@@ -79,7 +79,7 @@ class GeneratingDispatcher:
             instance.step()
 
     def _take(self, instance: GeneratingInstance) -> list[Sample] | None:
-        """Takes samples; waits for one only if the instance is idle. Returns None if there will be no more."""
+        """Takes samples; waits for a sample only if the instance is idle. Returns None at the end of the run."""
         with self._changed:
             while not self._waiting:
                 if not instance.is_idle:

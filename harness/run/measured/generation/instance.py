@@ -38,12 +38,12 @@ class Generated:
     """The tokens of a run, over all instances. Any thread may add."""
 
     def __init__(self, itl_bound_ns: int | None = None) -> None:
-        """itl_bound_ns: bound of the SLO on the time between tokens; None without one."""
+        """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
         self._tokens = Tokens(itl_bound_ns)
         self._lock = threading.Lock()
 
     def add(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
-        """Returns how many tokens were late. stamps_ns: of an answer's tokens. index: the sample's dataset index."""
+        """Returns the number of late tokens. stamps_ns: time stamp of each token. index: the sample's dataset index."""
         with self._lock:
             return self._tokens.generated(stamps_ns, usage, index)
 
@@ -64,9 +64,9 @@ class _InWork:
 
 
 class GeneratingInstance:
-    """One copy of a language model with all that it needs to answer. Used by one thread at a time.
+    """One copy of a language model with everything that it needs to answer. Used by one thread at a time.
 
-    Every sample is answered, even after an error: LoadGen waits for ever for a lost sample.
+    Every sample is answered, even after an error: LoadGen waits forever for a lost sample.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class GeneratingInstance:
         token_latencies: bool = False,
         first_tokens: bool = False,
     ) -> None:
-        """token_latencies: LoadGen wants each answer's tokens. first_tokens: LoadGen also wants each first token."""
+        """token_latencies: LoadGen needs each answer's tokens. first_tokens: LoadGen also needs each first token."""
         self._counts_tokens, self._tells_first = token_latencies, first_tokens
         self.cpus = cpus
         self._note = generated.add
@@ -99,7 +99,7 @@ class GeneratingInstance:
 
     @property
     def room(self) -> int:
-        """How many samples can be added to join at the next step."""
+        """Number of samples that can join at the next step."""
         return self._backend.max_batch - len(self._in_work)
 
     @property
@@ -107,7 +107,7 @@ class GeneratingInstance:
         return not self._in_work
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Adds samples, which join at the next step. Samples that cannot be begun are answered as failed."""
+        """Adds samples, which join at the next step. Answers samples that cannot start as failed."""
         taken_ns = wall_ns()
         for sample in samples:
             work = _InWork(sample, taken_ns)

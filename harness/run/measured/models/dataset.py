@@ -8,7 +8,7 @@ import numpy as np
 from harness.types import Array, Batch, Dataset
 
 HELD = 32
-"""Most samples of one model's dataset that a run loads: the model gets these inputs in turns."""
+"""Maximum number of samples that a run loads from one model's dataset: the model gets these inputs in turns."""
 
 
 class Request(NamedTuple):
@@ -32,7 +32,7 @@ class SetDataset:
         models: Array,
         about: Mapping[str, Any],
     ) -> None:
-        """datasets: one per model, possibly with equal entries. held: samples of each that may be loaded at once.
+        """datasets: one per model, possibly with equal entries. held: samples of each dataset that may be loaded at once.
 
         models: (samples,) numbers of the models. about: result of `describe`.
         """
@@ -75,7 +75,7 @@ class SetDataset:
         return self._about
 
     def _by_dataset(self, indices: Sequence[int]) -> list[tuple[Dataset, list[int]]]:
-        """Returns each dataset from which the samples come, with its own indices, each once."""
+        """Returns each dataset of the samples once, with the indices in this dataset."""
         wanted: dict[int, tuple[Dataset, set[int]]] = {}
         for index in indices:
             dataset = self.of(index)

@@ -1,4 +1,4 @@
-"""Answers one sample with its model from the cache, even after an error: takes the stamps and writes the row."""
+"""Answers one sample with its model from the cache, even after an error; takes the time stamps and writes the row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -136,7 +136,7 @@ class SetInstance(Instance):
             by_dataset = self._dataset_of(indices[0]) if request is None else None
             self._fails(e, 1, dataset=by_dataset)
             if lease is None and request is not None:
-                acquired = inferred = wall_ns()  # the load took this long to fail
+                acquired = inferred = wall_ns()  # time until the load failed
             postprocessed = wall_ns()
             completed = self._fail(ids)
         else:  # after the answer, because the check must not add to the latency

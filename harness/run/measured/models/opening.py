@@ -1,4 +1,4 @@
-"""Opens a set of models for a run: files and datasets; loads and times each model once."""
+"""Opens the files and datasets of a set of models for a run; loads and times each model once."""
 
 import hashlib
 import json
@@ -121,7 +121,8 @@ def _try_all(
     config: RunConfig, models: ModelSet, members: Members, progress: Callable[[int, int], None]
 ) -> list[_Tried]:
     """Tries each model; copies of one file are tried once."""
-    members.open(0).stack.close()  # not timed: the first load of a process also imports
+    # The first load of a process is not timed, because it also imports modules.
+    members.open(0).stack.close()
     known: dict[tuple[Path | None, str, str], _Tried] = {}
     tried = []
     for number, member in enumerate(models.members):
@@ -160,7 +161,7 @@ def _try_one(config: RunConfig, members: Members, number: int, member: Member) -
 
 
 def _about_backends(described: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns, by key, the value that all backends share; otherwise all distinct values as one text."""
+    """Returns for each key the value that all backends share, or else all distinct values as one text."""
     keys = dict.fromkeys(key for one in described for key in one)
     values = {
         key: list(dict.fromkeys(json.dumps(one.get(key), default=str) for one in described))
@@ -185,7 +186,7 @@ def _digest(models: ModelSet, places: list[Place], slots: list[int]) -> str:
 
 
 def _popularity(models: ModelSet) -> Mapping[str, Any]:
-    """Returns the law with its only parameter, if it has one."""
+    """Returns the law with its parameter, if it has a parameter."""
     law = models.content.popularity
     own = {"zipf": {"exponent": law.exponent}, "pareto": {"alpha": law.alpha}}
     return {"law": law.law, **own.get(law.law, {})}

@@ -1,4 +1,4 @@
-"""Replaces the dataset if the nodes have the samples: a batch consists of the indices of its samples."""
+"""Replaces the dataset if the nodes have the samples; a batch then consists of sample indices."""
 
 from collections.abc import Callable, Mapping, Sequence
 

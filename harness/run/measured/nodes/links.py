@@ -1,4 +1,4 @@
-"""Sends control requests to the nodes, outside the run's: for facts, loading samples, clocks and journals."""
+"""Sends control requests to the nodes: for facts, loading samples, clocks and journals."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ class NodeLink:
     def load(self, run: bytes, indices: Sequence[int]) -> None:
         """Makes the node load these samples, drop its earlier ones and clear its journal.
 
-        run: identifies this run. A node that a different run uses refuses.
+        run: identifies this run. A node refuses the request while another run uses it.
         """
         body = np.asarray(indices, "<i4").tobytes()
         self._asked(Request("/harness/load", body=(run, body)), LOAD_LIMIT_S)
@@ -161,7 +161,7 @@ class NodeLinks:
         }
 
     def _each(self, ask: Callable[[NodeLink], _T]) -> dict[int, _T]:
-        """Returns the result of `ask` by number, without the lost nodes."""
+        """Returns the result of `ask` by node number, without the lost nodes."""
         here = [number for number in range(len(self.links)) if number not in self.lost]
         problems: list[str] = []
         found: dict[int, _T] = {}

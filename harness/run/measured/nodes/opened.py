@@ -1,4 +1,4 @@
-"""Opens the nodes of a run in the measured process, which then sends them requests as it does to servers."""
+"""Opens the nodes of a run in the measured process, which then sends requests to them as to servers."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ BATCHES_AN_INSTANCE = 2
 """Batches that a node holds per instance: one being computed and one waiting."""
 
 MOST_CONNECTIONS = 4096
-"""Most connections to all nodes together: each takes a descriptor."""
+"""Maximum number of connections to all nodes together: each connection takes a descriptor."""
 
 MOST_BLOCKING = 64
 """Connections that warm up and calibrate at the same time, one thread each."""
@@ -78,7 +78,7 @@ class OpenNodes:
         In Server, a request has the samples that arrived together, mostly one, and the node forms the batches.
         """
         scenario = registry.load("scenario", self.config.scenario)
-        if scenario.streams:  # the next query is issued when this one is answered
+        if scenario.streams:  # the next query is issued when the present query is answered
             return [facts.instances for facts in self.facts]
         of_a_batch = 1 if scenario.all_at_once else self.max_batch
         most = max(BATCHES_AN_INSTANCE, MOST_CONNECTIONS // len(self.facts))
@@ -98,7 +98,8 @@ class OpenNodes:
         """Returns one blocking connection per batch that a node may hold, up to MOST_BLOCKING."""
         on_wire = self.config.inputs_on_wire
         options = {} if on_wire else {"served": by_indices(model.name)}
-        self.links.load([0])  # the backend requests sample 0 to learn the form of an answer
+        # The backend requests sample 0 to learn the shape and type of an answer.
+        self.links.load([0])
         setup = BackendSetup(
             model=None,
             model_name=model.name,

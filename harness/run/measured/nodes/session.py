@@ -72,7 +72,7 @@ class NodeSession(Session):
         max_batch: int,
         slowest_ns: int,
     ) -> None:
-        """config: of `as_client`."""
+        """config: the result of `as_client`."""
         self._opened = opened
         super().__init__(config, answerer, sum(opened.requests), max_batch, slowest_ns)
         self._before: Mapping[int, ClockOffset] = {}
@@ -113,7 +113,7 @@ class NodeSession(Session):
         return columns
 
     def _host(self, number: int) -> Mapping[str, Any]:
-        """Returns a node's report on its machine, or why there is none."""
+        """Returns a node's report on its machine, or the reason why it is missing."""
         links = self._opened.links
         if number in links.lost:
             return {"host": None, "no_host": "the node was lost"}
@@ -170,7 +170,7 @@ class NodeSession(Session):
 def _journals(
     links: Sequence[NodeLink], lost: set[int]
 ) -> tuple[Mapping[int, Array], Mapping[int, str]]:
-    """Returns journals by number, and why other nodes have none."""
+    """Returns the journals by node number, and the reasons why other journals are missing."""
     found, reasons = {}, {}
     for number, link in enumerate(links):
         if number in lost:

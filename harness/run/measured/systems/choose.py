@@ -11,7 +11,7 @@ from harness.run.setup import Setup
 
 
 def system_for(setup: Setup) -> System:
-    """Returns the system under test of a run, not yet opened."""
+    """Returns the system under test of a run, before it is opened."""
     if setup.config.node_urls:
         return ModelOnNodes(setup)
     if isinstance(setup.model, ModelSet):

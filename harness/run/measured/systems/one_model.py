@@ -29,7 +29,7 @@ class OneModel(System):
     _path: Path | None = None
     """The model's file."""
     _stack: ExitStack
-    """Closes everything that `open` has opened; set by `open`."""
+    """Closes everything that `open` opened; set by `open`."""
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
         setup, model = self._setup, self._setup.model

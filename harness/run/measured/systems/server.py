@@ -1,4 +1,4 @@
-"""A model behind one or more servers, which get requests over connections."""
+"""A model on one or more servers, which receive requests over connections."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 
 
 OF_KINDS = ("client", "tokens", "models", "backend", "elastic")
-"""Keys of the last message that only some kinds of system have."""
+"""Keys of the last message that exist only for some kinds of systems."""
 
 
 class Dispatch(NamedTuple):
@@ -40,9 +40,9 @@ class System(ABC):
     """
 
     no_schedule = ""
-    """Why a schedule of its batches cannot be simulated; "" if it can."""
+    """Why a schedule of the system's batches cannot be simulated; "" if simulation is possible."""
     no_probe = ""
-    """Why its inputs cannot be changed to check whether it reads them; "" if they can."""
+    """Why a probe with changed inputs is impossible; "" if it is possible."""
     may_vary = False
     """Samples may differ in shape; set by `open`."""
     fixed_batch: int | None = None
@@ -83,7 +83,7 @@ class System(ABC):
         """Raises ConfigError if the loaded samples have numbers for which the model's tables have no row."""
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:  # noqa: B027 - not every kind has any
-        """Opens and tries connections. By now the plan is known, and samples are loaded."""
+        """Opens and tries connections. The plan is known by then, and samples are loaded."""
 
     @abstractmethod
     def dispatch(
@@ -94,10 +94,10 @@ class System(ABC):
         failures: Failures,
         complete: Complete | None,
     ) -> Dispatch:
-        """Returns the dispatcher. complete: takes the responses for our own scheduler; None for LoadGen."""
+        """Returns the dispatcher. complete: receives the responses for the harness's scheduler; None for LoadGen."""
 
     def before_load(self) -> Callable[[Sequence[int]], None] | None:
-        """Returns a function that is called with dataset indices when they are loaded for LoadGen; None for none."""
+        """Returns a function to call with dataset indices when they are loaded for LoadGen; None if unnecessary."""
         return None
 
     def sut_name(self) -> Callable[[], str] | None:
@@ -105,13 +105,13 @@ class System(ABC):
         return None
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
-        """Returns the keys of OF_KINDS that this kind of system has, with values. The dispatcher has stopped by now."""
+        """Returns the keys of OF_KINDS that this kind of system has, with values. Call after the dispatcher has stopped."""
         return {}
 
     def _loaded_message(
         self, backend: Backend, inputs: Sequence[TensorSpec], sha256: str | None, size_bytes: int
     ) -> dict[str, Any]:
-        """Returns the `loaded` message. sha256, size_bytes: of the model."""
+        """Returns the `loaded` message. sha256, size_bytes: the model's."""
         return {
             **described(backend, self.config.backend, self.dataset, self._setup.dataset),
             "inputs": inputs,

@@ -11,14 +11,14 @@ NAME = "dashboards"
 
 
 def source() -> Path:
-    """Returns the folder with the files: the root of a checkout has it, or the package of a wheel."""
+    """Returns the folder with the files: in the root of a checkout, or in the package of a wheel."""
     return next(path for entry in harness.__path__ if (path := Path(entry) / NAME).is_dir())
 
 
 def copy(out: Path) -> list[str]:
     """Copies the files into the new folder `out`; returns their names in it.
 
-    Raises ConfigError if `out` exists or cannot be written; then nothing of the copy is left.
+    Raises ConfigError if `out` exists or cannot be written; then it removes the incomplete copy.
     """
     folder = ResultFolder(out)
     try:

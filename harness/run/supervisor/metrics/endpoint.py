@@ -1,6 +1,6 @@
 """Serves a run's metrics to Prometheus during the run.
 
-The supervisor makes them from the journal; the measured process takes no part. A scrape reads the
+The supervisor makes them from the journal; the measured process is not involved. A scrape reads the
 journal's new rows. A storm of scrapes must not take a core from the run, so a page younger than PAGE_LASTS_S is
 served again, and pages are sent one at a time. Each client has a thread, so that a silent client does not delay
 others. Without --metrics only clients on this machine are served.
@@ -40,7 +40,7 @@ CLIENT_LIMIT_S = 2.0
 """Time limit for a client to send its request, and again to receive the page."""
 
 MOST_CLIENTS = 32
-"""Clients at the same time; if one more connects, the oldest connection is closed."""
+"""Maximum number of clients at the same time; if another client connects, the oldest connection is closed."""
 
 JOB = "mlperf-harness"
 """Label `job` of pushed metrics."""
@@ -137,7 +137,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self.timeout = PAGE_LASTS_S  # how soon the thread notices that it must end
+        self.timeout = PAGE_LASTS_S  # the thread notices within this time that it must end
         self._exporter = exporter
         self._page: tuple[float, bytes] | None = None
         self._turn = threading.Lock()
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(self._send_headers())
 
     def do_HEAD(self) -> None:
-        """Answers like GET, without the page: for probes that only check whether the server is up."""
+        """Answers like GET, but without the page, for probes that only check whether the server is up."""
         self._send_headers()
 
     def _send_headers(self) -> bytes:
@@ -268,7 +268,7 @@ class MetricsEndpoint:
         return server
 
     def note_in(self, folder: Path) -> None:
-        """Writes the address into a run's folder for `browse`; a failure does no harm."""
+        """Writes the address into a run's folder for `browse`; ignores a failure."""
         if self._server is not None:
             host, port = self._server.server_address[:2]
             address = Endpoint(str(host), port)
@@ -294,7 +294,7 @@ class MetricsEndpoint:
             self._closing.wait(ACCEPT_PAUSE_S)
 
     def push(self) -> None:
-        """Pushes the metrics for --metrics-push. A failure loses nothing: metrics.prom has them, too."""
+        """Pushes the metrics for --metrics-push. A failure loses nothing, because metrics.prom also has them."""
         if self._gateway is None:
             return
         try:

@@ -22,7 +22,7 @@ from harness.types import PowerSource
 
 _FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)
 _LAST = 64
-"""Most readings of a meter that are used for its power; one second has fewer."""
+"""Maximum number of a meter's readings that are used for its power; one second has fewer."""
 
 _Readings = Sequence[tuple[int, float]]
 
@@ -151,7 +151,8 @@ class PowerSeries:
             readings = self._log.series.get(source.name, [])
             values = [*run, source.name, source.provenance]
             power = watts_now(source, readings[-_LAST:], wall_ns())
-            if power:  # as in the result, a counter that does not move is not a reading
+            # A counter that does not move is not a reading, neither here nor in the result.
+            if power:
                 watts.add_metric(values, power)
             energy = self._counted.setdefault(source.name, _Counted(source)).joules(readings)
             if energy:

@@ -25,7 +25,7 @@ from harness.search.grid.cells.options import Axes
 from harness.types import Array
 
 GRID = "grid.json"
-"""The file with the options, the precisions made and the absent cells of a grid."""
+"""The file with the options, the converted precisions and the absent cells of a grid."""
 
 CELLS = "cells"
 PROBES = "probes"
@@ -76,7 +76,7 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """Returns model -> name in tables: the file's name, with as many parent folders as make it unique."""
+    """Returns model -> name in tables: the file's name, with enough parent folders to make it unique."""
     names = {}
     parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
     for model, own in parts.items():
@@ -152,10 +152,10 @@ class Row(NamedTuple):
     jitter: float | None = None
     """Scatter of single batches, as a share of the throughput (see `spread`)."""
     batch_p50_ns: float | None = None
-    """From taking a batch to completing its answers."""
+    """Time from taking a batch to completing its answers."""
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
-    """In the framework only."""
+    """Time in the framework only."""
     forward_least_ns: float | None = None
     accuracy: float | None = None
     """In the metric's unit."""

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from harness.core.config.options import flag_name, option, option_key, visible_fields
-from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive, words_of
+from harness.core.config.parse import (
+    parse_input_shape,
+    parse_name,
+    parse_path,
+    parse_price,
+    positive,
+    words_of,
+)
 from harness.core.config.schema import MAX_BATCH
 from harness.models.precision.ways import BASELINE, PRECISIONS
 
@@ -37,15 +44,9 @@ def parse_batches(text: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def parse_price(text: str) -> float:
-    """Parses '1.20/h' -> 1.2 per hour, in any currency."""
-    try:
-        price = float(text.strip().removesuffix("/h"))
-    except ValueError:
-        price = 0.0
-    if not 0 < price < 1e9:
-        raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
-    return price
+def parse_precisions(text: str) -> tuple[str, ...]:
+    """Parses 'fp32,int8' or 'all'."""
+    return PRECISIONS if text.strip() == "all" else words_of(PRECISIONS)(text)
 
 
 def parse_floor(text: str) -> float:
@@ -68,8 +69,8 @@ class GridOptions:
         metavar="SIZES",
     )
     precision: tuple[str, ...] | None = option(
-        f"{', '.join(PRECISIONS)} (default {BASELINE}); missing variants of the model are made",
-        parse=words_of(PRECISIONS),
+        f"{', '.join(PRECISIONS)}, or all (default {BASELINE}); the harness makes missing variants of the model",
+        parse=parse_precisions,
         metavar="NAMES",
     )
     data: tuple[str, ...] | None = option(
@@ -83,12 +84,12 @@ class GridOptions:
         metavar="KINDS",
     )
     calibration_dir: Path | None = option(
-        "folder, as for --data-dir, with the quantisation samples of int8; they are not scored",
+        "folder, as for --data-dir, with the quantisation samples for int8, which are not scored",
         parse=parse_path,
         metavar="PATH",
     )
     accuracy_floor: float | None = option(
-        "least score of a cell in the table of the fastest cells (default: the model's target)",
+        "minimum score for the table of the fastest cells (default: the model's target)",
         parse=parse_floor,
         metavar="SCORE",
     )
@@ -137,7 +138,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """Joins the values of both: the measured ones and the requested ones."""
+        """Joins the measured values and the requested values."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
@@ -159,7 +160,7 @@ def names_grid(texts: Mapping[str, Any]) -> bool:
 
 
 def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Takes the lists out of `texts`. If the common configuration needs a value, the first one stays."""
+    """Removes the lists from `texts`. If the common configuration needs a value, the first value stays."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():

@@ -1,1 +1,1 @@
-"""Whether the variants of a grid hold the same network."""
+"""Checks whether the variants of a grid hold the same network."""

@@ -20,7 +20,7 @@ _NUMBERS = columns(
     "| score [of the metric] | same [share] | energy [J] | memory [bytes]"
 )
 _WORST_WALL = 1.2
-"""Ratio of wall time to CPU time of one thread from which other programs had the core."""
+"""Ratio of wall time to CPU time of one thread above which other programs used the core."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:

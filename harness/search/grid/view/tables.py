@@ -39,7 +39,7 @@ class Best(NamedTuple):
     largest: int
     throughput_per_s: float
     unsure: bool = False
-    """Whether the doubled batch may give more than 5 % within the noise, and no larger batch settles it."""
+    """Whether the doubled batch may gain more than 5 % within the noise, and no larger batch decides the question."""
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
@@ -166,7 +166,7 @@ def numbers(row: Row) -> dict[str, Number]:
 
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
-    """Returns cell -> the first cell of the same model, shape and data that beats it in everything, else None."""
+    """Returns cell -> the first cell of the same model, shape and data that beats it in every number, else None."""
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
@@ -183,7 +183,7 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
     """Returns the cells of the smallest batch that reach the accuracy `floor`, or else their model's target,
-    the fastest first. Cells without a score are left out.
+    the fastest first. Omits cells without a score.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)

@@ -1,4 +1,4 @@
-"""Conversations: each turn is a sample with all that was said before; what cannot be asked is left out and counted."""
+"""Conversations: each turn is a sample with all previous messages; unusable turns are omitted and counted."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Prompts that are made: their lengths, common prefixes and blocks are those that were asked for or recorded."""
+"""Generated prompts have the requested or recorded lengths, common prefixes and blocks."""
 
 import json
 from collections.abc import Mapping

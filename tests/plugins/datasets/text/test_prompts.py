@@ -1,4 +1,4 @@
-"""Prompts: every line becomes the JSON that a server gets; what cannot be used is told by its line."""
+"""Prompts: every line becomes the JSON for a server; errors name the unusable lines."""
 
 import json
 from pathlib import Path
@@ -181,3 +181,78 @@ def test_any_bytes_are_prompts_or_a_refusal(
         return
     for request in requests(dataset, list(range(len(dataset)))):
         assert isinstance(json.loads(request), dict)
+
+
+@pytest.mark.parametrize(
+    ("row", "sent"),
+    [
+        (
+            {"prompt": "Hi", "temperature": 0.5, "model": "lora-a", "id": 3},
+            {
+                "fields": ["model", "temperature", "prompt"],
+                "model": "lora-a",
+                "temperature": 0.5,
+                "prompt": "Hi",
+            },
+        ),
+        (
+            {"prompt": "Hi", "max_tokens": 4, "body": {"min_p": 0.1}},
+            {
+                "fields": ["min_p", "max_tokens", "prompt"],
+                "min_p": 0.1,
+                "max_tokens": 4,
+                "prompt": "Hi",
+            },
+        ),
+        (
+            {"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "Hi", "model": "m"}},
+            {"fields": ["model", "prompt"], "model": "m", "prompt": "Hi"},
+        ),
+        ({"prompt": "Hi", "temperature": 0.5, "body": {"temperature": 0.9}}, 0.5),
+    ],
+)
+def test_fields_of_a_line_precede_its_prompt(tmp_path: Path, row: Any, sent: Any) -> None:
+    (request,) = requests(PromptsDataset(setup(jsonl(tmp_path, row))), [0])
+    found = json.loads(request)
+    if isinstance(sent, float):
+        assert found["temperature"] == sent
+    else:
+        assert found == sent
+        assert [*found] == [*sent]
+
+
+def test_models_and_drawn_tokens_are_described(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "model": "x", "temperature": 1, "seed": 3},
+        {"prompt": "b", "model": "x"},
+        {"prompt": "c"},
+    ]
+    about = PromptsDataset(setup(jsonl(tmp_path, *rows))).describe()
+    assert about["models"] == {"": 1, "x": 2}
+    assert "draws_tokens" not in about
+    drawn = PromptsDataset(setup(jsonl(tmp_path, {"prompt": "a", "temperature": 1}))).describe()
+    assert drawn["draws_tokens"] is True
+    assert "models" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"prompt": "a", "body": 3}, "body is 3, and must be an object"),
+        ({"prompt": "a", "body": {"stream": True}}, "body has the field 'stream'"),
+        ({"prompt": "a", "body": {"a b": 1}}, "body has the field 'a b'"),
+        ({"prompt": "a", "model": 7}, "model is 7, and must be a name"),
+        ({"prompt": "a", "model": 'x"y'}, "and must be a name"),
+        ({"prompt": "a", "body": {"n": 2}}, "n must be 1"),
+    ],
+)
+def test_fields_that_cannot_be_sent_are_refused(tmp_path: Path, row: Any, problem: str) -> None:
+    (found,) = refusal(jsonl(tmp_path, row))
+    assert problem in found
+
+
+def test_columns_of_a_table_are_fields_of_the_request(tmp_path: Path) -> None:
+    table = pa.table({"prompt": ["a", "b"], "model": ["x", None], "id": [1, 2]})
+    pq.write_table(table, tmp_path / "p.parquet")
+    sent = requests(PromptsDataset(setup(tmp_path / "p.parquet")), [0, 1])
+    assert sent == [b'{"fields":["model","prompt"],"model":"x","prompt":"a"}', b'{"prompt":"b"}']

@@ -1,4 +1,4 @@
-"""SQuAD: MLPerf's windows, told again by plain loops; every fault with its place in the file."""
+"""SQuAD: MLPerf's windows, repeated with plain loops; every error names its place in the file."""
 
 import json
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def write(folder: Path, *paragraphs: Mapping[str, Any]) -> Path:
 
 
 def generated(folder: Path) -> list[tuple[str, str, str]]:
-    """(id, question, context) of contexts of 1 to 60 words, most longer than one window."""
+    """Returns (id, question, context) with contexts of 1 to 60 words, mostly longer than one window."""
     random = np.random.default_rng(7)
     paragraphs, asked = [], []
     for p in range(12):

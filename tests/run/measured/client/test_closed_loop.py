@@ -1,4 +1,4 @@
-"""In a closed loop the receiving thread issues what follows its answers, over each transport."""
+"""In a closed loop the receiving thread issues the next queries after its answers, over each transport."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ ROW = AnswerRow((2,), np.dtype("float32"))
 
 
 class Remote:
-    """Two float32 a sample."""
+    """Returns two float32 per sample."""
 
     def answer(self, reply: Reply, samples: int) -> Any:
         return np.frombuffer(bytes(reply.body), np.float32).reshape(samples, 2)
@@ -58,7 +58,7 @@ def journal_of_replies() -> Journal:
 def run(
     open_transport: Callable[[str, int], Transport], url: str, concurrency: int, folder: Path
 ) -> tuple[Sequence[str], Failures]:
-    """Names of the threads that issued, in order, and what failed."""
+    """Returns the names of the issuing threads, in order, and the failures."""
     load = plan(
         "server",
         target_qps=None,

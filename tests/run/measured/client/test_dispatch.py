@@ -1,4 +1,4 @@
-"""Replies become answers: merged where they are alike, one by one where one of them is bad."""
+"""Replies become answers: equal formats are merged; if a reply is bad, they are handled one by one."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -19,7 +19,7 @@ ROW = AnswerRow((2,), np.dtype("float32"))
 
 
 class Remote:
-    """Decodes bodies of float32; a body of another length is as many numbers as it holds."""
+    """Decodes bodies of float32; a body of a different length gives as many numbers as it contains."""
 
     def __init__(self, named: bool = False) -> None:
         self.named = named
@@ -32,7 +32,7 @@ class Remote:
 
 
 class Recorder:
-    """Takes completions as LoadGen would, and rows as the journal would."""
+    """Receives completions like LoadGen, and rows like the journal."""
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
@@ -40,7 +40,7 @@ class Recorder:
         self.rows: dict[int, tuple[int, ...]] = {}
         self.told: list[tuple[str, list[int]]] = []
         self.begun: dict[int, int | None] = {}
-        """Id of the sample -> of its first token."""
+        """Id of the sample -> id of its first token."""
 
     def complete(self, ids: Sequence[int], answers: Any) -> int:
         self.calls.append([*ids])
@@ -61,7 +61,7 @@ class Recorder:
         self.told.append(("tokens", [*counts]))
 
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
-        *stamps, _first_token_ns, _tokens, _late_tokens, _server = values
+        *stamps, _first_token_ns, _answer_token_ns, _tokens, _late_tokens, _server = values
         assert stamps == sorted(stamps)
         self.rows[first] = (len(indices), failed)
 
@@ -100,7 +100,7 @@ def test_a_call_completes_no_more_than_its_responder_holds() -> None:
 
 @pytest.mark.parametrize("arrived_ns", [3, 0], ids=["stamped", "without the kernel's stamp"])
 def test_a_reply_that_came_before_the_senders_stamp_was_sent_before(arrived_ns: int) -> None:
-    """Bug: without the kernel's stamp an honest run was INVALID (`journal-impossible`)."""
+    """Bug: without the kernel's time stamp an honest run was INVALID (`journal-impossible`)."""
     early = flight(0, [0, 1])
     early.sent_ns, early.arrived_ns = 9, arrived_ns
     notes = NotesStamps()
@@ -126,7 +126,7 @@ def test_one_bad_reply_among_others_fails_alone() -> None:
     broken.reply, broken.error, broken.kind = None, TimeoutError("late"), "timeout"
     flights = [
         flight(0, [0, 1]),
-        flight(1, [0, 1, 2]),  # another shape
+        flight(1, [0, 1, 2]),  # a different shape
         flight(2, [float("nan"), 1]),
         flight(3, [0], status=503),
         flight(4, [4, 4]),
@@ -150,7 +150,7 @@ def test_one_bad_reply_among_others_fails_alone() -> None:
 
 
 class TokenReader:
-    """The reader of a plug-in whose replies are one float a token."""
+    """The reader of a plug-in whose replies have one float per token."""
 
     is_exact, chunks = True, 1
 
@@ -211,7 +211,7 @@ def test_first_tokens_are_reported_in_one_call_before_the_answers() -> None:
 
 
 def test_no_answer_comes_before_its_first_token() -> None:
-    """LoadGen reads memory that is not its own for an answer without a first token."""
+    """For an answer without a first token LoadGen reads foreign memory."""
     failed = stream(1, 0, begun=False)
     cut = stream(2, 5)
     cut.reply, cut.error, cut.kind = None, ConnectionResetError(), "reset"
@@ -221,7 +221,8 @@ def test_no_answer_comes_before_its_first_token() -> None:
         ("first", [1]),
         ("first", [0]),
     ]
-    assert taken.begun == {0: 52, 1: None, 2: 42}  # one that came with its answer is known, too
+    # a first token that arrived with its answer is also known
+    assert taken.begun == {0: 52, 1: None, 2: 42}
     assert taken.answers == {0: [1.0, 1.0], 1: None, 2: None}
 
 

@@ -1,4 +1,4 @@
-"""The servers' own names as LoadGen gets them: after a round trip to each, and without an exception."""
+"""LoadGen gets the servers' own names after a round trip to each server, and without an exception."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +29,7 @@ KSERVE = KserveRemote(BackendSetup(model=None, model_name="digits"))
 
 
 class Server:
-    """A `serve` that can be renamed, and counts what it was asked."""
+    """A `serve` that can be renamed, and counts its requests."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -79,7 +79,7 @@ def test_renamed_or_ended_server_is_not_a_network_sut() -> None:
 
 @pytest.mark.parametrize("qdl", [False, True])
 def test_a_qdl_keeps_no_query(qdl: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each request of a QDL is encoded when its query is due, not when the sample is loaded."""
+    """A QDL encodes each request when its query is due, not when the sample is loaded."""
     prepared: list[Sequence[int]] = []
     monkeypatch.setattr(Flights, "prepare", lambda _self, loaded: prepared.append(loaded))
     with serving("a") as (_, urls, _ends):

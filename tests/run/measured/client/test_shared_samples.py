@@ -1,4 +1,4 @@
-"""Samples in shared memory: the server finds each one's bytes where its request says, and nothing is left."""
+"""Samples in shared memory: the server finds each sample's bytes at the stated place, and no memory remains."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ SAMPLES = 5
 
 
 class Machine:
-    """Triton's endpoints of shared memory, and a model whose answer is the bytes that it finds."""
+    """Triton's endpoints for shared memory, and a model that returns the bytes that it finds."""
 
     def __init__(self) -> None:
         self.regions: dict[str, mmap.mmap] = {}
@@ -73,7 +73,7 @@ class Machine:
 
 
 class Dataset:
-    """An image and a text of its own length a sample."""
+    """Each sample has an image and a text, whose lengths differ."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -132,7 +132,7 @@ def file() -> Any:
 def test_each_request_names_the_bytes_of_its_sample() -> None:
     machine = Machine()
     with opened(machine) as (remote, link, samples):
-        for indices in ([4, 0, 2, 2], [1, 3]):  # the second set takes the first one's place
+        for indices in ([4, 0, 2, 2], [1, 3]):  # the second set replaces the first set
             samples.place(indices)
             assert not file().exists()
             assert [*machine.regions] == [region_of(os.getpid())]
@@ -186,7 +186,7 @@ def test_shared_region_of_a_killed_process_is_released() -> None:
         release(config, os.getpid())
         assert not machine.regions
         assert not file().exists()
-        release(config, os.getpid())  # a second time does no harm
+        release(config, os.getpid())  # a second call is harmless
 
 
 def test_a_server_elsewhere_cannot_read_this_machines_memory() -> None:
@@ -204,7 +204,7 @@ def test_shared_memory_is_for_single_samples() -> None:
 
 
 class Images:
-    """An image each, of its number."""
+    """Each sample is an image filled with its number."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -215,7 +215,7 @@ class Images:
 
 
 def test_samples_are_shared_over_grpc_as_well() -> None:
-    """A message on Google's Protobuf is the oracle: the server reads the sample where the call says it is."""
+    """Google's Protobuf is the reference: the server reads the sample at the place that the call states."""
     pytest.importorskip("grpc")
     from tests.stand_ins.servers.grpc_server import GrpcServer
 
@@ -244,7 +244,7 @@ def test_samples_are_shared_over_grpc_as_well() -> None:
         config = RunConfig(
             scenario="offline", backend="kserve", url=url, backend_option=tuple(options.items())
         )
-        release(config, os.getpid())  # as the supervisor does for a process that was killed
+        release(config, os.getpid())  # like the supervisor after a killed process
         assert not grpc.regions
         samples.close()
         link.close()

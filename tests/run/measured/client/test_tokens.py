@@ -1,4 +1,4 @@
-"""Times between tokens come from known stamps, whatever the number of tokens in a chunk."""
+"""Times between tokens come from known time stamps, whatever the number of tokens in a chunk."""
 
 from collections.abc import Sequence
 from time import sleep
@@ -61,7 +61,7 @@ def test_late_tokens_are_those_of_gaps_above_the_bound() -> None:
 def test_the_further_tokens_of_the_first_chunk_came_after_no_time() -> None:
     counted = Tokens()
     counted.stream([(0, 60), (GAP_NS, 100)], 100, Reader(2, exact=True))
-    # 59 of nothing, and 40 of a fortieth of the gap
+    # 59 gaps of 0, and 40 gaps of a fortieth of the gap
     assert counted.summary()["streams"]["itl_ns"] == {
         "p50": 0,
         "p90": GAP_NS // 40,
@@ -129,7 +129,7 @@ def test_sums_without_an_answer_are_null_and_no_zeros() -> None:
 
 
 class Prompts:
-    """A dataset, and the plug-in that says what was sent of each sample: two tokens, of at most eight."""
+    """A dataset, and the plug-in that reports the sent tokens of each sample: two tokens, of at most eight."""
 
     def __init__(self, load_s: float = 0.0) -> None:
         self.load_s = load_s

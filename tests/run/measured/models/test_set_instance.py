@@ -1,4 +1,4 @@
-"""A set of models behind one SUT: each sample is answered by its model, and the rows say where that came from."""
+"""A set of models behind one SUT: each sample's model answers it, and the rows record the model's source."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ SIZE = (MODELS_DIR / "digits.onnx").stat().st_size
 
 
 class Completed:
-    """Takes the place of LoadGen: id -> answer in bytes, None without one."""
+    """Stands in for LoadGen: id -> answer in bytes, None without an answer."""
 
     def __init__(self) -> None:
         self.answers: dict[int, bytes | None] = {}
@@ -68,7 +68,7 @@ def opened_set(folder: Path, stack: ExitStack, **content: Any) -> Opened:
 def answered(
     opened: Opened, indices: Sequence[int]
 ) -> tuple[Any, dict[int, bytes | None], Failures]:
-    """The journal's rows, the answers, and the failures of those samples, asked for one after the other."""
+    """Returns the journal's rows, the answers and the failures of these samples, requested one by one."""
     fd = Journal.create()
     Journal.resize(fd, len(indices), 1, RowKind.CACHED)
     journal = Journal(fd)
@@ -128,7 +128,7 @@ def test_answers_are_those_of_the_model_alone(tmp_path: Path, stack: ExitStack) 
 
 
 def test_files_have_a_cache_of_their_own(tmp_path: Path, stack: ExitStack) -> None:
-    """Room for one model in memory, and for two files: 0 1 0 2 1 has a hit of a file at the third request."""
+    """With room for one model in memory and two files, the third request of 0 1 0 2 1 hits a file."""
     opened = opened_set(tmp_path, stack, capacity=f"{SIZE}B", local_capacity=f"{2 * SIZE}B")
     opened.dataset.load(range(200))
     where = {model: models_asked(opened, range(200)).index(model) for model in range(3)}

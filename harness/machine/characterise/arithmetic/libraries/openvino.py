@@ -62,7 +62,7 @@ def _ready(
         request.infer()
         answer = request.get_output_tensor().data
         facts["relative_error"] = op.relative_error(answer, right)
-    kept = (data, compiled)  # the request keeps neither alive
+    kept = (data, compiled)  # the request keeps neither array alive
 
     def infer() -> None:
         assert kept

@@ -53,7 +53,7 @@ def _pipe(channel: Channel, size: int, requests: int, replies: int) -> None:
 def _shared_memory(channel: Channel, size: int, requests: int, replies: int, memory: int) -> None:
     """Copies the request to the second half of the memory. One byte in each pipe announces a payload."""
     shared = memoryview(mmap.mmap(memory, 2 * size))
-    shared[size:] = bytes(size)  # touched
+    shared[size:] = bytes(size)  # all pages are touched
     channel.send("ready")
     turn = memoryview(bytearray(1))
     while read_all(requests, turn):

@@ -1,9 +1,10 @@
-"""The remote backend openai: prompts there, token ids or texts back, in every dialect that servers have."""
+"""The remote backend openai sends prompts and receives token ids or texts, in every dialect of servers."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,9 +110,80 @@ def test_a_server_without_token_ids_answers_with_texts() -> None:
         )
 
 
+def test_fields_of_the_body_are_in_every_request() -> None:
+    with asked(max_tokens="5", body="{temperature: 0.7, stop: [x]}") as (remote, link, server):
+        answered(remote, link, PROMPT)
+        assert {"temperature": 0.7, "stop": ["x"]}.items() <= server.requests[0].items()
+        assert {"temperature": 0.7, "stop": ["x"]}.items() <= server.requests[-1].items()
+        about = remote.describe()
+        assert about["body"] == {"temperature": 0.7, "stop": ["x"]}
+        assert about["draws_tokens"] is True
+
+
+def test_fields_of_a_prompt_win_over_the_body() -> None:
+    prompt = {"temperature": 0.2, "top_k": 5, "prompt": [1, 2, 3]}
+    sample = json.dumps({"fields": [*prompt], **prompt}, separators=(",", ":")).encode()
+    with asked(max_tokens="5", body="{temperature: 0.7, top_p: 0.9}") as (remote, link, server):
+        (body,) = {b"".join(map(bytes, remote.request(batch(sample)).body)) for _ in range(2)}
+        assert body.count(b'"temperature"') == 1
+        assert answered(remote, link, sample)[0].tolist() == ids_of([1, 2, 3], 5)
+        sent = server.requests[-1]
+    assert (sent["temperature"], sent["top_p"], sent["top_k"]) == (0.2, 0.9, 5)
+    assert sent["max_tokens"] == 5
+    assert "fields" not in sent
+
+
+def test_a_prompt_of_messages_with_fields_goes_to_chat() -> None:
+    fields = {"top_k": 5, "max_tokens": 3, "messages": MESSAGES}
+    sample = json.dumps({"fields": [*fields], **fields}, separators=(",", ":")).encode()
+    with asked() as (remote, link, server):
+        assert len(answered(remote, link, sample)[0]) == 3
+        assert server.requests[-1]["messages"] == MESSAGES
+
+
+def test_a_prompt_may_name_its_model() -> None:
+    fields = {"model": "lora-a", "prompt": [1, 2, 3]}
+    sample = json.dumps({"fields": [*fields], **fields}, separators=(",", ":")).encode()
+    with asked(max_tokens="5") as (remote, _, _):
+        request = remote.request(batch(sample))
+        assert json.loads(b"".join(map(bytes, request.body)))["model"] == "lora-a"
+        reader = remote.reader()
+        reply = {"model": "lora-a", "choices": [{"text": "1", "finish_reason": "stop"}]}
+        reader.answer(Reply(200, b"", memoryview(json.dumps(reply).encode())))
+        reply["model"] = "lora-b"
+        with pytest.raises(BadAnswer, match="from the model 'lora-b'"):
+            remote.reader().answer(Reply(200, b"", memoryview(json.dumps(reply).encode())))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("temperature", "--backend-option body is not a mapping of fields"),
+        ("{a: [", "--backend-option body is neither YAML nor JSON"),
+        (
+            "{max_tokens: 3, stream: false}",
+            "max_tokens has an option: --backend-option max_tokens=",
+        ),
+        ("{n: 2}", "n must be 1"),
+        ("{a: .nan}", "a value is not JSON"),
+        ("{a: 2020-01-01}", "a value is not JSON"),
+        ("@/nowhere/x.yaml", "--backend-option body: /nowhere/x.yaml cannot be read"),
+    ],
+)
+def test_a_body_that_cannot_be_sent_is_refused(text: str, problem: str) -> None:
+    assert refusal(backend, body=text).startswith(problem) or problem in refusal(backend, body=text)
+
+
+def test_a_body_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "fields.yaml").write_text("temperature: 0.7\nseed: 1\n")
+    with asked(body=f"@{tmp_path}/fields.yaml", max_tokens="5") as (remote, _, server):
+        assert server.requests[0]["seed"] == 1
+        assert remote.describe()["draws_tokens"] is False
+
+
 @pytest.mark.parametrize("entries", [[{}], [{"id": None}], [{"id": ""}], [{"id": 7}], ["tiny"]])
 def test_models_without_a_name_are_ignored(entries: list[Any]) -> None:
-    """Bug: a model without an id was named `None`, and all others were refused."""
+    """Bug: a model without an id was named `None`, and all other models were refused."""
     listed = json.dumps({"data": entries}).encode()
     dialect = replace(VLLM, change=lambda path, data: listed if path == "/v1/models" else data)
     with asked(dialect, served="tiny", max_tokens="5") as (remote, _, _):
@@ -142,7 +214,7 @@ def test_tokens_are_counted_from_the_best_source_of_the_server(
 
 @pytest.mark.parametrize("api", ["/v1/completions", "/v1/chat/completions"])
 def test_endpoint_without_finish_reasons_is_used_too(api: str) -> None:
-    """Bug: its answers were cut off where the other endpoint told their ends."""
+    """Bug: answers of this endpoint were truncated at the other endpoint's end marks."""
 
     def without_end(path: str, data: bytes) -> bytes:
         return data.replace(b'"length"', b"null") if path == api else data
@@ -209,7 +281,7 @@ def test_missing_feature_of_a_server_is_reported_before_the_run(
             {"temperature": "1"},
             (
                 "backend 'openai' has no option 'temperature': it has served=NAME stream=on|off max_tokens=NUMBER "
-                "ignore_eos=off|on answer=ids|text"
+                "ignore_eos=off|on answer=ids|text body=FIELDS|@FILE endpoint=auto|responses|messages"
             ),
         ),
     ],

@@ -1,4 +1,4 @@
-"""The remote backend http-raw: a sample's bytes there, an answer's bytes back."""
+"""The remote backend http-raw sends a sample's bytes, and receives an answer's bytes."""
 
 from typing import Any
 

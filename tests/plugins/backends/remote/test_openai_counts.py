@@ -1,4 +1,4 @@
-"""Counts of tokens that cannot be right, ends that nobody explains, and errors in a server's own words."""
+"""Impossible token counts, unexplained ends of answers, and errors in a server's own words."""
 
 import json
 from contextlib import suppress
@@ -101,7 +101,7 @@ def test_stream_with_more_tokens_than_bytes_is_a_contradiction() -> None:
     ],
 )
 def test_tokens_hidden_before_a_text_or_behind_it_are_a_doubt(counted: list[Any]) -> None:
-    """Bug: an honest server that reasoned and reported nothing, or went on behind the end, was INVALID."""
+    """Bug: an honest server that reasoned and reported nothing, or continued after the end, was INVALID."""
     reader = streamed(*counted, "[DONE]")
     reader.answer(EMPTY)
     assert (reader.usage.contradiction, reader.usage.doubt) == ("", counts.HIDDEN)
@@ -170,7 +170,7 @@ def test_error_message_of_the_server_is_quoted(error: Any) -> None:
 @pytest.mark.parametrize("key", ["choices", "usage", "text", "finish_reason", "token_ids", "delta", "message", "logprobs", "error"])  # fmt: skip
 @pytest.mark.parametrize("value", [None, [], {}, "", "\ud800", 7, -1, 1e308, 10**30, True, [[[]]], {"tool_calls": 7}, {"content": 5}])  # fmt: skip
 def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> None:
-    """Bug: a number in place of a list of calls ended the thread that receives."""
+    """Bug: a number instead of a list of calls ended the receiving thread."""
     whole = chunk("word", "stop", tokens=1)
     for place in (whole, whole["choices"][0]):
         before = place.get(key)
@@ -188,7 +188,7 @@ def test_any_value_of_any_key_is_an_answer_or_an_error(key: str, value: Any) -> 
 
 @pytest.mark.parametrize("index", [1, -1, "0"])
 def test_choice_that_was_not_requested_is_refused(index: Any) -> None:
-    """Bug: the chunks of two choices became one answer with twice the tokens, VALID."""
+    """Bug: the chunks of two choices became one answer with twice the tokens, and the run was VALID."""
     choice = {"index": index, "text": "word", "finish_reason": "stop"}
     with pytest.raises(BadAnswer, match="a choice of index"):
         streamed({"choices": [choice]}).answer(EMPTY)
@@ -220,7 +220,7 @@ def test_a_thought_under_its_old_and_its_new_name_is_one() -> None:
 
 
 def test_empty_list_of_ids_beside_a_text_is_ignored() -> None:
-    """Bug: the model was said to give no numbers."""
+    """Bug: the message said that the model gives no numbers."""
     choice = {"text": "word", "token_ids": [], "finish_reason": "stop"}
     body = json.dumps({"choices": [choice]}).encode()
     (answer,) = Completion(Reading()).answer(Reply(200, b"", memoryview(body)))

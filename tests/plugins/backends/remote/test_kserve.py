@@ -1,4 +1,4 @@
-"""The remote backend kserve, against the dialects of the real servers; tests/servers asks the servers."""
+"""The remote backend kserve with the dialects of real servers; tests/servers uses the servers themselves."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -148,7 +148,7 @@ def test_totals_are_tritons_statistics_over_all_versions() -> None:
 
 
 def test_a_binary_request_has_the_bytes_that_tritonclient_sends() -> None:
-    """Compared once with tritonclient 2.73.0: six datatypes, request_id='0', no byte of difference."""
+    """Compared once with tritonclient 2.73.0: six datatypes, request_id='0', identical bytes."""
     remote = opened(triton(digits, DIGITS))
     batch = images(2)
     request = remote.request(batch)
@@ -164,7 +164,7 @@ def test_a_binary_request_has_the_bytes_that_tritonclient_sends() -> None:
     )
     assert sent(request) == head + batch.inputs["image"].tobytes()
     again = remote.request(images(2, 1))
-    assert again.headers is request.headers  # the harness keeps a head for each
+    assert again.headers is request.headers  # the harness keeps a request head for each
     assert again.body[0] is request.body[0]
 
 
@@ -325,7 +325,7 @@ def test_an_input_in_bf16_is_refused() -> None:
 
 @pytest.mark.parametrize("encoding", ["binary", "json"])
 def test_nan_and_infinities_are_answers(encoding: str) -> None:
-    """Whether they may be is the harness's question."""
+    """The harness decides whether such values are allowed."""
     values = [float("nan"), float("inf"), -float("inf"), 1.0]
     made = {"y": Values("FP32", [1, 4], values)}
     server = triton(lambda _: made, DIGITS)
@@ -336,7 +336,7 @@ def test_nan_and_infinities_are_answers(encoding: str) -> None:
 
 
 def test_null_in_json_is_nan() -> None:
-    """MLServer writes its replies with orjson, which has no other word for NaN."""
+    """MLServer writes its replies with orjson, which writes NaN as null."""
     remote = opened(mlserver(digits, DIGITS))
     found = _answered(remote, data=[None, *range(9)])
     assert np.isnan(found[0, 0])
@@ -344,7 +344,7 @@ def test_null_in_json_is_nan() -> None:
 
 
 def _answered(remote: KserveRemote, **about: Any) -> Any:
-    """The answer to one sample from a reply in JSON, which differs from a right one in `about`."""
+    """Returns the answer to one sample from a JSON reply that differs from a right reply in `about`."""
     output = {"name": "logits", "datatype": "FP32", "shape": [1, 10], "data": [0.0] * 10}
     content = {"model_name": "digits", "outputs": [{**output, **about}]}
     return remote.answer(as_json(content), 1)
@@ -378,7 +378,7 @@ def test_a_reply_that_is_binary_in_part_is_read() -> None:
         content = {"model_name": "digits", "model_version": "1", "outputs": outputs}
         answer: Any = remote.answer(binary_reply(content, b"\x06\0\0\0"), 1)
         assert (answer["a"].tolist(), answer["b"].tolist()) == ([5], [6])
-        answer["a"][:] = 0  # the next reply's are others
+        answer["a"][:] = 0  # the next reply has different ones
 
 
 def test_the_header_of_a_binary_reply_may_be_in_any_case() -> None:
@@ -702,7 +702,7 @@ def test_the_served_name_and_version_make_the_path() -> None:
     server = triton(digits, {**DIGITS, "name": "a b/c"})
     base = "/v2/models/a%20b%2Fc/versions/1"
     server.paths = {base: as_json(server.metadata), f"{base}/config": as_json({}, 404)}
-    with pytest.raises(ConfigError):  # the stand-in has no inference of a version
+    with pytest.raises(ConfigError):  # the stand-in does not serve versions
         opened(server, options={"served": "a b/c", "version": "1"})
     asked_for = [
         "/v2/health/ready",
@@ -793,7 +793,7 @@ def test_missing_version_is_refused_with_the_available_ones() -> None:
 
 
 def test_server_without_the_optional_endpoints_is_queried_too() -> None:
-    """Behind a gateway that passes the model's own paths only."""
+    """A server behind a gateway that passes only the model's own paths."""
     server = triton(digits, DIGITS)
     server.paths = {path: reply(404, b"no route") for path in ("/v2/health/ready", "/v2")}
     assert opened(server).describe()["framework"] == "unknown"
@@ -802,7 +802,7 @@ def test_server_without_the_optional_endpoints_is_queried_too() -> None:
 def test_an_encoding_of_the_user_is_not_replaced() -> None:
     assert refusal(opened, mlserver(digits, DIGITS), options={"encoding": "binary"}) == (
         "model 'digits' did not answer one sample of zeros: binary: the server answered 422: Input "
-        "should be a valid dictionary or object to extract fields from"
+        "should be a valid dictionary or object to extract fields from (body)"
     )
     assert (
         opened(triton(digits, DIGITS), options={"encoding": "json"}).describe()["encoding"]

@@ -1,0 +1,70 @@
+"""Reads the fields that a user adds to every request."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import ConfigError, one_line
+
+OPTION = "--backend-option body"
+
+MOST_BYTES = 1 << 20
+"""The largest file of fields."""
+
+_ELSEWHERE = {
+    "model": "--backend-option served=NAME",
+    "max_tokens": "--backend-option max_tokens=NUMBER",
+    "max_completion_tokens": "--backend-option max_tokens=NUMBER",
+    "ignore_eos": "--backend-option ignore_eos=on",
+    "stream": "--backend-option stream=off",
+    "prompt": "--data-dir",
+    "messages": "--data-dir",
+}
+"""Fields that have an option."""
+
+_HARNESS_FIELDS = ("stream_options", "return_token_ids", "input_ids")
+
+
+def added_fields(text: str) -> dict[str, Any]:
+    """Parses a mapping in YAML or JSON, or '@FILE' with one. Raises a ConfigError with every problem."""
+    source = OPTION
+    if text.startswith("@"):
+        source, text = text[1:], _content(Path(text[1:]).expanduser())
+    try:
+        fields = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as e:
+        raise ConfigError(f"{source} is neither YAML nor JSON: {one_line(e)}") from e
+    if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
+        raise ConfigError(
+            f"{source} is not a mapping of fields: write e.g. body='{{temperature: 0.7, top_p: 0.9}}'"
+        )
+    problems = [*_problems(fields)]
+    try:
+        json.dumps(fields, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as e:
+        problems.append(f"a value is not JSON ({one_line(e)})")
+    if problems:
+        raise ConfigError(f"{source}: {'; '.join(problems)}")
+    return fields
+
+
+def _content(path: Path) -> str:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{OPTION}: {path} is larger than {MOST_BYTES >> 20} MiB")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{OPTION}: {path} cannot be read: {one_line(e)}") from e
+
+
+def _problems(fields: Mapping[str, Any]) -> list[str]:
+    problems = [
+        f"{name} has an option: {_ELSEWHERE[name]}" for name in fields if name in _ELSEWHERE
+    ]
+    problems += [f"{name} is set by the harness" for name in fields if name in _HARNESS_FIELDS]
+    if fields.get("n", 1) != 1:
+        problems.append("n must be 1: a sample has one answer")
+    return problems

@@ -1,0 +1,71 @@
+"""Finds where the answer begins in a stream whose model first writes down its reasoning. Pure."""
+
+_CLOSING = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
+"""Opening -> closing mark of the reasoning, if the server does not separate it from the answer."""
+
+_LONGEST = max(map(len, _CLOSING.values()))
+
+
+class AnswerStart:
+    """Takes the texts of one stream in turn.
+
+    A chat template can open the reasoning in the prompt, so that the stream has only the closing mark. Then the
+    answer begins a second time.
+    """
+
+    def __init__(self) -> None:
+        self.times = 0
+        """How many times the answer has begun."""
+        self.is_answer = False
+        """Whether the latest text belongs to the answer."""
+        self.has_reasoning = False
+        self._closing = ""
+        self._text = ""
+        """The undecided beginning, then the end of the latest text: a mark may be cut into pieces."""
+
+    def take(self, reasoning: str, content: str) -> None:
+        """reasoning, content: texts of one chunk under the server's keys; content may have marks."""
+        self.has_reasoning = self.has_reasoning or bool(reasoning)
+        if not content:
+            return
+        self._text += content
+        if self.is_answer:
+            self._look_for_lone_mark()
+        elif self._closing:
+            self._look_for_end()
+        else:
+            self._look_at_begin()
+
+    def _look_at_begin(self) -> None:
+        self._text = self._text.lstrip()
+        for opening, closing in _CLOSING.items():
+            if self._text.startswith(opening):
+                self.has_reasoning, self._closing = True, closing
+                self._look_for_end()
+                return
+            if opening.startswith(self._text):
+                return  # white space, or a part of a mark
+        self._begin()
+        self._look_for_lone_mark()
+
+    def _look_for_end(self) -> None:
+        _, mark, rest = self._text.partition(self._closing)
+        if not mark:
+            self._text = self._text[-_LONGEST:]
+        elif rest.strip():
+            self._begin()
+
+    def _begin(self) -> None:
+        self.times += 1
+        self.is_answer = True
+
+    def _look_for_lone_mark(self) -> None:
+        if self.has_reasoning:
+            self._text = ""
+            return
+        for closing in _CLOSING.values():
+            if closing in self._text:
+                self.has_reasoning, self._closing, self.is_answer = True, closing, False
+                self._look_for_end()
+                return
+        self._text = self._text[-_LONGEST:]

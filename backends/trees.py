@@ -1,0 +1,98 @@
+"""Runs gradient-boosted trees and forests: files of XGBoost, LightGBM and, for scikit-learn, treelite."""
+
+from collections.abc import Mapping
+from math import prod
+from typing import ClassVar
+
+from harness.backends.parts.framework import Choices, FrameworkBackend
+from harness.backends.parts.trees.kinds import kind_of
+from harness.backends.parts.trees.predictors import opened
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.types import Array, Backend, Outputs, TensorSpec
+
+_TABLES = ("float32", "float64")
+
+
+class TreesBackend(FrameworkBackend):
+    """One forest. Each sample is a row of features, in the order of the training's columns; its answer is the scores.
+
+    engine: `own` is the predictor that the file's framework serves with: XGBoost's or LightGBM's, and GTIL for a
+    checkpoint of treelite. `gtil` reads every file with treelite, and predicts with GTIL.
+    A file has no names of inputs: the model has one, as the manifest names it, else `features`. A classifier of two
+    classes answers one score. XGBoost's multi:softmax answers the scores of its classes, not the best one.
+    """
+
+    name = "trees"
+    title = "the library of the trees"
+    formats = ("xgboost", "lightgbm", "treelite")
+    options: ClassVar[Choices] = {"engine": ("own", "gtil")}
+
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        kind = kind_of(self._path)
+        by_gtil = self._option["engine"] == "gtil"
+        try:
+            self._forest = opened(self._path, kind, self._setup.threads, by_gtil=by_gtil)
+        except (HarnessError, MemoryError):
+            raise
+        except Exception as e:  # the libraries' own exceptions share no base class
+            raise ConfigError(f"{self._path}: {kind} cannot load it: {_first_line(e)}") from e
+        self._feature_count = self._forest.features
+        return (self._input(),), ()
+
+    def _input(self) -> TensorSpec:
+        """Returns the one input: the manifest's, if its samples have a number for each feature."""
+        if self._setup.names:
+            raise ConfigError(
+                f"{self._path}: a file of trees has no names of inputs: drop `names` of this file from the manifest"
+            )
+        declared = self._setup.inputs
+        if not declared:
+            return TensorSpec("features", "float32", (None, self._feature_count))
+        if len(declared) > 1:
+            raise ConfigError(
+                f"model {self._setup.model_name!r}: the manifest has {len(declared)} inputs, but trees take one table: "
+                "declare one input with all columns"
+            )
+        (spec,) = declared
+        sizes = [size for size in spec.shape[1:] if isinstance(size, int)]
+        if len(sizes) + 1 != len(spec.shape) or prod(sizes) != self._feature_count:
+            raise ConfigError(
+                f"{self._path}: its trees take {self._feature_count} features, but a sample of the input {spec.name!r} "
+                f"has the shape {list(spec.shape[1:])}: declare shape [batch, {self._feature_count}]"
+            )
+        if spec.dtype not in _TABLES:
+            raise ConfigError(
+                f"input {spec.name!r} is {spec.dtype}, but trees take float32 or float64: declare one of them"
+            )
+        return spec._replace(shape=(None, *spec.shape[1:]))
+
+    def __exit__(self, *exc: object) -> None:
+        del self._forest
+
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        (rows,) = inputs.values()
+        return self._forest.scores(rows.reshape(len(rows), self._feature_count))
+
+    def describe(self) -> Mapping[str, object]:
+        forest = self._forest
+        return {
+            "framework": forest.framework,
+            "device": "cpu",
+            "precision": forest.dtype,
+            "threads": forest.threads,
+            "math_library": "OpenMP",
+            "engine": self._option["engine"],
+            "features": forest.features,
+            **({} if forest.trees is None else {"trees": forest.trees}),
+        }
+
+
+def _first_line(error: Exception) -> str:
+    """Returns the reason alone: XGBoost appends a stack of native calls."""
+    text = str(error).strip().partition("\nStack trace")[0]
+    return (
+        one_line(text.partition(": ")[2] if text.startswith("[") else text) or type(error).__name__
+    )
+
+
+_: type[Backend] = TreesBackend

@@ -1,0 +1,40 @@
+"""Reads values of options that are JSON or YAML, written in the option itself or in a file that it names."""
+
+import json
+from pathlib import Path
+
+from harness.core.files import parse_json
+from harness.core.formats.strict_yaml import MAX_MANIFEST_BYTES, parse_yaml
+from harness.errors import one_line
+
+
+def parse_tree(text: str) -> object:
+    """Returns the content of a text in JSON or YAML. Raises a ValueError with one line."""
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as e:
+        if isinstance(e, json.JSONDecodeError):
+            return parse_yaml(text)
+        raise ValueError(f"is not JSON: {one_line(e)}") from None
+
+
+def compact(tree: object) -> str:
+    """Returns JSON in one line without spaces."""
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
+
+
+def compact_file(path: Path) -> str:
+    """Returns the content of a JSON or YAML file as JSON in one line. Raises a ValueError with one line."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_MANIFEST_BYTES + 1)  # a device has no size and no end
+    except OSError as e:
+        raise ValueError(f"{path} cannot be read: {e.strerror}") from None
+    if len(content) > MAX_MANIFEST_BYTES:
+        raise ValueError(f"{path} is larger than 1 MiB: name a JSON or YAML file")
+    try:
+        return compact(parse_tree(content.decode()))
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{path} is not UTF-8, at byte {e.start + 1}") from None
+    except (ValueError, RecursionError, TypeError) as e:
+        raise ValueError(f"{path} {one_line(e)}") from None

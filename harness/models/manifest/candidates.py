@@ -1,0 +1,83 @@
+"""Chooses the model file among the files of a repository or a package, and finds the files that it reads."""
+
+import posixpath
+from collections.abc import Collection
+from pathlib import Path
+
+from harness.core.formats.protobuf import mapped
+from harness.errors import ConfigError
+from harness.models.hub import saved_model
+from harness.models.manifest.files import external_data
+from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format, suffix_of
+
+_MOST_CANDIDATES = 12
+_BESIDE = (".xml", ".param")
+"""Suffixes of files whose weights lie in a .bin next to them."""
+
+
+def only_model(name: str, files: Collection[str]) -> str:
+    """Returns the only model file among `files`. Raises a ConfigError that lists several. name: without a file."""
+    candidates = sorted(file for file in files if _is_model(file, files))
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise ConfigError(
+            f"--model {name}: it has no file that a backend reads ({', '.join(BY_SUFFIX)}, "
+            f"{saved_model.FILE}): export it to one of them, and pass its path"
+        )
+    shown = ", ".join(candidates[:_MOST_CANDIDATES])
+    more = len(candidates) - _MOST_CANDIDATES
+    others = f" and {more} more" if more > 0 else ""
+    raise ConfigError(
+        f"--model {name}: it has {len(candidates)} model files, {shown}{others}: name one, e.g. "
+        f"{name}:{candidates[0]}"
+    )
+
+
+def check_readable(text: str, file: str | None) -> None:
+    """Raises a ConfigError if no backend reads the file that a --model names. text: the --model."""
+    if file is not None and not _is_readable(file):
+        raise ConfigError(
+            f"--model {text}: no backend reads {Path(file).name}: name a file in one of the formats "
+            f"{', '.join(BY_SUFFIX)}, or the {saved_model.FILE} of a SavedModel"
+        )
+
+
+def format_by_name(file: str) -> Format:
+    """Returns the format of a readable file by its name."""
+    return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[suffix_of(file)]
+
+
+def names_read_by(path: Path) -> set[str]:
+    """Returns the files that a model file reads, relative to its folder, whether they exist or not."""
+    if path.suffix.lower() in _BESIDE:
+        return {path.with_suffix(".bin").name}
+    if path.suffix.lower() != ".onnx":
+        return set()
+    try:
+        return external_data(mapped(path))
+    except (OSError, ValueError):  # the framework reports what is wrong with it
+        return set()
+
+
+def beside(path: Path, file: str, read: str) -> str:
+    """Returns the path, in the repository or package, of a file that the model file reads.
+
+    path: the model file, for messages. file: its path there. read: the name in it. Raises a ConfigError if the
+    file lies outside.
+    """
+    there = posixpath.normpath(posixpath.join(posixpath.dirname(file), read))
+    if there.startswith(("/", "../")):
+        raise ConfigError(f"{path}: it reads {read!r:.200}, which is not in its folder")
+    return there
+
+
+def _is_model(file: str, files: Collection[str]) -> bool:
+    suffix = Path(file).suffix.lower()
+    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers; other files of this name have no .bin
+        return Path(file).with_suffix(".bin").as_posix() in files
+    return _is_readable(file)
+
+
+def _is_readable(file: str) -> bool:
+    return suffix_of(file) in BY_SUFFIX or saved_model.is_saved_model(file)

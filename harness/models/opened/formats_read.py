@@ -1,0 +1,45 @@
+"""Finds the model formats that a backend reads without importing it: a framework takes seconds and memory."""
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.models.opened.loading import declared
+
+
+def formats_in_source(name: str) -> tuple[str, ...] | None:
+    """Returns `formats` of a backend of the harness, as its class states them.
+
+    Returns None for other plug-ins, and for a class whose formats only an import shows, e.g. inherited ones.
+    """
+    entry = registry.BACKENDS.get(name)
+    if entry is None:
+        return None
+    module, _, wanted = entry.target.partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == wanted:
+            return _formats(node)
+    return None
+
+
+def _formats(node: ast.ClassDef) -> tuple[str, ...] | None:
+    for line in node.body:
+        target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+        if isinstance(target, ast.Name) and target.id == "formats":
+            assert isinstance(line, ast.Assign | ast.AnnAssign)
+            try:
+                return tuple(ast.literal_eval(line.value)) if line.value is not None else None
+            except (ValueError, TypeError):  # computed
+                return None
+    return None
+
+
+def formats_of(config: RunConfig) -> tuple[str, ...]:
+    """Returns the formats that the configuration's backend reads; imports the backend only if nothing else shows them."""
+    return formats_in_source(config.backend) or declared(config).formats

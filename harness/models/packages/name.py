@@ -1,0 +1,123 @@
+"""Parses `pypi:NAME==VERSION:PATH` and `npm:NAME@VERSION:PATH`, the names of model files in packages."""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from packaging.utils import canonicalize_name, canonicalize_version
+from packaging.version import InvalidVersion, Version
+
+from harness.core.config.parse import NPM, PYPI
+from harness.errors import ConfigError
+
+_FILE = r"(?::([^\s:\\]+))?"
+_PATTERNS: Mapping[str, re.Pattern[str]] = {
+    PYPI: re.compile(rf"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([^\s:@=*]+){_FILE}", re.ASCII),
+    NPM: re.compile(
+        r"((?:@[a-z0-9~_-][\w.~-]*/)?[a-z0-9~_-][\w.~-]*)"
+        rf"@(\d+\.\d+\.\d+(?:[-+][\w.+-]+)?){_FILE}",
+        re.ASCII,
+    ),
+}
+_MOST_PATH, _MOST_PART = 1024, 200
+"""The most characters of a path, and of each name in it, that a cache can hold on every disk."""
+
+_SHAPES: Mapping[str, str] = {
+    PYPI: "pypi:NAME==VERSION:PATH/IN/WHEEL",
+    NPM: "npm:NAME@VERSION:PATH/IN/PACKAGE",
+}
+"""Prefix -> the spelling that messages show."""
+
+
+class PackageName(NamedTuple):
+    """A file in one version of a package; `str` is its spelling as a --model."""
+
+    prefix: str
+    """PYPI or NPM."""
+    package: str
+    """NAME, or @SCOPE/NAME of npm."""
+    version: str
+    file: str | None = None
+    """The path in the wheel; of npm, the path in the package's folder."""
+
+    def __str__(self) -> str:
+        return f"{self.prefix}{self.requirement}" + (f":{self.file}" if self.file else "")
+
+    @property
+    def requirement(self) -> str:
+        """The package as its index names it, e.g. magika==1.0.3."""
+        return f"{self.package}{'==' if self.prefix == PYPI else '@'}{self.version}"
+
+    @property
+    def canonical(self) -> str:
+        """The requirement in the one spelling that all spellings of a package's name and version have."""
+        if self.prefix == NPM:
+            return self.requirement
+        return f"{canonicalize_name(self.package)}=={canonicalize_version(self.version)}"
+
+    @property
+    def short(self) -> str:
+        """The package's name without its scope, for result folders."""
+        return self.package.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the archive's file name."""
+        return ".whl" if self.prefix == PYPI else ".tgz"
+
+    @property
+    def kind(self) -> str:
+        """The kind of archive, for messages."""
+        return "wheel" if self.prefix == PYPI else "package"
+
+
+def is_package(text: str) -> bool:
+    """Returns whether a --model or an address of a manifest begins like the name of a file in a package."""
+    return text.startswith(tuple(_PATTERNS))
+
+
+def parse_package(text: str, flag: str = "--model ") -> PackageName:
+    """Parses the name of a package, with or without a file. Raises a ConfigError for any other text.
+
+    flag: begins the message.
+    """
+    prefix = PYPI if text.startswith(PYPI) else NPM
+    match = _PATTERNS[prefix].fullmatch(text.removeprefix(prefix))
+    if match is None or not (_is_version(prefix, match[2]) and _is_inside(match[3])):
+        raise ConfigError(f"{flag}{text}: write {_SHAPES[prefix]}{_no_version(prefix, text)}")
+    return PackageName(prefix, match[1], match[2], match[3])
+
+
+def same_version(wheel: tuple[str, Version], name: PackageName) -> bool:
+    """Returns whether a wheel has the name and version that were asked for. wheel: from its file name."""
+    return wheel == (canonicalize_name(name.package), Version(name.version))
+
+
+def _is_version(prefix: str, text: str) -> bool:
+    if prefix == NPM:
+        return True  # the pattern has checked it
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def _is_inside(file: str | None) -> bool:
+    """Returns whether a path stays in the archive, and is the only spelling of its file."""
+    if file is None:
+        return True
+    parts = PurePosixPath(file).parts
+    is_short = len(file) <= _MOST_PATH and all(len(part) <= _MOST_PART for part in parts)
+    is_plain = str(PurePosixPath(file)) == file and not file.startswith("/") and ".." not in parts
+    return is_short and is_plain
+
+
+def _no_version(prefix: str, text: str) -> str:
+    """Returns the end of the message for a name without a version: how to find one."""
+    package = re.match(r"[A-Za-z0-9@][\w./-]*", text.removeprefix(prefix), re.ASCII)
+    if package is None or "==" in text or "@" in text.removeprefix(prefix)[1:]:
+        return ""
+    command = "pip index versions" if prefix == PYPI else "npm view"
+    return f"; `{command} {package[0]}` shows the versions"

@@ -1,0 +1,141 @@
+"""Answers the same samples with each backend, untimed, in a child process, and compares the answers."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core import files
+from harness.core.config.run_config import from_plain
+from harness.core.number_types import number_type
+from harness.core.registry import plugin
+from harness.core.units import show_percent
+from harness.loadgen.answers import Ragged
+from harness.loadgen.plan import InstanceGroup
+from harness.models.manifest.hook import load_hook, postprocessor_of
+from harness.models.manifest.lookup import load_model
+from harness.models.opened.loading import (
+    batch_in_file,
+    inputs_of,
+    model_file,
+    open_backends,
+    open_dataset,
+    plain,
+)
+from harness.results.agreement import Agreement, Limits, limits, of_pairs
+from harness.run.measured.answerer import Answerer
+from harness.types import Array
+
+SAMPLES = 64
+"""Most samples, spread over the dataset."""
+
+LEAST_SAMPLES = 8
+MOST_S = 3.0
+MOST_BYTES = 32 << 20
+"""Time and size of the answers after which no more than LEAST_SAMPLES samples are answered."""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """request: `config` of a run, its instance group `spec`, its `dataset`, and `out`, the .npz file for the answers.
+
+    Returns the backend's description of itself (`backend`), the number of `samples`, and the median time of a sample
+    without the first batch (`sample_ns`; None with only one batch).
+    """
+    config = from_plain(request["config"])
+    spec = InstanceGroup.from_json(request["spec"])._replace(instances=1, pinned=(), wide=())
+    model = load_model(config.model)
+    with ExitStack() as stack:
+        (backend,) = open_backends(config, model, model_file(config, model), spec, stack)
+        inputs = inputs_of(model, backend)
+        dataset = open_dataset(config, model, request["dataset"], inputs)
+        steps = postprocessor_of(model.output, load_hook(model, config.hook))
+        answerer = Answerer(backend, dataset, steps)
+        size = min(spec.max_batch, batch_in_file(backend, inputs) or spec.max_batch)
+        with plugin(f"backend {config.backend!r} on {request['dataset']!r}"):
+            found, took_ns = _answers(answerer, _chosen(len(dataset)), size)
+        with plugin(f"backend {config.backend!r}: describe()"):
+            about = plain(backend.describe())
+    np.savez(request["out"], **{str(index): row for index, row in found.items()})  # type: ignore[arg-type]
+    median_ns = float(np.median(took_ns[1:])) / size if len(took_ns) > 1 else None
+    return {"backend": about, "samples": len(found), "sample_ns": median_ns}
+
+
+def _chosen(total: int) -> list[int]:
+    """Returns indices that are spread over the dataset, in an order whose every beginning is spread, too."""
+    spread = sorted({i * total // SAMPLES for i in range(SAMPLES)})
+    order = np.random.default_rng(0).permutation(len(spread))
+    return [spread[i] for i in order]
+
+
+def _answers(
+    answerer: Answerer, chosen: Sequence[int], size: int
+) -> tuple[dict[int, Array], list[int]]:
+    """Returns the answer by sample, and the time of each batch. size: samples of a batch."""
+    found: dict[int, Array] = {}
+    took_ns: list[int] = []
+    begun_s, written = time.monotonic(), 0
+    for start in range(0, len(chosen), size):
+        indices = list(chosen[start : start + size])
+        answerer.dataset.load(indices)
+        before_ns = time.monotonic_ns()
+        answers = answerer.answer(indices)
+        took_ns.append(time.monotonic_ns() - before_ns)
+        rows = answers.rows if isinstance(answers, Ragged) else answers
+        for index, row in zip(indices, rows, strict=True):
+            found[index] = np.array(row)
+            written += found[index].nbytes
+        answerer.dataset.unload(indices)
+        enough = time.monotonic() - begun_s > MOST_S or written > MOST_BYTES
+        if enough and len(found) >= LEAST_SAMPLES:
+            break
+    return found, took_ns
+
+
+class Compared(NamedTuple):
+    """The answers of a cell beside the answers of the first one."""
+
+    agreement: Agreement
+    limits: Limits
+
+    @property
+    def differs(self) -> str:
+        """Why the answers do not count as equal; '' if they do."""
+        same, least = self.agreement, self.limits
+        if same.alike >= least.share:
+            return ""
+        return (
+            f"its answers differ: {show_percent(same.alike, 1)} of {same.samples} are equal or within "
+            f"{show_percent(least.far)}, and {show_percent(least.share)} must be"
+        )
+
+
+def compared(first: Path, other: Path, precisions: Sequence[object]) -> Compared | None:
+    """Compares the answers to the samples that both files have; returns None if there are none.
+
+    precisions: number types that the two backends report; the narrowest one sets the limits.
+    """
+    chosen = min(map(_limits, precisions), key=lambda one: one.share)
+    ours, theirs = _read(first), _read(other)
+    common = [name for name in ours if name in theirs]
+    if not common:
+        return None
+    return Compared(of_pairs([(ours[n], theirs[n]) for n in common], chosen.far), chosen)
+
+
+def _limits(reported: object) -> Limits:
+    """reported: a number type, or a list of them, in any spelling."""
+    names = reported if isinstance(reported, list) else [reported]
+    return min((limits(number_type(str(name))) for name in names), key=lambda one: one.share)
+
+
+def _read(path: Path) -> dict[str, Array]:
+    problem = f"{path} is not a file of answers"
+    with (
+        files.reading(problem, also=(OSError,)),
+        path.open("rb") as opened,
+        np.load(opened, allow_pickle=False) as file,
+    ):
+        return {name: file[name] for name in file.files}

@@ -1,0 +1,198 @@
+"""Chooses the backends, precisions and numbers of threads that `sweep` compares by runs in turns."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_S, counted
+from harness.errors import ConfigError, refuse
+from harness.loadgen.scenario import scenario_named
+from harness.machine import cores
+from harness.models.manifest.defaults import default_dataset
+from harness.models.manifest.formats import MADE_OF
+from harness.models.manifest.lookup import is_path, load_model
+from harness.models.manifest.model import Model
+from harness.models.opened import instances
+from harness.models.opened.formats_read import formats_in_source
+from harness.models.opened.remote import remote_problems
+from harness.models.precision.ways import BASELINE
+from harness.run.study import unfit_options
+from harness.search.grid.cells.cells import Cell
+from harness.search.grid.cells.options import GridOptions
+from harness.search.options import RuntimesOptions
+
+CELL_S = 12.0
+"""Default time limit for each cell."""
+
+LEAST_LIMIT_S = 60.0
+MOST_CELLS = 1000
+
+_ANSWER_NOTHING = ("null",)
+
+
+class Contest(NamedTuple):
+    """The cells of one model."""
+
+    model: str
+    cells: tuple[Cell, ...]
+    left_out: Mapping[str, str]
+    """Backend that is not installed -> how to install it."""
+    unread: Mapping[str, tuple[str, ...]]
+    """Backend that can read no file of the model -> the formats that it reads."""
+
+
+class Plan(NamedTuple):
+    contests: tuple[Contest, ...]
+    rounds: int
+    limit_s: float
+    calibration_dir: str | None
+    command: str
+
+    @property
+    def backends(self) -> list[str]:
+        """The measured backends."""
+        return list(dict.fromkeys(cell.backend for one in self.contests for cell in one.cells))
+
+    @property
+    def precisions(self) -> set[str]:
+        return {cell.precision for one in self.contests for cell in one.cells}
+
+
+def every_runtime() -> tuple[str, ...]:
+    """Returns the names of all backends that compute on this machine, installed or not."""
+    names = (name for name, _ in registry.rows("backend"))
+    others = (*registry.REMOTE_BACKENDS, *_ANSWER_NOTHING)
+    return tuple(name for name in names if name not in others)
+
+
+def readable(models: str) -> tuple[str, ...]:
+    """Returns the installed backends that read a file of each of these models; all if there are none.
+
+    models: text of --model, a list; '' for its default.
+    """
+    names = models.split(",") if models.strip() else [RunConfig(scenario="offline").model]
+    loaded = [load_model(name.strip()) for name in names]
+    every = every_runtime()
+    return tuple(n for n in every if not any(why_not(n, model) for model in loaded)) or every
+
+
+def why_not(backend: str, model: Model) -> str:
+    """Returns why the backend cannot run the model, as far as that is known without an import; '' if it may."""
+    if formats := unread(backend, model):
+        return f"{model.name} has no file that it reads ({', '.join(formats)})"
+    return missing(backend)
+
+
+def unread(backend: str, model: Model, *, makes: bool = False) -> tuple[str, ...]:
+    """Returns the formats of a backend that can read no file of the model; () if it can, or if that is not known.
+
+    makes: whether a file in a narrower precision may be made from a different format.
+    """
+    formats = formats_in_source(backend) or ()
+    sources = [MADE_OF[one] for one in formats if one in MADE_OF] if makes else []
+    return () if any(map(model.may_have, (*formats, *sources))) else formats
+
+
+def missing(backend: str) -> str:
+    """Returns how to install the backend's framework; '' if it is installed, or needs none."""
+    entry = registry.BACKENDS.get(backend)
+    if entry is None or entry.installed:
+        return ""
+    text = str(registry.missing_extra("backend", backend, entry))
+    return f"not installed: {text.partition(': ')[2]}"
+
+
+def plan_of(
+    lists: Mapping[str, tuple[Any, ...]],
+    of_grid: GridOptions,
+    own: RuntimesOptions,
+    config: RunConfig,
+    command: str,
+) -> Plan:
+    """Makes the plan. lists: from the grid's take_lists. Raises ConfigError with every problem."""
+    models = lists.get("model", (config.model,))
+    backends = lists.get("backend", (config.backend,))
+    refuse(_unknown(models, backends))
+    models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)
+    threads = lists.get("threads", (config.threads or cores.available().planned,))
+    precisions = of_grid.precision or (BASELINE,)
+    axes = [*product(threads, precisions)]
+    contests = tuple(_contest(model, backends, axes, config) for model in models)
+    count = sum(len(one.cells) for one in contests)
+    limit_ns = own.time_limit_ns
+    calibration_dir = of_grid.calibration_dir
+    return Plan(
+        contests=contests,
+        rounds=own.rounds,
+        limit_s=limit_ns / NS_PER_S if limit_ns else max(LEAST_LIMIT_S, CELL_S * count),
+        calibration_dir=str(calibration_dir.absolute()) if calibration_dir else None,
+        command=command,
+    )
+
+
+def _unknown(models: Sequence[str], backends: Sequence[str]) -> Iterator[str]:
+    checks: list[Callable[[], object]] = [
+        partial(registry.check_name, "backend", name) for name in backends
+    ]
+    checks += [partial(load_model, name) for name in models]
+    for check in checks:
+        try:
+            check()
+        except ConfigError as e:
+            yield str(e)
+
+
+def _contest(
+    name: str, backends: Sequence[str], axes: Sequence[tuple[int, str]], config: RunConfig
+) -> Contest:
+    model = load_model(name)
+    makes = any(precision != BASELINE for _, precision in axes)
+    unreadable = {b: formats for b in backends if (formats := unread(b, model, makes=makes))}
+    left_out = {b: why for b in backends if b not in unreadable and (why := missing(b))}
+    measured = [b for b in backends if b not in unreadable and b not in left_out]
+    own = replace(config, model=name)
+    batch = instances.plan(own, scenario_named(own.scenario), model, cores.available()).max_batch
+    data = "synthetic" if (config.dataset or default_dataset(model)) == "synthetic" else "real"
+    cells = [
+        Cell(name, backend, precision, batch, threads, (), data)
+        for (threads, precision), backend in product(axes, measured)
+    ]
+    return Contest(name, tuple(cells), left_out, unreadable)
+
+
+def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
+    verb = "sweep over backends"
+    if scenario_named(config.scenario).scheduled:
+        yield (
+            f"backends are compared in single-stream, multi-stream or offline, but {config.scenario} has a rate: "
+            "find the rate of each one with `peak`"
+        )
+    for backend in dict.fromkeys((config.backend, *plan.backends)):
+        yield from remote_problems(replace(config, backend=backend), verb)
+    yield from unfit_options(config, verb, "a sweep makes quick runs: drop --mlperf")
+    if "precision" in dict(config.backend_option):
+        yield "a sweep takes --precision in place of --backend-option precision: drop the latter"
+    if plan.calibration_dir is not None and "int8" not in plan.precisions:
+        yield "--calibration-dir is for int8: add int8 to --precision, or drop --calibration-dir"
+    yield from _model_problems(plan)
+    count = sum(len(one.cells) for one in plan.contests)
+    if count > MOST_CELLS:
+        yield f"{counted(count, 'cell')} are more than {MOST_CELLS:,}: request fewer at a time"
+
+
+def _model_problems(plan: Plan) -> Iterator[str]:
+    for contest in plan.contests:
+        if load_model(contest.model).generation is not None:
+            yield (
+                f"model {contest.model!r} generates its answers token by token, and this sweep compares batches: "
+                "make a run with each backend, and use `compare`"
+            )
+        elif not contest.cells:
+            model = load_model(contest.model)
+            reasons = [f"{b}: {why_not(b, model)}" for b in (*contest.left_out, *contest.unread)]
+            yield f"no backend can run {model.name!r} here; {'; '.join(reasons)}"

@@ -1,0 +1,314 @@
+"""Finds the fastest backend for a model (`sweep --backend all`): equal answers first, then runs in turns.
+
+The folder holds the runs in `runs/`, the compared answers in `answers/`, and the summary in runtimes.json,
+runtimes.csv and runtimes.html.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.core import files
+from harness.core.child import call
+from harness.core.codes import INTERRUPTED
+from harness.core.config.run_config import SCHEMA_VERSION, to_plain
+from harness.core.config.schema import MAX_SEED
+from harness.core.stats import queries_needed
+from harness.core.units import NS_PER_S, show_wait
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.loadgen.scenario import scenario_named
+from harness.loadgen.versions import seeds_of
+from harness.results import run_folder
+from harness.results.compare.finished import read
+from harness.results.outcome import Finished
+from harness.run.study import Ended, Study, other_reason, show_result, write_csv, write_page
+from harness.run.supervisor import preflight
+from harness.search.grid.cells.cells import Cell, config_of, labels
+from harness.search.grid.variants import Variants
+from harness.search.runtimes import standing, table
+from harness.search.runtimes.answers import compared
+from harness.search.runtimes.choice import CELL_S, Contest, Plan
+from harness.search.runtimes.standing import Entry
+
+ANSWERS = "answers"
+RUNS = "runs"
+CSV = "runtimes.csv"
+LOG = "answers.log"
+"""The output of the child processes that answer."""
+
+NOISE_PROBE_S = 0.2
+"""Length of the noise probe before each run; a single run probes for one second."""
+
+SURE_ROUNDS = 2
+"""Rounds that are made however long they take: one run of each cell shows no noise."""
+
+HOPELESS = 4.0
+"""Factor: a cell makes no run if its samples took longer by more than this factor than the fastest cell's, while
+answers were compared, and its first run would take longer than CELL_S.
+"""
+
+
+def show_stored(folder: Path, *, as_json: bool = False) -> int:
+    """Prints the table from runtimes.json (--from)."""
+    content = files.read_json(folder / run_folder.RUNTIMES)
+    with files.reading(f"{folder / run_folder.RUNTIMES} was not written by `sweep --backend`"):
+        lines = list(table.lines(content, folder))
+    show_result(lambda: content, lambda: lines, as_json=as_json)
+    return 0
+
+
+def _key(cell: Cell) -> str:
+    """Returns the name of the cell's files."""
+    return cell.key.removesuffix(f"-b{cell.batch}")
+
+
+class _Standing:
+    """One model's cells while they are measured."""
+
+    def __init__(self, contest: Contest, name: str) -> None:
+        self.contest = contest
+        self.name = name
+        """The model's name in tables."""
+        self.label = standing.labels(contest.cells)
+        self.entries = [Entry(cell) for cell in contest.cells]
+        self.first: Entry | None = None
+        """The cell whose answers the others are compared with."""
+        self.dataset_digest: str | None = None
+        self.ended = ""
+        """Why no more rounds were made: decided, time or rounds; '' before the end."""
+
+    def to_json(self) -> dict[str, Any]:
+        name = standing.decides(self.entries)
+        return {
+            "model": self.name,
+            "decides": name,
+            "ended": self.ended or None,
+            "compared_with": self.label[self.first.cell] if self.first else None,
+            "left_out": dict(self.contest.left_out),
+            "unread": {name: list(formats) for name, formats in self.contest.unread.items()},
+            "ahead": standing.ahead(self.entries, self.label),
+            "cells": table.cells_of(self.entries, self.label),
+        }
+
+
+def _outcome(one: _Standing, entry: Entry) -> str:
+    if entry is one.first:
+        return "the others are compared with these"
+    return entry.differs or "equal"
+
+
+class _RuntimesJob(Study[Plan]):
+    file = run_folder.RUNTIMES
+
+    def _begin(self) -> None:
+        config, plan = self._config, self._options
+        self._begun_s = time.monotonic()
+        self._took_s: float | None = None
+        names = labels([one.model for one in plan.contests])
+        self._standings = [_Standing(one, names[one.model]) for one in plan.contests]
+        self._precisions: dict[str, Any] = {}
+        self._plugins_missing = 0
+        self._first_seed = seeds_of(config).schedule
+        models = "models" if len(names) > 1 else next(iter(names.values()))
+        scenario = f"runtimes-{config.scenario}"
+        self._results = self._new_folder(scenario, "+".join(plan.backends), models)
+
+    def has_measured(self) -> bool:
+        return any(entry.runs for one in self._standings for entry in one.entries)
+
+    def lines(self) -> Iterator[str]:
+        return table.lines(self.content(), self.folder)
+
+    def run(self) -> int:
+        """Returns 4 if no cell is ranked, else 0. Raises the reasons if no cell could be run at all."""
+        for name in (ANSWERS, RUNS):
+            (self.folder / name).mkdir()
+        cells = sum(len(one.entries) for one in self._standings)
+        done = 0
+        for one in self._standings:
+            done += len(one.entries)
+            deadline_s = self._begun_s + self._options.limit_s * done / cells
+            try:
+                self._prepare_all(one)
+                self._rounds(one, deadline_s)
+            finally:
+                self._save()
+        self._raise_if_nothing_ran()
+        self._took_s = time.monotonic() - self._begun_s
+        self._save()
+        self.folder = self._results.finish(newest=False)
+        content = self.content()
+        write_csv(self.folder / CSV, *table.csv_of(content))
+        if not self._config.no_report:
+            from harness.search.runtimes.page import write
+
+            write_page(write, content, self.folder)
+        is_ranked = any(entry.is_ranked for one in self._standings for entry in one.entries)
+        return 0 if is_ranked else RunInvalid.exit_status
+
+    def _raise_if_nothing_ran(self) -> None:
+        entries = [entry for one in self._standings for entry in one.entries]
+        if all(entry.absent for entry in entries):
+            shutil.rmtree(self.folder / ANSWERS, ignore_errors=True)
+            reasons = [
+                f"{one.label[entry.cell]}: {entry.absent}"
+                for one in self._standings
+                for entry in one.entries
+            ]
+            all_need_plugins = self._plugins_missing == len(entries)
+            error = PluginUnavailable if all_need_plugins else ConfigError
+            raise error("\n".join(dict.fromkeys(reasons)))
+
+    def _prepare_all(self, one: _Standing) -> None:
+        """Answers the same samples with every cell, and compares the answers with the first cell's."""
+        real = any(entry.cell.data == "real" for entry in one.entries)
+        variants = Variants(
+            common=replace(self._config, out=None),
+            folder=self.folder,
+            precisions=self._precisions,
+            calibration_dir=self._options.calibration_dir,
+            real=real,
+            quiet=self._quiet,
+        )
+        for number, entry in enumerate(one.entries, 1):
+            text = f"{one.name}: answers {number} of {len(one.entries)}: {one.label[entry.cell]}"
+            self._progress.series(text, None)
+            self._progress.show("comparing answers")
+            try:
+                self._prepare(one, entry, variants)
+            except HarnessError as e:
+                entry.absent = one_line(e)
+                self._plugins_missing += isinstance(e, PluginUnavailable)
+                self._say(f"{text}: absent: {entry.absent}")
+            else:
+                self._say(f"{text}: {_outcome(one, entry)}")
+        self._drop_hopeless(one)
+
+    def _prepare(self, one: _Standing, entry: Entry, variants: Variants) -> None:
+        """Makes the configuration of the cell's runs, and answers with it. Raises HarnessError if it cannot run."""
+        cell = entry.cell
+        path = self.folder / ANSWERS / f"{_key(cell)}.npz"
+        with self._stopping.allowed():
+            way, file = variants.made(cell)
+            config = config_of(cell, variants.common, way, file)
+            config = replace(
+                config,
+                max_batch=variants.common.max_batch,
+                samples_per_query=variants.common.samples_per_query,
+            )
+            run = preflight.resolve(config)
+            preflight.obtain_model(config, run.model)
+            request = {
+                "config": to_plain(config),
+                "spec": run.instances._asdict(),
+                "dataset": run.dataset,
+                "out": str(path.absolute()),
+            }
+            reply = call("harness.search.runtimes.answers:answer", request, self.folder / LOG)
+        entry.config, entry.about, entry.sample_ns = config, reply["backend"], reply["sample_ns"]
+        if one.first is None:
+            one.first = entry
+            return
+        first = self.folder / ANSWERS / f"{_key(one.first.cell)}.npz"
+        precisions = [each.about.get("precision") for each in (one.first, entry)]
+        entry.answers = compared(first, path, precisions)
+
+    def _drop_hopeless(self, one: _Standing) -> None:
+        scenario = scenario_named(self._config.scenario)
+        known = [entry for entry in one.entries if entry.sample_ns]
+        if not known or scenario.all_at_once or self._config.queries is not None:
+            return
+        fastest = min(known, key=lambda entry: entry.sample_ns or 0.0)
+        query = scenario.samples_per_query(self._config)
+        least = queries_needed(1, scenario.percentile) * query
+        for entry in known:
+            sample_ns, least_ns = entry.sample_ns or 0.0, fastest.sample_ns or 1.0
+            run_s = sample_ns * least / NS_PER_S
+            if entry is not fastest and sample_ns > HOPELESS * least_ns and run_s > CELL_S:
+                entry.dropped = (
+                    f"about {sample_ns / least_ns:.0f} times the time of {one.label[fastest.cell]} in the compared "
+                    f"answers, and a run would take {show_wait(run_s)}"
+                )
+
+    def _rounds(self, one: _Standing, deadline_s: float) -> None:
+        """Makes the rounds of one model. A round has one run of each cell that may be the fastest, and each round
+        reverses the order of the one before.
+        """
+        for number in range(self._options.rounds):
+            now = standing.running(one.entries)
+            if not now or standing.is_decided(one.entries):
+                one.ended = "decided"
+                return
+            left_s = deadline_s - time.monotonic()
+            if number >= SURE_ROUNDS and sum(entry.took_s for entry in now) > left_s:
+                one.ended = "time"
+                return
+            turn = now if number % 2 == 0 else now[::-1]
+            for place, entry in enumerate(turn, 1):
+                text = f"{one.name}: round {number + 1}, run {place} of {len(turn)}: {one.label[entry.cell]}"
+                self._run(one, entry, number, text, deadline_s)
+                self._save()
+            standing.drop(one.entries, one.label)
+        one.ended = "decided" if standing.is_decided(one.entries) else "rounds"
+
+    def _run(self, one: _Standing, entry: Entry, number: int, text: str, deadline_s: float) -> None:
+        assert entry.config is not None
+        config = replace(
+            entry.config,
+            out=self.folder / RUNS / f"{_key(entry.cell)}-{number + 1}",
+            schedule_seed=(self._first_seed + number) & MAX_SEED,
+            dataset_digest=one.dataset_digest or entry.config.dataset_digest,
+        )
+        begun_s = time.monotonic()
+        left_s = deadline_s - begun_s
+        self._progress.series(text, left_s if left_s > 0 else None, "at most")
+        try:
+            finished = self._measure(config, progress=self._progress, probe_s=NOISE_PROBE_S)
+        except HarnessError as e:
+            entry.failed = one_line(e)
+            self._say(f"{text}: failed: {entry.failed}")
+            return
+        entry.took_s = time.monotonic() - begun_s
+        self._note(one, entry, number, finished)
+        left_s = deadline_s - time.monotonic()
+        left = f"; at most {show_wait(left_s)} left for {one.name}" if left_s > 0 else ""
+        self._say(f"{text}: {finished.in_short('throughput', 'p50', 'p99')}{left}")
+
+    def _note(self, one: _Standing, entry: Entry, number: int, finished: Finished) -> None:
+        """Adds a VALID run to the cell; notes the reason of a different one. Raises Ended if the user stopped it."""
+        result = finished.result
+        other = other_reason(result)
+        if other is not None and other.code == INTERRUPTED:
+            raise Ended(finished.status or RunInvalid.exit_status)
+        if result["verdict"] != "VALID":
+            reasons = "; ".join(f"{each['code']}: {each['text']}" for each in result["reasons"])
+            entry.failed = one_line(f"INVALID in round {number + 1}: {reasons}")
+            return
+        found = read(finished.folder)
+        entry.runs[number] = found
+        entry.doubts.append([doubt["code"] for doubt in result["doubts"]])
+        assert entry.config is not None
+        entry.config = replace(entry.config, model_sha256=found.config.get("model_sha256"))
+        one.dataset_digest = one.dataset_digest or found.config.get("dataset_digest")
+
+    def content(self) -> Mapping[str, Any]:
+        """Returns the content of runtimes.json. took_s: of the whole study so far."""
+        plan = self._options
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "started": self._started,
+            "command": plan.command,
+            "scenario": self._config.scenario,
+            "config": to_plain(replace(self._config, out=None)),
+            "limit_s": plan.limit_s,
+            "took_s": self._took_s or time.monotonic() - self._begun_s,
+            "rounds": plan.rounds,
+            "precisions": self._precisions,
+            "models": [one.to_json() for one in self._standings],
+        }
+
+
+measure = _RuntimesJob.execute

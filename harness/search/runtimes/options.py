@@ -1,0 +1,32 @@
+"""Recognises a command line that compares several backends by runs in turns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.core.config.options import option_key, visible_fields
+from harness.search.grid.cells.options import GridOptions
+from harness.search.options import RuntimesOptions
+
+ALL = "all"
+"""Value of --backend that stands for every backend that computes on this machine."""
+
+OF_BOTH = ("precision", "calibration_dir")
+"""Options of a grid that a comparison of backends has, too."""
+
+
+def names_all(texts: Mapping[str, Any]) -> bool:
+    return bool(texts.get("backend", "").strip() == ALL)
+
+
+def names_runtimes(texts: Mapping[str, Any]) -> bool:
+    """Whether the command line is for runs in turns: several backends, and nothing that only a grid has.
+
+    texts: text by key of its options.
+    """
+    only_grid = {option_key(field) for field in visible_fields(GridOptions)} - {*OF_BOTH}
+    shapes = any("/" in shape for shape in texts.get("input_shape", ()))
+    if shapes or not texts.keys().isdisjoint(only_grid):
+        return False
+    own = map(option_key, visible_fields(RuntimesOptions))
+    several = names_all(texts) or "," in texts.get("backend", "")
+    return several or not texts.keys().isdisjoint(own)

@@ -1,0 +1,231 @@
+"""Ranks the cells of a model by their runs in turns: which is ahead, which cannot be, and whether that is decided.
+
+The runs are judged as `compare` judges them: one number decides, with the noise between runs.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from harness.core.config.run_config import RunConfig
+from harness.core.registry import short_name
+from harness.results.compare.change_text import factors
+from harness.results.compare.compare import UNDECIDED, WORSE, Deciding, deciding, headline_name
+from harness.results.compare.finished import FinishedRun
+from harness.results.evidence.between_runs import over_runs
+from harness.results.numbers import Number
+from harness.search.grid.cells.cells import Cell
+from harness.search.runtimes.answers import Compared
+
+LEAST_ROUNDS = 3
+"""Rounds of the two best cells, if time allows: fewer have no interval over rounds."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A cell and all that is known of it."""
+
+    cell: Cell
+    config: RunConfig | None = None
+    """The configuration of its runs; None until it is prepared."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The backend's description of itself."""
+    sample_ns: float | None = None
+    """Time of a sample while the compared answers were made; None if it is not known."""
+    answers: Compared | None = None
+    """Comparison with the first cell's answers; None for the first cell, and without answers."""
+    runs: dict[int, FinishedRun] = field(default_factory=dict)
+    """Round -> VALID run."""
+    doubts: list[list[str]] = field(default_factory=list)
+    """Codes of the doubts of each run."""
+    took_s: float = 0.0
+    """Time of the last run with its start."""
+    absent: str = ""
+    """Why it could not run at all."""
+    failed: str = ""
+    """Why a run failed, after which no further one was made."""
+    dropped: str = ""
+    """Why no further run was made although none failed."""
+
+    @property
+    def differs(self) -> str:
+        """Why its answers do not count as equal; '' if they do."""
+        return self.answers.differs if self.answers is not None else ""
+
+    @property
+    def is_running(self) -> bool:
+        return not (self.absent or self.failed or self.dropped)
+
+    @property
+    def is_ranked(self) -> bool:
+        return bool(self.runs) and not (self.absent or self.failed or self.differs)
+
+    @property
+    def why_not(self) -> str:
+        """Why it is not ranked; '' if it is."""
+        if self.is_ranked:
+            return ""
+        return self.absent or self.failed or self.differs or self.dropped or "no run was made"
+
+    def mean(self, name: str) -> float | None:
+        """Returns the geometric mean of a number over the rounds; None if a run does not have it."""
+        values = [run.numbers[name].value for run in self.runs.values() if name in run.numbers]
+        over = over_runs(values) if len(values) == len(self.runs) else None
+        return over[0] if over else None
+
+
+class Interval(NamedTuple):
+    mean: float
+    low: float | None
+    high: float | None
+    of_rounds: bool
+    """Whether the interval is over rounds; else it is from within the runs."""
+
+
+def interval_of(numbers: Sequence[Number]) -> Interval | None:
+    """Returns the mean over the runs with its interval; None without numbers, or if one is not above 0."""
+    over = over_runs([number.value for number in numbers])
+    if over is None:
+        return None
+    mean, ends = over
+    if ends is not None:
+        return Interval(mean, *ends, of_rounds=True)
+    low, high = (_within(numbers, sign) for sign in (-1, 1))
+    return Interval(
+        mean,
+        None if low is None else mean * math.exp(low),
+        None if high is None else mean * math.exp(high),
+        of_rounds=False,
+    )
+
+
+def _within(numbers: Sequence[Number], sign: int) -> float | None:
+    """Returns the distance, in logarithms, from the mean over runs to an end of its interval; sign: 1 for the upper end.
+
+    The distances of independent runs add up as standard errors do.
+    """
+    distances = []
+    for number in numbers:
+        end = number.high if sign > 0 else number.low
+        if end is None or end <= 0 or math.isinf(end):
+            return None
+        distances.append(math.log(end / number.value))
+    return sign * math.hypot(*distances) / len(distances)
+
+
+def decides(entries: Sequence[Entry]) -> str | None:
+    """Returns the name of the number that decides; None before the first run."""
+    runs = (run for entry in entries for run in entry.runs.values())
+    first = next(runs, None)
+    return headline_name(first) if first is not None else None
+
+
+def against(one: Entry, other: Entry) -> Deciding | None:
+    """Returns the change of the deciding number from one cell to the other in their common rounds; None without any."""
+    common = sorted(one.runs.keys() & other.runs.keys())
+    if not common:
+        return None
+    return deciding([one.runs[n] for n in common], [other.runs[n] for n in common])
+
+
+def best_of(entries: Sequence[Entry]) -> Entry | None:
+    """Returns the cell with the best mean among the ranked cells with the most rounds."""
+    ranked = [entry for entry in entries if entry.is_ranked]
+    most = max((len(entry.runs) for entry in ranked), default=0)
+    name = decides(ranked)
+    full = [e for e in ranked if len(e.runs) == most and name and e.mean(name) is not None]
+    if not full or name is None:
+        return None
+    number = next(iter(full[0].runs.values())).numbers[name]
+    chosen = max if number.higher_is_better else min
+    return chosen(full, key=lambda entry: entry.mean(name) or 0.0)
+
+
+def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Deciding]]:
+    """Returns the other ranked cells with their comparison to the best one: cells that are not surely slower come
+    first, and of each kind the nearest one.
+    """
+    found = [
+        (entry, over)
+        for entry in entries
+        if entry is not best and entry.is_ranked and (over := against(best, entry)) is not None
+    ]
+    found.sort(key=lambda pair: (pair[1].change.verdict == WORSE, -factors(pair[1].change)[0]))
+    return found
+
+
+def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
+    """Ends cells that cannot be the fastest: their answers differ, or they are surely slower than the best one.
+
+    The two best cells continue until they have LEAST_ROUNDS. label: names of the cells.
+    """
+    for entry in entries:
+        if entry.is_running and entry.runs and entry.differs:
+            entry.dropped = entry.differs
+    best = best_of(entries)
+    if best is None:
+        return
+    others = [(entry, over) for entry, over in others_of(entries, best) if entry.is_running]
+    kept = 1 if len(best.runs) < LEAST_ROUNDS else 0
+    for entry, over in others[kept:]:
+        if over.change.verdict == WORSE:
+            entry.dropped = f"surely slower than {label[best.cell]}"
+
+
+def is_decided(entries: Sequence[Entry]) -> bool:
+    """Whether more rounds cannot change the order: every other cell is surely slower than the best one, or as fast."""
+    best = best_of(entries)
+    if best is None or len(best.runs) < LEAST_ROUNDS:
+        return False
+    others = (over for entry, over in others_of(entries, best) if entry.is_running)
+    return all(over.change.verdict != UNDECIDED for over in others)
+
+
+def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any] | None:
+    """Returns which cell is ahead of which other one, and how sure that is; None if no cell is ranked.
+
+    next: the nearest cell that is not surely slower, else the nearest one; None if it is the only ranked cell.
+    alike: all cells that are not surely slower than the best one.
+    """
+    best = best_of(entries)
+    if best is None:
+        return None
+    others = others_of(entries, best)
+    alike = [label[entry.cell] for entry, over in others if over.change.verdict != WORSE]
+    found = {"best": label[best.cell], "next": None, "alike": alike, "number": decides([best])}
+    if not others:
+        return found
+    second = others[0][0]
+    over = against(second, best)
+    assert over is not None
+    ratio, low, high = factors(over.change)
+    return {
+        **found,
+        "next": label[second.cell],
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "verdict": over.change.verdict,
+        "rounds": len(best.runs.keys() & second.runs.keys()),
+        "runs_needed": over.runs_needed,
+    }
+
+
+def running(entries: Sequence[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.is_running]
+
+
+def labels(cells: Sequence[Cell]) -> Mapping[Cell, str]:
+    """Returns the name of each cell of one model: its backend, and what else differs between cells."""
+    precisions = len({cell.precision for cell in cells}) > 1
+    threads = len({cell.threads for cell in cells}) > 1
+    return {cell: " ".join(_words(cell, precisions, threads)) for cell in cells}
+
+
+def _words(cell: Cell, precisions: bool, threads: bool) -> Iterator[str]:
+    yield short_name(cell.backend)
+    if precisions:
+        yield cell.precision
+    if threads:
+        yield f"threads {cell.threads}"

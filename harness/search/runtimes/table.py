@@ -1,0 +1,313 @@
+"""Prints the cells of each model, the fastest first, and which of them is ahead."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import show_percent, show_wait
+from harness.results.compare.change_text import factors, show_factors
+from harness.results.compare.compare import BETTER
+from harness.results.numbers import SPEEDS
+from harness.results.pages.tables import Cell as TableCell
+from harness.results.pages.tables import Column, Table, aligned, columns, show_cell
+from harness.run.study import code_lines, machine_text
+from harness.search.grid.cells.cells import Cell
+from harness.search.runtimes.standing import Entry, against, best_of, interval_of
+
+SHOWN = ("throughput", "p50", "p90", "p99")
+"""Numbers of a cell; Offline has only the first."""
+
+RANKED, NOT_RANKED, ABSENT = "ranked", "not ranked", "absent"
+
+
+def cells_of(entries: Sequence[Entry], label: Mapping[Cell, str]) -> list[dict[str, Any]]:
+    """Returns the cells for JSON: the ranked ones by their speed, then the others."""
+    best = best_of(entries)
+    found = [_cell(entry, best, label[entry.cell]) for entry in entries]
+    states = (RANKED, NOT_RANKED, ABSENT)
+
+    def place(cell: Mapping[str, Any]) -> tuple[int, float]:
+        ratio = (cell["of_best"] or {}).get("ratio")
+        return states.index(cell["state"]), -ratio if ratio is not None else math.inf
+
+    return sorted(found, key=place)
+
+
+def _cell(entry: Entry, best: Entry | None, name: str) -> dict[str, Any]:
+    state = RANKED if entry.is_ranked else ABSENT if entry.absent else NOT_RANKED
+    runs = [run for _, run in sorted(entry.runs.items())]
+    numbers = {}
+    for number in SHOWN:
+        if runs and all(number in run.numbers for run in runs):
+            interval = interval_of([run.numbers[number] for run in runs])
+            if interval is not None:
+                numbers[number] = {"unit": SPEEDS[number], **interval._asdict()}
+    answers = entry.answers
+    return {
+        "name": name,
+        "backend": entry.cell.backend,
+        "precision": entry.cell.precision,
+        "threads": entry.cell.threads,
+        "framework": entry.about.get("framework"),
+        "computes_in": entry.about.get("precision"),
+        "state": state,
+        "why": entry.why_not or None,
+        "dropped": entry.dropped or None,
+        "rounds": len(runs),
+        "numbers": numbers,
+        "of_best": _of_best(entry, best),
+        "answers": None
+        if answers is None
+        else {**answers.agreement._asdict(), "limits": answers.limits._asdict()},
+        "accuracy": runs[0].numbers["accuracy"].value
+        if runs and "accuracy" in runs[0].numbers
+        else None,
+        "doubts": entry.doubts,
+        "folders": [f"{run.folder.parent.name}/{run.folder.name}" for run in runs],
+    }
+
+
+def _of_best(entry: Entry, best: Entry | None) -> dict[str, Any] | None:
+    """Returns how many times as fast as the best cell this one is, in their common rounds; None if it is not ranked."""
+    if best is None or not entry.is_ranked:
+        return None
+    if entry is best:
+        return {"ratio": 1.0, "low": None, "high": None, "verdict": None}
+    over = against(best, entry)
+    if over is None:
+        return None
+    ratio, low, high = factors(over.change)
+    return {"ratio": ratio, "low": low, "high": high, "verdict": over.change.verdict}
+
+
+def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    for one in content["models"]:
+        yield f"RUNTIMES  {content['scenario']}  {one['model']}  {content['config']['duration']} per run, in turns"
+        for precision, about in _made(content, one):
+            yield f"  {precision:<6}{about}"
+        yield ""
+        table = table_of(one)
+        yield from aligned(table.columns, table.rows)
+        yield ""
+        yield from (f"{label:<12}{text}" for label, text in facts(one))
+        yield ""
+    yield f"{'time':<12}{_time(content)}"
+    yield f"{'results':<12}{folder}"
+    yield from headlines(content)
+
+
+def _time(content: Mapping[str, Any]) -> str:
+    took, limit = show_wait(content["took_s"]), show_wait(content["limit_s"])
+    if content["took_s"] <= content["limit_s"]:
+        return f"{took} of at most {limit}"
+    return f"{took}, more than the limit of {limit}, because two rounds are always made"
+
+
+def _made(content: Mapping[str, Any], one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields (precision, how the file was made) for each file that was made of one model."""
+    for key, about in content["precisions"].items():
+        model, *_, precision = key.split(" ")
+        if Path(model).stem == one["model"].rpartition("/")[2] or model == one["model"]:
+            yield precision, str(about["about"])
+
+
+def headlines(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields one sentence per model: which cell is ahead."""
+    several = len(content["models"]) > 1
+    for one in content["models"]:
+        yield f"{one['model']}: {headline(one)}" if several else headline(one)
+
+
+def headline(one: Mapping[str, Any]) -> str:
+    ahead = one["ahead"]
+    if ahead is None:
+        return "nothing is ranked"
+    if ahead["next"] is None:
+        return f"only {ahead['best']} is ranked"
+    at = "in samples/s" if ahead["number"] == "throughput" else f"at {ahead['number']}"
+    times = show_factors(ahead["ratio"], ahead["low"], ahead["high"])
+    said = f"{ahead['best']} is {times} as fast as {ahead['next']} {at}"
+    if ahead["verdict"] == BETTER:
+        return said
+    names: list[str] = [ahead["best"], *ahead["alike"]]
+    more = f"; {ahead['runs_needed']} rounds would decide" if ahead["runs_needed"] else ""
+    return f"{', '.join(names[:-1])} and {names[-1]}: no difference shown: {said}{more}"
+
+
+def table_of(one: Mapping[str, Any]) -> Table:
+    """Returns the table of a model."""
+    cells = [cell for cell in one["cells"] if cell["state"] != ABSENT]
+    shown = [name for name in SHOWN if any(name in cell["numbers"] for cell in cells)]
+    heads = [Column("runtime"), *_axis_columns(cells)]
+    for name in shown:
+        unit = SPEEDS[name]
+        heads.append(Column("samples/s" if name == "throughput" else name, unit))
+        heads.append(Column("+-", "share"))
+    scored = any(cell["accuracy"] is not None for cell in cells)
+    heads += columns("as fast as the best [ratio] | equal [share]")
+    heads += [Column("score", "count")] if scored else []
+    heads += columns("rounds [count] | ")
+    rows = [
+        [*_words(cell, cells), *_numbers(cell, shown), *_rest(one, cell, scored=scored)]
+        for cell in cells
+    ]
+    about = "Each runtime made one run per round; the fastest comes first."
+    return Table("runtimes", f"Runtimes of {one['model']}", about, heads, rows)
+
+
+def _axis_columns(cells: Sequence[Mapping[str, Any]]) -> list[Column]:
+    return [Column(axis) for axis in _varying(cells)]
+
+
+def _varying(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [axis for axis in ("precision", "threads") if len({cell[axis] for cell in cells}) > 1]
+
+
+def _words(cell: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> list[TableCell]:
+    return [cell["name"].partition(" ")[0], *(str(cell[axis]) for axis in _varying(cells))]
+
+
+def _numbers(cell: Mapping[str, Any], shown: Sequence[str]) -> Iterator[TableCell]:
+    for name in shown:
+        number = cell["numbers"].get(name)
+        if number is None:
+            yield from (None, None)
+            continue
+        low, high = number["low"], number["high"]
+        yield number["mean"]
+        yield None if low is None or high is None else math.sqrt(high / low) - 1
+
+
+def _rest(one: Mapping[str, Any], cell: Mapping[str, Any], *, scored: bool) -> Iterator[TableCell]:
+    over = cell["of_best"]
+    if over is None:
+        yield None
+    elif over["verdict"] is None:
+        yield "1"
+    else:
+        yield show_factors(over["ratio"], over["low"], over["high"])
+    if cell["answers"] is not None:
+        yield cell["answers"]["alike"]
+    else:
+        yield "the first" if cell["name"] == one["compared_with"] else None
+    if scored:
+        yield None if cell["accuracy"] is None else f"{cell['accuracy']:.2f}"
+    yield cell["rounds"]
+    yield "" if cell["state"] == RANKED else NOT_RANKED
+
+
+def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields (label, text): intervals, answers, cells that are not ranked, and the machine."""
+    cells = one["cells"]
+    measured = [cell for cell in cells if cell["rounds"]]
+    if measured:
+        yield "+-", _interval_text(measured)
+    if text := _contradictions(one):
+        yield "but", text
+    if text := _answers_text(one):
+        yield "answers", text
+    yield from _left_out(one)
+    if one["ended"] == "time":
+        yield "time limit", "it ended the rounds: --time-limit sets a longer one"
+    runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
+    if text := machine_text(runs):
+        yield (
+            "machine",
+            f"{text}: runtimes were compared within each round, so their order holds for a machine as busy as this one",
+        )
+    for line in code_lines([run["doubts"] for run in runs], ""):
+        yield "doubt", line
+
+
+def _contradictions(one: Mapping[str, Any]) -> str:
+    """Returns which other cell has the best mean of a number that does not decide; '' if none has."""
+    ranked = [cell for cell in one["cells"] if cell["state"] == RANKED]
+    found = []
+    for name, most in (("throughput", True), ("p50", False)):
+        means = {c["name"]: c["numbers"][name]["mean"] for c in ranked if name in c["numbers"]}
+        if not means:
+            continue
+        best = (max if most else min)(means, key=means.__getitem__)
+        if best != one["ahead"]["best"]:
+            value = show_cell(means[best], SPEEDS[name])
+            found.append(
+                f"{best} has the most samples/s ({value})"
+                if most
+                else f"{best} has the lowest {name} ({value})"
+            )
+    return f"{'; '.join(found)}: {one['decides']} decides" if found else ""
+
+
+def _interval_text(measured: Sequence[Mapping[str, Any]]) -> str:
+    few = [
+        cell["name"]
+        for cell in measured
+        if not any(number["of_rounds"] for number in cell["numbers"].values())
+    ]
+    text = "half of the 95 % interval over the rounds"
+    if len(few) == len(measured):
+        return "half of the 95 % interval within the runs: three rounds or more have one over the rounds"
+    return (
+        f"{text}; within the runs of {', '.join(few)}, with fewer than three rounds"
+        if few
+        else text
+    )
+
+
+def _answers_text(one: Mapping[str, Any]) -> str:
+    found = [cell["answers"] for cell in one["cells"] if cell["answers"] is not None]
+    if not found:
+        return ""
+    samples = min(each["samples"] for each in found)
+    limits = sorted({(each["limits"]["share"], each["limits"]["far"]) for each in found})
+    (share, far), *narrow = [
+        (show_percent(share), show_percent(far)) for share, far in reversed(limits)
+    ]
+    text = (
+        f"{samples} samples, compared with {one['compared_with']}: {share} of the answers must be equal, and floats "
+        f"may differ by {far}"
+    )
+    return text + "".join(f"; with 16 bits or fewer {share}, by {far}" for share, far in narrow)
+
+
+def _left_out(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for cell in one["cells"]:
+        if cell["state"] != RANKED:
+            by_reason.setdefault((cell["state"], cell["why"]), []).append(cell["name"])
+    for (state, why), names in by_reason.items():
+        yield state, f"{', '.join(names)}: {why}"
+    for name, why in one["left_out"].items():
+        yield "left out", f"{name}: {why}"
+    if one["unread"]:
+        formats = [f"{name} ({', '.join(formats)})" for name, formats in one["unread"].items()]
+        yield "no file", f"of {one['model']} in a format of {', '.join(formats)}"
+
+
+def csv_of(content: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """Returns the heads and rows of runtimes.csv: every cell with every number."""
+    plain = (
+        "backend",
+        "precision",
+        "threads",
+        "framework",
+        "computes_in",
+        "state",
+        "why",
+        "rounds",
+    )
+    parts = ("mean", "low", "high")
+    numbers = [f"{name}_{part}" for name in SHOWN for part in parts]
+    heads = ["model", *plain, *numbers, "ratio", "ratio_low", "ratio_high", "alike", "accuracy"]
+    rows = []
+    for one in content["models"]:
+        for cell in one["cells"]:
+            over, answers = cell["of_best"] or {}, cell["answers"] or {}
+            values = [cell["numbers"].get(name, {}).get(part) for name in SHOWN for part in parts]
+            ratios = [over.get(key) for key in ("ratio", "low", "high")]
+            own = [cell[key] for key in plain]
+            rows.append(
+                [one["model"], *own, *values, *ratios, answers.get("alike"), cell["accuracy"]]
+            )
+    return heads, rows

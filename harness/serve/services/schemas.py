@@ -1,0 +1,209 @@
+"""Turns the JSON Schemas of a service's page into the template of a body, the model's inputs, and the answer's place."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_DTYPES = {"number": "float32", "integer": "int64", "boolean": "bool", "string": "string"}
+_TENSOR_DTYPES = (
+    *("float16", "float32", "float64", "bool"),
+    *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+)
+_BYTES = ("binary", "byte", "base64")
+"""Formats of texts that are encoded bytes."""
+
+_SAMPLES = ("instances",)
+"""Names of lists that have an item per sample, in the protocol of TensorFlow Serving and its relatives."""
+
+_ANSWERS = (
+    *("predictions", "prediction", "outputs", "output", "scores", "probabilities"),
+    *("logits", "embedding", "embeddings", "result", "results", "answer", "label"),
+)
+"""Usual names of answers, the best first."""
+
+_MOST_DEPTH = 16
+"""Deeper schemas, and schemas that contain themselves, are not described."""
+
+
+class Undescribed(ValueError):
+    """The page does not describe the JSON."""
+
+
+class Values(NamedTuple):
+    """Numbers, or a text, of one type."""
+
+    dtype: str
+    shape: tuple[int | None, ...]
+    form: str = ""
+    """The form of their placeholder; '' for the default."""
+
+
+class Body(NamedTuple):
+    """The template of a request."""
+
+    body: Any
+    sample: Any
+    """The template of one sample; None if the body has no list of samples, or the default is right."""
+    inputs: Mapping[str, Values]
+
+    @property
+    def takes_lists(self) -> bool:
+        return "{{samples}}" in _texts(self.body)
+
+
+class Answer(NamedTuple):
+    """The place of the answer."""
+
+    answers: str
+    """Pointer to the list with an item per sample; '' if a reply has one answer."""
+    answer: str
+    values: Values
+
+
+class Page:
+    """The schemas of one page."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._content = content
+
+    def body(self, schema: Any) -> Body:
+        """Returns the template for requests with this schema. Raises Undescribed."""
+        inputs: dict[str, Values] = {}
+        samples: list[Any] = []
+        body = self._template(schema, "", inputs, samples)
+        if not inputs:
+            raise Undescribed("its body")
+        sample = samples[0] if samples else None
+        default = next(iter(inputs)) if len(inputs) == 1 else None
+        if sample in (f"{{{{{default}}}}}", {name: f"{{{{{name}}}}}" for name in inputs}):
+            sample = None
+        return Body(body, sample, inputs)
+
+    def _template(
+        self, schema: Any, name: str, inputs: dict[str, Values], samples: list[Any], depth: int = 0
+    ) -> Any:
+        """Returns the template of a value, and adds its inputs. samples: gets the template of one sample."""
+        plain = self.plain(schema, depth)
+        values = self._values(plain, depth)
+        is_list = plain.get("type") == "array" and not samples
+        if is_list and (values is None or name.rpartition("_")[2] in _SAMPLES):
+            one = self._template(plain.get("items"), name, inputs, [None], depth + 1)
+            samples.append(one)
+            return "{{samples}}"
+        if values is not None:
+            own = _free(re.sub(r"[{}|\[\]\s]+", "_", name) or "input", inputs)
+            inputs[own] = values
+            return f"{{{{{own}{values.form and '|'}{values.form}}}}}"
+        return {
+            key: self._template(part, f"{name}_{key}".lstrip("_"), inputs, samples, depth + 1)
+            for key, part in self._properties(plain).items()
+        }
+
+    def answer(self, schema: Any, takes_lists: bool) -> Answer:
+        """Returns the place of the answer in replies with this schema. Raises Undescribed."""
+        for pointer, plain in self._leaves(schema):
+            values = self._values(plain, 0)
+            if not takes_lists and values is not None:
+                return Answer("", pointer, values)
+            if takes_lists and plain.get("type") == "array":
+                for within, item in self._leaves(plain.get("items")):
+                    found = self._values(item, 0)
+                    if found is not None:
+                        return Answer(pointer, within, found)
+        raise Undescribed("its reply")
+
+    def _leaves(self, schema: Any, at: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+        """Yields pointers to values that are not objects, the likeliest answer first."""
+        plain = self.plain(schema, depth)
+        properties = plain.get("properties")
+        if not isinstance(properties, dict):
+            yield at, plain
+            return
+        known = [name for name in _ANSWERS if name in properties]
+        others = [name for name in properties if name not in known]
+        for name in (*known, *others):
+            token = str(name).replace("~", "~0").replace("/", "~1")
+            try:
+                yield from self._leaves(properties[name], f"{at}/{token}", depth + 1)
+            except Undescribed:
+                continue
+
+    def plain(self, schema: Any, depth: int) -> Mapping[str, Any]:
+        """Returns the schema without references, choices and null. Raises Undescribed."""
+        for _ in range(_MOST_DEPTH):
+            if not isinstance(schema, dict) or depth > _MOST_DEPTH:
+                break
+            if "$ref" in schema:
+                schema = self._referred(schema["$ref"])
+                continue
+            choices = next((schema[k] for k in ("anyOf", "oneOf", "allOf") if schema.get(k)), None)
+            if not isinstance(choices, list):
+                return schema
+            some = [c for c in choices if not (isinstance(c, dict) and c.get("type") == "null")]
+            schema = some[0] if some else None
+        raise Undescribed("a part of its JSON")
+
+    def _referred(self, reference: Any) -> Any:
+        found: Any = self._content
+        for token in str(reference).removeprefix("#/").split("/"):
+            key = token.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    def _properties(self, plain: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the properties that a request needs: the required ones, else all of them."""
+        properties = plain.get("properties")
+        if not isinstance(properties, dict) or not properties:
+            raise Undescribed("a part of its JSON")
+        required = plain.get("required")
+        needed = required if isinstance(required, list) and required else list(properties)
+        return {str(key): properties[key] for key in needed if key in properties}
+
+    def _values(self, plain: Mapping[str, Any], depth: int) -> Values | None:
+        """Returns the type and shape of numbers or a text; None for objects and lists of objects."""
+        kind = plain.get("type")
+        if kind == "tensor":  # BentoML's
+            return _tensor(plain)
+        if kind == "array":
+            items = plain.get("items")
+            inner = self._items(items, depth) if items else Values("float32", ())
+            if inner is None or inner.form:
+                return None
+            return inner._replace(shape=(_length(plain), *inner.shape))
+        if kind == "string" and (plain.get("format") in _BYTES or plain.get("contentEncoding")):
+            return Values("uint8", (None,), "base64")
+        dtype = _DTYPES.get(str(kind))
+        return Values(dtype, ()) if dtype is not None else None
+
+    def _items(self, items: Any, depth: int) -> Values | None:
+        return self._values(self.plain(items, depth + 1), depth + 1)
+
+
+def _tensor(plain: Mapping[str, Any]) -> Values:
+    dtype, shape = plain.get("dtype"), plain.get("shape")
+    sizes = shape if isinstance(shape, list) else [None]
+    return Values(
+        str(dtype) if dtype in _TENSOR_DTYPES else "float32",
+        tuple(size if isinstance(size, int) and size > 0 else None for size in sizes),
+    )
+
+
+def _length(plain: Mapping[str, Any]) -> int | None:
+    """Returns the length of a list whose length is fixed, else None."""
+    least, most = plain.get("minItems"), plain.get("maxItems")
+    return most if isinstance(most, int) and least == most and most > 0 else None
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    number = 2
+    free = name
+    while free in taken or free == "samples":
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+def _texts(tree: Any) -> Sequence[str]:
+    """Returns all texts of a template."""
+    if isinstance(tree, dict):
+        return [text for value in tree.values() for text in _texts(value)]
+    return [tree] if isinstance(tree, str) else []

@@ -1,0 +1,80 @@
+"""Costs and energies per sample and token."""
+
+from typing import Any, cast
+
+import pytest
+
+from harness.core.config.parse import parse_price
+from harness.results import cost
+from harness.results.power import per_token
+from harness.results.schema.client import Tokens
+from harness.results.schema.machine import PowerSection
+
+HALF_AN_HOUR_NS = (0, 1_800 * 10**9)
+
+
+def tokens(sent: int | None, made: int | None) -> Tokens:
+    return cast("Tokens", {"input": sent, "output": made})
+
+
+def test_the_cost_of_the_window_is_divided_by_each_count() -> None:
+    found = cost.section(2.0, HALF_AN_HOUR_NS, 1_000, tokens(4_000_000, 1_000_000))
+    assert found == pytest.approx(
+        {
+            "per_hour": 2.0,
+            "total": 1.0,
+            "per_million_samples": 1_000.0,
+            "per_million_input_tokens": 0.25,
+            "per_million_output_tokens": 1.0,
+            "per_million_tokens": 0.2,
+        }
+    )
+    assert cost.shown({**(found or {})}) == (
+        "1.00 per million output tokens, 0.20 per million tokens, 1,000 per million samples, at 2.00 "
+        "per hour"
+    )
+
+
+@pytest.mark.parametrize("known", [None, tokens(None, 9), tokens(9, None)])
+def test_unknown_tokens_have_no_cost(known: Tokens | None) -> None:
+    found = cost.section(2.0, HALF_AN_HOUR_NS, 10, known)
+    assert found is not None
+    assert found["per_million_tokens"] is None
+
+
+@pytest.mark.parametrize(
+    ("price", "window", "samples"),
+    [(None, HALF_AN_HOUR_NS, 1), (1.0, None, 1), (1.0, HALF_AN_HOUR_NS, 0)],
+)
+def test_a_run_without_a_price_or_an_end_has_no_cost(
+    price: float | None, window: tuple[int, int] | None, samples: int
+) -> None:
+    assert cost.section(price, window, samples, None) is None
+    assert cost.shown(None) is None
+
+
+@pytest.mark.parametrize(("text", "price"), [("2.5", 2.5), ("1.20/h", 1.2)])
+def test_a_price_is_an_amount_per_hour(text: str, price: float) -> None:
+    assert parse_price(text) == price
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "2.5 dollars", "nan", "1/min"])
+def test_a_text_that_is_not_a_price_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a price per hour"):
+        parse_price(text)
+
+
+def test_each_reading_has_its_energy_per_token() -> None:
+    section = cast("PowerSection", {"power": {"readings": [{"joules": 8.0}]}, "power_reason": None})
+    found: Any = per_token(section, tokens(6, 2))
+    assert found["power"]["readings"] == [
+        {
+            "joules": 8.0,
+            "joules_per_input_token": 8 / 6,
+            "joules_per_output_token": 4.0,
+            "joules_per_token": 1.0,
+        }
+    ]
+    assert per_token(section, None) is section
+    unknown: Any = per_token(section, tokens(None, 2))
+    assert "joules_per_token" not in unknown["power"]["readings"][0]

@@ -1,0 +1,88 @@
+"""Resets of caches and commands before a run."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from harness.core.config.run_config import RunConfig
+from harness.run.supervisor import before_run
+from tests.builders.refusals import refusal
+
+
+@contextmanager
+def serving(status: int) -> Iterator[tuple[str, list[str]]]:
+    """Yields the URL of a server that answers each POST with the status, and the list of its paths."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            paths.append(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", paths
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def config(before: str | None, *urls: str) -> RunConfig:
+    backend = "openai" if urls else "null"
+    return RunConfig.of(scenario="offline", backend=backend, url=urls, before_run=before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [("vllm", "/reset_prefix_cache"), ("sglang", "/flush_cache")]
+)
+def test_every_server_is_reset_beside_its_version(kind: str, path: str) -> None:
+    with serving(200) as (one, paths), serving(200) as (two, others):
+        before_run.perform(config(kind, f"{one}/v1", two))
+    assert paths == others == [path]
+
+
+def test_a_server_that_cannot_reset_ends_the_run() -> None:
+    with serving(404) as (url, _):
+        assert refusal(before_run.perform, config("vllm", url)) == (
+            f"--before-run vllm: {url} answered 404 to /reset_prefix_cache: start vLLM with "
+            "VLLM_SERVER_DEV_MODE=1"
+        )
+    assert "Connection refused" in refusal(before_run.perform, config("sglang", url))
+
+
+def test_a_command_runs_without_a_shell(tmp_path: Path) -> None:
+    made = tmp_path / "a;b $HOME"
+    before_run.perform(config(f"touch '{made}'"))
+    assert made.exists()
+    before_run.perform(config(None))
+
+
+def test_a_command_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    python = f"{sys.executable} -c"
+    text = refusal(before_run.perform, config(f"{python} 'import sys; sys.exit(\"no cache\")'"))
+    assert text.endswith("ended with status 1: no cache")
+    assert "no cache" not in text.partition("ended")[0]  # arguments may contain a password
+    assert "No such file" in refusal(before_run.perform, config("/nowhere/reset"))
+    monkeypatch.setattr(before_run, "LIMIT_S", 0.1)
+    assert refusal(before_run.perform, config(f"{python} 'import time; time.sleep(9)'")).endswith(
+        "did not end within 0.1 s"
+    )
+
+
+def test_a_reset_without_a_server_is_refused() -> None:
+    text = refusal(RunConfig.of, scenario="offline", backend="null", before_run="vllm")
+    assert text == "--before-run vllm needs a server: add --url"
