@@ -11,7 +11,7 @@ pytest_args=()
 for arg in "$@"; do
     if [[ $arg == --all ]]; then
         all=true
-        extras+=(openvino litert torch parquet hf rouge)
+        extras+=(openvino litert torch ncnn mnn tract parquet hf rouge)
     else
         pytest_args+=("$arg")
     fi

@@ -184,6 +184,98 @@ def of_executorch(path: str, guide: bool) -> Made:
     return made
 
 
+def of_ncnn(path: str, guide: bool) -> Made:
+    """Loads an ncnn model, whose .param records the shapes. guide: one net with one thread per core."""
+    import ncnn
+
+    halves = ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_packed", "bf16_storage")
+
+    def net() -> Any:
+        made = ncnn.Net()
+        for half in halves:
+            setattr(made.opt, f"use_{half}", False)
+        if guide:
+            made.opt.num_threads = 1
+        if made.load_param(path) or made.load_model(f"{path.removesuffix('.param')}.bin"):
+            raise SystemExit(f"ncnn refuses {path}")
+        return made
+
+    nets = [net() for _ in range(CORES if guide else 1)]
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as plain as the loops
+        lines = [line.split() for line in file if line.startswith("Input ")]
+    shapes = {line[4]: _ncnn_sizes(line[5:]) for line in lines}
+    readers = {bottom: layer.type for layer in nets[0].layers() for bottom in layer.bottoms}
+    inputs = dict(zip(nets[0].input_names(), nets[0].input_indexes(), strict=True))
+    outputs = nets[0].output_indexes()
+
+    def made(batch: int) -> Sequence[Loop]:
+        feeds = {
+            inputs[name]: _noise(
+                "int32" if readers[number] == "Embed" else "float32", (batch, *shape)
+            )
+            for (name, shape), number in zip(shapes.items(), inputs.values(), strict=True)
+        }
+
+        def one(each: Any, sample: int) -> object:
+            extractor = each.create_extractor()
+            for index, rows in feeds.items():
+                extractor.input(index, ncnn.Mat(rows[sample]).clone())
+            return [np.array(extractor.extract(index)[1].numpy()) for index in outputs]
+
+        return [lambda each=each: [one(each, sample) for sample in range(batch)] for each in nets]  # type: ignore[misc]
+
+    return made
+
+
+def _ncnn_sizes(words: Sequence[str]) -> list[int]:
+    """Returns channels, height and width, as far as the line has them."""
+    sizes = dict(word.split("=") for word in words)
+    return [int(sizes[key]) for key in ("2", "1", "0") if key in sizes]
+
+
+def of_mnn(path: str, guide: bool) -> Made:
+    """Loads an MNN file. guide: one interpreter with one thread per core."""
+    import MNN
+
+    config = {"precision": "high", **({"numThread": 1} if guide else {})}
+    kinds = {MNN.Halide_Type_Float: "float32", MNN.Halide_Type_Int: "int32"}
+
+    def made(batch: int) -> Sequence[Loop]:
+        return [one(batch) for _ in range(CORES if guide else 1)]
+
+    def one(batch: int) -> Loop:
+        each = MNN.Interpreter(path)
+        session = each.createSession(config)
+        tensors = list(each.getSessionInputAll(session).values())
+        shapes = [(batch, *tensor.getShape()[1:]) for tensor in tensors]
+        for tensor, shape in zip(tensors, shapes, strict=True):
+            each.resizeTensor(tensor, shape)
+        each.resizeSession(session)
+        types = [tensor.getDataType() for tensor in tensors]
+        rows = [
+            _noise(next(name for kind, name in kinds.items() if kind == own), shape)
+            for own, shape in zip(types, shapes, strict=True)
+        ]
+        caffe = MNN.Tensor_DimensionType_Caffe
+        outputs = list(each.getSessionOutputAll(session).values())
+        hosts = [
+            MNN.Tensor(o.getShape(), o.getDataType(), np.zeros(o.getShape(), np.float32), caffe)
+            for o in outputs
+        ]
+
+        def loop() -> object:
+            for tensor, own, values in zip(tensors, types, rows, strict=True):
+                tensor.copyFrom(MNN.Tensor(values.shape, own, values, caffe))
+            each.runSession(session)
+            for output, host in zip(outputs, hosts, strict=True):
+                output.copyToHostTensor(host)
+            return [np.array(host.getNumpyData()) for host in hosts]
+
+        return loop
+
+    return made
+
+
 def of_trees(path: str, guide: bool) -> Made:
     """Loads an XGBoost file. guide: one thread per core."""
     import xgboost
@@ -195,6 +287,27 @@ def of_trees(path: str, guide: bool) -> Made:
     def made(batch: int) -> Sequence[Loop]:
         rows = _noise("float32", (batch, columns))
         return [lambda: booster.inplace_predict(rows)]
+
+    return made
+
+
+def of_tract(path: str, guide: bool) -> Made:
+    """Loads an ONNX file for a known batch. guide: one network per core; tract computes on one thread."""
+    import tract
+
+    def made(batch: int) -> Sequence[Loop]:
+        return [one(batch) for _ in range(CORES if guide else 1)]
+
+    def one(batch: int) -> Loop:
+        model = tract.onnx().load(path)
+        rows = []
+        for index in range(model.input_count()):
+            _, *sizes, kind = str(model.input_fact(index)).split(",")
+            shape = (batch, *map(int, sizes))
+            model.set_input_fact(index, ",".join(map(str, (*shape, kind))))
+            rows.append(_noise({"f32": "float32", "i64": "int64"}[kind], shape))
+        runnable = model.into_model().into_runnable()
+        return lambda: [tensor.to_numpy() for tensor in runnable.run(rows)]
 
     return made
 
@@ -227,6 +340,9 @@ MADE: dict[str, Callable[[str, bool], Made]] = {
     "litert": of_litert,
     "executorch": of_executorch,
     "trees": of_trees,
+    "ncnn": of_ncnn,
+    "mnn": of_mnn,
+    "tract": of_tract,
 }
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ MODELS = ("digits", "small", "resnet50", "encoder")
 MODELS_OF = {"trees": MODELS[:1]}
 SECONDS = 3.0
 BATCHES = (1, 8, 32)
+ABSENT = ("ncnn-encoder",)
+"""Rows whose model the framework's converter cannot convert."""
+
 MOST_P50, LEAST_RATE = 1.03, 0.98
 SETTINGS = ("default", "guide")
 
@@ -117,7 +120,8 @@ def _rows(folder: Path) -> Iterator[tuple[str, Callable[[int, Noise], list[Row]]
         return found
 
     for framework in MADE:
-        for model in MODELS_OF.get(framework, MODELS):
+        models = MODELS_OF.get(framework, MODELS)
+        for model in (name for name in models if f"{framework}-{name}" not in ABSENT):
             yield f"{framework}-{model}", Bench(framework, model, paths).rows
 
 

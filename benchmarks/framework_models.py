@@ -5,8 +5,11 @@ script prints their paths as JSON.
 """
 
 import json
+import re
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,9 @@ from benchmarks.command import DIGITS
 
 TOKENS = 32
 BATCHES = 32
+SOFTMAX_OPSET = 13
+"""The opset since which Softmax has one axis."""
+
 WIDTH, LAYERS, HEADS, VOCABULARY = 384, 6, 12, 30522
 _IMAGE = (224, 224, 3)
 
@@ -165,6 +171,58 @@ def of_trees(_folder: Path) -> Mapping[str, Path]:
     return {"digits": DIGITS.with_name("digits-trees.ubj")}
 
 
+def of_ncnn(folder: Path) -> Mapping[str, Path]:
+    """Makes ncnn files by converting the ONNX files, and writes the shape into them; pnnx cannot convert the encoder."""
+    found = find_spec("pnnx")
+    if found is None or found.origin is None:
+        raise SystemExit("framework_models.py: install the package pnnx, which converts to ncnn")
+    program = str(Path(found.origin).with_name("pnnx"))
+    paths = {"digits": DIGITS.parent / "digits_ncnn/digits.param"}
+    for name in ("small", "resnet50"):
+        _with_new_softmax(of_onnx(folder)[name], folder / f"{name}.onnx")
+        command = [program, f"{name}.onnx", "inputshape=[1,3,224,224]", "fp16=0"]
+        subprocess.run(command, cwd=folder, stdout=sys.stderr, check=True)
+        paths[name] = folder / f"{name}.ncnn.param"
+        text = paths[name].read_text(encoding="utf-8")
+        sized = re.sub(r"^(Input .*)", r"\1 0=224 1=224 2=3", text, flags=re.MULTILINE)
+        paths[name].write_text(sized, encoding="utf-8")
+    return paths
+
+
+def _with_new_softmax(source: Path, target: Path) -> None:
+    """Writes an ONNX file of opset 13 or later: the converters of ncnn and MNN misread older Softmax."""
+    import onnx
+    from onnx import version_converter
+
+    model = onnx.load(source)
+    if model.opset_import[0].version < SOFTMAX_OPSET:
+        model = version_converter.convert_version(model, SOFTMAX_OPSET)
+    onnx.save(model, target)
+
+
+def of_mnn(folder: Path) -> Mapping[str, Path]:
+    """Makes MNN files by converting the ONNX files, in a process each, because the converter prints on stdout."""
+    paths = {"digits": DIGITS.with_suffix(".mnn")}
+    for name, path in of_onnx(folder).items():
+        if name not in paths:
+            source, paths[name] = folder / f"{name}.onnx", folder / f"{name}.mnn"
+            _with_new_softmax(path, source)
+            words = (
+                "-f",
+                "ONNX",
+                "--modelFile",
+                source,
+                "--MNNModel",
+                paths[name],
+                "--bizCode",
+                "MNN",
+            )
+            code = "import _tools, sys; _tools.mnnconvert(sys.argv)"
+            command = [sys.executable, "-c", code, *map(str, words)]
+            subprocess.run(command, stdout=sys.stderr, check=True)
+    return paths
+
+
 MADE: Mapping[str, Callable[[Path], Mapping[str, Path]]] = {
     "ort": of_onnx,
     "openvino": of_onnx,
@@ -173,6 +231,9 @@ MADE: Mapping[str, Callable[[Path], Mapping[str, Path]]] = {
     "litert": of_litert,
     "executorch": of_executorch,
     "trees": of_trees,
+    "ncnn": of_ncnn,
+    "mnn": of_mnn,
+    "tract": of_onnx,
 }
 
 

@@ -72,6 +72,9 @@ BACKENDS = _table(
             "treelite",
             "digits-trees",
         ),
+        "ncnn": ("NcnnBackend", "ncnn", "ncnn", "ncnn"),
+        "mnn": ("MnnBackend", "MNN", "mnn", "MNN"),
+        "tract": ("TractBackend", "tract", "tract", "tract"),
         "kserve": ("KserveRemote", "a server of KServe v2: Triton, MLServer, KServe"),
         "openai": ("OpenAiRemote", "a language model on a server of OpenAI's API: vLLM and others"),
         "http-raw": ("HttpRawRemote", "a server that receives and returns bare bytes"),
@@ -81,6 +84,9 @@ BACKENDS = _table(
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
+
+OF_ONE_THREAD = ("tract",)
+"""Backends whose instances compute on one thread each, whatever --threads is."""
 
 DATASETS = _table(
     "datasets",

@@ -59,6 +59,9 @@ PACKAGES = (
     "xgboost",
     "xgboost-cpu",
     "lightgbm",
+    "ncnn",
+    "mnn",
+    "tract",
     "pillow",
     "mlperf-harness",
 )

@@ -40,10 +40,12 @@ the hooks, the modules that PYTHONPATH would replace, the folders of .pth files,
 """
 
 FRAMEWORKS = (
+    "MNN",
     "ai_edge_litert",
     "executorch",
     "lightgbm",
     "mlperf_loadgen",
+    "ncnn",
     "numpy",
     "onnxruntime",
     "openvino",
@@ -51,6 +53,7 @@ FRAMEWORKS = (
     "pydantic",
     "tensorflow",
     "torch",
+    "tract",
     "treelite",
     "xgboost",
 )

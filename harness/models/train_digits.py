@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -71,6 +72,8 @@ FILES = (
     "harness/models/shipped/digits_openvino",
     "harness/models/shipped/digits.pt",
     "harness/models/shipped/digits.pte",
+    "harness/models/shipped/digits_ncnn",
+    "harness/models/shipped/digits.mnn",
 )
 
 # (layer in the .npz, its index in the torch Sequential)
@@ -343,6 +346,57 @@ def write_executorch(path: Path, weights: Weights) -> None:
     path.write_bytes(lowered.to_executorch().buffer)
 
 
+NCNN_LAYERS = """\
+7767517
+7 7
+Input image 0 1 image 0=8 1=8 2=1
+Convolution conv1 1 1 image relu1 0=16 1=3 4=1 5=1 6=144 9=1
+Convolution conv2 1 1 relu1 relu2 0=32 1=3 4=1 5=1 6=4608 9=1
+Pooling pool 1 1 relu2 pool 0=0 1=2 2=2 5=1
+Flatten flat 1 1 pool flat
+InnerProduct dense1 1 1 flat relu3 0=128 1=1 2=65536 9=1
+InnerProduct logits 1 1 relu3 logits 0=10 1=1 2=1280
+"""
+"""Layers of the ncnn model: 0 outputs, 1 kernel or bias, 4 padding, 5 bias, 6 or 2 weights, 9 activation (1: ReLU)."""
+
+
+def write_ncnn(path: Path, weights: Weights) -> None:
+    """Writes a folder with digits.param and digits.bin, in which a zero before the weights means float32."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    (path / "digits.param").write_text(NCNN_LAYERS, encoding="ascii")
+    with (path / "digits.bin").open("wb") as file:
+        for layer, _ in LAYERS:
+            file.write(bytes(4))
+            for part in ("weight", "bias"):
+                file.write(weights[f"{layer}_{part}"].astype("<f4").tobytes())
+
+
+def write_mnn(path: Path, weights: Weights) -> None:
+    """Converts the ONNX file. MNN's converter draws an identifier, which is replaced by zeros."""
+    import _tools  # of the package MNN; its command mnnconvert reports to MNN's maker
+
+    with tempfile.TemporaryDirectory() as folder:
+        onnx, made = Path(folder) / "digits.onnx", Path(folder) / "digits.mnn"
+        write_onnx(onnx, weights)
+        words = (
+            "-f",
+            "ONNX",
+            "--modelFile",
+            str(onnx),
+            "--MNNModel",
+            str(made),
+            "--bizCode",
+            "MNN",
+        )
+        _tools.mnnconvert(["mnnconvert", *words])
+        drawn = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+        content, count = drawn.subn(b"00000000-0000-0000-0000-000000000000", made.read_bytes())
+    if count != 1:
+        raise ValueError(f"{count} identifiers in MNN's file, not 1: its format has changed")
+    path.write_bytes(content)
+
+
 WRITERS: Mapping[str, Callable[[Path, Weights], None]] = {
     "digits.onnx": write_onnx,
     "digits.tflite": write_tflite,
@@ -351,6 +405,8 @@ WRITERS: Mapping[str, Callable[[Path, Weights], None]] = {
     "digits_openvino": write_openvino,
     "digits.pt": write_torchscript,
     "digits.pte": write_executorch,
+    "digits_ncnn": write_ncnn,
+    "digits.mnn": write_mnn,
 }
 
 

@@ -23,6 +23,7 @@ from tests.faults.command import ROOT, run_here
 GROUPS = ("submit", "data")
 HEAVY = (
     *("onnx", "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"),
+    *("ncnn", "MNN", "tract"),
     *("mlperf_loadgen", "numpy", "pydantic", "PIL", "rich"),
 )
 MOST_CPU_S = 0.6

@@ -238,6 +238,8 @@ def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) 
         "torch": "it reads torchscript, torch-export; the model has onnx",
         "tensorflow": "it reads savedmodel, keras; the model has onnx",
         "litert": "it reads tflite; the model has onnx",
+        "ncnn": "it reads ncnn; the model has onnx",
+        "mnn": "it reads mnn; the model has onnx",
     }
     for backend, reason in read.items():
         assert "install" in reasons[backend] or reasons[backend] == reason

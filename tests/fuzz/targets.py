@@ -17,6 +17,8 @@ import numpy as np
 
 from harness import read_run
 from harness.backends.parts.executorch import program
+from harness.backends.parts.native.mnn_file import read as read_mnn
+from harness.backends.parts.native.ncnn_file import read_layers, weight_types
 from harness.cli import main as cli
 from harness.cli.start.config_files import from_file
 from harness.core.config.run_config import make_config
@@ -103,6 +105,18 @@ _FOLDER_FILES: Mapping[str, Callable[[bytes, Random], bytes]] = {
     "accuracy/accuracy.txt": mutate.text,
     "accuracy/run.json": mutate.json_document,
 }
+
+
+def _refusing(read: Callable[[Path], object]) -> Callable[[Path], object]:
+    """A reader of a plug-in: the backend's base class reports its ValueErrors."""
+
+    def reads(path: Path) -> object:
+        try:
+            return read(path)
+        except ValueError as e:
+            raise ConfigError(str(e)) from e
+
+    return reads
 
 
 def _read_folder(run: str, name: str) -> Callable[[bytes, Path], None]:
@@ -294,6 +308,14 @@ TARGETS: Mapping[str, Target] = {
         _file(SHIPPED / "digits_openvino/digits.xml"),
         mutate.text,
         _as_file("m.xml", network_files.of_openvino),
+    ),
+    "ncnn": Target(
+        _file(SHIPPED / "digits_ncnn/digits.param"),
+        mutate.text,
+        _as_file("m.param", _refusing(lambda path: list(weight_types(read_layers(path))))),
+    ),
+    "mnn": Target(
+        _file(SHIPPED / "digits.mnn"), mutate.text, _as_file("m.mnn", _refusing(read_mnn))
     ),
     "tables-onnx": Target(_tables_seed, mutate.text, _as_file("m.onnx", tables_of)),
     "tables-tflite": Target(

@@ -57,12 +57,14 @@ TOP_LEVEL = {
     *("benchmarks", "containers", "dashboards", "docs", "examples", "harness", "scripts", "tests"),
 }
 FRAMEWORKS = {
+    "MNN",
     "PIL",
     "ai_edge_litert",
     "cv2",
     "executorch",
     "lightgbm",
     "mlperf_loadgen",
+    "ncnn",
     "onnx",
     "onnxruntime",
     "openvino",
@@ -73,6 +75,7 @@ FRAMEWORKS = {
     "starlette",
     "tensorflow",
     "torch",
+    "tract",
     "treelite",
     "xgboost",
 }

@@ -8,9 +8,11 @@ from harness.core.formats.protobuf import mapped
 from harness.errors import ConfigError
 from harness.models.hub import saved_model
 from harness.models.manifest.files import external_data
-from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format
+from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format, suffix_of
 
 _MOST_CANDIDATES = 12
+_BESIDE = (".xml", ".param")
+"""Suffixes of files whose weights lie in a .bin next to them."""
 
 
 def only_model(name: str, files: Collection[str]) -> str:
@@ -43,12 +45,12 @@ def check_readable(text: str, file: str | None) -> None:
 
 def format_by_name(file: str) -> Format:
     """Returns the format of a readable file by its name."""
-    return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[Path(file).suffix.lower()]
+    return SAVED_MODEL if saved_model.is_saved_model(file) else BY_SUFFIX[suffix_of(file)]
 
 
 def names_read_by(path: Path) -> set[str]:
     """Returns the files that a model file reads, relative to its folder, whether they exist or not."""
-    if path.suffix.lower() == ".xml":
+    if path.suffix.lower() in _BESIDE:
         return {path.with_suffix(".bin").name}
     if path.suffix.lower() != ".onnx":
         return set()
@@ -72,10 +74,10 @@ def beside(path: Path, file: str, read: str) -> str:
 
 def _is_model(file: str, files: Collection[str]) -> bool:
     suffix = Path(file).suffix.lower()
-    if suffix == ".xml":  # an OpenVINO IR; other XML has no .bin
+    if suffix in _BESIDE:  # an OpenVINO IR or ncnn's layers; other files of this name have no .bin
         return Path(file).with_suffix(".bin").as_posix() in files
     return _is_readable(file)
 
 
 def _is_readable(file: str) -> bool:
-    return Path(file).suffix.lower() in BY_SUFFIX or saved_model.is_saved_model(file)
+    return suffix_of(file) in BY_SUFFIX or saved_model.is_saved_model(file)

@@ -1,8 +1,8 @@
 """Lists the files that a model consists of, and computes the digest of all of them.
 
-An ONNX file may keep its weights in other files (external data). An OpenVINO IR has them in a .bin
-next to its .xml. A digest of the named file alone would not notice a change of the weights. Files are
-read only from the model's own folder.
+An ONNX file may keep its weights in other files (external data). An OpenVINO IR has them in a .bin next to its .xml,
+an ncnn model next to its .param, and a large MNN file in a .weight. A digest of the named file alone would not notice
+a change of the weights. Files are read only from the model's own folder.
 """
 
 import hashlib
@@ -120,8 +120,7 @@ def _location(tensor: memoryview) -> Iterator[str]:
 
 def _read_by(path: Path) -> set[str]:
     """Returns the names of the files that `path` reads, relative to its folder; empty for other formats."""
-    if path.suffix == ".xml":
-        weights = path.with_suffix(".bin")
+    if (weights := _weights_beside(path)) is not None:
         return {weights.name} if weights.exists() else set()
     try:
         return external_data(mapped(path))
@@ -129,6 +128,13 @@ def _read_by(path: Path) -> set[str]:
         raise _unreadable(path, e) from e
     except ValueError:  # the file is empty or has another format: the framework reports the fault
         return set()
+
+
+def _weights_beside(path: Path) -> Path | None:
+    """Returns the only file that a model in this format can read; None for a different format."""
+    if path.suffix in (".xml", ".param"):
+        return path.with_suffix(".bin")
+    return path.with_name(f"{path.name}.weight") if path.suffix == ".mnn" else None
 
 
 def _beside(path: Path, name: str) -> Path:

@@ -29,6 +29,10 @@ BY_SUFFIX: Mapping[str, Format] = {
     ".pte": Format("executorch", "an ExecuTorch program", "executorch"),
     ".ubj": Format("xgboost", "an XGBoost model", "trees"),
     ".tl": Format("treelite", "a checkpoint of treelite", "trees"),
+    ".param": Format("ncnn", "an ncnn model", "ncnn"),
+    ".mnn": Format("mnn", "an MNN file", "mnn"),
+    ".nnef.tgz": Format("nnef", "an NNEF archive", "tract"),
+    ".nnef.tar": Format("nnef", "an NNEF archive", "tract"),
 }
 BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
@@ -37,6 +41,7 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
 """Suffix that other files have, too -> how a model begins, and its format."""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
+_NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
 FORMATS = {
@@ -131,14 +136,29 @@ def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> Non
 
 
 def format_of(path: Path) -> Format | None:
-    """Returns None for a file without a known suffix or content, and for a folder without a SavedModel."""
+    """Returns None for a file without a known suffix or content, and for a folder whose format its files do not show."""
     if path.is_dir():
-        return SAVED_MODEL if (path / "saved_model.pb").is_file() else None
-    suffix = path.suffix.lower()
+        return _format_of_folder(path)
+    suffix = suffix_of(path.name)
     if suffix not in BY_CONTENT:
         return BY_SUFFIX.get(suffix)
     begins, one = BY_CONTENT[suffix]
     return one if begins.match(_head(path)) else None
+
+
+def _format_of_folder(path: Path) -> Format | None:
+    if (path / "saved_model.pb").is_file():
+        return SAVED_MODEL
+    if (path / "graph.nnef").is_file():
+        return _NNEF_FOLDER
+    return BY_SUFFIX[".param"] if any(path.glob("*.param")) else None
+
+
+def suffix_of(name: str) -> str:
+    """Returns the suffix that shows a file's format, in lower case; it may have two parts, as in `.nnef.tgz`."""
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    both = "".join(suffixes[-2:])
+    return both if both in BY_SUFFIX else "".join(suffixes[-1:])
 
 
 def _head(path: Path) -> bytes:

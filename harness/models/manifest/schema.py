@@ -385,7 +385,16 @@ class Service(_Strict):
 
 
 Framework = Literal[
-    "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch", "executorch", "treelite"
+    "onnxruntime",
+    "tensorflow",
+    "openvino",
+    "ai_edge_litert",
+    "torch",
+    "executorch",
+    "treelite",
+    "ncnn",
+    "MNN",
+    "tract",
 ]
 
 
@@ -407,8 +416,8 @@ class Requires(_Strict):
 
     frameworks: dict[Framework, Versions] = {}
     """Module → versions: `onnxruntime`, `tensorflow`, `openvino`, `ai_edge_litert`, `torch`, `executorch`, `treelite`,
-    e.g. `">=1.20, <2"` or `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as `2.6.0`). Only the framework of the chosen
-    backend is checked; the framework of a plug-in is unknown and not checked.
+    `ncnn`, `MNN`, `tract`, e.g. `">=1.20, <2"` or `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as
+    `2.6.0`). Only the framework of the chosen backend is checked; the framework of a plug-in is unknown and not checked.
     """
     ram_mb: Annotated[int, Field(ge=1)] | None = None
     """Memory that must be free, in MiB."""
@@ -484,7 +493,7 @@ class Manifest(_Strict):
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
     """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
-    `openvino`, `torchscript`, `executorch`, `xgboost` … `{}`: the model has none here, a server has it.
+    `openvino`, `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost` … `{}`: the model has none here, a server has it.
     """
     requires: Requires = Requires()
     """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,

@@ -1,5 +1,6 @@
 """Chooses the instance group: instances x threads x batch on the cores that are available."""
 
+from harness.core import registry
 from harness.core.config.parse import each_device
 from harness.core.config.run_config import RunConfig
 from harness.core.config.schema import MAX_BATCH
@@ -59,7 +60,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
             f"--device {config.device}: {counted(len(gpus), 'GPU')} and {counted(count, 'instance')}: name fewer GPUs"
             + ("" if scenario.streams else ", or raise --instances")
         )
-    threads = config.threads or max(1, budget // count)
+    threads = _threads(config, max(1, budget // count))
     if gpus and not config.threads:
         threads = min(threads, STAGING_THREADS)
     if count * threads > cores.threads and not config.oversubscribe:
@@ -76,6 +77,18 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     if config.pin:
         return _pinned(group, scenario, cores)
     return group._replace(owns_cores=_is_alone(group, scenario, cores))
+
+
+def _threads(config: RunConfig, share: int) -> int:
+    """Returns the threads of an instance. share: its cores. Raises a ConfigError for more than the backend can use."""
+    if config.backend not in registry.OF_ONE_THREAD:
+        return config.threads or share
+    if config.threads not in (None, 1):
+        raise ConfigError(
+            f"--threads {config.threads}: backend {config.backend!r} computes on one thread: drop --threads, "
+            "and raise --instances"
+        )
+    return 1
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:

@@ -42,6 +42,9 @@ DEFAULT_BATCH = 8
 FRAMES = 32
 """Frames of a sequence of noise, for a model with states."""
 
+UNRECORDED = {"torchscript": "TorchScript", "ncnn": "ncnn"}
+"""Formats that do not record the number types of inputs, and some not their shapes -> the name in messages."""
+
 UNRECORDED_TYPES = ("float32", "int64")
 """Types that are tried, in this order, for the inputs of a file that does not record them."""
 
@@ -110,7 +113,7 @@ def _manifest(
 def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
     """Returns the inputs with the sizes of `shapes`, and the outputs."""
     guesses: list[tuple[TensorSpec, ...]] = [()]
-    if kind.name == "torchscript" and shapes:
+    if kind.name in UNRECORDED and shapes:
         guesses = [
             tuple(TensorSpec(name, dtype, ("batch", *row[1:])) for name, row in shapes.items())
             for dtype in UNRECORDED_TYPES
@@ -126,7 +129,7 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
             return _signature(registry.load("backend", backend)(setup), path, shapes)
         except ConfigError as e:
             error = e
-    if kind.name == "torchscript" and not shapes and error.__cause__ is None:  # the file was loaded
+    if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # the file was loaded
         raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
     raise error
 
@@ -316,7 +319,8 @@ def _digests(path: Path, source: PackageName | None) -> Iterator[str]:
 
 
 def _unrecorded(kind: Format) -> str:
-    return " # TorchScript records no types: check it" if kind.name == "torchscript" else ""
+    title = UNRECORDED.get(kind.name)
+    return f" # {title} records no types: check it" if title else ""
 
 
 def _open_sizes(spec: TensorSpec, found: Proposal) -> str:

@@ -59,6 +59,28 @@ _WAYS: Mapping[str, Mapping[str, Way]] = {
         "fp16": Way(absent=_THRESHOLDS),
         "bf16": Way(absent=_THRESHOLDS),
     },
+    "ncnn": {
+        "fp32": Way((("precision", "f32"),)),
+        "int8": Way(
+            absent="ncnn's quantiser is a C++ program, ncnn2int8: pass the file that it writes"
+        ),
+        "fp16": Way((("precision", "f16"),)),
+        "bf16": Way((("precision", "bf16"),)),
+    },
+    "mnn": {
+        "fp32": Way((("precision", "f32"),)),
+        "int8": Way(
+            absent="MNN's quantiser needs calibration data: pass the file that mnnquant writes"
+        ),
+        "fp16": Way((("precision", "f16"),)),
+        "bf16": Way((("precision", "bf16"),)),
+    },
+    "tract": {
+        "fp32": Way((("precision", "f32"),)),
+        "int8": Way(file="onnx"),
+        "fp16": Way((("precision", "f16"),)),
+        "bf16": Way(absent="tract has no conversion to bfloat16"),
+    },
     "torch": {
         "fp32": Way((("precision", "f32"),)),
         "int8": Way(file="torchscript"),

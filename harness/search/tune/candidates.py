@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.core import registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.queueing import simulate
@@ -103,6 +104,8 @@ def layouts(
         for instances in _configured(config.instances, [1] if scenario.streams else counts):
             share = budget // instances
             several = powers if scenario.streams else [share, share // 2, 1]
+            if config.backend in registry.OF_ONE_THREAD:
+                several = [1]
             for threads in _configured(config.threads, several):
                 fits = instances * threads <= cores.threads or config.oversubscribe
                 if threads >= 1 and fits:

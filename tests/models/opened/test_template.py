@@ -123,6 +123,10 @@ def test_a_torchscript_file_needs_shapes_and_its_types_are_tried(
         pytest.param("digits.keras", "tensorflow", "keras", marks=pytest.mark.slow),
         pytest.param("digits_savedmodel", "tensorflow", "savedmodel", marks=pytest.mark.slow),
         ("digits_openvino/digits.xml", "openvino", "openvino"),
+        ("digits_ncnn/digits.param", "ncnn", "ncnn"),
+        ("digits_ncnn", "ncnn", "ncnn"),
+        ("digits.mnn", "mnn", "mnn"),
+        ("digits.onnx", "tract", "onnx"),
     ],
 )
 def test_every_format_has_the_inputs_and_digests_of_its_files(

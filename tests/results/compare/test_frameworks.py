@@ -317,7 +317,9 @@ def test_digest_of_a_manifest_depends_on_its_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["openvino", "tensorflow", "litert", "torch"])
+@pytest.mark.parametrize(
+    "backend", ["openvino", "tensorflow", "litert", "torch", "ncnn", "mnn", "tract"]
+)
 def test_the_digits_are_ranked_on_every_pair_of_frameworks(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
 ) -> None:

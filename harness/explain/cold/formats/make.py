@@ -4,9 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.core.formats.protobuf import onnx_opset
 from harness.errors import PluginUnavailable, one_line
 from harness.explain import stored
 from harness.models.opened.ort_session import SessionSetup
+
+_SOFTMAX_OPSET = 13
+"""The opset since which Softmax has one axis."""
 
 
 def make(request: Mapping[str, Any]) -> dict[str, str]:
@@ -54,6 +58,29 @@ def _tflite(source: Path, folder: Path) -> Path:
     return path
 
 
+def _mnn(source: Path, folder: Path) -> Path:
+    """Uses the converter itself: MNN.tools.mnnconvert installs a package and reports to its maker."""
+    import _tools
+
+    if (onnx_opset(source) or 0) < _SOFTMAX_OPSET:
+        raise ValueError(f"MNN's converter misreads Softmax before opset {_SOFTMAX_OPSET}")
+    path = folder / "model.mnn"
+    words = ("-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(path), "--bizCode", "MNN")
+    _tools.mnnconvert(["mnnconvert", *words])
+    if not path.exists():
+        raise ValueError("MNN's converter wrote no file")
+    return path
+
+
+def _nnef(source: Path, folder: Path) -> Path:
+    import tract
+
+    path = folder / "model.nnef.tgz"
+    writer = tract.nnef().with_onnx().with_extended_identifier_syntax()
+    writer.write_model_to_tar_gz(tract.onnx().load(source).into_model(), path)
+    return path
+
+
 MAKERS: Mapping[str, Callable[[Path, Path], Path]] = {
     "ONNX, weights inline": stored.inline,
     "ONNX, external weights": stored.external,
@@ -61,4 +88,6 @@ MAKERS: Mapping[str, Callable[[Path, Path], Path]] = {
     "IR": _ir,
     "SavedModel": _saved_model,
     "tflite": _tflite,
+    "MNN": _mnn,
+    "NNEF": _nnef,
 }

@@ -24,6 +24,9 @@ _LIMIT_S = 900.0
 IR = "IR"
 """Name of OpenVINO's own format."""
 
+MNN, NNEF = "MNN", "NNEF"
+"""Names of MNN's own format, and of the format that tract writes."""
+
 
 class Stored(NamedTuple):
     """A storage format. file_format: as in a manifest; "" for a format that a manifest cannot name.
@@ -52,6 +55,10 @@ FORMATS = (
     Stored("XGBoost", "trees", "xgboost", ()),
     Stored("LightGBM", "trees", "lightgbm", ()),
     Stored("treelite", "trees", "treelite", ()),
+    Stored("ncnn", "ncnn", "ncnn", ()),
+    Stored(MNN, "mnn", "mnn", ("onnx",)),
+    Stored("ONNX", "tract", "onnx", ()),
+    Stored(NNEF, "tract", "nnef", ("onnx",)),
 )
 
 

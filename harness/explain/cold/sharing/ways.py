@@ -46,6 +46,8 @@ HOW: Mapping[tuple[str, str], str] = {
 }
 """Meaning of a way on a framework."""
 
+_NO_SHARING = "its Python package has no call that takes weights from outside"
+
 _OWN_MEMORY = "TensorFlow restores variables into its own memory and takes no memory from outside"
 
 CANNOT: Mapping[tuple[str, str], str] = {
@@ -59,6 +61,11 @@ CANNOT: Mapping[tuple[str, str], str] = {
     (INITIALISERS, "executorch"): "a program takes only its file's weights",
     (MAPPED, "trees"): "the libraries of trees build their nodes in memory",
     (INITIALISERS, "trees"): "a forest takes only its file's nodes",
+    **{
+        (way, backend): _NO_SHARING
+        for way in (MAPPED, INITIALISERS)
+        for backend in ("ncnn", "mnn", "tract")
+    },
 }
 
 

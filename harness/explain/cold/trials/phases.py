@@ -50,6 +50,20 @@ CALLS: Mapping[str, Sequence[Call]] = {
         Call(PREPARE, "executorch.runtime", "Program", "load_method"),
     ),
     "trees": (Call(DESERIALISE, "harness.backends.trees", "", "opened"),),
+    "ncnn": (
+        Call(DESERIALISE, "ncnn", "Net", "load_param"),
+        Call(PREPARE, "ncnn", "Net", "load_model"),
+    ),
+    "mnn": (
+        Call(DESERIALISE, "MNN", "", "Interpreter"),
+        Call(PREPARE, "harness.backends.mnn", "", "create_session"),
+    ),
+    "tract": (
+        Call(DESERIALISE, "tract", "Onnx", "load"),
+        Call(DESERIALISE, "tract", "Nnef", "load"),
+        Call(PREPARE, "tract", "InferenceModel", "into_model"),
+        Call(PREPARE, "tract", "Model", "into_runnable"),
+    ),
 }
 """Backend -> its framework's calls."""
 
@@ -63,6 +77,9 @@ NOTES: Mapping[str, str] = {
     "executorch": "ExecuTorch maps the file, and packs the weights for XNNPACK when the method is loaded",
     "trees": "the libraries of trees read a file in one call, and prepare nothing",
     "torch": "PyTorch optimises a module while it runs: there is no phase of optimisation",
+    "ncnn": "ncnn reads the weights and repacks them for its kernels in one call: they are one phase",
+    "mnn": "MNN repacks the weights when it creates the session, or in the first run after a new shape",
+    "tract": "tract reads the file once for the inputs and once for each batch size for which it prepares a network",
 }
 """Backend -> the phases that its framework does not separate."""
 

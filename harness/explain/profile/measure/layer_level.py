@@ -25,7 +25,7 @@ from harness.models.sequences.backend import SequenceBackend
 from harness.profiler import HasProfiler, Profiler, Wiring
 from harness.types import Backend
 
-LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow", "executorch")
+LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow", "executorch", "ncnn", "mnn", "tract")
 """The backends of this project that report the kernels they execute."""
 
 

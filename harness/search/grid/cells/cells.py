@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core import registry
 from harness.core.config.parse import parse_input_shape
 from harness.core.config.run_config import RunConfig
 from harness.core.stats import percentile_ns
@@ -95,12 +96,20 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """Yields all cells. Cells to compare, above all precisions, follow each other closely in time."""
+    """Yields all cells. Cells to compare, above all precisions, follow each other closely in time.
+
+    A backend that computes on one thread has only cells with one.
+    """
+    known: set[Cell] = set()
     order = product(
         axes.model, axes.shape, axes.data, axes.threads, axes.batch, axes.backend, axes.precision
     )
     for model, shape, data, threads, batch, backend, precision in order:
-        yield Cell(model, backend, precision, batch, threads, shape, data)
+        own_threads = 1 if backend in registry.OF_ONE_THREAD else threads
+        cell = Cell(model, backend, precision, batch, own_threads, shape, data)
+        if cell not in known:
+            known.add(cell)
+            yield cell
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:

@@ -1,0 +1,24 @@
+"""Sends what a C or C++ library prints on stdout to stderr: stdout belongs to the harness's results."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_libc = ctypes.CDLL(None)
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Redirects descriptor 1 of the process; C's own buffer is written before and after."""
+    sys.stdout.flush()
+    _libc.fflush(None)
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        _libc.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)

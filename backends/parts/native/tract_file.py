@@ -1,0 +1,54 @@
+"""Reads the names of a network's outputs from its file, because tract names them after the node that computes them."""
+
+import re
+import tarfile
+from pathlib import Path
+
+from harness.core.formats.protobuf import mapped, messages
+
+_GRAPH, _OUTPUT, _NAME = 7, 12, 1
+"""Fields of ONNX's ModelProto, GraphProto and ValueInfoProto."""
+
+GRAPH_FILE = "graph.nnef"
+_MOST_BYTES = 1 << 26
+
+_HEAD = re.compile(r"^\s*graph\s+\w+\s*\([^)]*\)\s*->\s*\(([^)]*)\)", re.MULTILINE)
+
+
+def is_nnef(path: Path) -> bool:
+    """Returns whether tract reads it as NNEF: a folder or an archive; other files are ONNX."""
+    return path.is_dir() or path.suffix in (".tgz", ".tar")
+
+
+def output_names(path: Path) -> tuple[str, ...]:
+    """Returns () if the file does not show them. Raises an OSError or ValueError for a file that is broken."""
+    if is_nnef(path):
+        return _of_nnef(path)
+    return tuple(
+        bytes(name).decode()
+        for graph in messages(mapped(path), _GRAPH)
+        for output in messages(graph, _OUTPUT)
+        for name in messages(output, _NAME)
+    )
+
+
+def _of_nnef(path: Path) -> tuple[str, ...]:
+    found = _HEAD.search(_graph(path).decode("utf-8", "replace"))
+    names = found[1].split(",") if found else []
+    return tuple(filter(None, (name.strip().strip('"') for name in names)))
+
+
+def _graph(path: Path) -> bytes:
+    """Returns the text of the network; nothing of an archive is unpacked onto the disk."""
+    if path.is_dir():
+        with (path / GRAPH_FILE).open("rb") as file:
+            return file.read(_MOST_BYTES)
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                inside = archive.extractfile(member) if member.isfile() else None
+                if inside is not None and Path(member.name).name == GRAPH_FILE:
+                    return inside.read(_MOST_BYTES)
+    except (tarfile.TarError, EOFError) as e:
+        raise ValueError(f"it is not an NNEF archive: {e}") from e
+    raise ValueError(f"it is not an NNEF archive, which has a {GRAPH_FILE}")

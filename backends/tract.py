@@ -1,0 +1,219 @@
+"""Runs ONNX files and NNEF on tract."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import tract
+
+from harness.backends.parts.framework import Choices, FrameworkBackend, named
+from harness.backends.parts.native import tract_file
+from harness.backends.parts.native.tract_kernels import TractProfiler
+from harness.core.formats.onnx_tensors import initializers
+from harness.core.formats.protobuf import onnx_origin
+from harness.core.number_types import number_type, precision
+from harness.errors import ConfigError
+from harness.profiler import Profiler
+from harness.types import Array, Backend, Batch, Outputs, TensorSpec, declared_shape
+
+_TYPES = {
+    "BOOL": "bool",
+    **{f"{kind}{bits}": f"{name}{bits}"
+       for kind, name in {"U": "uint", "I": "int", "F": "float"}.items()
+       for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""tract's name of a number type -> NumPy's."""
+
+
+_BATCH = "batch"
+"""Name of a batch to which the file gives none."""
+
+
+class TractBackend(FrameworkBackend):
+    """A network for batches of one, one for the largest batch, and one with an open size for all other batches.
+
+    tract chooses better kernels if it knows the size: twice as fast for one digit. A network is made when its first
+    batch arrives, but for the largest.
+    precision: f16 converts weights and activations; inputs and outputs keep their types.
+    tract's Python package computes on one thread, whatever number is set.
+    """
+
+    name = "tract"
+    title = "tract"
+    formats = ("onnx", "nnef")
+    options: ClassVar[Choices] = {"precision": ("f32", "f16")}
+
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        self._plans: dict[int | None, Any] = {}
+        self._symbol = ""
+        own_names = tract_file.output_names(self._path)
+        model = self._model(None)
+        facts = model.input_facts()
+        inputs = tuple(_spec(model.input_name(i), fact) for i, fact in enumerate(facts))
+        self._feeds = [spec.name for spec in inputs]
+        self._dtypes = [_computed(spec.dtype, self._option["precision"]) for spec in inputs]
+        self._symbol = _batch_symbol(inputs)
+        names = tuple(model.output_name(i) for i in range(model.output_count()))
+        self._names = own_names if len(own_names) == len(names) else names
+        self._plan(self._setup.max_batch)
+        return inputs, self._names
+
+    def _model(self, size: int | None) -> Any:
+        """Reads the file again: tract changes a network that it prepares, and has no copy. size: of the open batch."""
+        try:
+            if tract_file.is_nnef(self._path):
+                return self._sized(_nnef().load(self._path), size)
+            model = tract.onnx().load(self._path)
+            self._complete(model, size)
+            return self._sized(model.into_model(), size)
+        except tract.TractError as e:
+            raise ValueError(_words(e)) from None
+
+    def _sized(self, model: Any, size: int | None) -> Any:
+        """Sets the batch wherever its name is left."""
+        if size is not None and self._symbol:
+            model.transform(tract.SetSymbols({self._symbol: size}))
+        return model
+
+    def _complete(self, model: Any, batch: int | None) -> None:
+        """Names each size that the file leaves open without a real name: tract takes 0, and equal names, at their word."""
+        declared = {self._setup.names.get(s.name, s.name): s for s in self._setup.inputs}
+        for index in range(model.input_count()):
+            name = model.input_name(index)
+            *sizes, dtype = str(model.input_fact(index)).split(",")
+            if ".." in sizes:
+                own = declared.get(name)
+                if own is None:
+                    raise ValueError(
+                        f"input {name!r} has no shape: export the model with one, or name a manifest"
+                    )
+                sizes = [str(size) if isinstance(size, int) else "?" for size in own.shape]
+            named = [
+                _named_size(size, index, axis, self._symbol, batch)
+                for axis, size in enumerate(_shape(sizes))
+            ]
+            if named != sizes:
+                model.set_input_fact(index, ",".join([*named, dtype]))
+
+    def _plan(self, size: int) -> Any:
+        """Returns the network for a batch, and makes it first if it is new."""
+        key = size if self._symbol and size in (1, self._setup.max_batch) else None
+        if key not in self._plans:
+            self._plans[key] = self._made(key)
+        return self._plans[key]
+
+    def _made(self, size: int | None) -> Any:
+        model = self._model(size)
+        try:
+            if self._option["precision"] == "f16":
+                wide, narrow = tract.DatumType.F32, tract.DatumType.F16
+                model.transform(tract.FloatPrecision(wide, narrow))
+            return model.into_runnable()
+        except tract.TractError as e:
+            raise ValueError(_words(e)) from None
+
+    def profiler(self) -> Profiler:
+        if tract_file.is_nnef(self._path):
+            raise ConfigError(
+                "tract's operations are shown by the nodes of an ONNX file: pass --backend-option format=onnx"
+            )
+        return TractProfiler(TractBackend(self._setup), tract.version())
+
+    def __exit__(self, *exc: object) -> None:
+        del self._plans
+
+    def _arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
+        pairs = zip(self._feeds, self._dtypes, strict=True)
+        return [np.asarray(inputs[name], dtype) for name, dtype in pairs]
+
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        arrays = self._arrays(inputs)
+        try:
+            found = self._plan(len(arrays[0])).run(arrays)
+        except tract.TractError as e:
+            raise ValueError(_words(e)) from None
+        return named(self._names, [self._row(tensor.to_numpy()) for tensor in found])
+
+    def _row(self, rows: Array) -> Array:
+        """Returns the rows in the file's own type."""
+        is_half = self._option["precision"] == "f16" and rows.dtype == np.float16
+        return rows.astype(np.float32) if is_half else rows
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def profile_json(self, batch: Batch) -> str:
+        """Returns the report of tract's own profiler, which repeats the network for some seconds."""
+        arrays = self._arrays(self._in_file(batch.inputs))
+        return str(self._plan(batch.size).profile_json(arrays))
+
+    def describe(self) -> Mapping[str, object]:
+        weights = () if tract_file.is_nnef(self._path) else initializers(self._path)
+        computes_in = number_type(self._option["precision"])
+        return {
+            "framework": f"tract {tract.version()}",
+            "device": "cpu",
+            "precision": precision(
+                [(tensor.shape, tensor.dtype) for tensor in weights if tensor.dtype],
+                [spec.dtype for spec in self._inputs],
+                computes_in,
+            ),
+            "threads": 1,
+            "math_library": "tract-linalg",
+            **onnx_origin(self._path),
+        }
+
+
+def _nnef() -> Any:
+    """Returns tract's reader of NNEF with every operator that tract itself can write."""
+    reader = tract.nnef().with_tract_extra().with_tract_transformers()
+    return reader.with_onnx().with_pulse().with_extended_identifier_syntax()
+
+
+def _spec(name: str, fact: Any) -> TensorSpec:
+    try:
+        kind = tract.DatumType(fact.datum_type()).name
+    except ValueError:
+        kind = ""
+    if kind not in _TYPES:
+        raise ConfigError(
+            f"input {name!r} has a number type that tract's Python package cannot fill: export it as float32"
+        )
+    return TensorSpec(name, _TYPES[kind], _shape(map(str, fact.dims())))
+
+
+def _shape(sizes: Iterable[str]) -> tuple[int | str | None, ...]:
+    """Returns the shape that tract writes as texts."""
+    return declared_shape(int(size) if size.isdecimal() else size for size in sizes)
+
+
+def _named_size(
+    size: int | str | None, index: int, axis: int, symbol: str, batch: int | None
+) -> str:
+    """Returns an input's size for tract: a number or a name. batch: the size that replaces `symbol`; None for none."""
+    if batch is not None and not axis and size in (symbol, None):
+        return str(batch)
+    if size is None:
+        return f"size_{index}_{axis}" if axis else _BATCH
+    return str(size)
+
+
+def _computed(dtype: str, precision: str) -> str:
+    return "float16" if dtype == "float32" and precision == "f16" else dtype
+
+
+def _batch_symbol(inputs: tuple[TensorSpec, ...]) -> str:
+    """Returns the name of the open batch; '' if the file fixes it or the inputs name it differently."""
+    names = {spec.shape[0] for spec in inputs if spec.shape}
+    only = names.pop() if len(names) == 1 else None
+    return only if isinstance(only, str) and only.isidentifier() else ""
+
+
+def _words(error: Exception) -> str:
+    """Returns the message without the addresses of tract's functions."""
+    return str(error).partition("Stack backtrace:")[0].strip()
+
+
+_: type[Backend] = TractBackend
