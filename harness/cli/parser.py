@@ -285,16 +285,11 @@ class _HelpAll(argparse.Action):
 
 
 def add_options(parser: Parser, *schemas: type) -> Mapping[str, argparse._ArgumentGroup]:
-    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None.
-
-    An option of an earlier schema replaces an option of the same name.
-    """
+    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     title = ""
     pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))
     for schema, field in pairs:
-        if option_key(field) in parser.fields:
-            continue
         title = field.metadata["group"] or getattr(schema, "GROUP", "") or title
         if title not in groups:
             groups[title] = parser.add_argument_group(title)

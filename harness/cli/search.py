@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.cli import many_runs
@@ -244,7 +245,8 @@ def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
     from harness.search.grid import job
     from harness.search.grid.cells.axes import axes_of
 
-    grid = Grid(axes_of(lists, call.config, call.own), call.own)
+    own = replace(call.own, price=call.config.price)
+    grid = Grid(axes_of(lists, call.config, own), own)
     return many_runs.execute("grid", call.with_own(grid), job.problems, job.sweep)
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -10,9 +9,6 @@ import yaml
 from harness.errors import ConfigError, one_line
 
 OPTION = "--backend-option body"
-
-MOST_BYTES = 1 << 20
-"""The largest file of fields."""
 
 _ELSEWHERE = {
     "model": "--backend-option served=NAME",
@@ -29,17 +25,14 @@ _HARNESS_FIELDS = ("stream_options", "return_token_ids", "input_ids")
 
 
 def added_fields(text: str) -> dict[str, Any]:
-    """Parses a mapping in YAML or JSON, or '@FILE' with one. Raises a ConfigError with every problem."""
-    source = OPTION
-    if text.startswith("@"):
-        source, text = text[1:], _content(Path(text[1:]).expanduser())
+    """Parses a mapping in YAML or JSON. Raises a ConfigError with every problem."""
     try:
         fields = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as e:
-        raise ConfigError(f"{source} is neither YAML nor JSON: {one_line(e)}") from e
+        raise ConfigError(f"{OPTION} is neither YAML nor JSON: {one_line(e)}") from e
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
         raise ConfigError(
-            f"{source} is not a mapping of fields: write e.g. body='{{temperature: 0.7, top_p: 0.9}}'"
+            f"{OPTION} is not a mapping of fields: write e.g. body='{{temperature: 0.7, top_p: 0.9}}'"
         )
     problems = [*_problems(fields)]
     try:
@@ -47,17 +40,8 @@ def added_fields(text: str) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as e:
         problems.append(f"a value is not JSON ({one_line(e)})")
     if problems:
-        raise ConfigError(f"{source}: {'; '.join(problems)}")
+        raise ConfigError(f"{OPTION}: {'; '.join(problems)}")
     return fields
-
-
-def _content(path: Path) -> str:
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{OPTION}: {path} is larger than {MOST_BYTES >> 20} MiB")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{OPTION}: {path} cannot be read: {one_line(e)}") from e
 
 
 def _problems(fields: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from harness.core.config.options import flag_name, option, option_key, visible_fields
+from harness.core.config.options import flag_name, option, option_key, resolved, visible_fields
 from harness.core.config.parse import (
     parse_input_shape,
     parse_name,
@@ -93,11 +93,8 @@ class GridOptions:
         parse=parse_floor,
         metavar="SCORE",
     )
-    price: float | None = option(
-        "price of this machine per hour, e.g. 1.20/h; adds the price of a million samples",
-        parse=parse_price,
-        metavar="PRICE",
-    )
+    price: float | None = resolved(parse=parse_price)
+    """The run option --price; --from takes another one."""
     resume: Path | None = option(
         "continue the grid in this folder with its original options",
         parse=parse_path,

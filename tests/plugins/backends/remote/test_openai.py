@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,18 +166,10 @@ def test_a_prompt_may_name_its_model() -> None:
         ("{n: 2}", "n must be 1"),
         ("{a: .nan}", "a value is not JSON"),
         ("{a: 2020-01-01}", "a value is not JSON"),
-        ("@/nowhere/x.yaml", "--backend-option body: /nowhere/x.yaml cannot be read"),
     ],
 )
 def test_a_body_that_cannot_be_sent_is_refused(text: str, problem: str) -> None:
     assert refusal(backend, body=text).startswith(problem) or problem in refusal(backend, body=text)
-
-
-def test_a_body_may_be_a_file(tmp_path: Path) -> None:
-    (tmp_path / "fields.yaml").write_text("temperature: 0.7\nseed: 1\n")
-    with asked(body=f"@{tmp_path}/fields.yaml", max_tokens="5") as (remote, _, server):
-        assert server.requests[0]["seed"] == 1
-        assert remote.describe()["draws_tokens"] is False
 
 
 @pytest.mark.parametrize("entries", [[{}], [{"id": None}], [{"id": ""}], [{"id": 7}], ["tiny"]])
