@@ -178,7 +178,9 @@ def test_temporary_folder_is_removed_after_its_instance(tmp_path: Path) -> None:
 
 def test_declarations_of_a_plug_in_are_read_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(f"{REACHES}\nimport harness\nharness.was_here = True")
-    assert declared(f"{tmp_path}/plugin.py:Reaches") == (("onnx", "pt"), ("shared",))
+    found = declared(f"{tmp_path}/plugin.py:Reaches")
+    assert (found.formats, found.of_one_process) == (("onnx", "pt"), ("shared",))
+    assert found.holds_gil is False
     import harness
 
     assert not hasattr(harness, "was_here")
