@@ -110,7 +110,7 @@ def test_the_table_of_the_docs_has_these_edits() -> None:
 
 def test_verdict_md_has_the_counts() -> None:
     found = sum(bool(edit.found) for edit in EDITS)
-    words = f"Of {len(EDITS)} edits of real runs it finds all, and {found} of them even with new"
+    words = f"It finds all of {len(EDITS)} edits of real runs, and {found} of them even with new digests"
     assert words in " ".join((PAGE.parent / "verdict.md").read_text().split())
 
 

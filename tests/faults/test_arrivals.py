@@ -71,7 +71,7 @@ def test_contradictions_are_all_named(tmp_path: Path) -> None:
     path = str(schedule(tmp_path))
     asked = ("--arrivals", path, "--concurrency", "4", "--target-qps", "5", "--duration", "3s")
     assert refused(tmp_path, *SERVER, *asked) == [
-        "--arrivals and --concurrency both set when queries arrive: keep one",
+        "--arrivals and --concurrency each set when queries arrive: keep one",
         "--arrivals sets when queries arrive: drop --target-qps",
         "--concurrency sets when queries arrive: drop --target-qps",
         "--duration cannot be set with --arrivals: the file sets the duration; --queries N replays its first N arrivals",

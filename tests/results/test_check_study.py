@@ -14,6 +14,7 @@ from harness.search import repeats
 from harness.search.grid import job as _grid
 from harness.search.overhead import job as _overhead
 from harness.search.peak import job as _peak
+from harness.search.runtimes import job as _runtimes
 from harness.search.sweep import job as _sweep
 from harness.search.tune import job as _tune
 from harness.search.workers import job as _workers
@@ -36,7 +37,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_every_study_is_known_by_its_file() -> None:
-    assert all((_grid, _overhead, _peak, _profile, _sweep, _tune, _workers, repeats))
+    assert all((_grid, _overhead, _peak, _profile, _runtimes, _sweep, _tune, _workers, repeats))
     ours = [one for one in Study.__subclasses__() if one.__module__.startswith("harness.")]
     assert {one.file for one in ours} == {*run_folder.STUDIES}
 

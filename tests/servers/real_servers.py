@@ -246,7 +246,9 @@ def json_service(cache: Path, folder: Path, name: str) -> Iterator[Addresses]:
         words += ["--host", "127.0.0.1", "--port", port]
     elif name == "mlflow":
         made = [programs / "python", script.name, folder / "model"]
-        subprocess.run([*map(str, made)], cwd=folder, env=outside(), check=True, capture_output=True)
+        subprocess.run(
+            [*map(str, made)], cwd=folder, env=outside(), check=True, capture_output=True
+        )
         words = [programs / "mlflow", "models", "serve", "-m", folder / "model", "-p", port]
         words += ["-h", "127.0.0.1", "--env-manager", "local"]
     variables = {

@@ -99,13 +99,16 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
     return out
 
 
+_COMMAND = '<pre class="command">'
+
+
 def _with_command(articles: Sequence[Article], verb: str) -> Sequence[Article]:
     """Adds the command below the conclusion, if this process runs the verb whose page it is."""
     if sys.argv[1:2] != [verb] or not articles:
         return articles
     command = f"python -m harness {shlex.join(arguments(sys.argv[1:]))}"
     first, *others = articles
-    head = [*first.head[:2], f"<pre>{escape(command)}</pre>", *first.head[2:]]
+    head = [*first.head[:2], f"{_COMMAND}{escape(command)}</pre>", *first.head[2:]]
     return [first._replace(head=head), *others]
 
 
@@ -119,7 +122,7 @@ def typeset(html: str) -> str:
 
     A command stays as it was typed.
     """
-    if html.startswith("<pre>"):
+    if html.startswith(_COMMAND):
         return html
     return _UNIT.sub("\u00a0", html).replace("\u00a0us", "\u00a0\u00b5s")
 
