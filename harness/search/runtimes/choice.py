@@ -119,7 +119,7 @@ def plan_of(
     backends = lists.get("backend", (config.backend,))
     refuse(_unknown(models, backends))
     models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)
-    threads = lists.get("threads", (config.threads or cores.available().planned,))
+    threads = lists.get("threads", (config.threads,))
     precisions = of_grid.precision or (BASELINE,)
     axes = [*product(threads, precisions)]
     contests = tuple(_contest(model, backends, axes, config) for model in models)
@@ -148,8 +148,9 @@ def _unknown(models: Sequence[str], backends: Sequence[str]) -> Iterator[str]:
 
 
 def _contest(
-    name: str, backends: Sequence[str], axes: Sequence[tuple[int, str]], config: RunConfig
+    name: str, backends: Sequence[str], axes: Sequence[tuple[int | None, str]], config: RunConfig
 ) -> Contest:
+    """axes: (--threads, precision); None takes all cores, as far as the backend can use them."""
     model = load_model(name)
     makes = any(precision != BASELINE for _, precision in axes)
     unreadable = {b: formats for b in backends if (formats := unread(b, model, makes=makes))}
@@ -159,10 +160,14 @@ def _contest(
     batch = instances.plan(own, scenario_named(own.scenario), model, cores.available()).max_batch
     data = "synthetic" if (config.dataset or default_dataset(model)) == "synthetic" else "real"
     cells = [
-        Cell(name, backend, precision, batch, threads, (), data)
+        Cell(name, backend, precision, batch, threads or _most_threads(backend), (), data)
         for (threads, precision), backend in product(axes, measured)
     ]
     return Contest(name, tuple(cells), left_out, unreadable)
+
+
+def _most_threads(backend: str) -> int:
+    return 1 if backend in registry.OF_ONE_THREAD else cores.available().planned
 
 
 def problems(config: RunConfig, plan: Plan) -> Iterator[str]:

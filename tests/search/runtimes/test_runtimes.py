@@ -18,6 +18,7 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.plan import InstanceGroup
+from harness.machine import cores
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened import formats_read
@@ -552,3 +553,16 @@ def test_model_that_no_backend_reads_is_refused(refuses: Said) -> None:
     assert told.startswith(
         "no backend can run 'digits' here; ort: digits has no file that it reads"
     )
+
+
+def test_a_backend_of_one_thread_takes_part_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: without --threads, tract was refused for the threads of the others."""
+    monkeypatch.setattr(choice, "missing", lambda _: "")
+    config = RunConfig(scenario="single-stream", model="digits")
+    lists = {"backend": ("ort", "tract")}
+    plan = choice.plan_of(lists, GridOptions(), RuntimesOptions(), config, "")
+    threads = {cell.backend: cell.threads for contest in plan.contests for cell in contest.cells}
+    assert threads == {"ort": cores.available().planned, "tract": 1}
+    lists = {"backend": ("ort", "tract"), "threads": (2,)}
+    plan = choice.plan_of(lists, GridOptions(), RuntimesOptions(), config, "")
+    assert {cell.threads for contest in plan.contests for cell in contest.cells} == {2}
