@@ -101,7 +101,7 @@ def test_a_program_that_calls_more_than_operators_is_not_loaded(
         text = archive.read(name).decode()
     assert found in text
     path = _replaced(program, tmp_path / "bad.pt2", found, put)
-    assert _refusal(path).startswith(f"{path}: it holds ")
+    assert _refusal(path).startswith(f"{path}: it has ")
     assert "so this file is not loaded" in _refusal(path)
 
 
