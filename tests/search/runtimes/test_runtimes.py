@@ -559,7 +559,7 @@ def test_a_backend_of_one_thread_takes_part_with_one(monkeypatch: pytest.MonkeyP
     """Bug: without --threads, tract was refused for the threads of the others."""
     monkeypatch.setattr(choice, "missing", lambda _: "")
     config = RunConfig(scenario="single-stream", model="digits")
-    lists = {"backend": ("ort", "tract")}
+    lists: dict[str, tuple[Any, ...]] = {"backend": ("ort", "tract")}
     plan = choice.plan_of(lists, GridOptions(), RuntimesOptions(), config, "")
     threads = {cell.backend: cell.threads for contest in plan.contests for cell in contest.cells}
     assert threads == {"ort": cores.available().planned, "tract": 1}
