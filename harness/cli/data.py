@@ -9,7 +9,7 @@ from harness.cli.start.config_files import presets
 from harness.core.config.options import user_path
 from harness.core.console import show
 from harness.core.units import counted, show_bytes
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, HarnessError, RunInvalid
 
 if TYPE_CHECKING:
     from harness.models.manifest.model import Model
@@ -61,7 +61,10 @@ def list_names(arguments: list[str]) -> int:
 
 def _size_and_licence(model: "Model") -> str:
     """Returns the known ones in parentheses; '' if neither is known."""
-    size_bytes = model.file_bytes
+    try:
+        size_bytes = model.file_bytes
+    except HarnessError:  # the package that makes the file is not installed
+        size_bytes = None
     known = ["" if size_bytes is None else show_bytes(size_bytes)]
     known += [model.manifest.licence if model.manifest else ""]
     shown = ", ".join(filter(None, known))

@@ -17,6 +17,8 @@ from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.errors import PluginUnavailable
+from harness.models.manifest.model import Model
 from harness.results import database
 from tests.builders.refusals import refused
 from tests.builders.result import stored_result
@@ -392,3 +394,16 @@ def test_a_full_disk_behind_the_output_changes_no_exit_status(stream: str) -> No
             "stdout cannot be written, so its output is incomplete: No space left on device"
             in done.stderr
         )
+
+
+def test_list_names_a_model_whose_package_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: without the package onnx, which makes light/alexnet, `list` printed nothing."""
+
+    def missing(_: Model) -> int:
+        raise PluginUnavailable("no onnx")
+
+    monkeypatch.setattr(Model, "file_bytes", property(missing))
+    assert main(["list"]) == 0
+    assert "  light/alexnet " in capsys.readouterr().out
