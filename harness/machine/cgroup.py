@@ -13,7 +13,7 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 _NO_LIMIT_BYTES = 1 << 60
-"""Values from this number on mean that there is no limit: version 1 writes a number near 2**63."""
+"""A limit of at least this value means "unlimited": cgroup v1 writes a number near 2**63."""
 
 
 def cpu_limit() -> float | None:

@@ -21,7 +21,7 @@ _OK = 200
 class ServerMetrics:
     """Adds a row to `rows` with each `look`, on one thread.
 
-    absent: why there are no rows; empty if there are rows. If the first reading fails, the servers are not read again.
+    absent: why `rows` is empty; "" otherwise. If the first reading fails, the servers are not read again.
     If a later reading fails, its row is left out.
     """
 

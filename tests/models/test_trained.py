@@ -23,7 +23,7 @@ RUNTIMES = [
 ]
 
 LIMIT_S = 1700
-"""Of one run: in multi-stream 5,296 samples on a busy machine of two cores."""
+"""Time limit of one run. Multi-stream answers 5,296 samples, which takes long on two busy cores."""
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -59,7 +59,7 @@ def check_form(form: str, dtype: str | None) -> None:
             raise ValueError(f"the form json is for texts, but the input is {dtype}")
         return
     if form not in (*_VALUES, *_FILES):
-        raise ValueError(f"there is no form {form!r}: use {', '.join((*_VALUES, *_FILES, _JSON))}")
+        raise ValueError(f"unknown form {form!r}: use {', '.join((*_VALUES, *_FILES, _JSON))}")
     if dtype == "string" and form not in ("list", "base64"):
         raise ValueError(f"a text has no {form}: use list, base64 or json")
     if form == "png" and dtype is not None:

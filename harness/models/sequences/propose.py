@@ -150,7 +150,7 @@ class _Trial:
         states = self._states(runs[sizes[0]], sizes[0], axes)
         answers = {n: axis for n, axis in axes.items() if n not in states.values()}
         if not answers:
-            raise _Unfit("each output is a state, so there is no answer")
+            raise _Unfit("every output is a state, so the model returns no answer")
         if next(iter(answers.values())) is not None:  # the others are no answers
             answers = {name: axis or 0 for name, axis in answers.items()}
         named = {spec.name: spec for spec in self._specs}

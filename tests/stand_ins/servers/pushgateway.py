@@ -14,7 +14,7 @@ PROGRAM = "prometheus-pushgateway"
 
 
 def program(folder: Path) -> Path:
-    """Skips the test if there is none."""
+    """Returns the path of the Pushgateway; skips the test if none is installed."""
     for name in ("pushgateway", PROGRAM):
         if found := shutil.which(name):
             return Path(found)

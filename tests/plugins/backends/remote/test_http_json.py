@@ -365,7 +365,7 @@ def test_any_reply_is_an_answer_per_sample_or_an_error(
         ((IMAGE,), {"body": '{"{{image}}": 1}'}, "--backend-option body: the key '{{image}}' has a placeholder: placeholders are values"),
         ((IMAGE,), {"body": "1: '{{image}}'"}, "--backend-option body: the key 1 is not a text: put it into quotes"),
         ((IMAGE,), {"body": '["{{image}}", "{{a b"]'}, "'{{a b' is not a placeholder such as {{image}}"),
-        ((IMAGE,), {"body": "{{image|jpeg}}"}, "there is no form 'jpeg': use list, flat, shape, base64, png, npy, json"),
+        ((IMAGE,), {"body": "{{image|jpeg}}"}, "unknown form 'jpeg': use list, flat, shape, base64, png, npy, json"),
         ((IMAGE,), {"body": "{{image|json}}"}, "the form json is for texts, but the input is float32"),
         ((IMAGE,), {"body": "{{image|png}}"}, "PNG holds uint8 or uint16, but the input is float32: use npy or base64"),
         ((TEXT,), {"body": "{{text|png}}"}, "a text has no png: use list, base64 or json"),
