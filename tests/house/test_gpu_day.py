@@ -46,7 +46,7 @@ def test_finished_sections_are_kept_and_not_measured_again(tmp_path: Path) -> No
     assert found["machine"]["points"]["gemm/numpy/fp32/256/1"]["unit"] == "FLOP"
     late = day(tmp_path, "--only", "profile", "--limit", "1")
     assert (
-        "the time is over at profile, resnet50 f16 channels-last: begin again with" in late.stderr
+        "the time is over at profile, resnet50 f16 channels-last: start again with" in late.stderr
     )
 
 
