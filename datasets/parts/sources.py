@@ -40,20 +40,28 @@ def given_folder(setup: DatasetSetup, dataset: str, expected: str) -> Path:
     return path
 
 
-def one_file(setup: DatasetSetup, dataset: str, suffix: str) -> Path:
-    """Returns --data-dir itself, or the only file with `suffix` in it."""
-    path = given_path(setup, dataset, f"a {suffix} file, or a folder with one")
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise ConfigError(f"--data-dir {path} is neither a file nor a folder: name a {suffix} file")
-    files = sorted(p for p in path.iterdir() if p.suffix == suffix and p.is_file())
-    if len(files) != 1:
-        names = ", ".join(p.name for p in files[:5]) or "none"
-        raise ConfigError(
-            f"{path} must have exactly one {suffix} file, but it has {names}: name one"
-        )
-    return files[0]
+def one_file(
+    setup: DatasetSetup, dataset: str, *suffixes: str, most_bytes: int | None = None
+) -> Path:
+    """Returns --data-dir itself, or the only file with one of the suffixes in it.
+
+    most_bytes: the largest size; larger files are refused before they are read.
+    """
+    kind = f"a {' or '.join(suffixes)} file"
+    path = given_path(setup, dataset, f"{kind}, or a folder with one")
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix in suffixes and p.is_file())
+        if len(files) != 1:
+            names = ", ".join(p.name for p in files[:5]) or "none"
+            raise ConfigError(
+                f"{path} must have exactly one {kind.removeprefix('a ')}, but it has {names}: name one"
+            )
+        path = files[0]
+    elif not path.is_file():
+        raise ConfigError(f"--data-dir {path} is neither a file nor a folder: name {kind}")
+    if most_bytes is not None and path.stat().st_size > most_bytes:
+        raise ConfigError(f"{path} is larger than {most_bytes // 2**30} GiB: split it")
+    return path
 
 
 def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None:

@@ -60,7 +60,10 @@ class ConversationsDataset(LoadedRows):
 
     def __init__(self, setup: DatasetSetup) -> None:
         self._input = input_of(setup, "conversations")
-        self._path, self._setup = _find(setup), setup
+        self._path, self._setup = (
+            sources.one_file(setup, "conversations", *_SUFFIXES, most_bytes=MOST_FILE_BYTES),
+            setup,
+        )
         most = Options(setup.options).text("max_tokens", "")
         self._head = b'{"messages":['
         if most:
@@ -117,20 +120,6 @@ class ConversationsDataset(LoadedRows):
     def _digest(self) -> str:
         files = sources.digest({self._path.name: self._path}, self._setup)
         return hashlib.sha256(files.encode() + self._head).hexdigest()
-
-
-def _find(setup: DatasetSetup) -> Path:
-    expected = f"a {' or '.join(_SUFFIXES)} file of conversations"
-    path = sources.given_path(setup, "conversations", expected)
-    if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
-        if len(files) != 1:
-            names = ", ".join(p.name for p in files[:5]) or "none"
-            raise ConfigError(f"{path} must have exactly {expected}, but it has {names}: name one")
-        path = files[0]
-    if path.stat().st_size > MOST_FILE_BYTES:
-        raise ConfigError(f"{path} is larger than {MOST_FILE_BYTES // 2**30} GiB: split it")
-    return path
 
 
 def _contents(path: Path) -> Iterator[object]:

@@ -78,7 +78,7 @@ class PromptsDataset(LoadedRows):
     def __init__(self, setup: DatasetSetup) -> None:
         self._input = input_of(setup, "prompts")
         self._setup = setup
-        self._path = _find(setup)
+        self._path = sources.one_file(setup, "prompts", *_SUFFIXES, most_bytes=MOST_FILE_BYTES)
         is_table = self._path.suffix == ".parquet"
         rows = _table(self._path) if is_table else _lines(self._path)
         self._kind, self._prompts = _read(self._path, rows)
@@ -114,23 +114,6 @@ class PromptsDataset(LoadedRows):
             **({"draws_tokens": True} if drawn else {}),
             "digest": sources.digest({self._path.name: self._path}, self._setup),
         }
-
-
-def _find(setup: DatasetSetup) -> Path:
-    named = sources.given_path(setup, "prompts", f"a {' or '.join(_SUFFIXES)} file")
-    if named.is_file():
-        path = named
-    else:
-        found = sorted(p for p in named.iterdir() if p.suffix in _SUFFIXES and p.is_file())
-        if len(found) != 1:
-            names = ", ".join(p.name for p in found[:5]) or "none"
-            raise ConfigError(
-                f"{named} must have exactly one {' or '.join(_SUFFIXES)} file, but it has {names}: name one"
-            )
-        path = found[0]
-    if path.stat().st_size > MOST_FILE_BYTES:
-        raise ConfigError(f"{path} is larger than {MOST_FILE_BYTES // 2**30} GiB: split it")
-    return path
 
 
 Row = tuple[str, object]

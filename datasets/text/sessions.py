@@ -44,7 +44,10 @@ class SessionsDataset(LoadedRows):
 
     def __init__(self, setup: DatasetSetup) -> None:
         self._input = input_of(setup, "sessions")
-        self._setup, self._path = setup, _find(setup)
+        self._setup, self._path = (
+            setup,
+            sources.one_file(setup, "sessions", _SUFFIX, most_bytes=MOST_FILE_BYTES),
+        )
         self._sessions = _read(self._path)
         self._turns = [turn for turns in self._sessions for turn in turns]
         sizes = np.array([len(turn.prompt.request) for turn in self._turns], np.int64)
@@ -88,21 +91,6 @@ class SessionsDataset(LoadedRows):
             "delay_ms": summary(delays // NS_PER_MS),
             "digest": sources.digest({self._path.name: self._path}, self._setup),
         }
-
-
-def _find(setup: DatasetSetup) -> Path:
-    path = sources.given_path(setup, "sessions", f"a {_SUFFIX} file of sessions")
-    if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix == _SUFFIX and p.is_file())
-        if len(files) != 1:
-            names = ", ".join(p.name for p in files[:5]) or "none"
-            raise ConfigError(
-                f"{path} must have exactly one {_SUFFIX} file, but it has {names}: name one"
-            )
-        path = files[0]
-    if path.stat().st_size > MOST_FILE_BYTES:
-        raise ConfigError(f"{path} is larger than {MOST_FILE_BYTES // 2**30} GiB: split it")
-    return path
 
 
 def _read(path: Path) -> list[list[_Turn]]:

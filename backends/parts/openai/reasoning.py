@@ -26,7 +26,7 @@ class AnswerStart:
     def take(self, reasoning: str, content: str) -> None:
         """reasoning, content: texts of one chunk under the server's keys; content may have marks."""
         self.has_reasoning = self.has_reasoning or bool(reasoning)
-        if not content:
+        if not content or (self.is_answer and self.has_reasoning):
             return
         self._text += content
         if self.is_answer:
@@ -60,11 +60,8 @@ class AnswerStart:
         self.is_answer = True
 
     def _look_for_lone_mark(self) -> None:
-        if self.has_reasoning:
-            self._text = ""
-            return
-        for closing in _CLOSING.values():
-            if closing in self._text:
+        for closing in _CLOSING.values() if "/" in self._text else ():
+            if closing in self._text and not self.has_reasoning:
                 self.has_reasoning, self._closing, self.is_answer = True, closing, False
                 self._look_for_end()
                 return

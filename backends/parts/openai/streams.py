@@ -44,6 +44,8 @@ class Streamed:
         self.is_exact = False
         """Whether the server reports the tokens of each chunk; else `feed` counts the chunks with tokens."""
         self._start = AnswerStart()
+        self.answer_starts = 0
+        """How many times the answer after the reasoning has begun; 0 before its first visible text."""
         self.usage = Usage()
         self.model = ""
         """The model's name in the last chunk that has one."""
@@ -60,11 +62,6 @@ class Streamed:
             except BadEvents as e:
                 self._fault = BadAnswer(f"the stream cannot be read: {e}")
         return self._tokens
-
-    @property
-    def answer_starts(self) -> int:
-        """How many times the answer after the reasoning has begun; 0 before its first visible text."""
-        return self._start.times if self._start.is_answer else 0
 
     @property
     def first_token(self) -> int | None:
@@ -88,7 +85,9 @@ class Streamed:
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
-        self._start.take(parts.reasoning, parts.answer)
+        start = self._start
+        start.take(parts.reasoning, parts.answer)
+        self.answer_starts = start.times if start.is_answer else 0
         finish = choice.get("finish_reason")
         if finish and self._finish and finish != self._finish:
             raise BadAnswer(

@@ -10,66 +10,39 @@ from harness.models.hub.name import HubName, is_commit, parse_hub_model
 from harness.models.manifest.candidates import (
     beside,
     check_readable,
-    format_by_name,
     names_read_by,
     only_model,
 )
+from harness.models.manifest.fetched_model import FetchedModel
 from harness.models.manifest.files import files_of
-from harness.models.manifest.formats import refuse_other
-from harness.models.manifest.model import Model
 
 
-class HubModel(Model):
+class HubModel(FetchedModel):
     """A file of a commit, and the files that it reads; they stay in the hub's own cache."""
+
+    origin, cache = "hub", "the hub's cache"
 
     def __init__(self, name: HubName, found: Path | None = None):
         """name: with commit and file. found: the file, if another process has found it."""
-        super().__init__(name.repository.rpartition("/")[2], None, Path(), None)
+        super().__init__(name.repository.rpartition("/")[2], str(name), name.file or "", found)
         self._hub_name = name
-        self._commit, self._file = name.revision or "", name.file or ""
-        self._found = found
+        self._commit = name.revision or ""
 
-    @property
-    def resolved_name(self) -> str:
-        return str(self._hub_name)
-
-    def to_json(self) -> dict[str, Any]:
-        found = self._found or self._in_cache()
-        return {"hub": self.resolved_name, "found": str(found) if found else None}
-
-    def may_have(self, file_format: str) -> bool:
-        return format_by_name(self._file).name == file_format
-
-    def path(self, formats: tuple[str, ...]) -> Path | None:
-        if not formats:
-            return None
-        refuse_other(self._file, format_by_name(self._file), formats)
-        path = self._found or self._in_cache()
-        if path is None:
-            raise ConfigError(f"--model {self._hub_name} is not in the hub's cache: fetch it first")
+    def _check(self, path: Path, /) -> None:
         if path.is_dir():
             files: Iterable[Path] = files_of(path).values()
         else:  # links into the cache, where no other file is next to them
             files = (path, *(path.parent / name for name in names_read_by(path)))
         for file in files:
             repository.check(file)
-        return path
 
-    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
-        if not formats or self._in_cache() is not None:
-            return
-        refuse_other(self._file, format_by_name(self._file), formats)
+    def _fetch(self, say: Callable[[str], None]) -> None:
         say(f"fetching {self._hub_name}, once")
         path = repository.download(self._hub_name.repository, self._commit, self._file)
         for name in self._files_read(path):
             repository.download(self._hub_name.repository, self._commit, name)
 
-    @property
-    def may_have_to_be_obtained(self) -> bool:
-        return self._in_cache() is None
-
     def _in_cache(self) -> Path | None:
-        """Returns the file, or the folder of a SavedModel; None if a file that it reads is missing."""
         of = self._hub_name.repository
         path = repository.in_cache(of, self._commit, self._file)
         if path is None:

@@ -6,66 +6,38 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.core.console import say
-from harness.errors import ConfigError
 from harness.models.hub import saved_model
 from harness.models.manifest.candidates import (
     beside,
     check_readable,
-    format_by_name,
     names_read_by,
     only_model,
 )
-from harness.models.manifest.formats import refuse_other
-from harness.models.manifest.model import Model
+from harness.models.manifest.fetched_model import FetchedModel
 from harness.models.packages import store
 from harness.models.packages.name import PackageName, parse_package
 
 
-class PackageModel(Model):
+class PackageModel(FetchedModel):
     """A file of one version of a package, and the files that it reads; they lie in the cache as plain files."""
+
+    origin, cache = "package", "the cache"
 
     def __init__(self, name: PackageName, found: Path | None = None):
         """name: with a file. found: the file, if another process has found it."""
-        super().__init__(name.short, None, Path(), None)
         assert name.file is not None
-        self.package, self._file = name, name.file
-        self._found = found
+        super().__init__(name.short, str(name), name.file, found)
+        self.package = name
 
-    @property
-    def resolved_name(self) -> str:
-        return str(self.package)
-
-    def to_json(self) -> dict[str, Any]:
-        found = self._found or self._in_cache()
-        return {"package": self.resolved_name, "found": str(found) if found else None}
-
-    def may_have(self, file_format: str) -> bool:
-        return format_by_name(self._file).name == file_format
-
-    def path(self, formats: tuple[str, ...]) -> Path | None:
-        if not formats:
-            return None
-        refuse_other(self._file, format_by_name(self._file), formats)
-        path = self._found or self._in_cache()
-        if path is None:
-            raise ConfigError(f"--model {self.package} is not in the cache: fetch it first")
+    def _check(self, _: Path, /) -> None:
         for file in self._files():
             store.check_stored(self.package, file, self._place(file))
-        return path
 
-    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
-        if not formats or self._in_cache() is not None:
-            return
-        refuse_other(self._file, format_by_name(self._file), formats)
+    def _fetch(self, say: Callable[[str], None]) -> None:
         store.store(self.package, [self._file], say, self._folder_name)
         store.store(self.package, [*self._files()], say, self._folder_name)
 
-    @property
-    def may_have_to_be_obtained(self) -> bool:
-        return self._in_cache() is None
-
     def _in_cache(self) -> Path | None:
-        """Returns the file, or the folder of a SavedModel; None if a file that it reads is missing."""
         path = self._place(self._file)
         if not path.is_file() or not all(self._place(file).is_file() for file in self._files()):
             return None

@@ -50,7 +50,8 @@ def _report(
     return {
         "version": VERSION,
         "run": _run(run),
-        "scenario": {"load": _load(run, tokens)},
+        # The format requires the length of the prompts for a load.
+        **({"scenario": {"load": _load(run, tokens)}} if tokens["input"] is not None else {}),
         "results": {
             "request_performance": {"aggregate": _aggregate(run.result, columns, tokens)},
             **({"observability": {"components": [observability]}} if observability else {}),
@@ -90,7 +91,7 @@ def _load(run: RunFiles, tokens: Mapping[str, Any]) -> dict[str, Any]:
             tool="mlperf-harness",
             tool_version=str(harness),
             source="random" if result["dataset"] in _RANDOM else "sampled",
-            input_seq_len=_length((sent or 0) / answers),
+            input_seq_len=_length(sent / answers),
             output_seq_len=_length(made / answers) if made is not None else None,
             rate_qps=rate or None,
             concurrency=options.get("concurrency"),

@@ -100,15 +100,26 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
 
 
 _COMMAND = '<pre class="command">'
+_VERBS = {"grid": "sweep"}
+"""Page -> its verb, if the two have different names."""
+
+
+def command_html(command: str) -> str:
+    """Returns a command as a part of a page; it stays as it was typed."""
+    return f"{_COMMAND}{escape(command)}</pre>"
 
 
 def _with_command(articles: Sequence[Article], verb: str) -> Sequence[Article]:
-    """Adds the command below the conclusion, if this process runs the verb whose page it is."""
-    if sys.argv[1:2] != [verb] or not articles:
+    """Adds the command below the conclusion, if this process makes the runs of the page.
+
+    verb: name of the page's file without its suffix.
+    """
+    words = sys.argv[1:]
+    if words[:1] != [_VERBS.get(verb, verb)] or "--from" in words or not articles:
         return articles
-    command = f"python -m harness {shlex.join(arguments(sys.argv[1:]))}"
     first, *others = articles
-    head = [*first.head[:2], f"{_COMMAND}{escape(command)}</pre>", *first.head[2:]]
+    shown = command_html(f"python -m harness {shlex.join(arguments(words))}")
+    head = [*first.head[:2], shown, *first.head[2:]]
     return [first._replace(head=head), *others]
 
 
@@ -120,7 +131,7 @@ _UNIT = re.compile(
 def typeset(html: str) -> str:
     """Keeps each number on one line with its unit, and inserts the micro sign, which terminals may lack.
 
-    A command stays as it was typed.
+    It leaves `command_html` unchanged.
     """
     if html.startswith(_COMMAND):
         return html

@@ -78,8 +78,8 @@ def _times(run: Evidence) -> tuple[TokenTimes | None, TokenTimes | None]:
     several = right & (tokens > 1)
     since_ns = columns["completed_ns"] - first_ns
     return (
-        _percentiles((first_ns - columns["scheduled_ns"])[right]),
-        _percentiles(since_ns[several] // (tokens[several] - 1)),
+        percentiles_ns((first_ns - columns["scheduled_ns"])[right]),
+        percentiles_ns(since_ns[several] // (tokens[several] - 1)),
     )
 
 
@@ -90,10 +90,11 @@ def _answer_ttft_ns(run: Evidence) -> TokenTimes | None:
         return None
     answer_ns = columns["answer_token_ns"]
     right = (answer_ns > 0) & (columns["failed"] == 0)
-    return _percentiles((answer_ns - columns["scheduled_ns"])[right])
+    return percentiles_ns((answer_ns - columns["scheduled_ns"])[right])
 
 
-def _percentiles(values_ns: Array) -> TokenTimes | None:
+def percentiles_ns(values_ns: Array) -> TokenTimes | None:
+    """Returns None without values."""
     if not len(values_ns):
         return None
     ordered = np.sort(values_ns)

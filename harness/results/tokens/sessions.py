@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness.core.stats import percentile_ns
 from harness.core.units import counted, show_ns, show_percent
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import Sessions, TokenTimes, TurnTimes
+from harness.results.tokens.section import percentiles_ns
 from harness.types import Array
 
 MOST_TURNS = 100
@@ -44,9 +44,9 @@ def section(run: Evidence) -> Sessions | None:
         "broken": int(failed.sum()),
         "cut": int((~whole & ~failed).sum()),
         "turns_mean": float(sizes.mean()),
-        "length_ns": _percentiles(length_ns[whole]),
+        "length_ns": percentiles_ns(length_ns[whole]),
         "idle_share": float(np.mean(idle)) if idle else None,
-        "send_lag_ns": cast("TokenTimes", _percentiles(sent_ns - columns["scheduled_ns"])),
+        "send_lag_ns": cast("TokenTimes", percentiles_ns(sent_ns - columns["scheduled_ns"])),
         "broken_at": {str(number): broken_at[number] for number in sorted(broken_at)},
         "turns": [_turn(columns, turn == n) for n in range(min(MOST_TURNS, int(sizes.max())))],
     }
@@ -59,8 +59,8 @@ def _turn(columns: Mapping[str, Array], mine: Array) -> TurnTimes:
     begun = first_ns > 0 if first_ns is not None else None
     return {
         "answers": int(right.sum()),
-        "latency_ns": _percentiles(columns["completed_ns"][right] - due_ns),
-        "ttft_ns": _percentiles((first_ns - due_ns)[begun]) if first_ns is not None else None,
+        "latency_ns": percentiles_ns(columns["completed_ns"][right] - due_ns),
+        "ttft_ns": percentiles_ns((first_ns - due_ns)[begun]) if first_ns is not None else None,
     }
 
 
@@ -71,14 +71,6 @@ def _idle_share(columns: Mapping[str, Array], begin: int, end: int) -> float:
     gaps_ns = np.maximum(0, due_ns[1:] - latest_ns[:-1])
     length_ns = int(latest_ns[-1] - due_ns[0])
     return float(gaps_ns.sum() / length_ns) if length_ns else 0.0
-
-
-def _percentiles(values_ns: Array) -> TokenTimes | None:
-    if not len(values_ns):
-        return None
-    ordered = np.sort(values_ns)
-    p50, p90, p99 = (percentile_ns(ordered, share) for share in (0.50, 0.90, 0.99))
-    return {"p50": p50, "p90": p90, "p99": p99}
 
 
 def shown(result: Mapping[str, Any]) -> str | None:

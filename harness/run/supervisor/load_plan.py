@@ -63,6 +63,8 @@ def performance_plan(
     load: from a file of arrivals, or of streams in real time; None takes the scenario's load.
     frame_period_ns: of such streams.
     """
+    if config.concurrency is not None and "sessions" in loaded.dataset:
+        check_sessions(loaded)
     load = load or scenario.load(config, slo, calibration)
     plan = accuracy_plan(scenario, config, slo, loaded)
     return replace(
@@ -125,6 +127,16 @@ def plan_for(
         given = user_conf.value(text, "*", "*", "sample_concatenate_permutation")
         plan = replace(plan, audit_config=copy, equal_issue=plan.equal_issue and given != "0")
     return plan
+
+
+def check_sessions(loaded: Loaded) -> None:
+    """Raises a ConfigError if a session may be too long for the samples that are held in memory."""
+    longest = loaded.dataset["turns"]["max"]
+    if loaded.performance_count < longest:
+        raise ConfigError(
+            f"the longest session has {longest} turns, but only {loaded.performance_count:,} samples "
+            "are loaded: raise --performance-count"
+        )
 
 
 BOUNDS_FILE = "token_latencies.conf"

@@ -1,8 +1,7 @@
 """Chooses the backends, precisions and numbers of threads that `sweep` compares by runs in turns."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S, counted
-from harness.errors import ConfigError, refuse
+from harness.errors import refuse
 from harness.loadgen.scenario import scenario_named
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset
@@ -22,6 +21,7 @@ from harness.models.opened.formats_read import formats_in_source
 from harness.models.opened.remote import remote_problems
 from harness.models.precision.ways import BASELINE
 from harness.run.study import unfit_options
+from harness.search.grid.cells.axes import unknown
 from harness.search.grid.cells.cells import Cell
 from harness.search.grid.cells.options import GridOptions
 from harness.search.options import RuntimesOptions
@@ -117,7 +117,7 @@ def plan_of(
     """Makes the plan. lists: from the grid's take_lists. Raises ConfigError with every problem."""
     models = lists.get("model", (config.model,))
     backends = lists.get("backend", (config.backend,))
-    refuse(_unknown(models, backends))
+    refuse(unknown(models, backends))
     models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)
     threads = lists.get("threads", (config.threads,))
     precisions = of_grid.precision or (BASELINE,)
@@ -133,18 +133,6 @@ def plan_of(
         calibration_dir=str(calibration_dir.absolute()) if calibration_dir else None,
         command=command,
     )
-
-
-def _unknown(models: Sequence[str], backends: Sequence[str]) -> Iterator[str]:
-    checks: list[Callable[[], object]] = [
-        partial(registry.check_name, "backend", name) for name in backends
-    ]
-    checks += [partial(load_model, name) for name in models]
-    for check in checks:
-        try:
-            check()
-        except ConfigError as e:
-            yield str(e)
 
 
 def _contest(

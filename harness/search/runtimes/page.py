@@ -24,7 +24,7 @@ def _article(content: Mapping[str, Any], one: Mapping[str, Any]) -> Article:
     head = [
         f"<h1>Runtimes · {escape(content['scenario'])} · {escape(one['model'])}</h1>",
         f'<p class="headline">{escape(table.headline(one))}</p>',
-        f"<pre>{escape(content['command'])}</pre>",
+        page.command_html(content["command"]),
     ]
     tail = [
         *page.section(table.table_of(one)),

@@ -25,11 +25,13 @@ from harness.run.supervisor.load_plan import (
     accuracy_plan,
     check_disk,
     check_memory,
+    check_sessions,
     hang_timeout_s,
     memory_bytes,
     performance_plan,
     plan_for,
 )
+from tests.builders.refusals import refusal
 from tests.builders.support import SCENARIOS, plan
 
 GB = 10**9
@@ -469,3 +471,15 @@ def test_hung_is_ten_seconds_or_twenty_slow_batches(
 ) -> None:
     config = RunConfig(scenario="server", hang_timeout_ns=given_ns)
     assert hang_timeout_s(config, slowest_ns) == seconds
+
+
+@pytest.mark.parametrize(("held", "refused"), [(3, True), (4, False)])
+def test_sessions_have_to_be_held_whole(held: int, refused: bool) -> None:
+    """Bug: with fewer samples than a session has turns, the measured process crashed."""
+    of_sessions = dataclasses.replace(loaded(500, held), dataset={"turns": {"max": 4}})
+    if not refused:
+        check_sessions(of_sessions)
+        return
+    assert refusal(check_sessions, of_sessions) == (
+        "the longest session has 4 turns, but only 3 samples are loaded: raise --performance-count"
+    )

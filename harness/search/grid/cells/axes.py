@@ -19,7 +19,7 @@ from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridO
 def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: GridOptions) -> Axes:
     """Makes the axes. lists: from options.take_lists. Raises ConfigError with every problem."""
     models = lists.get("model", (config.model,))
-    problems = list(_unknown(models, lists.get("backend", ())))
+    problems = list(unknown(models, lists.get("backend", ())))
     if options.ops and "model" in lists:
         problems.append("--ops replaces --model: drop one")
     if problems:
@@ -43,7 +43,8 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
     )
 
 
-def _unknown(models: Iterable[str], backends: Iterable[str]) -> Iterator[str]:
+def unknown(models: Iterable[str], backends: Iterable[str]) -> Iterator[str]:
+    """Yields one line for each name that is unknown."""
     checks: list[Callable[[], object]] = [partial(check_name, "backend", name) for name in backends]
     checks += [partial(load_model, name) for name in models]
     for check in checks:

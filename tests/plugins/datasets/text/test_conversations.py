@@ -81,7 +81,7 @@ def test_each_line_of_messages_is_a_conversation(tmp_path: Path) -> None:
         ("a.json", "[", "it is not JSON, at character 2"),
         ("a.jsonl", '{"messages": []}\n{', "a.jsonl:2: it is not JSON"),
         ("a.json", '[{"messages": [{"role": "assistant", "content": "x"}]}, 7]', "no conversation"),
-        ("a.txt", "", "must have exactly a .json or .jsonl file of conversations, but it has none"),
+        ("a.txt", "", "must have exactly one .json or .jsonl file, but it has none"),
     ],
 )
 def test_file_without_conversations_is_refused(

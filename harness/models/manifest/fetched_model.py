@@ -1,0 +1,67 @@
+"""A single model file from a hub or a package as the model of a run, without a manifest."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from harness.errors import ConfigError
+from harness.models.manifest.candidates import format_by_name
+from harness.models.manifest.formats import refuse_other
+from harness.models.manifest.model import Model
+
+
+class FetchedModel(Model, ABC):
+    """A file of one version, and the files that it reads. They are fetched once and stay in a cache."""
+
+    origin: ClassVar[str]
+    """The key of the origin in `to_json`."""
+    cache: ClassVar[str]
+    """The name of the cache in messages."""
+
+    def __init__(self, short: str, origin: str, file: str, found: Path | None) -> None:
+        """short: the model's name. origin: the whole --model. found: the file, if another process has found it."""
+        super().__init__(short, None, Path(), None)
+        self._origin, self._file, self._found = origin, file, found
+
+    @property
+    def resolved_name(self) -> str:
+        return self._origin
+
+    def to_json(self) -> dict[str, Any]:
+        found = self._found or self._in_cache()
+        return {self.origin: self._origin, "found": str(found) if found else None}
+
+    def may_have(self, file_format: str) -> bool:
+        return format_by_name(self._file).name == file_format
+
+    def path(self, formats: tuple[str, ...]) -> Path | None:
+        if not formats:
+            return None
+        refuse_other(self._file, format_by_name(self._file), formats)
+        path = self._found or self._in_cache()
+        if path is None:
+            raise ConfigError(f"--model {self._origin} is not in {self.cache}: fetch it first")
+        self._check(path)
+        return path
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        if formats and self._in_cache() is None:
+            refuse_other(self._file, format_by_name(self._file), formats)
+            self._fetch(say)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        return self._in_cache() is None
+
+    @abstractmethod
+    def _in_cache(self) -> Path | None:
+        """Returns the file, or the folder of a SavedModel; None if a file that it reads is missing."""
+
+    @abstractmethod
+    def _check(self, path: Path, /) -> None:
+        """Raises a ConfigError if a file of the model differs from the fetched one."""
+
+    @abstractmethod
+    def _fetch(self, say: Callable[[str], None]) -> None:
+        """Downloads the file and the files that it reads."""
