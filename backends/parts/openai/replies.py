@@ -151,9 +151,9 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     thoughts: list[Any] = []
     texts = [choice.get("text")]
     if isinstance(inner, dict):
-        thoughts = [inner.get(key) for key in ("reasoning_content", "reasoning")]
-        if thoughts[0] == thoughts[1]:  # one text under its old and its new name
-            del thoughts[1]
+        old, new = inner.get("reasoning_content"), inner.get("reasoning")
+        if old or new:  # perhaps one text under its old and its new name
+            thoughts = [old] if old == new else [old, new]
         texts += [*(inner.get(key) for key in ("content", "refusal")), *_calls(inner)]
     if any(not isinstance(text, str | None) for text in (*thoughts, *texts)):
         raise BadAnswer("the text of the reply is not a string")
@@ -162,8 +162,8 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
         isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
     ):
         raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
-    reasoning, answer = ("".join(filter(None, each)) for each in (thoughts, texts))
-    return Parts(reasoning, answer, ids)
+    reasoning = "".join(filter(None, thoughts)) if thoughts else ""
+    return Parts(reasoning, "".join(filter(None, texts)), ids)
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

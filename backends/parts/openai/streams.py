@@ -85,9 +85,10 @@ class Streamed:
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
-        start = self._start
-        start.take(parts.reasoning, parts.answer)
-        self.answer_starts = start.times if start.is_answer else 0
+        if text:
+            start = self._start
+            start.take(parts.reasoning, parts.answer)
+            self.answer_starts = start.times if start.is_answer else 0
         finish = choice.get("finish_reason")
         if finish and self._finish and finish != self._finish:
             raise BadAnswer(
