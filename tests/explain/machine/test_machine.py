@@ -170,7 +170,7 @@ def test_a_filter_that_matches_nothing_suggests_list() -> None:
 
 def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> None:
     """CS1: a copy of 256 KiB is at least twice as fast if it is in the caches."""
-    words = ["--filter", "memory-copy/262144/", "--point-time", "60ms", "--quiet"]
+    words = ["--filter", "memory-copy/262144/", "--point-time", "400ms", "--quiet"]
     assert "evicted std" in prints("machine", *words, "--out", "r")
     content = REPORT.read(Path("r"))
     (copies,) = [t for t in tables.tables(content) if t.key == "memory-copy"]
@@ -178,8 +178,8 @@ def test_copies_show_warm_and_evicted_rates_with_their_spread(prints: Said) -> N
     assert row["warm_/_evicted_ratio"] > 0
     warm, evicted = (point.peak_per_s or 0 for point in record.points(content))
     assert warm >= 2 * evicted  # the fastest calls, which other programs do not delay
-    spread = (row["std_B_per_s"], row["evicted_std_B_per_s"])
-    assert all(value is not None and value >= 0 for value in spread)  # 0 after a single call
+    assert row["std_B_per_s"] > 0
+    assert row["evicted_std_B_per_s"] > 0
     assert show_cell(2.5e9, "B/s") == "2.5 GB/s"  # 10^9, not 2^30
 
 
