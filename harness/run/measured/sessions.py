@@ -83,7 +83,7 @@ class Sessions(Scheduler):
     def _issue_all(self, issue: Callable[[list[int], list[int]], None]) -> None:
         for _ in range(self._concurrency):
             self._begin(self._journal.start_ns)
-        while self._end < len(self._samples):
+        while self._end < len(self._samples) and not self._journal.ends:
             queries, samples = self._take_due()
             if queries:
                 issue(queries, samples)
