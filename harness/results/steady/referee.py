@@ -19,13 +19,13 @@ from harness.types import Array
 
 Verdict = Literal["steady", "not steady", "undecided"]
 
-TOLERATED = 0.05
+TOLERATED = 0.04
 """Changes below this share are tolerated."""
 
 CHANGED = 0.10
 """A steady run has no change of this share or more."""
 
-WRONGLY_STEADY, WRONGLY_CHANGED = 0.003, 0.015
+WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.008
 """Probabilities at which a change is improbable."""
 
 EVENTS_CHANGED = 1.5

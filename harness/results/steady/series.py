@@ -17,7 +17,7 @@ BATCHES = 64
 LEAST_BATCHES = 16
 """Fewest batches: `levels_of` needs as many."""
 
-BATCH_SAMPLES = 4
+BATCH_SAMPLES = 6
 """Fewest samples in a batch."""
 
 FEWEST = LEAST_BATCHES * BATCH_SAMPLES
