@@ -59,7 +59,12 @@ def _last(output: str) -> str:
     return one_line("; ".join(line for line in lines[-4:] if line) or "uv printed nothing")
 
 
-def environment_variables() -> Mapping[str, str]:
-    """Returns variables for a program of another environment: without the paths of the harness's packages."""
+def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
+    """Returns variables for a program of another environment: without the paths of the harness's packages.
+
+    bytecode: folder for compiled modules, so that none is written beside the sources; None: modules are not kept.
+    """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    if bytecode is None:
+        return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(bytecode.absolute()), "PYTHONUNBUFFERED": "1"}

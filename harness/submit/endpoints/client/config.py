@@ -113,7 +113,7 @@ def client_config(
     seeds = request.seeds.seeds
     content["name"] = f"{request.model}-{point.name}"
     content["type"] = "offline" if point.offline == DEDICATED else "online"
-    content["benchmark_mode"] = "both" if point.is_accuracy else "perf"
+    content.pop("benchmark_mode", None)
     content["datasets"] = [_absolute(template, row) for row in _used(template, point)]
     model = content.setdefault("model_params", {})
     model["seed"] = seeds["model_seed"]
@@ -130,6 +130,12 @@ def client_config(
     content["report_dir"] = str(report)
     refuse(_unserved(request, content))
     return content
+
+
+def mode_of(asked: Mapping[str, Any]) -> str:
+    """Returns the client's --mode for a configuration: with an accuracy data set, it scores in the same run."""
+    scored = any(row.get("type") == ACCURACY for row in asked["datasets"])
+    return "both" if scored else "perf"
 
 
 def _unserved(request: Request, content: Mapping[str, Any]) -> Iterator[str]:

@@ -15,9 +15,13 @@ from harness.core.signals import Stopped
 from harness.errors import ConfigError, one_line
 from harness.machine.host_log import HOST_CSV, HostReader
 from harness.submit.endpoints.client.checkout import CHECKOUT, prove
+from harness.submit.endpoints.client.config import mode_of
 from harness.submit.endpoints.environments import environment_variables
 from harness.submit.endpoints.runs import CONFIG, LOG, RUN, Attempt
 from harness.wire.server_metrics import ServerMetrics
+
+BYTECODE = "bytecode"
+"""Folder in WORK for the client's compiled modules: its checkout stays as it is."""
 
 LOOK_EVERY_S = 0.5
 HOST_EVERY_S = 1.0
@@ -46,9 +50,10 @@ def run_client(
         raise ConfigError(f"{attempt.folder} cannot be written: {e.strerror}: pass another --work") from e
     before = prove(work / CHECKOUT)
     words = [str(program), "benchmark", "from-config", "--config", str(attempt.folder / CONFIG)]
+    words += ["--mode", mode_of(asked)]
     began_ns, began_s = wall_ns(), time.monotonic()
     with (attempt.folder / LOG).open("wb") as log, _host_log(attempt.folder) as host:
-        with _started(words, log) as process:
+        with _started(words, work / BYTECODE, log) as process:
             status = _wait(process, look, metrics, host)
     after = prove(work / CHECKOUT)
     content = {
@@ -67,12 +72,12 @@ def run_client(
 
 
 @contextmanager
-def _started(words: Sequence[str], log: Any) -> Iterator["subprocess.Popen[bytes]"]:
+def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subprocess.Popen[bytes]"]:
     """Starts the client in its own session, so that Ctrl-C reaches it only through us."""
     try:
         process = subprocess.Popen(
             words,
-            env=environment_variables(),
+            env=environment_variables(bytecode),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

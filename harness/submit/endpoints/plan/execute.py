@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.core.config.address import parse_address
 from harness.core.console import say
 from harness.core.signals import Stopped, stoppable
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, RunInvalid, one_line
 from harness.run.progress import Progress
 from harness.submit.endpoints import runs
 from harness.submit.endpoints.client.checkout import ensure_client, program_of
@@ -21,6 +21,10 @@ from harness.submit.plan.matrix import show_s
 
 from harness.wire.connections import Server
 from harness.wire.server_metrics import ServerMetrics
+
+
+_WRONG_CONFIG = 2
+"""The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""
 
 
 def execute(
@@ -92,6 +96,10 @@ def _run(
     finally:
         if metrics is not None:
             metrics.close()
+    if status == _WRONG_CONFIG:
+        raise ConfigError(
+            f"{row.point.name}: the client refuses its configuration: {last_line(attempt.folder / runs.LOG)}"
+        )
     outcome = "done" if status == 0 else f"exit status {status}: see {attempt.folder / runs.LOG}"
     if status or not quiet:
         say(f"{row.point.name} {outcome}")
@@ -105,3 +113,13 @@ def _pages(urls: Sequence[str]) -> list[Server]:
         prefix = address.prefix.rstrip("/").removesuffix("/v1")
         found.append(Server(address=address._replace(prefix=f"{prefix}/metrics")))
     return found
+
+
+def last_line(log: Path) -> str:
+    """Returns the client's last message that looks like an error, else its last line."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return f"see {log}"
+    errors = [line for line in lines if "ERROR" in line or "Error" in line] or lines[-1:]
+    return one_line(f"{errors[-1] if errors else 'no message'} ({log})")

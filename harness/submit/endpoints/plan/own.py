@@ -31,6 +31,7 @@ class Own(NamedTuple):
     words: Sequence[str]
     metric: str
     """'' if the harness cannot score the answers."""
+    slo: str
 
 
 class Rates(NamedTuple):
@@ -69,7 +70,7 @@ def prepare(request: Request, template: Template, work: Path) -> Own:
     words += ["--data-dir", str(prompts), "--backend-option", f"served={request.served}"]
     for url in request.url:
         words += ["--url", url]
-    return Own(words, metric)
+    return Own(words, metric, request.slo)
 
 
 def _metric(template: Template) -> str:

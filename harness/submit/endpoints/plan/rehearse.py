@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.console import say
+from harness.core.console import say, show
 from harness.core.signals import Stopped, stoppable
 from harness.core.units import show_ns
 from harness.errors import RunInvalid
@@ -22,7 +22,11 @@ _START_S = 10.0
 _FALLS = 0.98
 """Least ratio of tokens/s to the next lower concurrency before the curve counts as saturated."""
 
-_CLIENT = ("client-bound", "client-busy", "send-late")
+_CLIENT = ("client-bound", "client-busy")
+"""Codes of a run whose client was the limit."""
+
+_NO_BOUND = "p99=1h"
+"""SLO of a request without one: only the rates count."""
 
 
 class Rehearsed(NamedTuple):
@@ -48,7 +52,8 @@ def rehearse(
             say("stopped: repeat `endpoints rehearse` to make the remaining points")
             return e.exit_status
     found = [Rehearsed(p, read_rates(point_folder(work, p.name))) for p in points]
-    for line in [*_table(found), *warnings(found)]:
+    show("\n".join(_table(found)))
+    for line in warnings(found):
         say(line)
     valid = all(one.rates is not None and one.rates.verdict == "VALID" for one in found)
     return 0 if valid else RunInvalid.exit_status
@@ -60,6 +65,7 @@ def _run(own: Own, point: Point, work: Path, each_s: float, progress: Progress) 
         shutil.rmtree(old, ignore_errors=True)
     words = [*own.words, "--concurrency", str(point.concurrency), "--duration", f"{each_s:g}s"]
     words += ["--out", str(folder), "--no-metrics", "--no-report"]
+    words += [word for slo in own.slo.split() or [_NO_BOUND] for word in ("--slo", slo)]
     if own.metric and point.is_accuracy:
         words += ["--mode", "both", "--metric", own.metric, "--backend-option", "answer=text"]
     log = folder.with_name(f"{folder.name}.log")
