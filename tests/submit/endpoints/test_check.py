@@ -75,3 +75,9 @@ def test_the_verb_lists_findings_and_fails(
     assert main(["endpoints", "check", str(tree), "--json"]) == 4
     content = json.loads(capsys.readouterr().out)
     assert {one["rule"] for one in content["findings"]} == {"missing-folder", "shared-path"}
+
+
+def test_the_page_explains_every_rule() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "endpoints.md").read_text()
+    table = page.partition("| rule | checks |")[2].partition("\n\n")[0]
+    assert {word for line in table.splitlines() for word in line.split("|")[1:2] for word in word.replace("`", "").replace(",", " ").split()} - {"---"} == set(RULES)  # fmt: skip

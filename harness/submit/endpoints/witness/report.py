@@ -120,8 +120,20 @@ def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> It
     server = run.get("server")
     yield from doubts.server_tokens(events, server if isinstance(server, Mapping) else None)
     yield from doubts.errors(events)
+    yield from _drift(events, size)
     if run.get("changed"):
         yield Doubt("client-changed", "the client's files changed during the run")
+
+
+def _drift(events: Events, size: int) -> Iterator[Doubt]:
+    """Reports a trend after the window, which the official numbers leave out."""
+    if events.uncounted or not events.completed:
+        return
+    found = official.judge(samples_of(events), size)
+    if found.is_found and found.drifts_up:
+        yield Doubt(
+            "drift-after-window", f"after the window, {', '.join(found.drifts_up)} rise until the end"
+        )
 
 
 def samples_of(events: Events) -> official.Samples:
@@ -164,7 +176,8 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
             "n_samples": window.samples,
             "duration_s": window.duration.window_s,
         }
-    words = {"up": "Drifting Up", "down": "Drifting Down"}
+    # Within a window, no gated series has a trend; trends reach from the window to the end of the run.
+    words = {} if found.is_found else {"up": "Drifting Up", "down": "Drifting Down"}
     block["state"] = {
         name: words.get(str(found.trends.get(name)), "Plateau") for name, _ in official.GATED
     }
