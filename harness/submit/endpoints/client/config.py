@@ -29,12 +29,16 @@ class Template:
         except (OSError, UnicodeError) as e:
             raise ConfigError(f"--template {path} cannot be read: {e}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as e:
-            raise ConfigError(f"--template {path} is not YAML: {' '.join(str(e).split())}") from None
+            raise ConfigError(
+                f"--template {path} is not YAML: {' '.join(str(e).split())}"
+            ) from None
         if not isinstance(content, dict):
             raise ConfigError(f"--template {path} is not a configuration of the client")
         self.content: dict[str, Any] = content
         rows = content.get("datasets")
-        self.datasets = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        self.datasets = (
+            [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        )
         if len(self.of_type(PERFORMANCE)) != 1:
             raise ConfigError(
                 f"--template {path} must have one data set of `type: performance`: take the benchmark's example"
@@ -128,7 +132,7 @@ def client_config(
     if request.url:
         endpoints["endpoints"] = list(request.url)
     content["report_dir"] = str(report)
-    refuse(_unserved(request, content))
+    refuse(_unserved(content))
     return content
 
 
@@ -138,7 +142,7 @@ def mode_of(asked: Mapping[str, Any]) -> str:
     return "both" if scored else "perf"
 
 
-def _unserved(request: Request, content: Mapping[str, Any]) -> Iterator[str]:
+def _unserved(content: Mapping[str, Any]) -> Iterator[str]:
     if not content["model_params"].get("name"):
         yield "the client needs the model's name on the server: pass --served"
     if not content["endpoint_config"].get("endpoints"):

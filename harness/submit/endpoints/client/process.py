@@ -47,14 +47,19 @@ def run_client(
         attempt.folder.mkdir(parents=True)
         write_yaml(attempt.folder / CONFIG, asked)
     except OSError as e:
-        raise ConfigError(f"{attempt.folder} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(
+            f"{attempt.folder} cannot be written: {e.strerror}: pass another --work"
+        ) from e
     before = prove(work / CHECKOUT)
     words = [str(program), "benchmark", "from-config", "--config", str(attempt.folder / CONFIG)]
     words += ["--mode", mode_of(asked)]
     began_ns, began_s = wall_ns(), time.monotonic()
-    with (attempt.folder / LOG).open("wb") as log, _host_log(attempt.folder) as host:
-        with _started(words, work / BYTECODE, log) as process:
-            status = _wait(process, look, metrics, host)
+    with (
+        (attempt.folder / LOG).open("wb") as log,
+        _host_log(attempt.folder) as host,
+        _started(words, work / BYTECODE, log) as process,
+    ):
+        status = _wait(process, look, metrics, host)
     after = prove(work / CHECKOUT)
     content = {
         "status": status,

@@ -18,10 +18,8 @@ from harness.submit.endpoints.plan import table
 from harness.submit.endpoints.points import Curve
 from harness.submit.endpoints.request import Request
 from harness.submit.plan.matrix import show_s
-
 from harness.wire.connections import Server
 from harness.wire.server_metrics import ServerMetrics
-
 
 _WRONG_CONFIG = 2
 """The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""
@@ -76,12 +74,12 @@ def _alone(work: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
     except BlockingIOError:
-        raise ConfigError(f"{path} is locked by another `endpoints run`: wait for its end") from None
+        raise ConfigError(
+            f"{path} is locked by another `endpoints run`: wait for its end"
+        ) from None
 
 
-def _run(
-    request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool
-) -> None:
+def _run(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:
     attempt = runs.next_attempt(work, row.point.name)
     asked = {**row.asked, "report_dir": str(attempt.report.absolute())}
     progress.series(f"point {row.point.name}", row.expected_s)
