@@ -92,6 +92,7 @@ class _Measurement:
             max_batch=system.max_batch,
             query_samples=setup.samples_per_query,
             may_vary=system.may_vary,
+            may_shrink=setup.instances.may_shrink and system.fixed_batch is None,
             check_steps=system.check_steps,
             check_numbers=system.check_numbers,
             report_alive=self._report_alive,
@@ -99,6 +100,7 @@ class _Measurement:
             no_probe=system.no_probe,
         )
         calibration = preparation.run(setup.calibrate_s)
+        system.max_batch = preparation.max_batch
         self._check_metric(preparation.row, system.dataset)
         loads = {"import_s": import_s + system.import_s, "load_s": system.load_s}
         calibrated = {
