@@ -82,7 +82,7 @@ def rehearse(name: str, work: Path, official: Path | None, *, together: bool) ->
     with _serving() if served else nullcontext("") as url:
         request = [
             *("--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=stand-in"),
-            *("--category=datacenter", f"--benchmark={name}", f"--model={name}"),
+            *("--category=datacenter", f"--benchmark={name}"),
             *("--hang-timeout=30min", *words),
         ]
         judge = official / "e2e-rag/accuracy_eval.py" if official else _judge(work)
@@ -111,22 +111,24 @@ def _slowed(name: str) -> list[str]:
 
 
 def _rgat(work: Path) -> list[str]:
-    from tests.builders.mlperf_data import rgat_model, write_igbh
+    from tests.builders.mlperf_data import manifest_in, rgat_model, write_igbh
 
-    model, data = work / "rgat.onnx", work / "igbh"
-    if not model.exists():
-        rgat_model(model, write_igbh(data, PAPERS, bare=True), wrong_share=0.25)
-    return [f"--model-file={model}", f"--data-dir={data}", _conf("rgat", work), *_slowed("rgat")]
+    file, data = work / "rgat.onnx", work / "igbh"
+    if not file.exists():
+        rgat_model(file, write_igbh(data, PAPERS, bare=True), wrong_share=0.25)
+    model = manifest_in(work, "rgat")
+    return [f"--model={model}", f"--data-dir={data}", _conf("rgat", work), *_slowed("rgat")]
 
 
 def _dlrm(work: Path) -> list[str]:
-    from tests.builders.mlperf_data import dlrm_model, write_streaming
+    from tests.builders.mlperf_data import dlrm_model, manifest_in, write_streaming
 
-    model, data = work / "dlrm.onnx", work / "sampled_data"
-    if not model.exists():
+    file, data = work / "dlrm_v3.onnx", work / "sampled_data"
+    if not file.exists():
         write_streaming(data, REQUESTS, timestamps=20, candidates=3)
-        dlrm_model(model)
-    return [f"--model-file={model}", f"--data-dir={data}", _conf("dlrm-v3", work), *_slowed("dlrm-v3")]
+        dlrm_model(file)
+    model = manifest_in(work, "dlrm-v3")
+    return [f"--model={model}", f"--data-dir={data}", _conf("dlrm-v3", work), *_slowed("dlrm-v3")]
 
 
 def _qna(work: Path) -> list[str]:
@@ -134,7 +136,7 @@ def _qna(work: Path) -> list[str]:
 
     path = write_frames(work / "frames_dataset.tsv", QUESTIONS)
     return [
-        *("--backend=openai", f"--url={URL}", f"--data-dir={path}"),
+        *("--model=e2e-rag-qna", "--backend=openai", f"--url={URL}", f"--data-dir={path}"),
         *("--backend-option=answer=text", "--backend-option=stream=off"),
     ]
 
@@ -144,7 +146,7 @@ def _db(work: Path) -> list[str]:
 
     if not (work / "doc_html").exists():
         write_documents(work / "doc_html", PAGES)
-    return ["--backend=http-json", f"--url={URL}", f"--data-dir={work / 'doc_html'}"]
+    return ["--model=e2e-rag-db", "--backend=http-json", f"--url={URL}", f"--data-dir={work / 'doc_html'}"]
 
 
 URL = f"http://127.0.0.1:{SERVER_PORT}"

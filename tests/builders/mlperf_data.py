@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from harness.models.manifest.model import MODELS_DIR
 
 onnx = pytest.importorskip("onnx")
 TOPICS = 16
@@ -66,6 +69,12 @@ def save_graph(path: Path, nodes: Sequence[object], inputs: object, output: obje
     return path
 
 
+def manifest_in(folder: Path, name: str) -> Path:
+    """Copies a shipped manifest into a folder, which gets the model's file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(MODELS_DIR / f"{name}.yaml", folder))
+
+
 def rgat_model(path: Path, topics: np.ndarray, wrong_share: float) -> Path:
     """Answers with the right topic, except for a share of the papers."""
     random = np.random.default_rng(11)
@@ -82,6 +91,12 @@ def rgat_model(path: Path, topics: np.ndarray, wrong_share: float) -> Path:
     return save_graph(path, nodes, [paper], output, weights)
 
 
+def rating(random: np.random.Generator, items: np.ndarray, category: int) -> np.ndarray:
+    """Returns ratings from 1 to 5 that follow the scores of `dlrm_model`, with noise."""
+    likely = 1 / (1 + np.exp(-6 * ((items + category) % 97 / 97 - 0.5)))
+    return np.where(random.random(len(items)) < likely, 4, 1) + random.integers(0, 2, len(items))
+
+
 def write_streaming(
     folder: Path, requests: int, *, timestamps: int = 20, candidates: int = 5, users: int = 0
 ) -> None:
@@ -93,13 +108,15 @@ def write_streaming(
     folder.mkdir(parents=True)
     offsets, lines = [0], io.BytesIO()
     for user in range(users):
-        cells = []
+        cells: list[str] = []
+        category = 0
         for at in range(timestamps + 2):
             many = candidates - (user + at) % 2
-            items = random.integers(0, 1_000_000_000, 2 * many).tolist()
-            rated = random.integers(1, 6, 2 * many).tolist()
+            items = random.integers(0, 1_000_000_000, 2 * many)
+            category = category if at else int(items[many]) // 7_812_500
+            rated = rating(random, items, category)
             four = (items[:many], rated[:many], items[many:], rated[many:])
-            cells += [",".join(map(str, part)) for part in four]
+            cells += [",".join(map(str, part.tolist())) for part in four]
         line = io.StringIO()
         csv.writer(line).writerow(cells)
         lines.write(line.getvalue().encode())
@@ -123,9 +140,9 @@ def write_streaming(
 
 
 def dlrm_model(path: Path) -> Path:
-    """Scores a candidate by its number and the user's last category: sigmoid of a value between -2 and 2."""
+    """Scores a candidate by its number and the user's first category: sigmoid of a value between -0.5 and 0.5."""
     tensors = {
-        "prime": np.array([97]), "scale": np.float32([4 / 97]), "shift": np.float32([2]),
+        "prime": np.array([97]), "scale": np.float32([1 / 97]), "shift": np.float32([0.5]),
         "one": np.array([1]), "first": np.array([0]), "axis": np.array([1]),
     }  # fmt: skip
     weights = [onnx.numpy_helper.from_array(value, name) for name, value in tensors.items()]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.loadgen.official import official_load
+from harness.loadgen.user_conf import ONE_PASS, problems
 from harness.models.manifest.lookup import load_model, shipped_models
 from harness.models.manifest.schema import Manifest
 from harness.submit.plan.request import INTERACTIVE, OURS
@@ -60,6 +61,18 @@ def test_a_benchmarks_numbers_can_be_reached(rules: Round, name: str) -> None:
         assert target.share <= 1
         if metric in benchmark.limits:
             assert target.value < benchmark.limits[metric].value
+
+
+@ROUNDS
+def test_only_benchmarks_of_one_pass_have_no_least_duration(rules: Round) -> None:
+    untimed = {one.loadgen for one in rules.benchmarks.values() if not one.timed}
+    assert untimed == {*ONE_PASS}
+    for benchmark in rules.benchmarks.values():
+        lasts = benchmark.user_conf.get("Offline", {}).get("min_duration")
+        assert (lasts == 0) == (not benchmark.timed)
+        for scenario, settings in benchmark.user_conf.items():
+            lines = (f"{benchmark.loadgen}.{scenario}.{k} = {v}" for k, v in settings.items())
+            assert [*problems("\n".join(lines))] == []
 
 
 @ROUNDS

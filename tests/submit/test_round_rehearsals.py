@@ -16,6 +16,7 @@ from harness.submit.rules.tree.lengths import OUTPUT
 from harness.submit.rules.tree.verify import PASS
 from tests.builders.mlperf_data import (
     dlrm_model,
+    manifest_in,
     rgat_model,
     write_documents,
     write_frames,
@@ -41,12 +42,15 @@ open(arguments["--log_dir"] + "/accuracy.txt", "w").write(f"Accuracy: {100 * goo
 """
 
 
-def rehearse(work: Path, benchmark: str, *words: str) -> Path:
+SHORT = ("--duration", "1s")
+
+
+def rehearse(work: Path, benchmark: str, model: Path | str, *words: str) -> Path:
     """Makes, packs and checks a rehearsal; returns the folder of its results."""
     request = [
-        *("submit", "run", "--work", str(work), "--quiet", "--rehearsal", "--duration", "1s"),
+        *("submit", "run", "--work", str(work), "--quiet", "--rehearsal"),
         *("--division", "closed", "--submitter", "LabOrg", "--system", "box"),
-        *("--category", "datacenter", "--benchmark", benchmark, "--model", benchmark, *words),
+        *("--category", "datacenter", "--benchmark", benchmark, "--model", str(model), *words),
     ]
     assert main(request) == 0
     tree = work / "tree"
@@ -68,9 +72,9 @@ def runs(work: Path, scenario: str, kind: str) -> Path:
 
 def test_a_graph_is_rehearsed(tmp_path: Path) -> None:
     topics = write_igbh(tmp_path / "igbh", 400)
-    model = rgat_model(tmp_path / "rgat.onnx", topics, wrong_share=0.25)
-    words = ("--model-file", str(model), "--data-dir", str(tmp_path / "igbh"), "--backend", "ort")
-    results = rehearse(tmp_path / "work", "rgat", *words)
+    rgat_model(tmp_path / "rgat.onnx", topics, wrong_share=0.25)
+    words = (*SHORT, "--data-dir", str(tmp_path / "igbh"), "--backend", "ort")
+    results = rehearse(tmp_path / "work", "rgat", manifest_in(tmp_path, "rgat"), *words)
     line = score_of(results, "Offline")
     good, total = (int(part.partition("=")[2]) for part in line.split(", ")[1:])
     assert (total, 280 <= good <= 320) == (400, True)
@@ -81,14 +85,14 @@ def test_a_graph_is_rehearsed(tmp_path: Path) -> None:
 def test_a_stream_of_requests_is_rehearsed(tmp_path: Path) -> None:
     """Answers come in the order of time, in both scenarios, and TEST08 finds them in the accuracy run."""
     write_streaming(tmp_path / "data", 300)
-    model = dlrm_model(tmp_path / "dlrm.onnx")
-    words = (
-        *("--model-file", str(model), "--data-dir", str(tmp_path / "data"), "--backend", "ort"),
-        *("--target-qps", "100"),
-    )
+    dlrm_model(tmp_path / "dlrm_v3.onnx")
+    data = ("--data-dir", str(tmp_path / "data"))
+    words = (*SHORT, *data, "--backend", "ort", "--target-qps", "100")
     work = tmp_path / "work"
-    results = rehearse(work, "dlrm-v3", *words)
-    assert score_of(results, "Server") == score_of(results, "Offline")
+    results = rehearse(work, "dlrm-v3", manifest_in(tmp_path, "dlrm-v3"), *words)
+    scores = [score_of(results, scenario).split() for scenario in ("Server", "Offline")]
+    assert [word for word in scores[0] if ":" in word] == scores[1][::2]
+    assert [float(n) for n in scores[0][1::2]] == pytest.approx([float(n) for n in scores[1][1::2]])
     for scenario in ("Server", "Offline"):
         assert PASS in (results / scenario / "TEST08/verify_accuracy.txt").read_text()
         logs = [runs(work, scenario, kind) / ACCURACY for kind in ("accuracy", "TEST08")]
@@ -125,7 +129,7 @@ def test_questions_with_retrieval_are_rehearsed(
         *("--backend", "openai", "--url", service.url, "--data-dir", str(path)),
         *("--backend-option", "answer=text", "--backend-option", "stream=off"),
     )
-    results = rehearse(tmp_path / "work", "e2e-rag-qna", *words)
+    results = rehearse(tmp_path / "work", "e2e-rag-qna", "e2e-rag-qna", *words)
     assert score_of(results, "Offline").startswith("Accuracy: 75.0000, judged by accuracy_eval.py")
     text = (results / "Offline/TEST09" / OUTPUT).read_text()
     assert PASS in text
@@ -152,5 +156,5 @@ def test_a_run_without_a_judge_is_refused(
 def test_the_build_of_a_database_is_rehearsed(service: RagServer, tmp_path: Path) -> None:
     write_documents(tmp_path / "doc_html", PAGES)
     words = ("--backend", "http-json", "--url", service.url, "--data-dir", str(tmp_path / "doc_html"))
-    results = rehearse(tmp_path / "work", "e2e-rag-db", *words)
+    results = rehearse(tmp_path / "work", "e2e-rag-db", "e2e-rag-db", *words)
     assert score_of(results, "Offline").startswith(f"Accuracy: 100.0000, stored={PAGES}, total={PAGES}, md5=")

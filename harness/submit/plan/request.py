@@ -140,8 +140,9 @@ class Request:
                     f"--benchmark {self.benchmark}: {audit} needs {needs}, which the harness does not have: "
                     "make it with MLCommons' reference, or use --division open"
                 )
-        if TEST06 in self.audits and self.is_short:
-            yield f"--duration: {TEST06} counts tokens, which LoadGen gets only under the official rules: drop it"
+        for audit in self.audits if self.is_short else ():
+            if audit in OF_TOKENS:
+                yield f"--duration: {audit} counts tokens, which LoadGen gets only under the official rules: drop it"
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
             yield (
