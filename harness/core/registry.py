@@ -132,6 +132,14 @@ DATASETS = _table(
         ),
         "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
     },
+) | _table(
+    "datasets.mlperf",
+    {
+        "igbh": ("IgbhDataset", "papers of the Illinois Graph Benchmark, as MLPerf's R-GAT"),
+        "streaming-100b": ("Streaming100bDataset", "requests by time, as MLPerf's DLRM-v3"),
+        "frames": ("FramesDataset", "questions of FRAMES, as MLPerf's e2e-rag-qna"),
+        "documents": ("DocumentsDataset", "web pages, as MLPerf's e2e-rag-db"),
+    },
 )
 METRICS = _table(
     "accuracy",
@@ -162,7 +170,17 @@ METRICS = _table(
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
+) | _table(
+    "accuracy.mlperf",
+    {
+        "recommendation": ("Recommendation", "AUC by request, normalised entropy and accuracy"),
+        "rag_answers": ("RagAnswers", "answers right for a judge, by MLCommons' program"),
+        "ingestion": ("Ingestion", "share of pages in a database, as MLPerf's e2e-rag-db"),
+    },
 )
+BY_PROGRAM = ("rag_answers", "ingestion")
+"""Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
+
 METERS = _table(
     "machine.power.meters",
     {

@@ -43,7 +43,7 @@ from harness.run.measured.sessions import Sessions
 from harness.run.measured.systems.choose import system_for
 from harness.run.measured.systems.system import OF_KINDS
 from harness.run.setup import Setup
-from harness.types import Dataset, HasAnswerShape, HasSessions, HasTurns
+from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasSessions, HasTurns
 
 
 def main() -> None:
@@ -144,7 +144,11 @@ class _Measurement:
             system.before_load(),
             only_issues=isinstance(dispatcher, QueuedDispatcher),
         )
-        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
+        ordered = system.dataset if isinstance(system.dataset, HasOwnOrder) else None
+        if ordered is not None:
+            ordered.labelled = plan.accuracy
+        issue = issuing(dispatcher, self._die, ordered.next if ordered is not None else None)
+        calls = Callbacks(issue, samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
         used = samples.used()  # before the bare loops, which also need memory
