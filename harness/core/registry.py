@@ -132,6 +132,18 @@ DATASETS = _table(
         ),
         "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
     },
+) | _table(
+    "datasets.mlperf",
+    {
+        "captions": ("CaptionsDataset", "descriptions of images or videos to be made: .tsv, .txt"),
+        "product-catalogue": (
+            "ProductCatalogueDataset",
+            "products with pictures, as MLPerf's Qwen3-VL",
+            "parquet",
+            "pyarrow",
+        ),
+        "function-calls": ("FunctionCallsDataset", "BFCL's single turns, as MLPerf's edge agent"),
+    },
 )
 METRICS = _table(
     "accuracy",
@@ -162,7 +174,18 @@ METRICS = _table(
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
+) | _table(
+    "accuracy.mlperf",
+    {
+        "category-f1": ("CategoryF1", "hierarchical F1 of products' categories, as Qwen3-VL"),
+        "function-calls": ("FunctionCalls", "share of right function calls, as BFCL"),
+        "clip-fid": ("ClipFid", "CLIP score and FID of images, by MLCommons' script"),
+        "vbench": ("Vbench", "six dimensions of videos, by MLCommons' script"),
+    },
 )
+BY_PROGRAM = ("clip-fid", "vbench")
+"""Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
+
 METERS = _table(
     "machine.power.meters",
     {

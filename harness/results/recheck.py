@@ -156,7 +156,7 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Returns the foreign datasets and metrics whose code `check` does not run to compute the score again."""
+    """Returns the datasets and metrics whose code, or program, `check` does not run to compute the score again."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))
@@ -168,7 +168,11 @@ def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> li
     return [
         name
         for kind, name in names.items()
-        if name and registry.is_foreign(kind, name) and not code.is_trusted(name, trusted)
+        if name
+        and (
+            (registry.is_foreign(kind, name) and not code.is_trusted(name, trusted))
+            or (kind == "metric" and name in registry.BY_PROGRAM)
+        )
     ]
 
 
