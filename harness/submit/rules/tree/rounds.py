@@ -56,6 +56,7 @@ class Benchmark(_Strict):
     token_limits_ns: None if the benchmark has no tokens
     end_tokens: token ids that end an answer of a language model
     timed: False if a run is a single pass over the data set
+    client: the program with which its rules measure the speed, if that is not LoadGen
     """
 
     loadgen: str
@@ -78,6 +79,7 @@ class Benchmark(_Strict):
     interactive: Interactive | None = None
     accuracy_videos: tuple[int, ...] = ()
     timed: bool = True
+    client: str = ""
 
     def scenarios(self, category: str) -> tuple[str, ...]:
         """Returns the scenarios that a closed submission requires; () if the category lacks the benchmark."""
