@@ -26,14 +26,14 @@ _OPTIONS = {
     "stream": "on|off",
     "max_tokens": "NUMBER",
     "ignore_eos": "off|on",
-    "answer": "ids|text",
+    "answer": "ids|text|calls",
     "body": "FIELDS|@FILE",
     "endpoint": "auto|responses|messages",
 }
 _CHOICES = {
     "stream": ("on", "off"),
     "ignore_eos": ("off", "on"),
-    "answer": ("ids", "text"),
+    "answer": ("ids", "text", "calls"),
     "endpoint": ("auto", *ENDPOINTS),
 }
 
@@ -83,7 +83,8 @@ class OpenAiRemote:
     stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
-    answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
+    answer: ids are token ids, as vLLM returns them; text is UTF-8; calls is text, or the tool calls as JSON if there are
+    any. Default: ids if the server returns them.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     """
@@ -109,7 +110,8 @@ class OpenAiRemote:
             _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
         )
         self._reading = Reading(
-            wants_text=self._wanted == "text",
+            wants_text=self._wanted in ("text", "calls"),
+            wants_calls=self._wanted == "calls",
             ignores_end=options.get("ignore_eos") == "on",
             endpoint=self._endpoint,
         )

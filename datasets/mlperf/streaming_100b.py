@@ -293,7 +293,9 @@ class _Tables:
         if len(history) != len(history_ratings) or len(candidates) != len(ratings):
             raise ConfigError(f"{path}: user {request.user} has items without ratings")
         if not candidates or not all(1 <= n <= len(ACTION_WEIGHTS) for n in history_ratings):
-            raise ConfigError(f"{path}: user {request.user} has no candidates, or a rating beyond 5")
+            raise ConfigError(
+                f"{path}: user {request.user} has no candidates, or a rating beyond 5"
+            )
         cut = (history, history_ratings), (candidates, ratings)
         arrays = [
             np.array(numbers[:most], np.int64)

@@ -173,7 +173,7 @@ def write_frames(path: Path, count: int) -> Path:
         rows = csv.writer(file, delimiter="\t")
         rows.writerow(["", "Prompt", "Answer", "wikipedia_link_1", "wikipedia_link_2"])
         for i in range(count):
-            question = f"Which number follows {i}?\nName it with a \"quote\" and a\ttab"
+            question = f'Which number follows {i}?\nName it with a "quote" and a\ttab'
             rows.writerow([i, question, str(i + 1), f"https://en.wikipedia.org/wiki/{i}", ""])
     return path
 

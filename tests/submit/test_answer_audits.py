@@ -225,9 +225,7 @@ def test_a_run_of_one_pass_counts_although_it_is_short(
 
 
 @pytest.mark.parametrize(("rows", "state"), [(824, DONE), (7, FAILED)])
-def test_an_audit_of_lengths_counts_by_its_answers(
-    rows: int, state: str, tmp_path: Path
-) -> None:
+def test_an_audit_of_lengths_counts_by_its_answers(rows: int, state: str, tmp_path: Path) -> None:
     write_audits(RAG, tmp_path)
     for row in plan(RAG, tmp_path):
         made = make_run(row, tmp_path, "[\n]\n", verdict="INVALID", reasons=[SHORT])

@@ -122,7 +122,9 @@ def benchmark_of(rules: Round, manifest: Manifest) -> Benchmark | None:
 def test_a_shipped_manifest_has_its_benchmarks_numbers(name: str) -> None:
     manifest, rules = manifests()[name], load_round()
     benchmark = benchmark_of(rules, manifest)
-    assert benchmark is not None, f"{name}.yaml: no benchmark of the round is {manifest.mlperf_model}"
+    assert benchmark is not None, (
+        f"{name}.yaml: no benchmark of the round is {manifest.mlperf_model}"
+    )
     assert manifest.performance_count == benchmark.performance_samples
     accuracy = manifest.accuracy
     if accuracy is None or accuracy.target is None:
@@ -160,7 +162,11 @@ def test_the_checker_has_the_same_benchmarks(rules: Round, constants: Mapping[st
     model = constants["MODEL_CONFIG"][rules.name]
     assert {*model["models"]} == {*rules.benchmarks}
     assert len(rules.benchmarks) == 21 or rules.name != "v6.1"
-    for key, category in (("datacenter", "datacenter"), ("edge", "edge"), ("datacenter-edge", "both")):
+    for key, category in (
+        ("datacenter", "datacenter"),
+        ("edge", "edge"),
+        ("datacenter-edge", "both"),
+    ):
         theirs = model[f"required-scenarios-{key}"]
         for name, benchmark in rules.benchmarks.items():
             assert {*theirs.get(name, ())} == {*getattr(benchmark, category)}, (name, key)
@@ -185,7 +191,9 @@ def test_the_checker_has_the_same_counts(
     assert benchmark.performance_samples == model["performance-sample-count"][name]
     least = constants["OFFLINE_MIN_SPQ_SINCE_V4"]
     assert benchmark.offline_samples == (least[name] if "Offline" in scenarios_of(benchmark) else 0)
-    audits = [key[-6:] for key, names in model.items() if key.startswith("models_TEST") and name in names]
+    audits = [
+        key[-6:] for key, names in model.items() if key.startswith("models_TEST") and name in names
+    ]
     assert sorted(benchmark.audits) == sorted(audits)
 
 

@@ -134,6 +134,11 @@ class Request:
             benchmark.token_limits_ns or {}
         ):
             yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: drop it"
+        if benchmark.client and self.division != "open" and not self.rehearsal:
+            yield (
+                f"--benchmark {self.benchmark}: its speed is measured with {benchmark.client}: use that client, --division "
+                "open, or --rehearsal"
+            )
         for audit in self.audits:
             if needs := rules.audits[audit].needs:
                 yield (
