@@ -332,7 +332,7 @@ class Dataset(Protocol):
     synthetic          True if answers are neither right nor wrong
     batch_into()       see HasBatchInto
     lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
-                       HasCalibration, HasClassNames, HasTurns, HasSessions
+                       HasCalibration, HasClassNames, HasTurns, HasSessions, HasLiveHistory
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -412,6 +412,17 @@ class HasSessions(Protocol):
     """A dataset whose samples are the turns of sessions, e.g. the calls of an agent and its subagents."""
 
     def sessions(self) -> SessionTurns: ...
+
+
+@runtime_checkable
+class HasLiveHistory(Protocol):
+    """A dataset of sessions that can put the model's own answers into later prompts."""
+
+    live_history: bool
+    """Whether it wants them."""
+
+    def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
+        """Makes the prompt of a loaded turn, until the next call. answers: dataset index of an earlier turn -> text."""
 
 
 @runtime_checkable
