@@ -40,12 +40,24 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "url": ("URL", "the server, e.g. http://127.0.0.1:8000 (repeatable)"),
     "served": ("NAME", "name of the model on the server"),
     "tokenizer": ("DIR", "folder of the model's tokenizer, by which tokens are counted"),
-    "template": ("FILE", "the client's YAML file with data sets, sampling and scores: an example of mlcommons/endpoints"),
-    "prompts": ("FILE", "JSONL prompts for the harness's client, if the client makes the data itself"),
+    "template": (
+        "FILE",
+        "the client's YAML file with data sets, sampling and scores: an example of mlcommons/endpoints",
+    ),
+    "prompts": (
+        "FILE",
+        "JSONL prompts for the harness's client, if the client makes the data itself",
+    ),
     "c-max": ("N", "largest supported number of requests in flight; or pass --slo"),
-    "slo": ("SLOS", "bound under which `plan` searches for C_max, e.g. 'ttft:p99=2s tpot:p99=50ms'"),
+    "slo": (
+        "SLOS",
+        "bound under which `plan` searches for C_max, e.g. 'ttft:p99=2s tpot:p99=50ms'",
+    ),
     "c-min": ("N", "an override of C_min, a point from 1 to 32 (default: the lowest point)"),
-    "points": ("NUMBERS", "concurrencies, e.g. 1,4,8,16,32,48,64 (default: seven points, evenly spread)"),
+    "points": (
+        "NUMBERS",
+        "concurrencies, e.g. 1,4,8,16,32,48,64 (default: seven points, evenly spread)",
+    ),
     "offline": ("NAME", "elected: the point at C_max; dedicated: a separate run (default elected)"),
 }
 """Option of a request -> its metavar and help. WORK/request.yaml keeps these options."""
@@ -136,7 +148,9 @@ def _call(options: argparse.Namespace) -> _Call:
     request, template, work = _request(options)
     c_max = known_c_max(request, work)
     if c_max is None:
-        raise ConfigError("C_max is not known: pass --c-max, or run `endpoints plan --slo SLO` first")
+        raise ConfigError(
+            "C_max is not known: pass --c-max, or run `endpoints plan --slo SLO` first"
+        )
     return _Call(request, template, points.curve(request, c_max), work)
 
 
@@ -168,7 +182,9 @@ def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet:
     if known is not None:
         return known
     if not request.slo:
-        raise ConfigError("pass --c-max N, or --slo to search for it, e.g. 'ttft:p99=2s tpot:p99=50ms'")
+        raise ConfigError(
+            "pass --c-max N, or --slo to search for it, e.g. 'ttft:p99=2s tpot:p99=50ms'"
+        )
     with stoppable() as stopping, Progress(quiet=quiet) as progress:
         progress.series("search for C_max", None)
         with stopping.allowed():
@@ -197,7 +213,10 @@ def run(arguments: Sequence[str]) -> int:
         "Make the points that are missing, stale or failed with the official client. After an interruption, the same "
         "command continues.",
         {
-            "client": ("DIR", "a checkout of mlcommons/endpoints; the first call copies and installs it with uv"),
+            "client": (
+                "DIR",
+                "a checkout of mlcommons/endpoints; the first call copies and installs it with uv",
+            ),
             "only": ("POINT", "make this point only, e.g. r16"),
         },
     )
@@ -207,7 +226,13 @@ def run(arguments: Sequence[str]) -> int:
     call = _call(options)
     client = user_path(options.client) if options.client else None
     return execute(
-        call.request, call.template, call.curve, call.work, client, options.only, quiet=options.quiet
+        call.request,
+        call.template,
+        call.curve,
+        call.work,
+        client,
+        options.only,
+        quiet=options.quiet,
     )
 
 
@@ -232,7 +257,10 @@ def pack(arguments: Sequence[str]) -> int:
         "pack",
         "Write the tree of the submission from the finished and witnessed points, and check it.",
         {
-            "describe": ("FILE", "facts about the system: YAML, or mlperf-sysinfo's system_desc.json (repeatable)"),
+            "describe": (
+                "FILE",
+                "facts about the system: YAML, or mlperf-sysinfo's system_desc.json (repeatable)",
+            ),
             "to": ("DIR", "folder to write (default WORK/tree)"),
             "official": ("DIR", _OFFICIAL),
         },
@@ -275,7 +303,9 @@ def check(arguments: Sequence[str]) -> int:
     parser.text("tree", "TREE", "the folder of an organisation or a submission")
     parser.text("--official", "DIR", _OFFICIAL)
     parser.flag("--install", _INSTALL)
-    parser.flag("--rehearsal", "check a rehearsal: ignore its mark, its model's name and its durations")
+    parser.flag(
+        "--rehearsal", "check a rehearsal: ignore its mark, its model's name and its durations"
+    )
     parser.flag("--json", "print the findings as JSON")
     options = parser.parse_args(arguments)
     official = _official(options)

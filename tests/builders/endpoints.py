@@ -180,7 +180,9 @@ def made_work(work: Path, **changes: Any) -> tuple[Request, Template, Curve]:
     curve = points.curve(request, request.c_max)
     for point in curve.points:
         made_run(work, request, template, point)
-    put_json(work / "client.json", {"commit": COMMIT, "digest": "0" * 64, "files": 300, "changed": []})
+    put_json(
+        work / "client.json", {"commit": COMMIT, "digest": "0" * 64, "files": 300, "changed": []}
+    )
     (work / "readme.md").write_text("# box\n\nStart vLLM with the model.\n")
     (work / "documents").mkdir()
     (work / "documents" / "network.md").write_text("# Network\n\nOne switch, 20 us.\n")

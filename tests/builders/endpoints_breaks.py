@@ -51,7 +51,9 @@ def edit(file: str, changes: Mapping[str, Any], at: tuple[int, ...] = (16,)) -> 
             path = point_path(tree, concurrency) / file
             text = path.read_text()
             if path.suffix == ".yaml":
-                path.write_text(yaml.safe_dump(merged(yaml.safe_load(text), changes), sort_keys=False))
+                path.write_text(
+                    yaml.safe_dump(merged(yaml.safe_load(text), changes), sort_keys=False)
+                )
             else:
                 path.write_text(json.dumps(merged(json.loads(text), changes)))
 
@@ -214,7 +216,10 @@ def stored(key: str, factor: float) -> Change:
         path = point_path(tree, 16) / "result_summary.json"
         content = json.loads(path.read_text())
         tokens_per_s = content["output_sequence_lengths"]["total"] / (content["duration_ns"] / 1e9)
-        own = {"system_tps": tokens_per_s, "tps_per_user": 1e9 / content["tpot"]["percentiles"]["90"]}
+        own = {
+            "system_tps": tokens_per_s,
+            "tps_per_user": 1e9 / content["tpot"]["percentiles"]["90"],
+        }
         path.write_text(json.dumps({**content, key: own[key] * factor}))
 
     return change

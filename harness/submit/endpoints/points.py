@@ -79,9 +79,7 @@ def default_points(request: Request, c_max: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def _points(
-    request: Request, found: Regions, chosen: Sequence[int], c_max: int
-) -> Iterator[Point]:
+def _points(request: Request, found: Regions, chosen: Sequence[int], c_max: int) -> Iterator[Point]:
     scored = accuracy_points(request, found, chosen, c_max)
     for concurrency in sorted(chosen):
         offline = ELECTED if request.offline_kind == ELECTED and concurrency == c_max else ""

@@ -75,7 +75,10 @@ def state_of(attempt: Attempt) -> tuple[str, str]:
     except ConfigError:
         return FAILED, f"the client left no result: see {attempt.folder / LOG}"
     if run.get("status") != 0:
-        return FAILED, f"the client ended with status {run.get('status')}: see {attempt.folder / LOG}"
+        return (
+            FAILED,
+            f"the client ended with status {run.get('status')}: see {attempt.folder / LOG}",
+        )
     if summary.get("complete") is False or summary.get("state") not in (None, "complete"):
         return FAILED, f"the client's result is {summary.get('state')}"
     if run.get("changed"):

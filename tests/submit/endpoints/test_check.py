@@ -50,7 +50,14 @@ def test_a_folder_without_results_is_a_finding(tmp_path: Path) -> None:
 
 def test_every_rule_has_a_break_or_a_reason() -> None:
     tested = {rule for one in BREAKS for rule in one.rules}
-    elsewhere = {"no-results", "too-many-files", "unreadable", "bad-name", "large-file", "rehearsal"}
+    elsewhere = {
+        "no-results",
+        "too-many-files",
+        "unreadable",
+        "bad-name",
+        "large-file",
+        "rehearsal",
+    }
     elsewhere |= {"division", "empty-region", "offline-slower"}
     assert set(RULES) == tested | elsewhere
     assert OF_A_REHEARSAL <= set(RULES)
@@ -58,7 +65,14 @@ def test_every_rule_has_a_break_or_a_reason() -> None:
 
 @pytest.mark.parametrize("content", ["[", "null", "{}", '{"a": 1}', "[[[]]]", '"text"', "-1"])
 @pytest.mark.parametrize(
-    "name", ["point.yaml", "config.yaml", "system_desc.json", "result_summary.json", "accuracy_results.json"]
+    "name",
+    [
+        "point.yaml",
+        "config.yaml",
+        "system_desc.json",
+        "result_summary.json",
+        "accuracy_results.json",
+    ],
 )
 def test_any_content_of_a_file_becomes_findings(content: str, name: str, tree: Path) -> None:
     for path in tree.rglob(name):
@@ -66,9 +80,7 @@ def test_any_content_of_a_file_becomes_findings(content: str, name: str, tree: P
     assert validate(tree).findings
 
 
-def test_the_verb_lists_findings_and_fails(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_lists_findings_and_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["endpoints", "check", str(tree)]) == 0
     assert capsys.readouterr().out == "passed: 7 points, 0 findings\n"
     shutil.rmtree(next(tree.rglob("docs")))

@@ -80,7 +80,9 @@ def test_changes_are_found_even_if_size_and_time_stay(source: Path) -> None:
 def test_a_file_that_git_is_asked_to_ignore_is_still_compared(source: Path) -> None:
     git(source, "update-index", "--assume-unchanged", "src/inference_endpoint/main.py")
     (source / "src" / "inference_endpoint" / "main.py").write_text("x = 2\n")
-    assert checkout.prove(source).changed == ("differs from the commit: src/inference_endpoint/main.py",)
+    assert checkout.prove(source).changed == (
+        "differs from the commit: src/inference_endpoint/main.py",
+    )
 
 
 def test_an_added_file_is_a_change(source: Path) -> None:
@@ -102,7 +104,9 @@ def template(tmp_path: Path) -> Template:
     return Template(tmp_path / "template.yaml")
 
 
-def test_a_configuration_keeps_sampling_and_sets_the_run(template: Template, tmp_path: Path) -> None:
+def test_a_configuration_keeps_sampling_and_sets_the_run(
+    template: Template, tmp_path: Path
+) -> None:
     request = make_request({**REQUEST, "template": template.path, "tokenizer": tmp_path})
     curve = points.curve(request, 64)
     found = client_config(request, template, curve.points[3], 66840, tmp_path / "report")
@@ -119,16 +123,19 @@ def test_a_configuration_keeps_sampling_and_sets_the_run(template: Template, tmp
     assert template.content["model_params"] == TEMPLATE["model_params"]
 
 
-def test_a_dedicated_offline_run_issues_the_data_at_once(template: Template, tmp_path: Path) -> None:
+def test_a_dedicated_offline_run_issues_the_data_at_once(
+    template: Template, tmp_path: Path
+) -> None:
     request = make_request({**REQUEST, "template": template.path, "offline": "dedicated"})
     last = points.curve(request, 64).points[-1]
     found = client_config(request, template, last, 13368, tmp_path)
-    assert (found["type"], found["settings"]["load_pattern"]) == ("offline", {"type": "max_throughput"})
+    assert (found["type"], found["settings"]["load_pattern"]) == (
+        "offline",
+        {"type": "max_throughput"},
+    )
 
 
-@pytest.mark.parametrize(
-    ("rate", "expected"), [(None, 5), (1.0, 5), (100.0, 6), (1000.0, 46)]
-)
+@pytest.mark.parametrize(("rate", "expected"), [(None, 5), (1.0, 5), (100.0, 6), (1000.0, 46)])
 def test_passes_fill_the_window_after_the_first_pass(rate: float | None, expected: int) -> None:
     assert passes(Point(16, "", False, least_s=600), 13368, rate) == expected
 
@@ -206,7 +213,9 @@ def test_a_configuration_that_the_client_refuses_ends_the_run(
 ) -> None:
     (tmp_path / "control").write_text("refuse")
     assert run(work, "--client", str(source)) == 2
-    assert "refuses its configuration: ERROR - Config error: no such model" in capsys.readouterr().err
+    assert (
+        "refuses its configuration: ERROR - Config error: no such model" in capsys.readouterr().err
+    )
     assert len(list((work / runs.RUNS).glob("*"))) == 1
 
 
@@ -227,7 +236,10 @@ def test_another_setting_makes_a_point_stale(work: Path, source: Path) -> None:
     asked = attempt.run()["asked"]
     assert runs.state(work, "r1", asked) == (runs.DONE, "")
     other = {**asked, "model_params": {**asked["model_params"], "seed": 1}}
-    assert runs.state(work, "r1", other) == (runs.STALE, "the run was made with another model_params.seed")
+    assert runs.state(work, "r1", other) == (
+        runs.STALE,
+        "the run was made with another model_params.seed",
+    )
     assert runs.state(work, "r2", asked) == (runs.MISSING, "")
 
 

@@ -31,14 +31,22 @@ def template(tmp_path: Path) -> Path:
 def words(work: Path, file: Path, **changes: str) -> list[str]:
     """Returns the words of `endpoints plan` for the request of the other tests."""
     options = {
-        **{key: str(REQUEST[key]) for key in ("submitter", "system", "division", "model", "cohort")},
+        **{
+            key: str(REQUEST[key]) for key in ("submitter", "system", "division", "model", "cohort")
+        },
         "url": "http://10.0.0.2:8000",
         "served": "llama",
         "template": str(file),
         "c-max": "64",
         **changes,
     }
-    return ["endpoints", "plan", "--work", str(work), *(f"--{k}={v}" for k, v in options.items() if v)]
+    return [
+        "endpoints",
+        "plan",
+        "--work",
+        str(work),
+        *(f"--{k}={v}" for k, v in options.items() if v),
+    ]
 
 
 def test_the_plan_prints_regions_points_and_seeds(
@@ -127,7 +135,12 @@ def test_prompts_of_the_template_become_chats_of_our_client(tmp_path: Path) -> N
     config = {"eval_method": "string_match", "ground_truth": "a"}
     sets = [
         {"type": "performance", "path": "d.jsonl", "parser": {"prompt": "q"}},
-        {"type": "accuracy", "path": "d.jsonl", "parser": {"prompt": "q"}, "accuracy_config": config},
+        {
+            "type": "accuracy",
+            "path": "d.jsonl",
+            "parser": {"prompt": "q"},
+            "accuracy_config": config,
+        },
     ]
     content = {"model_params": {"temperature": 0.0, "max_new_tokens": 24}, "datasets": sets}
     (tmp_path / "t.yaml").write_text(yaml.safe_dump(content))
@@ -221,9 +234,7 @@ def test_pack_refuses_an_incomplete_description(
         ),
     ],
 )
-def test_pack_refuses_a_run_that_does_not_count(
-    change: object, text: str, tmp_path: Path
-) -> None:
+def test_pack_refuses_a_run_that_does_not_count(change: object, text: str, tmp_path: Path) -> None:
     work = tmp_path / "work"
     request, template, curve = made_work(work)
     attempt = runs.newest(work, "r64")
@@ -251,7 +262,12 @@ def test_the_tree_has_no_secret_and_no_path_of_the_machine(tmp_path: Path) -> No
 
 
 def test_facts_of_mlperf_sysinfo_are_taken_without_empty_values(tmp_path: Path) -> None:
-    node = {"host_memory_configuration": "8x 32 GB", "driver": "N/A", "filesystem": "ext4", "cooling": ""}
+    node = {
+        "host_memory_configuration": "8x 32 GB",
+        "driver": "N/A",
+        "filesystem": "ext4",
+        "cooling": "",
+    }
     put_json(tmp_path / "system_desc.json", {"node_types": [node], "config_summary": "", "mlperf_sysinfo": {"user": "x"}})  # fmt: skip
     request = make_request({**REQUEST, "rehearsal": True, "template": tmp_path})
     found = read_description([tmp_path / "system_desc.json"], request).system_desc(request, 64, 16)

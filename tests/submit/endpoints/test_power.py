@@ -32,7 +32,13 @@ def one_set(**changes: Any) -> dict[str, Any]:
 
 def whole(*sets: dict[str, Any], **changes: Any) -> dict[str, Any]:
     fabric = {"present": False}
-    return {"system_desc_id": "box", "cooling": "air", "node_sets": list(sets), "scale_out": fabric, **changes}
+    return {
+        "system_desc_id": "box",
+        "cooling": "air",
+        "node_sets": list(sets),
+        "scale_out": fabric,
+        **changes,
+    }
 
 
 FABRIC = {
@@ -63,7 +69,11 @@ def test_the_formula_gives_worked_numbers(content: dict[str, Any], kw: float) ->
 
 def test_a_bandwidth_is_read_in_bytes() -> None:
     energy = {"value_pj": 5, "source_type": "vendor_spec", "source": URL}
-    network = {"method": "bandwidth_estimate", "aggregate_bandwidth_tbps": 14.4, "energy_per_bit_pj": energy}
+    network = {
+        "method": "bandwidth_estimate",
+        "aggregate_bandwidth_tbps": 14.4,
+        "energy_per_bit_pj": energy,
+    }
     content = one_set()
     content["components"]["scale_up_network"] = network
     found = system_power(whole(content))
@@ -71,7 +81,9 @@ def test_a_bandwidth_is_read_in_bytes() -> None:
 
 
 def test_a_part_of_the_nodes_has_a_part_of_the_power() -> None:
-    found = system_power(whole(one_set(nodes_provisioned=4), scale_out={**FABRIC, "required_bandwidth_tbps": 1.6}))
+    found = system_power(
+        whole(one_set(nodes_provisioned=4), scale_out={**FABRIC, "required_bandwidth_tbps": 1.6})
+    )
     assert found.kw is not None
     assert found.point_kw({0: 1}) == pytest.approx(found.kw / 4, abs=0.01)
     assert found.point_kw() == found.kw
@@ -96,7 +108,9 @@ def test_defaults_of_processors_follow_name_and_cores(
 
 
 def test_the_longest_name_of_an_accelerator_wins() -> None:
-    assert [d.watts for m in ("NVIDIA GB300", "B300", "TPU v7") if (d := accelerator_default(m))] == [1400, 1100, 1000]
+    assert [
+        d.watts for m in ("NVIDIA GB300", "B300", "TPU v7") if (d := accelerator_default(m))
+    ] == [1400, 1100, 1000]
     assert accelerator_default("H200") is None
     assert switch_default("SN5400", "active_optical") is None
 

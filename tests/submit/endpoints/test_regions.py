@@ -75,7 +75,9 @@ def test_empty_regions_are_refused_by_the_plan(c_max: int) -> None:
 
 @pytest.mark.parametrize("c_max", [36, 40, 64, 100, 256, 1024, 100_000])
 @pytest.mark.parametrize("c_min", [0, 1, 8])
-def test_chosen_points_cover_every_region_with_separate_accuracy_runs(c_max: int, c_min: int) -> None:
+def test_chosen_points_cover_every_region_with_separate_accuracy_runs(
+    c_max: int, c_min: int
+) -> None:
     curve = points.curve(request(points=(), c_min=c_min, c_max=c_max), c_max)
     assert len(curve.points) == 7
     scored = [p for p in curve.points if p.is_accuracy]

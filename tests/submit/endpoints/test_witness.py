@@ -59,13 +59,24 @@ def block(values: Sequence[float]) -> dict[str, Any]:
     keys = ("99", "90", "50", "1")
     at = {key: float(np.percentile(values, float(key), method="lower")) for key in keys}
     mean = sum(values) / len(values)
-    return {"total": sum(values), "min": min(values), "max": max(values), "avg": mean, "percentiles": at}
+    return {
+        "total": sum(values),
+        "min": min(values),
+        "max": max(values),
+        "avg": mean,
+        "percentiles": at,
+    }
 
 
 def summary(count: int = SIZE * PASSES, concurrency: int = CONCURRENCY) -> dict[str, Any]:
     """Computes the client's summary of `made_events` without the harness's code."""
     rounds = -(-count // concurrency)
-    duration = (rounds - 1) * 10 * STEP_NS + 10 * STEP_NS - 1 - (concurrency - 1 - (count - 1) % concurrency)
+    duration = (
+        (rounds - 1) * 10 * STEP_NS
+        + 10 * STEP_NS
+        - 1
+        - (concurrency - 1 - (count - 1) % concurrency)
+    )
     latency = 10 * STEP_NS - concurrency
     return {
         "duration_ns": duration,
@@ -243,9 +254,17 @@ def test_failed_and_lost_requests_are_doubts(tmp_path: Path) -> None:
         ends = [e for e in events if e["event_type"] == "sample.complete"]
         events.remove(ends[3])
         index = events.index(ends[5])
-        events.insert(index, event("error.client", ends[5]["timestamp_ns"], ends[5]["sample_uuid"], ["ErrorData", "x"]))
+        events.insert(
+            index,
+            event(
+                "error.client", ends[5]["timestamp_ns"], ends[5]["sample_uuid"], ["ErrorData", "x"]
+            ),
+        )
 
-    assert codes(doubts.errors(changed(break_two, tmp_path))) == ["failed-requests", "lost-requests"]
+    assert codes(doubts.errors(changed(break_two, tmp_path))) == [
+        "failed-requests",
+        "lost-requests",
+    ]
 
 
 def test_requests_before_the_tracking_are_the_warm_up(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ def ensure_client(work: Path, source: Path | None) -> Proof:
         refuse_changed(proof, source)
         _copy(source, checkout, proof.commit)
     elif not checkout.is_dir():
-        raise ConfigError(f"{checkout} does not exist: pass --client, a checkout of mlcommons/endpoints")
+        raise ConfigError(
+            f"{checkout} does not exist: pass --client, a checkout of mlcommons/endpoints"
+        )
     if not (is_environment(environment) and program_of(work).exists()):
         # An editable installation runs the checkout's files, so that the client reports their commit.
         make_environment(environment, ("--editable", str(checkout)))

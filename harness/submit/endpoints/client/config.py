@@ -29,12 +29,16 @@ class Template:
         except (OSError, UnicodeError) as e:
             raise ConfigError(f"--template {path} cannot be read: {e}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as e:
-            raise ConfigError(f"--template {path} is not YAML: {' '.join(str(e).split())}") from None
+            raise ConfigError(
+                f"--template {path} is not YAML: {' '.join(str(e).split())}"
+            ) from None
         if not isinstance(content, dict):
             raise ConfigError(f"--template {path} is not a configuration of the client")
         self.content: dict[str, Any] = content
         rows = content.get("datasets")
-        self.datasets = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        self.datasets = (
+            [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        )
         if len(self.of_type(PERFORMANCE)) != 1:
             raise ConfigError(
                 f"--template {path} must have one data set of `type: performance`: take the benchmark's example"

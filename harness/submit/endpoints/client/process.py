@@ -47,7 +47,9 @@ def run_client(
         attempt.folder.mkdir(parents=True)
         write_yaml(attempt.folder / CONFIG, asked)
     except OSError as e:
-        raise ConfigError(f"{attempt.folder} cannot be written: {e.strerror}: pass another --work") from e
+        raise ConfigError(
+            f"{attempt.folder} cannot be written: {e.strerror}: pass another --work"
+        ) from e
     before = prove(work / CHECKOUT)
     words = [str(program), "benchmark", "from-config", "--config", str(attempt.folder / CONFIG)]
     words += ["--mode", mode_of(asked)]

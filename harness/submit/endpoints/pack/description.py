@@ -213,7 +213,9 @@ def _content(path: Path) -> dict[str, Any]:
 def _known_facts(value: Any) -> Any:
     """Returns mlperf-sysinfo's content without values that stand for unknown facts."""
     if isinstance(value, dict):
-        kept = {k: _known_facts(v) for k, v in value.items() if not str(k).startswith("mlperf_sysinfo")}
+        kept = {
+            k: _known_facts(v) for k, v in value.items() if not str(k).startswith("mlperf_sysinfo")
+        }
         return {k: v for k, v in kept.items() if not _is_unknown(v)}
     return [_known_facts(v) for v in value] if isinstance(value, list) else value
 

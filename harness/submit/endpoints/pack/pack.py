@@ -94,7 +94,11 @@ def _refused(
     state, why = runs.state_of(attempt)
     if state != runs.DONE:
         yield f"{point.name} is {state}: {why}"
-    differing = [row["name"] for row in witnessed["rows"] if not row["agrees"] and row["recomputed"] is not None]
+    differing = [
+        row["name"]
+        for row in witnessed["rows"]
+        if not row["agrees"] and row["recomputed"] is not None
+    ]
     if differing:
         shown = ", ".join(differing[:3])
         yield f"{point.name}: {len(differing)} numbers differ from the events, e.g. {shown}: make the run again"
@@ -126,7 +130,9 @@ def _write(
         content = point_file(
             request, client_template, described, one.point, curve.c_max, one.asked, one.witnessed
         )
-        write_text(folder / "point.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_text(
+            folder / "point.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        )
         desc = described.system_desc(request, curve.c_max, one.point.concurrency)
         desc["tps_utilization"] = rates[one.point] / largest if largest else 0.0
         write_text(folder / "system_desc.json", json.dumps(desc, indent=_INDENT))
@@ -150,7 +156,9 @@ def _config(attempt: runs.Attempt) -> str:
     path = attempt.report / "config.yaml"
     path = path if path.is_file() else attempt.folder / runs.CONFIG
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    hidden_text: str = yaml.safe_dump(_without_secrets(content), sort_keys=False, allow_unicode=True)
+    hidden_text: str = yaml.safe_dump(
+        _without_secrets(content), sort_keys=False, allow_unicode=True
+    )
     return hide(hidden_text)
 
 
@@ -173,7 +181,9 @@ def _without_secrets(value: Any) -> Any:
 
 def _copy_optional(one: Packed, folder: Path) -> None:
     if one.point.is_accuracy or one.attempt.accuracy.is_file():
-        write_text(folder / "accuracy_results.json", one.attempt.accuracy.read_text(encoding="utf-8"))
+        write_text(
+            folder / "accuracy_results.json", one.attempt.accuracy.read_text(encoding="utf-8")
+        )
 
 
 def _copy_folder(source: object, to: Path) -> None:
@@ -210,7 +220,9 @@ def _shared(
     docs = root / DOCS
     _copy_folder(described["docs"], docs)
     docs.mkdir(parents=True, exist_ok=True)
-    write_text(docs / texts.CLIENT, texts.client(proof, [(one.point, one.witnessed) for one in packed]))
+    write_text(
+        docs / texts.CLIENT, texts.client(proof, [(one.point, one.witnessed) for one in packed])
+    )
 
 
 def describe_hint() -> str:

@@ -36,9 +36,7 @@ def reproduce(proof: Mapping[str, Any]) -> str:
     )
 
 
-def client(
-    proof: Mapping[str, Any], points: Sequence[tuple[Point, Mapping[str, Any]]]
-) -> str:
+def client(proof: Mapping[str, Any], points: Sequence[tuple[Point, Mapping[str, Any]]]) -> str:
     """Returns docs/client.md: the client's commit and digest, and a row for each point's witness."""
     lines = [
         "# Client",

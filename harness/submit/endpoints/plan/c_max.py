@@ -33,7 +33,9 @@ def known_c_max(request: Request, work: Path) -> int | None:
     return int(found)
 
 
-def find_c_max(request: Request, template: Template, work: Path, look: Callable[[float], None]) -> int:
+def find_c_max(
+    request: Request, template: Template, work: Path, look: Callable[[float], None]
+) -> int:
     """Searches, beginning above the largest concurrency that is not enough. Raises a ConfigError if none is found."""
     own = prepare(request, template, work)
     folder = work / FOLDER

@@ -76,12 +76,12 @@ def _alone(work: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
     except BlockingIOError:
-        raise ConfigError(f"{path} is locked by another `endpoints run`: wait for its end") from None
+        raise ConfigError(
+            f"{path} is locked by another `endpoints run`: wait for its end"
+        ) from None
 
 
-def _run(
-    request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool
-) -> None:
+def _run(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:
     attempt = runs.next_attempt(work, row.point.name)
     asked = {**row.asked, "report_dir": str(attempt.report.absolute())}
     progress.series(f"point {row.point.name}", row.expected_s)

@@ -95,7 +95,9 @@ def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapp
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(islice(file, MOST_PROMPTS), 1):
                 if line.strip():
-                    yield _prompt(path, number, line, column, answers if metric else "", kind) | more
+                    yield (
+                        _prompt(path, number, line, column, answers if metric else "", kind) | more
+                    )
     except (OSError, UnicodeError) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from None
 
@@ -123,7 +125,9 @@ def _prompt(
         row = json.loads(line)
         text = row[column]
     except (ValueError, KeyError, TypeError) as e:
-        raise ConfigError(f"{path}: line {number} has no prompt in the key {column!r}: {e}") from None
+        raise ConfigError(
+            f"{path}: line {number} has no prompt in the key {column!r}: {e}"
+        ) from None
     is_chat = kind == "openai" and isinstance(text, str)
     prompt = {"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}
     return {**prompt, "reference": str(row[answers])} if answers and answers in row else prompt

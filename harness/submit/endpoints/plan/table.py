@@ -53,7 +53,7 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
     state, why = runs.state(work, point.name, asked)
     expected_s = None
     if rate:
-        scored = (request.of_round.accuracy_samples if request.of_round else samples)
+        scored = request.of_round.accuracy_samples if request.of_round else samples
         expected_s = START_S + (queries + scored * point.is_accuracy) / rate
     return Row(point, count, queries, rate, expected_s, state, why, asked)
 
@@ -100,12 +100,19 @@ def lines(request: Request, curve: Curve, found: Sequence[Row]) -> Iterator[str]
     yield f"offline     {_offline(request, curve)}"
     yield ""
     columns = [Column("point"), Column("region"), Column("accuracy"), Column("state")]
-    columns += [Column("passes", "count"), Column("queries", "count"), Column("window"), Column("time")]
+    columns += [
+        Column("passes", "count"),
+        Column("queries", "count"),
+        Column("window"),
+        Column("time"),
+    ]
     yield from aligned([*columns, Column("why")], [_cells(row) for row in found])
     left = [row for row in found if row.state != runs.DONE]
     known_s = sum(row.expected_s or 0.0 for row in left)
     unknown = sum(row.expected_s is None for row in left)
-    more = f" and {unknown} of unknown length: `endpoints rehearse` measures them" if unknown else ""
+    more = (
+        f" and {unknown} of unknown length: `endpoints rehearse` measures them" if unknown else ""
+    )
     yield f"{len(left)} of {len(found)} points remain, about {show_s(known_s)}{more}"
 
 
@@ -119,7 +126,9 @@ def _offline(request: Request, curve: Curve) -> str:
 
 def _cells(row: Row) -> Sequence[Cell]:
     point = row.point
-    region = WORDS.get(point.region, "Offline") + (" and Offline" if point.offline == ELECTED else "")
+    region = WORDS.get(point.region, "Offline") + (
+        " and Offline" if point.offline == ELECTED else ""
+    )
     time = "?" if row.expected_s is None else show_s(row.expected_s)
     accuracy = "yes" if point.is_accuracy else "-"
     window = f"{point.least_s:.0f} s"

@@ -37,7 +37,9 @@ def _source_problem(value: Mapping[str, Any]) -> str:
     if kind == "mlc_default":
         known = source in table["default_sources"]
         return (
-            "" if known else f"has source {source!r}, not one of D.1 to D.4, which mlc_default needs"
+            ""
+            if known
+            else f"has source {source!r}, not one of D.1 to D.4, which mlc_default needs"
         )
     return "" if source.startswith(("https://", "http://")) else f"has source {source!r}, not a URL"
 

@@ -57,7 +57,9 @@ def _is_scored(point: Point) -> Iterator[Finding]:
         if not str(name or "").strip():
             yield _of(point, "accuracy-set", "dataset_name is missing", "the data set")
         if not _scores(entry):
-            yield _of(point, "accuracy-missing", f"score of {name}: {entry.get('score')}", "a score")
+            yield _of(
+                point, "accuracy-missing", f"score of {name}: {entry.get('score')}", "a score"
+            )
         if entry.get("complete") is False:
             yield _of(point, "accuracy-missing", f"{name}: complete: false", "a complete score")
 
@@ -132,7 +134,9 @@ def _inline(point: Point, model: Model) -> Iterator[Finding]:
     if not values:
         yield _of(point, "accuracy-missing", "no inline score", "the score of the run's turns")
     elif min(values) < model.gates["inline"]:
-        yield _of(point, "accuracy-target", f"inline: {min(values):.4f}", f"{model.gates['inline']}")
+        yield _of(
+            point, "accuracy-target", f"inline: {min(values):.4f}", f"{model.gates['inline']}"
+        )
 
 
 def _fraction(value: float) -> float:

@@ -188,9 +188,7 @@ def _accuracy_coverage(of: Curve, regions: Regions) -> Iterator[Finding]:
             yield Finding("accuracy-coverage", point.path, actual, "one result")
 
 
-def _extra(
-    of: Curve, regions: Regions, scored: Sequence[Point], owners: Any
-) -> Iterator[Finding]:
+def _extra(of: Curve, regions: Regions, scored: Sequence[Point], owners: Any) -> Iterator[Finding]:
     """Yields a finding at each accuracy result beyond one for each region.
 
     An elected point is the Offline result and its region's result at once, so a second result in its region is one

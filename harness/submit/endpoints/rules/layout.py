@@ -27,7 +27,9 @@ _ALSO = re.compile(
 )
 """Files of the client that MLCommons' builder copies, besides the required ones."""
 
-_PRIVATE = re.compile(r"w|who|users|ps|pstree|ulimit|env|environ|id_rsa|.*\.pem|.*history|events\.jsonl")
+_PRIVATE = re.compile(
+    r"w|who|users|ps|pstree|ulimit|env|environ|id_rsa|.*\.pem|.*history|events\.jsonl"
+)
 """Names of files about users, processes and requests, as mlperf-sysinfo and the client leave them."""
 
 _SECRETS = ("api_key", "swebench_service_auth_token")

@@ -147,7 +147,9 @@ def _duration(point: Point, regions: Regions | None) -> Iterator[Finding]:
 
 def _little(point: Point) -> Iterator[Finding]:
     """Checks Little's law: the sum of the latencies is the concurrency times the duration."""
-    run_ns, completed = (number(point.summary.get(k)) for k in ("duration_ns", "n_samples_completed"))
+    run_ns, completed = (
+        number(point.summary.get(k)) for k in ("duration_ns", "n_samples_completed")
+    )
     mean_ns = number(_block(point, "latency").get("avg"))
     if not (run_ns and completed and mean_ns) or point.pattern != "concurrency":
         return

@@ -40,7 +40,10 @@ def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
         yield Doubt("order-unknown", f"{path.name} has no order of the samples")
         return
     expected = seeded_order(seed, size, len(indices))
-    wrong = next((i for i, pair in enumerate(zip(indices, expected, strict=True)) if pair[0] != pair[1]), None)
+    wrong = next(
+        (i for i, pair in enumerate(zip(indices, expected, strict=True)) if pair[0] != pair[1]),
+        None,
+    )
     if wrong is not None:
         yield Doubt(
             "order-differs",
@@ -84,7 +87,9 @@ def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
     last_issue_ns = events.samples[-1].issued_ns
     span_ns = last_issue_ns - events.start_ns
     busy_ns = sum(
-        min(s.complete_ns or 0, last_issue_ns) - s.issued_ns for s in done if s.issued_ns < last_issue_ns
+        min(s.complete_ns or 0, last_issue_ns) - s.issued_ns
+        for s in done
+        if s.issued_ns < last_issue_ns
     )
     mean = busy_ns / span_ns if span_ns > 0 else float(concurrency)
     if mean < LEAST_IN_FLIGHT * concurrency:
@@ -92,7 +97,9 @@ def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
             "below-concurrency", f"{mean:.2f} queries were in flight on average, not {concurrency}"
         )
     if (most := most_in_flight(events)) > concurrency:
-        yield Doubt("above-concurrency", f"{most} queries were in flight at once, not {concurrency}")
+        yield Doubt(
+            "above-concurrency", f"{most} queries were in flight at once, not {concurrency}"
+        )
 
 
 def most_in_flight(events: Events) -> int:

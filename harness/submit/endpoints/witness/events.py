@@ -78,7 +78,9 @@ class Events:
 
     @property
     def last_complete_ns(self) -> int | None:
-        return max((s.complete_ns for s in self.completed if s.complete_ns is not None), default=None)
+        return max(
+            (s.complete_ns for s in self.completed if s.complete_ns is not None), default=None
+        )
 
 
 class _Reader:
@@ -190,7 +192,9 @@ def read_events(path: Path, count: Count | None = None) -> Events:
             reader.take(json.loads(line))
     reader.flush()
     if reader.events.start_ns is None:
-        raise ConfigError(f"{path} has no start of the performance tracking: is this the client's file?")
+        raise ConfigError(
+            f"{path} has no start of the performance tracking: is this the client's file?"
+        )
     return reader.events
 
 

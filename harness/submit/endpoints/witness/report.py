@@ -73,9 +73,7 @@ def witness(work: Path, attempt: Attempt, concurrency: int, size: int, tokenizer
         if counter is not None:
             counter.close()
     if events.structured and not absent:
-        absent = (
-            f"{events.structured:,} answers have reasoning or tool calls, whose tokens depend on the chat template"
-        )
+        absent = f"{events.structured:,} answers have reasoning or tool calls, whose tokens depend on the chat template"
     events.uncounted = absent
     found = Witnessed(
         list(compare(events, summary)),
@@ -132,7 +130,8 @@ def _drift(events: Events, size: int) -> Iterator[Doubt]:
     found = official.judge(samples_of(events), size)
     if found.is_found and found.drifts_up:
         yield Doubt(
-            "drift-after-window", f"after the window, {', '.join(found.drifts_up)} rise until the end"
+            "drift-after-window",
+            f"after the window, {', '.join(found.drifts_up)} rise until the end",
         )
 
 
