@@ -31,7 +31,7 @@ class Request:
     served: str = ""
     """Name of the model on the server."""
     tokenizer: str = ""
-    """Folder of the tokenizer, by which the client counts tokens."""
+    """Folder of the tokenizer with which the client counts tokens."""
     template: str = ""
     """YAML file of the client: data sets, sampling and scores."""
     prompts: str = ""

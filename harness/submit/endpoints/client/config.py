@@ -48,7 +48,7 @@ class Template:
         return [row for row in self.datasets if row.get("type", PERFORMANCE) == kind]
 
     def file(self, row: Mapping[str, Any]) -> Path | None:
-        """Returns the data set's file; None for one that the client makes itself."""
+        """Returns the data set's file; None if the client makes the data itself."""
         path = row.get("path")
         if not isinstance(path, str):
             return None
