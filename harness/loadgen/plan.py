@@ -11,6 +11,16 @@ from harness.types import TensorSpec
 MIN_DURATION_MS = 600_000
 """The shortest official performance run (mlperf.conf, *.*.min_duration)."""
 
+ONE_PASS = ("e2e-rag-qna", "e2e-rag-db")
+"""LoadGen's keys of benchmarks whose runs are one pass over the data, without a least duration.
+Source: mlcommons/inference b66003e, e2e-rag/user.conf.
+"""
+
+
+def least_duration_ms(model_key: str | None) -> int:
+    """Returns the duration of the shortest official performance run of a benchmark."""
+    return 0 if model_key in ONE_PASS else MIN_DURATION_MS
+
 
 class Seeds(NamedTuple):
     qsl: int

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.loadgen.official import official_load
-from harness.loadgen.user_conf import ONE_PASS, problems
+from harness.loadgen.plan import ONE_PASS
+from harness.loadgen.user_conf import problems
 from harness.models.manifest.lookup import load_model, shipped_models
 from harness.models.manifest.schema import Manifest
 from harness.submit.plan.request import INTERACTIVE, OURS
