@@ -118,7 +118,9 @@ class Calibration:
     seconds: float | None = None
     """Time for measuring rate_per_s or latency_ns; None if neither was needed."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
-    """(samples, ns) with every instance busy, if the dispatcher needs it."""
+    """(samples, ns) with every instance busy, if the dispatcher needs it, or if the warm-up chose the batch."""
+    max_batch: int | None = None
+    """Samples of the largest batch, if the warm-up chose it."""
     cold: Mapping[str, Any] = field(default_factory=dict)
     """import_s of the backend; load_s, first_batch_ns and first_batch_samples of each instance."""
     warm_up: Mapping[str, Any] = field(default_factory=dict)
@@ -196,6 +198,8 @@ class InstanceGroup(NamedTuple):
     """Logical processors of the wide instance, which has a thread on each and answers queries that are alone; ()
     without one. harness/run/measured/wide.py opens it if it makes the queries faster.
     """
+    may_shrink: bool = False
+    """Whether the warm-up may choose a batch below max_batch: in Offline, if no option or manifest sets the size."""
 
     @property
     def workers(self) -> int:

@@ -488,11 +488,14 @@ class Manifest(_Strict):
         "text-to-image",
         "text-to-video",
         "table",
+        "node-classification",
+        "recommendation",
         "none",
     ] = "none"
     """The kind of answers: `image-classification`, `object-detection`, `segmentation`, `image-to-image`,
     `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `text-recognition` (of images),
-    `music-transcription`, `text-generation`, `text-to-image`, `text-to-video`, `table` or `none` (default).
+    `music-transcription`, `text-generation`, `text-to-image`, `text-to-video`, `table`, `node-classification` (of a
+    graph), `recommendation` or `none` (default).
     """
     weights: Literal["trained", "random"] = "trained"
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""

@@ -43,7 +43,7 @@ from harness.run.measured.sessions import Sessions
 from harness.run.measured.systems.choose import system_for
 from harness.run.measured.systems.system import OF_KINDS
 from harness.run.setup import Setup
-from harness.types import Dataset, HasAnswerShape, HasSessions, HasTurns
+from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasSessions, HasTurns
 
 
 def main() -> None:
@@ -92,6 +92,7 @@ class _Measurement:
             max_batch=system.max_batch,
             query_samples=setup.samples_per_query,
             may_vary=system.may_vary,
+            may_shrink=setup.instances.may_shrink and system.fixed_batch is None,
             check_steps=system.check_steps,
             check_numbers=system.check_numbers,
             report_alive=self._report_alive,
@@ -99,6 +100,7 @@ class _Measurement:
             no_probe=system.no_probe,
         )
         calibration = preparation.run(setup.calibrate_s)
+        system.max_batch = preparation.max_batch
         self._check_metric(preparation.row, system.dataset)
         loads = {"import_s": import_s + system.import_s, "load_s": system.load_s}
         calibrated = {
@@ -142,7 +144,11 @@ class _Measurement:
             system.before_load(),
             only_issues=isinstance(dispatcher, QueuedDispatcher),
         )
-        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
+        ordered = system.dataset if isinstance(system.dataset, HasOwnOrder) else None
+        if ordered is not None:
+            ordered.labelled = plan.accuracy
+        issue = issuing(dispatcher, self._die, ordered.next if ordered is not None else None)
+        calls = Callbacks(issue, samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
         used = samples.used()  # before the bare loops, which also need memory
