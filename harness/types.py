@@ -332,7 +332,7 @@ class Dataset(Protocol):
     synthetic          True if answers are neither right nor wrong
     batch_into()       see HasBatchInto
     lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
-                       HasCalibration, HasClassNames, HasTurns, HasSessions, HasOwnOrder
+                       HasCalibration, HasClassNames, HasTurns, HasSessions, HasLiveHistory, HasOwnOrder
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -429,6 +429,17 @@ class HasOwnOrder(Protocol):
 
     def identified(self, answers: Sequence[Array], indices: Sequence[int], /) -> list[Array]:
         """Returns the answers in the form of the official log, each behind the identity of its sample."""
+
+
+@runtime_checkable
+class HasLiveHistory(Protocol):
+    """A dataset of sessions that can put the model's own answers into later prompts."""
+
+    live_history: bool
+    """Whether it wants them."""
+
+    def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
+        """Makes the prompt of a loaded turn, until the next call. answers: dataset index of an earlier turn -> text."""
 
 
 @runtime_checkable

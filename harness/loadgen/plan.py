@@ -20,7 +20,9 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Settings of one run. With `schedule`, `concurrency`, `streams` or `load_hosts` the harness's scheduler replaces LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency`, `streams`, `sessions` or `load_hosts` the harness's scheduler
+    replaces LoadGen.
+    """
 
     scenario: str
     accuracy: bool
@@ -65,7 +67,8 @@ class LoadPlan:
     frame_period_ns: int | None = None
     """Time from one frame of a stream to the next; None without `streams`."""
     sessions: bool = False
-    """Whether `concurrency` counts sessions of several queries, which wait for each other."""
+    """Whether queries are the turns of sessions, which wait for each other: `concurrency` counts sessions, `schedule` has
+    the begins of sessions, and without both they begin at `target_qps` / their mean number of turns."""
     load_hosts: int = 0
     """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False
@@ -89,7 +92,7 @@ class LoadPlan:
     def harness_scheduled(self) -> bool:
         """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py then writes the log."""
         others = (self.schedule, self.concurrency, self.streams)
-        return any(one is not None for one in others) or self.load_hosts > 0
+        return any(one is not None for one in others) or self.load_hosts > 0 or self.sessions
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seeds": list(self.seeds)}

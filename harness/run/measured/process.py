@@ -39,11 +39,11 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.load import run_load
 from harness.run.measured.own_scheduler import ClosedLoop, Scheduler, scheduler_for
 from harness.run.measured.preparation import Preparation
-from harness.run.measured.sessions import Sessions
+from harness.run.measured.sessions import sessions_of
 from harness.run.measured.systems.choose import system_for
 from harness.run.measured.systems.system import OF_KINDS
 from harness.run.setup import Setup
-from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasSessions, HasTurns
+from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasTurns
 
 
 def main() -> None:
@@ -118,18 +118,19 @@ class _Measurement:
         preparation.finish(plan)
         self._run_loadgen(plan, preparation, stack)
 
-    def _scheduler(self, plan: LoadPlan, journal: Journal) -> Scheduler | None:
+    def _scheduler(self, plan: LoadPlan, journal: Journal, answer_dtype: str) -> Scheduler | None:
         """Returns the scheduler that replaces LoadGen; None if LoadGen schedules."""
         dataset = self._system.dataset
-        if plan.sessions and isinstance(dataset, HasSessions):
-            return Sessions(plan, journal, dataset.sessions())
+        if (sessions := sessions_of(plan, journal, dataset, answer_dtype)) is not None:
+            self._system.in_order = sessions.in_order
+            return sessions
         turns = dataset.turns() if isinstance(dataset, HasTurns) else None
         begin = self._told_start_ns if plan.load_hosts else wall_ns
         return scheduler_for(plan, journal, turns, begin)
 
     def _run_loadgen(self, plan: LoadPlan, preparation: Preparation, stack: ExitStack) -> None:
         system, journal = self._system, Journal(self._journal_fd)
-        scheduler = self._scheduler(plan, journal)
+        scheduler = self._scheduler(plan, journal, str(preparation.row.dtype))
         complete = scheduler.complete if scheduler is not None else None
         chosen = system.dispatch(plan, preparation, journal, self._failures, complete)
         dispatcher, issuer = chosen.dispatcher, chosen.issuer
