@@ -167,8 +167,8 @@ class Generator:
         sizes = np.array([len(one.prompt) for one in joined]) - known
         count, width, longest = len(joined), int(sizes.max()), int(known.max())
         tokens, places = np.zeros((count, width), np.int64), np.arange(width)
-        for row, one in zip(tokens, joined, strict=True):
-            row[: len(one.prompt) - one.cached] = one.prompt[one.cached :]
+        for line, one in zip(tokens, joined, strict=True):
+            line[: len(one.prompt) - one.cached] = one.prompt[one.cached :]
         is_new = places < sizes[:, np.newaxis]
         is_token = np.hstack([np.arange(longest) < known[:, np.newaxis], is_new])
         rows = slice(begin, begin + count)
