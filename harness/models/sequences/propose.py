@@ -47,6 +47,8 @@ class Proposal:
     """Inputs with a size that is a guess."""
     fixed: int | None = None
     """The batch that the file fixes."""
+    vocabulary: int | None = None
+    """The number of tokens of a language model, which takes prompts; None for any other model."""
 
     @property
     def is_plain(self) -> bool:
