@@ -70,7 +70,6 @@ def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
         ("net.keras", b'{"error": "not found"}', ": it is JSON, perhaps a server's error"),
         ("net.pth", b"PK\x03\x04\x00", " is weights without their network: load them"),
         ("net.SafeTensors", b"\x00\x01", " is weights without their network: load them"),
-        ("net.gguf", b"GGUF\x00", " is a GGUF file of llama.cpp: serve it"),
         ("net.plan", b"\x00", " is an engine of TensorRT: pass the ONNX file"),
         ("model.json", b"{}", " is a model of TensorFlow.js: convert it"),
     ],
