@@ -190,7 +190,7 @@ class _Trial:
         inputs = {
             spec.name: self._zeros(spec, size)
             for spec in self._specs
-            if spec.name not in self._values
+            if spec.name not in self._values and spec.dtype != "bool"  # a mask that is passed on
         }
         states = {
             name: output
