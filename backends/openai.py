@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from harness.backends.parts.openai.bodies import added_fields
 from harness.backends.parts.openai.endpoints import ENDPOINTS
+from harness.backends.parts.openai.fresh import Fresh
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.refusals import said
@@ -18,6 +19,9 @@ from harness.types import Array, BackendSetup, Batch
 MAX_TOKENS = 128
 """Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
 
+BLOCK_TOKENS = 16
+"""Tokens of a block of vLLM's cache of prompts by default."""
+
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
 
@@ -26,14 +30,16 @@ _OPTIONS = {
     "stream": "on|off",
     "max_tokens": "NUMBER",
     "ignore_eos": "off|on",
-    "answer": "ids|text",
+    "answer": "ids|text|calls",
     "body": "FIELDS|@FILE",
     "endpoint": "auto|responses|messages",
+    "cache_block": "TOKENS",
+    "fresh": "on|SEED",
 }
 _CHOICES = {
     "stream": ("on", "off"),
     "ignore_eos": ("off", "on"),
-    "answer": ("ids", "text"),
+    "answer": ("ids", "text", "calls"),
     "endpoint": ("auto", *ENDPOINTS),
 }
 
@@ -83,8 +89,12 @@ class OpenAiRemote:
     stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
-    answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
+    answer: ids are token ids, as vLLM returns them; text is UTF-8; calls is text, or the tool calls as JSON if there are
+    any. Default: ids if the server returns them.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above.
+    cache_block: tokens of a block of the server's cache of prompts (16), for the hits that the prompts allow.
+    fresh: puts a beginning before all prompts, another one in each run (on) or drawn from SEED, so that the cache has
+    no prompt of an earlier run.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     """
 
@@ -99,7 +109,9 @@ class OpenAiRemote:
         if setup.max_batch > 1:
             raise ConfigError("backend 'openai' sends one prompt per request: --max-batch 1")
         self._setup = setup
-        self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
+        self._max_tokens = _number("max_tokens", options.get("max_tokens", str(MAX_TOKENS)))
+        self._block_tokens = _number("cache_block", options.get("cache_block", str(BLOCK_TOKENS)))
+        self._fresh = Fresh(options["fresh"]) if "fresh" in options else None
         self._body = added_fields(options["body"]) if "body" in options else {}
         self._wanted = options.get("answer")
         self._endpoint = ENDPOINTS.get(options.get("endpoint", ""))
@@ -109,7 +121,8 @@ class OpenAiRemote:
             _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
         )
         self._reading = Reading(
-            wants_text=self._wanted == "text",
+            wants_text=self._wanted in ("text", "calls"),
+            wants_calls=self._wanted == "calls",
             ignores_end=options.get("ignore_eos") == "on",
             endpoint=self._endpoint,
         )
@@ -188,6 +201,8 @@ class OpenAiRemote:
         sample = rows.reshape(-1)[0]
         if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
             raise ValueError("backend 'openai' takes prompts, one per request: --dataset prompts")
+        if self._fresh is not None:
+            sample = self._fresh.put(sample)
         names, fields = split(sample)
         is_bounded = sample.startswith(b'{"max_tokens":')
         # A quote in a text follows a backslash, so no text looks like this key.
@@ -227,6 +242,8 @@ class OpenAiRemote:
     def sent(self, batch: Batch) -> Sent:
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
+        if self._fresh is not None:
+            sample = self._fresh.put(sample)
         fields = json.loads(sample)
         prompt = fields.get("prompt")
         template = BEGIN_TOKENS if "prompt" in fields else TEMPLATE_TOKENS
@@ -234,6 +251,8 @@ class OpenAiRemote:
             len(prompt) if isinstance(prompt, list) else None,
             len(sample) + template,
             fields.get("max_tokens", self._max_tokens),
+            prompt if isinstance(prompt, list) else None,
+            self._block_tokens,
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
@@ -267,6 +286,7 @@ class OpenAiRemote:
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
             "body": self._sampling(),
+            **({"fresh": self._fresh.seed} if self._fresh is not None else {}),
             "draws_tokens": draws_tokens(self._body),
             "endpoints": {
                 self._paths[chat]: {
@@ -278,9 +298,9 @@ class OpenAiRemote:
         }
 
 
-def _max_tokens(text: str) -> int:
+def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise ConfigError(f"--backend-option max_tokens: {text!r} is not a number of at least 1")
+        raise ConfigError(f"--backend-option {name}: {text!r} is not a number of at least 1")
     return int(text)
 
 

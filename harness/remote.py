@@ -144,6 +144,10 @@ class Sent(NamedTuple):
     """The most tokens that a server can count: the bytes of the prompt, and what the server adds around it."""
     max_tokens: int | None
     """The most tokens of the answer; None without a bound."""
+    ids: Sequence[int] | None = None
+    """The token ids; None if the prompt is a text."""
+    block_tokens: int = 0
+    """Tokens of a block of the server's cache of prompts; 0 if it is unknown."""
 
 
 @runtime_checkable

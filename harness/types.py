@@ -366,7 +366,7 @@ class Dataset(Protocol):
     synthetic          True if answers are neither right nor wrong
     batch_into()       see HasBatchInto
     lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
-                       HasCalibration, HasClassNames, HasTurns, HasSessions
+                       HasCalibration, HasClassNames, HasTurns, HasSessions, HasLiveHistory, HasOwnOrder
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -446,6 +446,34 @@ class HasSessions(Protocol):
     """A dataset whose samples are the turns of sessions, e.g. the calls of an agent and its subagents."""
 
     def sessions(self) -> SessionTurns: ...
+
+
+@runtime_checkable
+class HasOwnOrder(Protocol):
+    """A dataset whose samples are answered in its order, e.g. by time, whichever samples LoadGen draws.
+
+    Its `describe` has `identity_bytes`: the bytes at the beginning of an answer that identify its sample.
+    """
+
+    labelled: bool
+    """Set before the run: whether the official log of this run's answers has the labels, as in an accuracy run."""
+
+    def next(self, count: int, /) -> list[int]:
+        """Returns the next samples, from the first one after each `load`. Called on LoadGen's issuing thread."""
+
+    def identified(self, answers: Sequence[Array], indices: Sequence[int], /) -> list[Array]:
+        """Returns the answers in the form of the official log, each behind the identity of its sample."""
+
+
+@runtime_checkable
+class HasLiveHistory(Protocol):
+    """A dataset of sessions that can put the model's own answers into later prompts."""
+
+    live_history: bool
+    """Whether it wants them."""
+
+    def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
+        """Makes the prompt of a loaded turn, until the next call. answers: dataset index of an earlier turn -> text."""
 
 
 @runtime_checkable

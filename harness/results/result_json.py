@@ -167,6 +167,7 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         completed = findings.performed.throughput_per_s()["completed"]
         yield from nodes.reasons(findings.performed.run)
         yield from client.reasons(findings.performed.run, completed)
+        yield from sessions.reasons(findings.performed.run)
         yield from reasons.by_index(findings.performed.input_probe)
     for role, run in findings.runs.items():
         if role != "performance":
@@ -284,6 +285,18 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         if findings.config.audit is not None:
             yield f"an audit: {findings.config.audit.name} changes LoadGen's settings"
     yield from _of_the_model(findings)
+    yield from _own_schedule(findings)
+    if findings.config.backend == "null":
+        yield "null backend: the harness's own cost, no model"
+    if findings.loaded is not None and findings.loaded.synthetic:
+        integers = findings.loaded.dataset.get("zero_or_one")
+        alike = f", with only 0 and 1 in {' and '.join(integers)}" if integers else ""
+        yield f"synthetic data{alike}"
+    if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
+        yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
+
+
+def _own_schedule(findings: Findings) -> Iterable[str]:
     scheduler = "by the harness scheduler: no MLPerf scenario"
     if findings.config.arrivals is not None:
         yield f"arrivals replayed from a file {scheduler}"
@@ -293,14 +306,8 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
     if findings.config.concurrency is not None:
         yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
-    if findings.config.backend == "null":
-        yield "null backend: the harness's own cost, no model"
-    if findings.loaded is not None and findings.loaded.synthetic:
-        integers = findings.loaded.dataset.get("zero_or_one")
-        alike = f", with only 0 and 1 in {' and '.join(integers)}" if integers else ""
-        yield f"synthetic data{alike}"
-    if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
-        yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
+    elif findings.performance is not None and findings.performance.plan.sessions:
+        yield f"sessions, whose turns wait for each other, {scheduler}"
 
 
 def _of_the_model(findings: Findings) -> Iterable[str]:

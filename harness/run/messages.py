@@ -171,6 +171,9 @@ class _Tokens(TypedDict):
     changed_prompts: Count
     long_prompts: Count
     long_answers: Count
+    bodies_sha256: NotRequired[str | None]
+    reusable: NotRequired[Count | None]
+    block_tokens: NotRequired[Count | None]
     streams: _Streams | None
 
 

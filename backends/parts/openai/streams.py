@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from harness.backends.parts.openai.calls import Calls
 from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.openai.replies import (
@@ -31,6 +32,7 @@ class Streamed:
         self._endpoint = reading.endpoint
         self._events = EventParser()
         self._texts: list[str] = []
+        self._calls = Calls()
         self._ids: list[int] | None = None
         self._counts: dict[str, int] = {}
         self._finish: Any = None
@@ -85,6 +87,8 @@ class Streamed:
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
+        if self._reading.wants_calls:
+            self._calls.add(choice)
         if text:
             start = self._start
             start.take(parts.reasoning, parts.answer)
@@ -143,6 +147,8 @@ class Streamed:
             ignores_end=self._reading.ignores_end,
             shown=self._shown,
         )
+        if self._reading.wants_calls:
+            text = self._calls.answer(text)
         return [as_answer(text, self._ids, self.usage.output, wants_text=self._reading.wants_text)]
 
     def _no_end(self, reply: Reply) -> Exception:

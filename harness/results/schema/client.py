@@ -282,6 +282,15 @@ class Tokens(TypedDict):
     distinct_prompts: int
     """Different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several times, and a
     server that keeps prompts then answers it faster."""
+    reusable: int | None
+    """Prompt tokens that a cache without a limit could have had from earlier prompts of the run, in whole blocks of
+    `cache_block_tokens`: `cached` should be as large. Null if prompts are texts, whose tokens are unknown, or if
+    their history is live."""
+    cache_block_tokens: int | None
+    """--backend-option cache_block; null if `reusable` is null."""
+    bodies_sha256: str | None
+    """SHA-256 of the SHA-256 digests of all request bodies, in the order of issue; in sessions, session by session in the
+    order of their begins. Two runs with equal digests have sent the same bytes. Null if the history is live."""
     reasoning: int | None
     """Tokens of `output` that precede the answers themselves (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int
@@ -338,10 +347,23 @@ class TurnTimes(TypedDict):
     """From the due time to the answer; null without answers."""
     ttft_ns: TokenTimes | None
     """From the due time to the first token; null without streams."""
+    tpot_ns: TokenTimes | None
+    """Time per further token, defined as in `tokens`; null without streams or without answers of several tokens."""
+
+
+class TokenRates(TypedDict):
+    """Percentiles of tokens/s: one in ten sessions is slower than `p10`."""
+
+    p50: float
+    """Tokens/s."""
+    p10: float
+    """Tokens/s."""
+    p1: float
+    """Tokens/s."""
 
 
 class Sessions(TypedDict):
-    """The sessions of a dataset of sessions under --concurrency. A turn is due when the answers that it waits for have
+    """The sessions of a dataset of sessions in a Server run. A turn is due when the answers that it waits for have
     come and its delay is over.
     """
 
@@ -357,8 +379,16 @@ class Sessions(TypedDict):
     """Mean number of answered turns per session."""
     length_ns: TokenTimes | None
     """From the first turn's due time to the last answer, of complete sessions; null without one."""
+    busy_ns: TokenTimes | None
+    """`length_ns` without `idle_ns`: the time in which a session waited for answers; null without a complete session."""
+    idle_ns: TokenTimes | None
+    """Time of a session in which no turn was due or in flight: delays of persons and tools; null without a
+    complete session."""
     idle_share: float | None
-    """Mean share of this time in which no turn was due or in flight, i.e. delays of persons and tools."""
+    """Mean share of `length_ns` in which no turn was due or in flight."""
+    tokens_per_s: TokenRates | None
+    """Tokens/s of one user: the tokens of a session's answers / its `busy_ns`, over complete sessions; null without
+    one, or without streams."""
     send_lag_ns: TokenTimes
     """From a turn's due time until it was sent: the cost of the harness and of waiting for a connection."""
     broken_at: Mapping[str, int]

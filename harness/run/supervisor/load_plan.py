@@ -63,15 +63,19 @@ def performance_plan(
     load: from a file of arrivals, or of streams in real time; None takes the scenario's load.
     frame_period_ns: of such streams.
     """
-    if config.concurrency is not None and "sessions" in loaded.dataset:
-        check_sessions(loaded)
     load = load or scenario.load(config, slo, calibration)
     plan = accuracy_plan(scenario, config, slo, loaded)
+    in_sessions = "sessions" in loaded.dataset and scenario.scheduled and config.load_hosts is None
+    most_turns = 1
+    if in_sessions:
+        check_sessions(loaded)
+        # Each arrival of a file begins a session, of which only the longest is known here.
+        most_turns = loaded.dataset["turns"]["max"] if config.arrivals is not None else 1
     return replace(
         plan,
         accuracy=False,
         query_count=load.query_count,
-        journal_samples=load.query_count * plan.samples_per_query,
+        journal_samples=load.query_count * plan.samples_per_query * most_turns,
         target_qps=load.target_qps,
         logged_answers=_logged(calibration) if compared else 0,
         answers_seed=secrets.randbits(63) if compared else 0,
@@ -79,7 +83,7 @@ def performance_plan(
         concurrency=config.concurrency,
         streams=config.streams,
         frame_period_ns=frame_period_ns,
-        sessions=config.concurrency is not None and "sessions" in loaded.dataset,
+        sessions=in_sessions,
         load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
 

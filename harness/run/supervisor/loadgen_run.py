@@ -1,7 +1,7 @@
 """Supervises one LoadGen run: spawns the measured process, plans the load, watches, collects."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,7 +166,20 @@ class LoadGenRun:
         calibration = messages.calibration(message)
         if self._role == "performance":
             self._findings.calibration = calibration
+        if calibration.max_batch is not None:
+            self._keep_batch(calibration.max_batch, calibration.batch_latency_ns)
         return calibration
+
+    def _keep_batch(self, chosen: int, curve: Sequence[tuple[int, int]]) -> None:
+        """Keeps the batch that the warm-up chose, also for later runs of this result, and states why it is smaller."""
+        run = self._findings.resolved
+        if chosen < run.instances.max_batch:
+            each_ns = {size: ns / size for size, ns in curve}
+            largest = run.instances.max_batch
+            gain = 1 - each_ns[chosen] / each_ns[largest]
+            say(f"batch {chosen}: a sample takes {gain:.0%} less time than in a batch of {largest}")
+        group = run.instances._replace(max_batch=chosen, may_shrink=False)
+        self._findings.resolved = replace(run, instances=group)
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         """Makes the plan. Raises ConfigError if the run does not fit into memory or on the disk."""

@@ -24,14 +24,25 @@ class Answer(Later):
     """The reply to one request while it is generated."""
 
     __slots__ = (
-        *("_about", "_asked", "_has_begun", "_head"),
+        *("_about", "_asked", "_has_begun", "_head", "_keeps_prefixes"),
         *("arrived_ns", "begun_ns", "choices", "first_ns"),
     )
 
     def __init__(
-        self, asked: Asked, head: Head, model: str, number: int, prompts: Prompts, arrived_ns: int
+        self,
+        asked: Asked,
+        head: Head,
+        model: str,
+        number: int,
+        prompts: Prompts,
+        arrived_ns: int,
+        *,
+        keeps_prefixes: bool = False,
     ) -> None:
-        """number: of the request. arrived_ns: arrival of its last byte, wall clock."""
+        """number: of the request. arrived_ns: arrival of its last byte, wall clock.
+
+        keeps_prefixes: whether usage reports the cached tokens.
+        """
         super().__init__()
         self.closes = asked.streams and head.is_old  # HTTP/1.0 has no chunks
         kind, prefix = (
@@ -45,7 +56,7 @@ class Answer(Later):
             "created": int(time()),
             "model": model,
         }
-        self._asked, self._head = asked, head
+        self._asked, self._head, self._keeps_prefixes = asked, head, keeps_prefixes
         self.arrived_ns = arrived_ns
         self.begun_ns = self.first_ns = 0
         """Begin and end of the step that computes the first prompt; 0 before it."""
@@ -73,9 +84,7 @@ class Answer(Later):
 
     def _whole(self) -> bytes:
         choices = [self._choice(choice) for choice in self.choices]
-        body = json.dumps(
-            {**self._about, "choices": choices, "usage": _usage(*self.tokens())}
-        ).encode()
+        body = json.dumps({**self._about, "choices": choices, "usage": self._usage()}).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
         # No time may be negative if the clock was set back in between.
         now_ns = time_ns()
@@ -111,7 +120,7 @@ class Answer(Later):
         if not self.is_complete:
             return first + self._chunk(events)
         if self._asked.usage_at_end:
-            events += _event({**self._about, "choices": [], "usage": _usage(*self.tokens())})
+            events += _event({**self._about, "choices": [], "usage": self._usage()})
         return first + self._chunk(events + _DONE) + self._last_chunk()
 
     def _opening(self) -> bytes:
@@ -141,13 +150,20 @@ class Answer(Later):
         choice.tokens_sent = len(one.tokens)
         usage = {}
         if self._asked.usage_always:
-            usage = {"usage": _usage(len(one.prompt), len(one.tokens))}
+            usage = {"usage": _usage(len(one.prompt), len(one.tokens), self._cached(one.cached))}
         return {**self._about, "choices": [described], **usage}
 
     def tokens(self) -> tuple[int, int]:
         """Returns the tokens of the prompts and of the answers so far. A prompt with several answers counts once."""
         prompts = sum(map(len, self._asked.prompts))
         return prompts, sum(len(choice.one.tokens) for choice in self.choices)
+
+    def _usage(self) -> Mapping[str, Any]:
+        firsts = self.choices[:: self._asked.copies]
+        return _usage(*self.tokens(), self._cached(sum(choice.one.cached for choice in firsts)))
+
+    def _cached(self, tokens: int) -> int | None:
+        return tokens if self._keeps_prefixes else None
 
     def _chunk(self, content: bytes) -> bytes:
         """Returns bytes of a stream in the form in which they are sent."""
@@ -157,11 +173,14 @@ class Answer(Later):
         return b"" if self.closes else b"0\r\n\r\n"
 
 
-def _usage(prompt: int, answer: int) -> Mapping[str, int]:
+def _usage(prompt: int, answer: int, cached: int | None = None) -> Mapping[str, Any]:
+    """cached: tokens of the prompt that were not computed; None without a cache."""
+    details = {} if cached is None else {"prompt_tokens_details": {"cached_tokens": cached}}
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answer,
         "total_tokens": prompt + answer,
+        **details,
     }
 
 

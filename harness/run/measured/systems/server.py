@@ -68,6 +68,6 @@ class RemoteModel(OneModel):
         return nodes.sut_name if nodes is not None else None
 
     def summary(self, failures: Failures) -> Mapping[str, Any]:
-        client = self._session.summary(failures)
+        client = self._session.summary(failures, self.in_order() if self.in_order else None)
         self._session.close()
         return {"client": client}
