@@ -107,16 +107,7 @@ class Generator:
 
     def room(self, prompt: Sequence[int]) -> int:
         """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
-        room = self._about.context - len(prompt)
-        if not prompt or room < 1:
-            raise ValueError(
-                f"the prompt has {len(prompt):,} tokens: the model takes 1 to {self._about.context - 1:,}"
-            )
-        if max(prompt) >= self._about.vocabulary or min(prompt) < 0:
-            raise ValueError(
-                f"the prompt has a token that is not one of {self._about.vocabulary:,}"
-            )
-        return room
+        return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
         """Lets the prompt join at the next step that has room. Raises the same ValueError as `room`."""
@@ -270,6 +261,18 @@ class Generator:
                 working[row], lengths[row] = one, lengths[last]
                 for cache in self._caches:
                     cache.rows[row] = cache.rows[last]
+
+
+def room_of(about: Generation, prompt: Sequence[int]) -> int:
+    """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
+    room = about.context - len(prompt)
+    if not prompt or room < 1:
+        raise ValueError(
+            f"the prompt has {len(prompt):,} tokens: the model takes 1 to {about.context - 1:,}"
+        )
+    if max(prompt) >= about.vocabulary or min(prompt) < 0:
+        raise ValueError(f"the prompt has a token that is not one of {about.vocabulary:,}")
+    return room
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:
