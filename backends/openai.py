@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.backends.parts.openai.bodies import added_fields
+from harness.backends.parts.openai.bodies import added_fields, demands_call, text_bytes
 from harness.backends.parts.openai.endpoints import ENDPOINTS
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
@@ -17,6 +17,9 @@ from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
 """Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
+
+MOST_TOKEN_BYTES = 16
+"""The most bytes of a prompt's token on average. Single tokens are longer, e.g. of white space."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
@@ -117,6 +120,7 @@ class OpenAiRemote:
         """True if replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
+        self._asked: set[str] = set()
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = _served(exchange, self._setup)
@@ -221,6 +225,8 @@ class OpenAiRemote:
     def _expect_model(self, fields: bytes) -> None:
         """Adds a sample's model to the names that a reply may report."""
         model, known = model_in(fields), self._reading.models
+        if model:
+            self._asked.add(model)
         if model and known and model not in known:
             self._reading = self._reading._replace(models=known | {model})
 
@@ -230,10 +236,16 @@ class OpenAiRemote:
         fields = json.loads(sample)
         prompt = fields.get("prompt")
         template = BEGIN_TOKENS if "prompt" in fields else TEMPLATE_TOKENS
+        most = fields.get("max_tokens", self._max_tokens)
+        least = most if self._reading.ignores_end else {**self._body, **fields}.get("min_tokens")
         return Sent(
             len(prompt) if isinstance(prompt, list) else None,
             len(sample) + template,
-            fields.get("max_tokens", self._max_tokens),
+            most,
+            text_bytes(fields) // MOST_TOKEN_BYTES,
+            least if isinstance(least, int) else 0,
+            demands_call({**self._body, **fields}),
+            hash(sample),
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
@@ -263,6 +275,7 @@ class OpenAiRemote:
             "precision": "unknown",
             "model": self._model,
             "answers_as": sorted(self._reading.models),
+            "asked_as": sorted({self._model, *self._asked}),
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
