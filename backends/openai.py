@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.backends.parts.openai.bodies import added_fields
+from harness.backends.parts.openai.bodies import added_fields, demands_call, text_bytes
 from harness.backends.parts.openai.endpoints import ENDPOINTS
 from harness.backends.parts.openai.fresh import Fresh
 from harness.backends.parts.openai.replies import Completion, Reading
@@ -21,6 +21,8 @@ MAX_TOKENS = 128
 
 BLOCK_TOKENS = 16
 """Tokens of a block of vLLM's cache of prompts by default."""
+MOST_TOKEN_BYTES = 16
+"""The most bytes of a prompt's token on average. Single tokens are longer, e.g. of white space."""
 
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
@@ -130,6 +132,7 @@ class OpenAiRemote:
         """True if replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
+        self._asked: set[str] = set()
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = _served(exchange, self._setup)
@@ -236,6 +239,8 @@ class OpenAiRemote:
     def _expect_model(self, fields: bytes) -> None:
         """Adds a sample's model to the names that a reply may report."""
         model, known = model_in(fields), self._reading.models
+        if model:
+            self._asked.add(model)
         if model and known and model not in known:
             self._reading = self._reading._replace(models=known | {model})
 
@@ -247,12 +252,18 @@ class OpenAiRemote:
         fields = json.loads(sample)
         prompt = fields.get("prompt")
         template = BEGIN_TOKENS if "prompt" in fields else TEMPLATE_TOKENS
+        most = fields.get("max_tokens", self._max_tokens)
+        least = most if self._reading.ignores_end else {**self._body, **fields}.get("min_tokens")
         return Sent(
             len(prompt) if isinstance(prompt, list) else None,
             len(sample) + template,
-            fields.get("max_tokens", self._max_tokens),
+            most,
             prompt if isinstance(prompt, list) else None,
             self._block_tokens,
+            text_bytes(fields) // MOST_TOKEN_BYTES,
+            least if isinstance(least, int) else 0,
+            demands_call({**self._body, **fields}),
+            hash(sample),
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
@@ -282,6 +293,7 @@ class OpenAiRemote:
             "precision": "unknown",
             "model": self._model,
             "answers_as": sorted(self._reading.models),
+            "asked_as": sorted({self._model, *self._asked}),
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),

@@ -6,7 +6,7 @@ from typing import Any, cast
 from harness.core.codes import Reason
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.registry import short_name
-from harness.core.units import counted
+from harness.core.units import NS_PER_S, counted
 from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
 from harness.machine.power.energy import window_ns
@@ -51,6 +51,7 @@ from harness.results.slos import section as goodput
 from harness.results.tokens import section as tokens
 from harness.results.tokens import sessions
 from harness.results.verdict import (
+    answer_signs,
     busy,
     client,
     code_doubts,
@@ -204,7 +205,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         percentile = findings.slo.percentile if findings.slo else findings.scenario.percentile
         yield from doubts.few_samples(run, percentile)
         yield from doubts.few_held(run.plan, findings.loaded)
-        yield from client.doubts(run, bound_ns)
+        yield from client.doubts(run, bound_ns, _described(findings, run))
+        yield from _by_the_page(findings, numbers)
         yield from witness.doubts(numbers.run)
         yield from nodes.doubts(run)
         yield from model_doubts.cached(numbers.input_probe)
@@ -239,6 +241,16 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
     yield from code_doubts.code(findings.code)
 
 
+def _by_the_page(findings: Findings, numbers: Performance) -> Iterable[Reason]:
+    """Compares the tokens of the replies with the servers' metrics."""
+    run = numbers.run
+    window = window_ns(run.log.values) if run.logged else None
+    page = servers.section(findings.server_metrics, window, findings.no_server_metrics)
+    generated = tokens.section(run)
+    seconds = (window[1] - window[0]) / NS_PER_S if window is not None else 0.0
+    yield from answer_signs.page(page, generated, seconds)
+
+
 def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     target, (scored, no_score, _, compared) = findings.model.accuracy, findings.scoring
     if target is not None and (scored is not None or no_score):
@@ -252,6 +264,9 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     yield from model_doubts.other_judge(findings.model)
     if _draws_tokens(findings):
         yield from model_doubts.drawn_answers()
+    elif findings.performance is not None:
+        told = token_counts.client_told(findings.performance).get("tokens") or {}
+        yield from answer_signs.varied(told)
     if target is not None:
         answers = compared.answers if compared is not None else None
         yield from model_doubts.weak_judge(target, scored, answers)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
+from harness.results.schema.performance import NotProbed, PromptProbe
+
 
 class Peer(TypedDict):
     """A server that received queries."""
@@ -307,6 +309,16 @@ class Tokens(TypedDict):
     """Cause -> answers whose counts cannot be right."""
     doubts: Mapping[str, int]
     """Cause -> answers whose counts may not be right."""
+    signs: Mapping[str, int]
+    """What is suspicious if many answers have it -> answers."""
+    repeated_answers: int
+    """Answers to prompts that were answered before in the run."""
+    varied_answers: int
+    """`repeated_answers` that begin differently from the first answer to the prompt."""
+    alike_prompts: int
+    """Different prompts with an equal long answer."""
+    prompt_probe: PromptProbe | NotProbed | None
+    """Whether the server answered repeated prompts faster, by requests after the run; null without a server."""
     several_token_answers: int | None
     """Streams of two or more tokens; null without streams."""
     at_once_answers: int | None
@@ -325,6 +337,8 @@ class Tokens(TypedDict):
     itl_ns: TokenTimes | None
     """Time between tokens: the gap between two arrivals / the tokens of the later arrival, once per token; null if
     those tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
+    second_gap_ns: TokenTimes | None
+    """Time from the first to the second arrival of streams with four or more; null without one."""
     chunk_gap_ns: TokenTimes | None
     """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
     loadgen: LoadGenTokens | None
