@@ -21,6 +21,7 @@ MAX_TOKENS = 128
 
 BLOCK_TOKENS = 16
 """Tokens of a block of vLLM's cache of prompts by default."""
+
 MOST_TOKEN_BYTES = 16
 """The most bytes of a prompt's token on average. Single tokens are longer, e.g. of white space."""
 

@@ -55,7 +55,7 @@ def test_a_benchmark_names_only_what_the_round_defines(rules: Round, name: str) 
 @BENCHMARKS
 def test_a_benchmarks_numbers_can_be_reached(rules: Round, name: str) -> None:
     benchmark = rules.benchmarks[name]
-    assert 0 < benchmark.performance_samples
+    assert benchmark.performance_samples > 0
     assert (benchmark.offline_samples > 0) == ("Offline" in scenarios_of(benchmark))
     for metric, target in benchmark.targets.items():
         assert 0 < target.value <= rules.highest_scores.get(metric, target.value)
