@@ -72,6 +72,10 @@ class LoadPlan:
     """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    until: str | None = None
+    """When the run ends before its count of queries: `steady`, or a width such as `2%`; None: it does not."""
+    least_queries: int | None = None
+    """With `until`, the queries after which the run may end; `query_count` is then the limit."""
     streams: int | None = None
     """Sequences that play at a time in real time; a query is then a frame (harness/loadgen/real_time.py)."""
     frame_period_ns: int | None = None

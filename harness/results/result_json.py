@@ -102,9 +102,7 @@ def result(findings: Findings) -> Result:
         **_real_time(findings, numbers),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
-        "steady_state": numbers.steady_state.to_json()
-        if numbers and numbers.steady_state
-        else None,
+        "steady": numbers.steady(findings.host) if numbers else None,
         "queries": numbers.queries() if numbers else None,
         "arrivals": numbers.arrivals() if numbers else None,
         "host": host,
@@ -214,7 +212,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from client.standstill_doubts(numbers.run)
-            yield from doubts.drift(numbers.steady_state)
+            yield from doubts.steadiness(numbers.steady(findings.host))
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
         if _computes_here(findings):

@@ -26,7 +26,7 @@ from harness.results import records
 from harness.results.evidence.evidence import Evidence
 from harness.results.nodes.joined import with_journals
 from harness.run import messages
-from harness.run.journal import RowKind
+from harness.run.journal import Journal, RowKind
 from harness.run.progress import Progress
 from harness.run.setup import NODE_ROWS, SESSION_ROWS, Setup
 from harness.run.shared_region import release
@@ -38,6 +38,7 @@ from harness.run.supervisor.measured_process import START_LIMIT_S, Measured, Mea
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.progress import RunProgress, announcement
+from harness.run.supervisor.until import Until, shortened
 from harness.run.supervisor.watchdog import Now, Watchdog
 
 CALIBRATE_S = 1.0
@@ -252,12 +253,15 @@ class LoadGenRun:
         counts = LiveCounts(rows.copy(), nodes, has_wide=bool(run.instances.wide))
         self._with.exporter.begin(counts, run.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
+        until = self._until(plan, rows)
         self._progress.begin_run(plan)
 
         def look(now: Now) -> None:
             self._progress.show(now)
             limit.check()
             memory.check(now)
+            if until is not None:
+                until.check(now)
 
         try:
             return process.watch(
@@ -269,6 +273,12 @@ class LoadGenRun:
             )
         finally:
             self._with.progress.clear()
+
+    @staticmethod
+    def _until(plan: LoadPlan, rows: NewRows) -> Until | None:
+        """Returns the check of --until; None without it. Runs with several journals refuse this option."""
+        is_open = plan.until is not None and isinstance(rows.journal, Journal)
+        return Until(rows.journal, plan) if is_open else None
 
     def _evidence(
         self,
@@ -282,6 +292,9 @@ class LoadGenRun:
         if trace.exists() and not trace.stat().st_size:
             trace.unlink()
         name = self._findings.scenario.loadgen_name
+        journal = watchdog.rows.journal
+        if plan.until is not None and isinstance(journal, Journal):
+            plan = shortened(plan, journal)
         if plan.harness_scheduled:
             done = process.completions(plan)
             if plan.sessions:
