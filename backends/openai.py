@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from harness.backends.parts.openai.bodies import added_fields
 from harness.backends.parts.openai.endpoints import ENDPOINTS
+from harness.backends.parts.openai.mixes import Mix, read_mix
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
 from harness.backends.parts.refusals import said
@@ -28,6 +29,7 @@ _OPTIONS = {
     "ignore_eos": "off|on",
     "answer": "ids|text",
     "body": "FIELDS|@FILE",
+    "models": "WEIGHTS|@FILE",
     "endpoint": "auto|responses|messages",
 }
 _CHOICES = {
@@ -65,8 +67,8 @@ class _Dialect(NamedTuple):
     """The beginning of each body, up to the sample's part."""
     bounded_head: bytes
     """The head for a sample without max_tokens."""
-    heads: dict[bytes, bytes]
-    """Names of a sample's fields, as `split` returns them -> its head."""
+    heads: dict[tuple[bytes, str], bytes]
+    """(names of a sample's fields, as `split` returns them, and its model of a mix) -> its head."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
@@ -86,6 +88,7 @@ class OpenAiRemote:
     answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
+    models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -101,6 +104,7 @@ class OpenAiRemote:
         self._setup = setup
         self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
         self._body = added_fields(options["body"]) if "body" in options else {}
+        self._mix: Mix | None = read_mix(options["models"]) if "models" in options else None
         self._wanted = options.get("answer")
         self._endpoint = ENDPOINTS.get(options.get("endpoint", ""))
         self._bound = self._endpoint.bound if self._endpoint else "max_tokens"
@@ -129,6 +133,8 @@ class OpenAiRemote:
             )
         if self._endpoint is not None:
             self._dialects[False] = self._dialects[True]
+        for model in self._mix.weights if self._mix is not None else ():
+            self._try_model(exchange, model)
         if self._wanted == "ids" and not all(d.has_ids for d in self._dialects.values()):
             raise ConfigError(
                 "the server returns no token ids: drop --backend-option answer=ids to get texts"
@@ -163,6 +169,20 @@ class OpenAiRemote:
                 fields_of_all, head, _head(bounded), {}, (*extras,), has_ids, ends
             )
             return
+
+    def _try_model(self, exchange: Exchange, model: str) -> None:
+        """Raises a ConfigError if a model of the mix does not answer."""
+        request = self.probe()
+        dialect = next(iter(self._dialects.values()))
+        head = _head({**dialect.fields, "model": model})
+        reader = self._reader(self._reading._replace(models=frozenset()))
+        try:
+            reader.answer(exchange(request._replace(body=(head, *request.body[1:]))))
+        except (Refused, BadAnswer) as e:
+            raise ConfigError(
+                f"--backend-option models: the model {model!r} did not answer a prompt of one word: {one_line(e)}"
+            ) from e
+        self._heard(reader)
 
     def _extras(self) -> Sequence[Mapping[str, Any]]:
         """Returns the fields that not every server takes, best first."""
@@ -201,28 +221,51 @@ class OpenAiRemote:
             raise ConfigError(
                 f"the prompts need {self._paths[chat]}, which the server refused: {self._refusals[chat]}"
             )
-        if names:
-            head = dialect.heads.get(names) or self._head_beside(dialect, names)
-            self._expect_model(fields)
+        if names or self._mix is not None:
+            model = self._mix.model(sample) if self._mix is not None else ""
+            if not names and is_bounded:
+                names = b'"max_tokens"'
+            head = dialect.heads.get((names, model)) or self._head_beside(dialect, names, model)
+            self._expect_model(model_in(fields) or model)
         else:
             head = dialect.head if is_bounded else dialect.bounded_head
         return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
 
-    def _head_beside(self, dialect: _Dialect, names: bytes) -> bytes:
-        """Returns the head for samples with these fields, without the fields of the same names."""
+    def _head_beside(self, dialect: _Dialect, names: bytes, model: str) -> bytes:
+        """Returns the head for samples with these fields, without the fields of the same names.
+
+        model: of the mix; '' without one.
+        """
         own = {*json.loads(b"[%s]" % names)}
         fields = dict(dialect.fields)
+        if model:
+            fields["model"] = model
         if "max_tokens" not in own:
             fields[self._bound] = self._max_tokens
         head = _head({name: value for name, value in fields.items() if name not in own})
-        dialect.heads[names] = head
+        dialect.heads[names, model] = head
         return head
 
-    def _expect_model(self, fields: bytes) -> None:
+    def model_of(self, batch: Batch) -> str:
+        """Returns the model of the sample's own fields, of the mix, or of the run."""
+        (rows,) = batch.inputs.values()
+        sample = rows.reshape(-1)[0]
+        own = model_in(split(sample)[1])
+        return own or (self._mix.model(sample) if self._mix is not None else self._model)
+
+    def _expect_model(self, model: str) -> None:
         """Adds a sample's model to the names that a reply may report."""
-        model, known = model_in(fields), self._reading.models
+        known = self._reading.models
         if model and known and model not in known:
             self._reading = self._reading._replace(models=known | {model})
+
+    def probe(self) -> Request:
+        """Returns a prompt of one word, whose answer has one token."""
+        chat, dialect = next(iter(self._dialects.items()))
+        tokens = 1 if self._endpoint is None else self._endpoint.least_tokens
+        fields = json.dumps({**_PROBES[chat], "max_tokens": tokens}, separators=(",", ":"))
+        body = self._encoded(fields.encode()[1:])
+        return Request(self._paths[chat], self._headers, (dialect.head, body))
 
     def sent(self, batch: Batch) -> Sent:
         (rows,) = batch.inputs.values()
@@ -267,6 +310,7 @@ class OpenAiRemote:
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
             "body": self._sampling(),
+            **({"models": dict(self._mix.weights)} if self._mix is not None else {}),
             "draws_tokens": draws_tokens(self._body),
             "endpoints": {
                 self._paths[chat]: {

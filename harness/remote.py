@@ -135,6 +135,22 @@ class HasReader(Protocol):
     def reader(self) -> Reader: ...
 
 
+@runtime_checkable
+class HasProbe(Protocol):
+    """A Remote that has a request smaller than a sample's, for --probe-rate."""
+
+    def probe(self) -> Request:
+        """Returns the smallest request that the model answers, e.g. for one token. Called once, after `open`."""
+
+
+@runtime_checkable
+class HasModels(Protocol):
+    """A Remote whose requests may name different models of one server, e.g. LoRA adapters."""
+
+    def model_of(self, batch: Batch, /) -> str:
+        """Returns the model that the request for a batch of one sample names."""
+
+
 class Sent(NamedTuple):
     """Token numbers in the request of one prompt."""
 

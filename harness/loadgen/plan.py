@@ -64,6 +64,12 @@ class LoadPlan:
     """Sequences that play at a time in real time; a query is then a frame (harness/loadgen/real_time.py)."""
     frame_period_ns: int | None = None
     """Time from one frame of a stream to the next; None without `streams`."""
+    cancel_share: float = 0.0
+    """Share of the queries whose requests the client cancels."""
+    cancel_after_ns: int = 0
+    """Time from sending such a request until its connection is closed."""
+    probe_rate: float = 0.0
+    """Requests per second beside the load; 0 without probes."""
     sessions: bool = False
     """Whether `concurrency` counts sessions of several queries, which wait for each other."""
     load_hosts: int = 0

@@ -4,6 +4,9 @@ For each LoadGen run, in addition to LoadGen's logs:
 
 run.json          start of the job, load plan, last message of the measured process, clock
 completions.npz   one row per sample
+cancelled.npz     one row per request that the client cancelled, with --cancel
+models.npz        the model of each sample, if the requests name several; the measured process writes it
+probes.npz        one row per probe, with --probe-rate; the measured process writes it
 
 For the whole job:
 
@@ -42,9 +45,12 @@ from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
 from harness.results.seal.digests import missing
+from harness.results.tokens.by_model import COLUMN, SAMPLE_MODELS
+from harness.results.tokens.probes import PROBE_ROWS
 from harness.types import Array
 
 COMPLETIONS = "completions.npz"
+CANCELLED = "cancelled.npz"
 FINDINGS = "findings.json"
 SERVER_CSV = "server.csv"
 _EVENTS = ("scheduled_ns", "completed_ns")
@@ -59,6 +65,9 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
+        if run.done.cancelled is not None:
+            cancelled: dict[str, Any] = dict(run.done.cancelled)
+            np.savez(outdir / CANCELLED, **cancelled)
     write_json(
         outdir / run_folder.RUN,
         {
@@ -84,7 +93,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
         content = parse_json(path.read_text(encoding="utf-8"))
         failure = Reason.stored(content["failure"]) if content["failure"] else None
         plan = LoadPlan.from_json(content["plan"])
-        done = _read_completions(outdir / COMPLETIONS, content["issued"])
+        done = _read_completions(outdir, content["issued"])
         return Evidence(
             plan=plan,
             loadgen_scenario=loadgen_scenario,
@@ -96,6 +105,8 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             looks=[(int(at), int(answered)) for at, answered in content["looks"]],
             changed_files=changed_files(content["ended"], outdir),
             load_hosts=content.get("load_hosts", ()),
+            probes=read_probes(outdir),
+            models=models_of(outdir),
             witness=content.get("witness"),
         )
 
@@ -123,17 +134,49 @@ def log_of(
     return read_detail(outdir / DETAIL)
 
 
-def _read_completions(path: Path, issued: int) -> Completions | None:
+def _read_completions(outdir: Path, issued: int) -> Completions | None:
+    columns = _read_columns(outdir / COMPLETIONS)
+    if columns is None:
+        return None
+    cancelled = _read_columns(outdir / CANCELLED)
+    order = columns["order"]
+    if cancelled is not None:
+        order = np.sort(np.concatenate([order, cancelled["order"]]))
+    once = len(order) == issued and bool((order == np.arange(len(order))).all())
+    return Completions(columns, issued, once, cancelled)
+
+
+def read_probes(outdir: Path) -> dict[str, Array] | None:
+    """Returns the columns of the probes; None if the run had none, or was cut off."""
+    return _read_columns(outdir / PROBE_ROWS)
+
+
+def with_models(done: Completions, outdir: Path) -> Completions:
+    """Returns the completions with the column of models, if the requests name several."""
+    found = _read_columns(outdir / SAMPLE_MODELS)
+    if found is None:
+        return done
+    index = done.columns["index"]
+    of_sample = np.full(max(int(index.max(initial=0)), int(found["index"].max())) + 1, -1, np.int32)
+    of_sample[found["index"]] = found["model"]
+    return dataclasses.replace(done, columns={**done.columns, COLUMN: of_sample[index]})
+
+
+def models_of(outdir: Path) -> list[str]:
+    """Returns the models by their number in the column; empty if the requests name at most one."""
+    found = _read_columns(outdir / SAMPLE_MODELS)
+    return [str(name) for name in found["names"]] if found is not None else []
+
+
+def _read_columns(path: Path) -> dict[str, Array] | None:
+    """Returns None without the file."""
     if not path.is_file():
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
         path.open("rb") as opened,  # numpy does not close a file that is not an archive
     ):
-        columns = _columns(path, opened)
-        order = columns["order"]
-        once = len(order) == issued and bool((order == np.arange(len(order))).all())
-        return Completions(columns, issued, once)
+        return _columns(path, opened)
 
 
 def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[str, Array]:

@@ -1,6 +1,6 @@
 """Assembles result.json: verdict, reasons, doubts and every number. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from harness.core.codes import Reason
@@ -48,8 +48,8 @@ from harness.results.schema.result import (
 from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
+from harness.results.tokens import by_model, cancellations, probes, sessions
 from harness.results.tokens import section as tokens
-from harness.results.tokens import sessions
 from harness.results.verdict import (
     busy,
     client,
@@ -62,6 +62,20 @@ from harness.results.verdict import (
 from harness.results.verdict.host_doubts import host_doubts
 from harness.results.verdict.score import LEFT_OUT, refusal
 from harness.results.verdict.score import no_score as pointless
+
+
+_OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
+    "client": client.section,
+    "nodes": nodes.section,
+    "load_hosts": load_hosts.section,
+    "witness": witness.section,
+    "tokens": tokens.section,
+    "sessions": sessions.section,
+    "by_model": by_model.section,
+    "probes": probes.section,
+    "cancellations": cancellations.section,
+}
+"""Key of result.json -> makes its content, None for runs without it."""
 
 
 def result(findings: Findings) -> Result:
@@ -293,6 +307,8 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
     if findings.config.concurrency is not None:
         yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
+    if findings.config.probe_rate is not None and findings.config.runs_performance:
+        yield f"probes beside the load, {findings.config.probe_rate:g} per second"
     if findings.config.backend == "null":
         yield "null backend: the harness's own cost, no model"
     if findings.loaded is not None and findings.loaded.synthetic:
@@ -375,23 +391,14 @@ def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
 def _client(
     findings: Findings, numbers: Performance | None, window: tuple[int, int] | None
 ) -> ClientSection:
-    sections: ClientSection = {}
+    sections: dict[str, Any] = {}
     told = servers.section(findings.server_metrics, window, findings.no_server_metrics)
     if told is not None:
         sections["servers"] = told
-    if numbers is not None and (section := client.section(numbers.run)) is not None:
-        sections["client"] = section
-    if numbers is not None and (of_nodes := nodes.section(numbers.run)):
-        sections["nodes"] = of_nodes
-    if numbers is not None and (hosts := load_hosts.section(numbers.run)) is not None:
-        sections["load_hosts"] = hosts
-    if numbers is not None and (seen := witness.section(numbers.run)) is not None:
-        sections["witness"] = seen
-    if numbers is not None and (generated := tokens.section(numbers.run)) is not None:
-        sections["tokens"] = generated
-    if numbers is not None and (found := sessions.section(numbers.run)) is not None:
-        sections["sessions"] = found
-    return sections
+    if numbers is not None:
+        found = {name: section(numbers.run) for name, section in _OF_SERVED_RUNS.items()}
+        sections |= {name: content for name, content in found.items() if content}
+    return cast("ClientSection", sections)
 
 
 def _real_time(findings: Findings, numbers: Performance | None) -> RealTimeSection:

@@ -143,6 +143,11 @@ class _ServerTimes(TypedDict):
     total_ns: Count
 
 
+class _Gaps(TypedDict):
+    counts: list[Count]
+    sum_ns: Count
+
+
 class _Streams(TypedDict):
     chunks: Count
     several: Count
@@ -151,6 +156,7 @@ class _Streams(TypedDict):
     exact: bool
     itl_ns: dict[str, Count] | None
     chunk_gap_ns: dict[str, Count] | None
+    chunk_gaps: NotRequired[_Gaps]
 
 
 class _Tokens(TypedDict):
@@ -249,6 +255,7 @@ for _message in (
     _Used,
     _Peer,
     _ServerTimes,
+    _Gaps,
     _Streams,
     _Tokens,
     _Client,

@@ -135,6 +135,41 @@ def parse_price(text: str) -> float:
     return price
 
 
+MOST_PROBES = 100.0
+"""Largest --probe-rate: the probes share a core with the client, and must not disturb it."""
+
+
+def parse_probe_rate(text: str) -> float:
+    rate = parse_rate(text)
+    if rate > MOST_PROBES:
+        raise ValueError(f"{text!r} is above {MOST_PROBES:g} probes per second, which are a load themselves")
+    return rate
+
+
+class Cancel(NamedTuple):
+    """Requests that the client cancels."""
+
+    share: float
+    """Share of the requests, in (0, 1]."""
+    after_ns: int
+    """Time from sending a request until its connection is closed."""
+
+    def __str__(self) -> str:
+        return f"{self.share * 100:.10g}%@{write_duration(self.after_ns)}"
+
+
+def parse_cancel(text: str) -> Cancel:
+    """Parses '10%@500ms'."""
+    share, _, after = text.strip().partition("%@")
+    try:
+        found = Cancel(float(share) / 100, parse_positive_duration_ns(after))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a share and a time: write e.g. 10%@500ms") from None
+    if not 0 < found.share <= 1:
+        raise ValueError(f"{text!r}: the share must be above 0 % and at most 100 %")
+    return found
+
+
 _SERIES = re.compile(
     r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*")*\})?'
 )
@@ -195,7 +230,7 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def parse_gateway(text: str) -> str:
-    """Parses 'http://127.0.0.1:9091'."""
+    """Parses 'http://127.0.0.1:9091', 'http://127.0.0.1:4318/v1/metrics'."""
     return parse_http_url(text, "a Pushgateway", "http://127.0.0.1:9091")
 
 

@@ -50,6 +50,8 @@ def problems(options: RunOptions) -> Iterator[str]:
     if options.models is not None:
         yield from _set_problems(options)
     yield from _load_host_problems(options)
+    yield from _probe_problems(options)
+    yield from _cancel_problems(options)
     if options.qdl:
         yield from _qdl_problems(options)
     if options.mlperf:
@@ -142,6 +144,8 @@ _OF_SERVERS = {
     "server_metrics": "--server-metrics",
     "server_metric": "--server-metric",
     "no_resend": "--no-resend",
+    "probe_rate": "--probe-rate",
+    "cancel": "--cancel",
     "qdl": "--qdl",
     "yes_load_this_host": "--yes-load-this-host",
     "load_hosts": "--load-hosts",
@@ -244,6 +248,29 @@ def _load_host_problems(options: RunOptions) -> Iterator[str]:
     ):
         if is_set:
             yield f"--load-hosts cannot be set with {flag}: {reason}: drop one"
+
+
+def _probe_problems(options: RunOptions) -> Iterator[str]:
+    if options.probe_rate is None:
+        return
+    for flag, is_set in (
+        ("--mlperf", options.mlperf),
+        ("--load-hosts", options.load_hosts is not None),
+        ("--mode accuracy", not options.runs_performance),
+    ):
+        if is_set:
+            yield f"--probe-rate sends requests beside one LoadGen's performance run: drop it, or drop {flag}"
+
+
+def _cancel_problems(options: RunOptions) -> Iterator[str]:
+    if options.cancel is None:
+        return
+    if options.concurrency is None and options.arrivals is None:
+        yield "--cancel: LoadGen waits for every answer: add --concurrency or --arrivals, or drop --cancel"
+    if options.load_hosts is not None:
+        yield "--cancel draws its requests in one process: drop it, or drop --load-hosts"
+    if any(url.startswith(("grpc:", "grpcs:")) for url in options.url):
+        yield "--cancel closes connections of HTTP, and gRPC has one for all calls: drop it, or name a server with http://"
 
 
 def _qdl_problems(options: RunOptions) -> Iterator[str]:

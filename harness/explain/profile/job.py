@@ -17,7 +17,7 @@ from harness.explain.profile.measure import valgrind
 from harness.explain.profile.options import FROM_ENVIRONMENT, ProfileOptions
 from harness.explain.profile.page import write
 from harness.explain.profile.spans import otlp
-from harness.explain.profile.spans.collector import Collector, from_environment, post
+from harness.core.otlp.collector import Collector, from_environment, post
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.layer_tables import Profiled
 from harness.explain.profile.tables.tables import contended

@@ -108,6 +108,8 @@ class Completions:
     """Samples that LoadGen issued."""
     answered_once: bool
     """Whether each issued sample has exactly one row."""
+    cancelled: Mapping[str, Array] | None = None
+    """Columns of the requests that the client cancelled; `columns` lacks them. None without --cancel."""
 
     def __len__(self) -> int:
         return len(self.columns["order"])

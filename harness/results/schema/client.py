@@ -1,6 +1,7 @@
 """Documents the section of result.json about the client of a server."""
 
 from collections.abc import Mapping, Sequence
+from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
@@ -257,6 +258,17 @@ class LoadGenTokens(TypedDict):
     """Bounds of the times; null except in an official Server run. `goodput` has the SLOs of a quick run."""
 
 
+class ChunkGaps(TypedDict):
+    """Times between arrivals, with OpenTelemetry's boundaries of generative AI."""
+
+    bounds_ns: list[int]
+    """Upper boundaries in ns, inclusive."""
+    counts: list[int]
+    """Gaps up to each boundary and above the one before; the last number counts gaps above all boundaries."""
+    sum_ns: int
+    """Sum of the gaps in ns."""
+
+
 class Tokens(TypedDict):
     """Tokens of a language model's answers in the performance run, as reported in a server's replies, or as counted if
     the model runs here.
@@ -318,6 +330,8 @@ class Tokens(TypedDict):
     those tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
     chunk_gap_ns: TokenTimes | None
     """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
+    chunk_gaps: NotRequired[ChunkGaps | None]
+    """`chunk_gap_ns` as a histogram; null without streams. Runs of older versions lack it."""
     loadgen: LoadGenTokens | None
     """LoadGen's measurements of these times; null in Offline, and if no SLO and no rule is about them."""
     tokens_per_chunk: float | None
@@ -365,3 +379,95 @@ class Sessions(TypedDict):
     """Place of the failed turn in its session, from 0 -> sessions."""
     turns: list[TurnTimes]
     """Times by the place of the turn in its session, in the order of the due times; at most 100 places."""
+
+
+class Probes(TypedDict):
+    """Small requests beside the load, on separate connections, at random times: how long do other clients wait. A probe
+    of a language model asks for one token.
+    """
+
+    rate_per_s: float
+    """--probe-rate."""
+    sent: int
+    """Probes that were due before the load's last answer."""
+    answered: int
+    """Probes that were answered."""
+    failed: int
+    """Probes that were refused, broke off or came back wrong. They do not make the run INVALID."""
+    unanswered: int
+    """Probes without an answer within 10 s after the load."""
+    latency_ns: TokenTimes | None
+    """From the due time to the whole answer; null without answers."""
+    first_token_ns: TokenTimes | None
+    """From the due time to the first token; null without answers."""
+    send_lag_ns: TokenTimes | None
+    """From the due time until a probe was sent: the cost of the harness and of waiting for a connection."""
+    alone_ns: TokenTimes | None
+    """Time of at most 20 probes before the load, one after another."""
+
+
+class Cancellations(TypedDict):
+    """Requests whose connection the client closed before the end of the answer. They count neither as answers nor as
+    failures, and all other numbers leave them out.
+    """
+
+    share: float
+    """Share of the queries that --cancel names."""
+    after_ns: int
+    """Time of --cancel in ns, from sending the request."""
+    chosen: int
+    """Queries that the seed chose. Some may have been answered before their time."""
+    cancelled: int
+    """Requests whose connection was closed."""
+    begun: int
+    """Cancelled requests that had a first token."""
+    tokens: int
+    """Tokens (chunks, if the server does not count) that cancelled requests had received."""
+    closed_after_ns: TokenTimes | None
+    """From sending a cancelled request until its connection was closed; null without one."""
+    next_first_token_ns: TokenTimes | None
+    """From sending to the first token (without streams: to the reply) of the requests that were sent next after a
+    cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests."""
+    other_first_token_ns: TokenTimes | None
+    """The same time of all other requests; null without one."""
+
+
+class OfModel(TypedDict):
+    """The requests to one model or adapter."""
+
+    model: str
+    """Name in the requests."""
+    requests: int
+    """Answered requests, including failed ones."""
+    share: float
+    """Share of all answered requests."""
+    failed: int
+    """Requests that failed."""
+    tokens: int | None
+    """Tokens of the answers; null if they are unknown."""
+    tokens_per_s: float | None
+    """`tokens` per s, from the first scheduled query of the run to its last answer; null if `tokens` is null."""
+    user_tokens_per_s: float | None
+    """Mean over the answers of tokens / latency: the speed that one user sees; null if `tokens` is null."""
+    latency_ns: TokenTimes | None
+    """From the due time to the answer; null without answers."""
+    ttft_ns: TokenTimes | None
+    """From the due time to the first token; null without streams."""
+    tpot_ns: TokenTimes | None
+    """Time per further token; null without streams of several tokens."""
+
+
+class ByModel(TypedDict):
+    """The answers of a run by the model or adapter that the requests name, and how equally they are served."""
+
+    models: list[OfModel]
+    """The models, by name."""
+    slowest: str
+    """The model with the longest time `compared`; empty if one model has no answers."""
+    slowest_ratio: float | None
+    """This time divided by that of the fastest model; null if `slowest` is empty."""
+    compared: str
+    """The compared time: `ttft_ns p90`, or `latency_ns p90` without streams."""
+    fairness: float | None
+    """Jain's index of `user_tokens_per_s`, or of 1 / mean latency if tokens are unknown: 1 if all models are equally
+    fast, 1 / models if one is much faster than all others; null if one model has no answers."""

@@ -1,13 +1,15 @@
 """Summarises the tokens of a run with a language model. Pure."""
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 
+from harness.core.otlp.boundaries import SECONDS_NS
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
-from harness.results.schema.client import Tokens, TokenTimes
+from harness.results.schema.client import ChunkGaps, Tokens, TokenTimes
 from harness.results.tokens import loadgen
 from harness.types import Array
 
@@ -48,10 +50,23 @@ def section(run: Evidence) -> Tokens | None:
         "tpot_ns": each,
         "itl_ns": cast("TokenTimes | None", streams["itl_ns"]) if streams else None,
         "chunk_gap_ns": cast("TokenTimes | None", streams["chunk_gap_ns"]) if streams else None,
+        "chunk_gaps": _gaps(streams),
         "loadgen": loadgen.told(run.log, run.plan, told["one_token_answers"], _failed(run)),
         "tokens_per_chunk": streams["tokens_per_chunk"] if streams else None,
         "one_token_answers": told["one_token_answers"],
         "finish_reasons": dict(sorted(told["finish_reasons"].items())),
+    }
+
+
+def _gaps(streams: Mapping[str, Any] | None) -> ChunkGaps | None:
+    """Returns the times between chunks as a histogram. A run of an older version has none."""
+    gaps = streams.get("chunk_gaps") if streams else None
+    if not gaps or not sum(gaps["counts"]):
+        return None
+    return {
+        "bounds_ns": SECONDS_NS.tolist(),
+        "counts": gaps["counts"],
+        "sum_ns": gaps["sum_ns"],
     }
 
 

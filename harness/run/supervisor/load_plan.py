@@ -80,6 +80,9 @@ def performance_plan(
         streams=config.streams,
         frame_period_ns=frame_period_ns,
         sessions=config.concurrency is not None and "sessions" in loaded.dataset,
+        cancel_share=config.cancel.share if config.cancel else 0.0,
+        cancel_after_ns=config.cancel.after_ns if config.cancel else 0,
+        probe_rate=config.probe_rate or 0.0,
         load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
 

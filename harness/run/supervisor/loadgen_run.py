@@ -22,6 +22,7 @@ from harness.machine.running_code import running_code
 from harness.models.manifest.judge import judged_by
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
+from harness.results.export.genai import about
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
 from harness.results.nodes.joined import with_journals
@@ -237,6 +238,9 @@ class LoadGenRun:
         nodes = [parse_address(url).authority for url in self._findings.config.node_urls]
         run = self._findings.resolved
         counts = LiveCounts(rows.copy(), nodes, has_wide=bool(run.instances.wide))
+        loaded = self._findings.loaded
+        if loaded is not None:
+            counts.about = about(loaded.backend, loaded.dataset, run.model.name, run.config.url)
         self._with.exporter.begin(counts, run.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
         self._progress.begin_run(plan)
@@ -277,7 +281,7 @@ class LoadGenRun:
         else:
             log = records.log_of(plan, None, failure, name, self.outdir)
             done = process.completions(plan, log.get("result_min_latency_ns"))
-        done = with_journals(done, self.outdir / NODE_ROWS)
+        done = records.with_models(with_journals(done, self.outdir / NODE_ROWS), self.outdir)
         return Evidence(
             plan=plan,
             loadgen_scenario=name,
@@ -286,6 +290,8 @@ class LoadGenRun:
             ended=ended,
             failure=failure,
             clock=process.clock,
+            models=records.models_of(self.outdir),
+            probes=records.read_probes(self.outdir) if plan.probe_rate else None,
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
             changed_files=records.changed_files(ended, self.outdir),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter_ns
 from typing import Any, NoReturn
@@ -9,6 +10,7 @@ from typing import Any, NoReturn
 from harness.core.config.address import parse_address
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, one_line, type_and_text
+from harness.loadgen import cancelled
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.loadgen.plan import LoadPlan
@@ -33,10 +35,13 @@ from harness.run.measured.client.dispatch import (
     merged_samples,
     stream_reader,
 )
+from harness.run.measured.client.models_by_sample import ModelsBySample
 from harness.run.measured.client.joined_samples import JoinedSamples, joins_samples
 from harness.run.measured.client.nodes import Nodes
+from harness.run.measured.client.probes import Probes
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
+from harness.wire.cancelling import CancellingFlights
 from harness.wire.connections import LateReply, Server, unreachable
 from harness.wire.flight import Flight
 from harness.wire.http1 import BadReply
@@ -92,6 +97,10 @@ class Session:
         self._joined = JoinedSamples(joins, dataset) if joins is not None else None
         self._encode = self._encoder()
         self._flights = self._transport(config, servers)
+        self._servers = servers
+        self._models = ModelsBySample(self._remote, dataset)
+        self.probes: Probes | None = None
+        """Requests beside the load; None without `add_probes`."""
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
         """The servers' names, for a run in MLPerf's Network division."""
@@ -123,7 +132,12 @@ class Session:
             self._timeout_s,
             resend=not config.no_resend,
             reader=stream_reader(self._remote),
+            cancels=config.cancel is not None,
         )
+
+    def add_probes(self, rate_per_s: float) -> None:
+        """Opens connections for probes beside the load. Call before `rehearse`."""
+        self.probes = Probes(self._servers, self._remote, rate_per_s, self._timeout_s)
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
         """Answers one request on each connection, and measures the client's ceiling and floor.
@@ -146,6 +160,8 @@ class Session:
                 answered.add(server)
                 self._look_at(reply, loaded)
         self._rest()
+        if self.probes is not None:
+            self.probes.rehearse(self._remote, self._answerer.dataset, loaded[0])
         # A server that refuses only some requests is busy; the run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
@@ -218,6 +234,7 @@ class Session:
             self._shared.place(loaded)
         if self._joined is not None:
             self._joined.prepare(loaded)
+        self._models.note(loaded)
         if self.nodes is None:
             self._flights.prepare(loaded)
 
@@ -276,6 +293,10 @@ class Session:
         self._delivery = delivery
         self._tokens = delivery.tokens
         self._flights.forget()
+        if isinstance(self._flights, CancellingFlights) and plan.cancel_share:
+            self._flights.choose(cancelled.chosen(plan).tobytes(), plan.cancel_after_ns)
+        if self.probes is not None:
+            self.probes.begin(journal, plan.seeds.schedule)
         cls = InlineRemoteDispatcher if inline else DirectDispatcher
         self._dispatcher = cls(self._flights, delivery, self._max_batch, journal.issuer())
         return self._dispatcher
@@ -290,8 +311,16 @@ class Session:
             return server_times.from_heads(self._heads)
         return server_times.from_totals(self._totals, self._totals_now())
 
+    def write(self, outdir: Path) -> None:
+        """Ends the probes after the load, and writes what the journal cannot hold into `outdir`."""
+        if self.probes is not None:
+            self.probes.end(outdir)
+        self._models.write(outdir)
+
     def close(self) -> None:
         self._flights.close()
+        if self.probes is not None:
+            self.probes.close()
         if self._shared is not None:
             self._shared.close()
         if self.nodes is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.otlp.boundaries import SECONDS_NS
 from harness.remote import HasSent, Remote, Sent, StreamReader, Usage
 from harness.types import Array, Dataset
 
@@ -96,6 +97,12 @@ class Streams:
             "at_once": self._at_once,
             "itl_ns": itl,
             "chunk_gap_ns": percentiles(gaps, np.ones_like(gaps)),
+            "chunk_gaps": {
+                "counts": np.bincount(
+                    np.searchsorted(SECONDS_NS, gaps), minlength=len(SECONDS_NS) + 1
+                ).tolist(),
+                "sum_ns": int(gaps.sum()),
+            },
         }
 
 

@@ -36,9 +36,11 @@ class RemoteModel(OneModel):
             check_hosts(self.config, [backends[0].peer()])
         return backends
 
-    def connect(self, _plan: LoadPlan, preparation: Preparation) -> None:
+    def connect(self, plan: LoadPlan, preparation: Preparation) -> None:
         self._session = self._new_session(preparation)
         with plugin(f"requests to {', '.join(self.config.url)}"):
+            if plan.probe_rate:
+                self._session.add_probes(plan.probe_rate)
             self._session.rehearse(preparation.row, preparation.loaded)
 
     def _new_session(self, preparation: Preparation) -> Session:
@@ -69,5 +71,6 @@ class RemoteModel(OneModel):
 
     def summary(self, failures: Failures) -> Mapping[str, Any]:
         client = self._session.summary(failures)
+        self._session.write(self._setup.outdir)
         self._session.close()
         return {"client": client}
