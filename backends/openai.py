@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, cast
 
 from harness.backends.parts.openai.bodies import added_fields
 from harness.backends.parts.openai.endpoints import ENDPOINTS
 from harness.backends.parts.openai.mixes import Mix, read_mix
+from harness.backends.parts.openai.models import served
+from harness.backends.parts.openai.others import OTHERS
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
-from harness.backends.parts.refusals import said
 from harness.backends.parts.remote_options import setup_problems
 from harness.core.formats.prompt_fields import draws_tokens, model_in, split
 from harness.errors import ConfigError, one_line, refuse
@@ -30,7 +31,7 @@ _OPTIONS = {
     "answer": "ids|text",
     "body": "FIELDS|@FILE",
     "models": "WEIGHTS|@FILE",
-    "endpoint": "auto|responses|messages",
+    "endpoint": f"auto|{'|'.join((*ENDPOINTS, *OTHERS))}",
 }
 _CHOICES = {
     "stream": ("on", "off"),
@@ -40,9 +41,6 @@ _CHOICES = {
 }
 
 _HEADERS = (("Content-Type", "application/json"),)
-_OK = 200
-_NOT_THERE = (404, 405)
-_SERVER_ERROR = 500
 _NOT_UNDERSTOOD = (400, 422)
 """Statuses of servers that refuse an unknown field."""
 
@@ -86,10 +84,15 @@ class OpenAiRemote:
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
     answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
-    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above.
+    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above. Endpoints
+        without text as answers (embeddings, pooling, rerank, transcriptions, speech, images) have their own options.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
+
+    def __new__(cls, setup: BackendSetup) -> Self:
+        other = OTHERS.get(setup.options.get("endpoint", ""))
+        return super().__new__(cls) if other is None else cast("Self", other(setup))
 
     def __init__(self, setup: BackendSetup) -> None:
         refuse(setup_problems("openai", setup, _OPTIONS))
@@ -123,7 +126,7 @@ class OpenAiRemote:
         self._refusals: dict[bool, str] = {}
 
     def open(self, exchange: Exchange) -> None:
-        self._model, self._server = _served(exchange, self._setup)
+        self._model, self._server = served(exchange, self._setup)
         for chat in _PATHS if self._endpoint is None else (True,):
             self._probe(exchange, chat)
         if not self._dialects:
@@ -331,43 +334,6 @@ def _max_tokens(text: str) -> int:
 def _head(fields: Mapping[str, Any]) -> bytes:
     """Returns a JSON object without its end; the fields of the sample follow."""
     return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
-
-
-def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
-    """Returns the server's name for the model, and the server's software, or `unknown`."""
-    wanted = setup.options.get("served")
-    reply = exchange(Request("/v1/models", method="GET"))
-    # The endpoint is optional, and transformers' server fails in it without a cache of downloads.
-    if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
-        return wanted or setup.model_name, "unknown"
-    if reply.status != _OK:
-        raise ConfigError(
-            f"the server does not list its models: /v1/models answered {reply.status}: {said(reply)}"
-        )
-    listed = _json(reply)
-    data = listed.get("data") if isinstance(listed, dict) else None
-    entries = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
-    models = {i: m for m in entries if isinstance(i := m.get("id"), str) and i}
-    names = [*models]
-    name = wanted or (
-        setup.model_name if setup.model_name in names or len(names) != 1 else names[0]
-    )
-    if names and name not in names:
-        raise ConfigError(
-            f"the server has no model {name!r}: it has {one_line(', '.join(names[:8]))}: name one with "
-            "--backend-option served=NAME"
-        )
-    owner = models.get(name, {}).get("owned_by") or ""
-    about = _json(exchange(Request("/version", method="GET")))
-    version = about.get("version") if isinstance(about, dict) else None
-    return name, one_line(f"{owner} {version or ''}") or "unknown"
-
-
-def _json(reply: Reply) -> Any:
-    try:
-        return json.loads(bytes(reply.body)) if reply.status == _OK else None
-    except (ValueError, RecursionError):
-        return None
 
 
 _: type[Remote] = OpenAiRemote

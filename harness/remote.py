@@ -86,6 +86,8 @@ class Usage(NamedTuple):
     """Why the counts may be wrong, one of a few texts."""
     reasoning: int | None = None
     """Tokens of `output` that precede the answer itself."""
+    media_ns: int | None = None
+    """Duration of the sound in the answer."""
 
 
 class Reader(Protocol):
@@ -149,6 +151,14 @@ class HasModels(Protocol):
 
     def model_of(self, batch: Batch, /) -> str:
         """Returns the model that the request for a batch of one sample names."""
+
+
+@runtime_checkable
+class HasMedia(Protocol):
+    """A Remote that sends sound."""
+
+    def media_ns(self, batch: Batch, /) -> int:
+        """Returns the duration of the sound in a batch of one sample."""
 
 
 class Sent(NamedTuple):

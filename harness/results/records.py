@@ -5,7 +5,7 @@ For each LoadGen run, in addition to LoadGen's logs:
 run.json          start of the job, load plan, last message of the measured process, clock
 completions.npz   one row per sample
 cancelled.npz     one row per request that the client cancelled, with --cancel
-models.npz        the model of each sample, if the requests name several; the measured process writes it
+samples.npz       model and sound of each sample, if a plug-in names several models or sends sound; likewise
 probes.npz        one row per probe, with --probe-rate; the measured process writes it
 
 For the whole job:
@@ -45,7 +45,7 @@ from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
 from harness.results.seal.digests import missing
-from harness.results.tokens.by_model import COLUMN, SAMPLE_MODELS
+from harness.results.tokens.facts import SAMPLE_FACTS, models_of
 from harness.results.tokens.probes import PROBE_ROWS
 from harness.types import Array
 
@@ -106,7 +106,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             changed_files=changed_files(content["ended"], outdir),
             load_hosts=content.get("load_hosts", ()),
             probes=read_probes(outdir),
-            models=models_of(outdir),
+            models=models_of(read_facts(outdir)),
             witness=content.get("witness"),
         )
 
@@ -151,21 +151,9 @@ def read_probes(outdir: Path) -> dict[str, Array] | None:
     return _read_columns(outdir / PROBE_ROWS)
 
 
-def with_models(done: Completions, outdir: Path) -> Completions:
-    """Returns the completions with the column of models, if the requests name several."""
-    found = _read_columns(outdir / SAMPLE_MODELS)
-    if found is None:
-        return done
-    index = done.columns["index"]
-    of_sample = np.full(max(int(index.max(initial=0)), int(found["index"].max())) + 1, -1, np.int32)
-    of_sample[found["index"]] = found["model"]
-    return dataclasses.replace(done, columns={**done.columns, COLUMN: of_sample[index]})
-
-
-def models_of(outdir: Path) -> list[str]:
-    """Returns the models by their number in the column; empty if the requests name at most one."""
-    found = _read_columns(outdir / SAMPLE_MODELS)
-    return [str(name) for name in found["names"]] if found is not None else []
+def read_facts(outdir: Path) -> dict[str, Array] | None:
+    """Returns what the plug-in knows of each sample; None if it knows nothing."""
+    return _read_columns(outdir / SAMPLE_FACTS)
 
 
 def _read_columns(path: Path) -> dict[str, Array] | None:

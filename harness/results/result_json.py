@@ -48,7 +48,7 @@ from harness.results.schema.result import (
 from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
-from harness.results.tokens import by_model, cancellations, probes, sessions
+from harness.results.tokens import by_model, cancellations, media, probes, sessions
 from harness.results.tokens import section as tokens
 from harness.results.verdict import (
     busy,
@@ -72,6 +72,7 @@ _OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
     "tokens": tokens.section,
     "sessions": sessions.section,
     "by_model": by_model.section,
+    "media": media.section,
     "probes": probes.section,
     "cancellations": cancellations.section,
 }

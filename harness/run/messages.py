@@ -167,6 +167,8 @@ class _Tokens(TypedDict):
     output: Count | None
     cached: Count | None
     reasoning: Count | None
+    media_ns: NotRequired[Count]
+    """Duration of the sound in the answers."""
     one_token_answers: Count
     sources: dict[str, Count]
     finish_reasons: dict[str, Count]

@@ -8,7 +8,7 @@ from harness.results.answer.answer import answer_of
 from harness.results.models import shown as models
 from harness.results.real_time import shown as real_time
 from harness.results.slos import shown as goodput
-from harness.results.tokens import by_model, cancellations, probes, sessions
+from harness.results.tokens import by_model, cancellations, media, probes, sessions
 from harness.results.tokens import shown as tokens
 
 
@@ -18,6 +18,7 @@ def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
     rows = {
         "accuracy": answer.accuracy if answer.accuracy != answer.headline else None,
         "tokens": tokens.shown(result),
+        "sound": media.shown(result),
         "by model": by_model.shown(result),
         "sessions": sessions.shown(result),
         "probes": probes.shown(result),

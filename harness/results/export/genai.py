@@ -20,6 +20,7 @@ from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
 from harness.results.export.samples import span_ns
 from harness.results.run_files import RunFiles
+from harness.results.tokens.facts import MODEL
 from harness.types import Array
 
 DURATION = "gen_ai.client.operation.duration"
@@ -180,11 +181,11 @@ def of_run(run: RunFiles) -> Message:
 
 def _of_columns(columns: Mapping[str, Array], models: Sequence[str]) -> Iterable[Point | None]:
     """Yields the points of the samples; for several models, those of each model."""
-    if not models or "model" not in columns:
+    if not models or MODEL not in columns:
         yield from _of_samples(columns, {})
         return
     for number, name in enumerate(models):
-        mine = columns["model"] == number
+        mine = columns[MODEL] == number
         one = {key: column[mine] for key, column in columns.items()}
         yield from _of_samples(one, {"gen_ai.request.model": name})
 

@@ -471,3 +471,16 @@ class ByModel(TypedDict):
     fairness: float | None
     """Jain's index of `user_tokens_per_s`, or of 1 / mean latency if tokens are unknown: 1 if all models are equally
     fast, 1 / models if one is much faster than all others; null if one model has no answers."""
+
+
+class Media(TypedDict):
+    """Sound that was transcribed or spoken, beside the time that this took. Failed requests do not count."""
+
+    of: str
+    """`requests` (transcription) or `answers` (speech)."""
+    seconds: float
+    """Duration of all sound in s."""
+    per_s: float | None
+    """Seconds of sound per s, from the first scheduled query to the last answer; null if this took no time."""
+    real_time_factor: float
+    """Sum of the latencies / duration of the sound: below 1, an answer takes less time than its sound."""

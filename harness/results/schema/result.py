@@ -16,6 +16,7 @@ from harness.results.schema.client import (
     Client,
     Goodput,
     LoadHost,
+    Media,
     Probes,
     Servers,
     Sessions,
@@ -53,6 +54,7 @@ class ClientSection(TypedDict):
     probes: NotRequired[Probes]
     cancellations: NotRequired[Cancellations]
     by_model: NotRequired[ByModel]
+    media: NotRequired[Media]
     nodes: NotRequired[Sequence[Node]]
 
 
@@ -155,6 +157,8 @@ class Result(TypedDict):
     """The sessions of a dataset of sessions; missing for other runs."""
     by_model: NotRequired[ByModel]
     """Answers by the model or adapter that the requests name; missing if they name at most one."""
+    media: NotRequired[Media]
+    """Sound of the requests or answers; missing for runs without sound."""
     probes: NotRequired[Probes]
     """Small requests beside the load; missing without --probe-rate, or if the run was cut off."""
     cancellations: NotRequired[Cancellations]

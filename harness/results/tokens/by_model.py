@@ -8,15 +8,9 @@ import numpy as np
 from harness.core.units import NS_PER_S, counted, show_ns
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import ByModel, OfModel
+from harness.results.tokens.facts import MODEL
 from harness.results.tokens.section import percentiles_ns
 from harness.types import Array
-
-SAMPLE_MODELS = "models.npz"
-"""File that the measured process writes if the requests name several models. names: the models. index: dataset
-indices. model: for each of them, a position in `names`."""
-
-COLUMN = "model"
-"""Column with the position of each sample's model in `Evidence.models`."""
 
 _LISTED = 4
 """Models that the screen lists; of more, it shows the slowest one only."""
@@ -25,12 +19,12 @@ _LISTED = 4
 def section(run: Evidence) -> ByModel | None:
     """Returns the section of result.json; None if the requests name at most one model."""
     done = run.done
-    if not done or COLUMN not in done.columns:
+    if not done or MODEL not in done.columns:
         return None
     columns = done.columns
     spent_ns = int(columns["completed_ns"].max()) - int(columns["scheduled_ns"].min())
     parts = {
-        name: _of(columns, columns[COLUMN] == number) for number, name in enumerate(run.models)
+        name: _of(columns, columns[MODEL] == number) for number, name in enumerate(run.models)
     }
     models = [
         _model(name, part, len(done), spent_ns / NS_PER_S)

@@ -22,6 +22,8 @@ def shown(result: Mapping[str, Any]) -> str | None:
         return "none: no answer was read"
     per_s = tokens["output_per_s"]
     count = f"{show_rate(per_s)} tokens/s" if per_s is not None else "not counted by the server"
+    if result.get("media"):
+        return _first_sound(tokens)
     times = [
         f"{name} {show_ns(tokens[key]['p50'])} / {show_ns(tokens[key]['p99'])}"
         for key, name in _TIMES.items()
@@ -30,3 +32,11 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if times:
         times[-1] += " (p50 / p99)"
     return ", ".join([count, *times])
+
+
+def _first_sound(tokens: Mapping[str, Any]) -> str | None:
+    """Returns the line of answers that are sound, whose first piece counts as the first token."""
+    times = tokens["ttft_ns"]
+    if times is None:
+        return None
+    return f"none: first sound {show_ns(times['p50'])} / {show_ns(times['p99'])} (p50 / p99)"

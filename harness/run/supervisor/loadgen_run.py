@@ -22,10 +22,11 @@ from harness.machine.running_code import running_code
 from harness.models.manifest.judge import judged_by
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
-from harness.results.export.genai import about
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
+from harness.results.export.genai import about
 from harness.results.nodes.joined import with_journals
+from harness.results.tokens.facts import models_of, with_facts
 from harness.run import messages
 from harness.run.journal import RowKind
 from harness.run.progress import Progress
@@ -281,7 +282,9 @@ class LoadGenRun:
         else:
             log = records.log_of(plan, None, failure, name, self.outdir)
             done = process.completions(plan, log.get("result_min_latency_ns"))
-        done = records.with_models(with_journals(done, self.outdir / NODE_ROWS), self.outdir)
+        done = with_journals(done, self.outdir / NODE_ROWS)
+        facts = records.read_facts(self.outdir)
+        done = replace(done, columns=with_facts(done.columns, facts))
         return Evidence(
             plan=plan,
             loadgen_scenario=name,
@@ -290,7 +293,7 @@ class LoadGenRun:
             ended=ended,
             failure=failure,
             clock=process.clock,
-            models=records.models_of(self.outdir),
+            models=models_of(facts),
             probes=records.read_probes(self.outdir) if plan.probe_rate else None,
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
             changed_files=records.changed_files(ended, self.outdir),

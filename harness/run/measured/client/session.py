@@ -35,10 +35,10 @@ from harness.run.measured.client.dispatch import (
     merged_samples,
     stream_reader,
 )
-from harness.run.measured.client.models_by_sample import ModelsBySample
 from harness.run.measured.client.joined_samples import JoinedSamples, joins_samples
 from harness.run.measured.client.nodes import Nodes
 from harness.run.measured.client.probes import Probes
+from harness.run.measured.client.sample_facts import SampleFacts
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
 from harness.wire.cancelling import CancellingFlights
@@ -98,7 +98,7 @@ class Session:
         self._encode = self._encoder()
         self._flights = self._transport(config, servers)
         self._servers = servers
-        self._models = ModelsBySample(self._remote, dataset)
+        self._facts = SampleFacts(self._remote, dataset)
         self.probes: Probes | None = None
         """Requests beside the load; None without `add_probes`."""
         check_hosts(config, [address for address, _ in self._flights.peers()])
@@ -234,7 +234,7 @@ class Session:
             self._shared.place(loaded)
         if self._joined is not None:
             self._joined.prepare(loaded)
-        self._models.note(loaded)
+        self._facts.note(loaded)
         if self.nodes is None:
             self._flights.prepare(loaded)
 
@@ -315,7 +315,7 @@ class Session:
         """Ends the probes after the load, and writes what the journal cannot hold into `outdir`."""
         if self.probes is not None:
             self.probes.end(outdir)
-        self._models.write(outdir)
+        self._facts.write(outdir)
 
     def close(self) -> None:
         self._flights.close()

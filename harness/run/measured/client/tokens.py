@@ -131,7 +131,7 @@ class Tokens:
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
-        self._from_cache = self._reasoning = 0
+        self._from_cache = self._reasoning = self._media_ns = 0
         # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
@@ -177,6 +177,7 @@ class Tokens:
         if usage.reasoning is not None:
             self._known["reasoning"] += 1
             self._reasoning += usage.reasoning
+        self._media_ns += usage.media_ns or 0
         self._sources[usage.source] += 1
         _count(self._finished, usage.finish_reason)
         if usage.contradiction:
@@ -194,6 +195,7 @@ class Tokens:
             "cached": self._cached if 0 < self._known["cached"] == answers else None,
             "cached_answers": self._from_cache,
             "reasoning": self._reasoning if self._known["reasoning"] else None,
+            "media_ns": self._media_ns,
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),
