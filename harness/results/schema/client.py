@@ -218,6 +218,11 @@ class Goodput(TypedDict):
     """Queries per s that met every SLO, from the first scheduled query to the last answer; null if this took no time."""
     share: float
     """Share of all queries."""
+    share_low: NotRequired[float]
+    """Lower end of the share's interval (Wilson, 95 %). It assumes that queries do not influence each other. Runs of
+    older versions lack it."""
+    share_high: NotRequired[float]
+    """Upper end of the interval."""
     slos: Sequence[JudgedSlo]
     """The SLOs in the order of --slo."""
 
