@@ -64,6 +64,8 @@ class LoadPlan:
     """Sequences that play at a time in real time; a query is then a frame (harness/loadgen/real_time.py)."""
     frame_period_ns: int | None = None
     """Time from one frame of a stream to the next; None without `streams`."""
+    ramp: Mapping[str, Any] | None = None
+    """Rate that grows until an SLO breaks: start (queries/s), factor, step_ns, hold_ns, slos (as in result.json)."""
     cancel_share: float = 0.0
     """Share of the queries whose requests the client cancels."""
     cancel_after_ns: int = 0
@@ -94,7 +96,7 @@ class LoadPlan:
     @property
     def harness_scheduled(self) -> bool:
         """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py then writes the log."""
-        others = (self.schedule, self.concurrency, self.streams)
+        others = (self.schedule, self.concurrency, self.streams, self.ramp)
         return any(one is not None for one in others) or self.load_hosts > 0
 
     def to_json(self) -> dict[str, Any]:

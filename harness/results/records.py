@@ -4,6 +4,7 @@ For each LoadGen run, in addition to LoadGen's logs:
 
 run.json          start of the job, load plan, last message of the measured process, clock
 completions.npz   one row per sample
+before.npz        one row per sample before the last hold, with --arrivals ramp:RATE
 cancelled.npz     one row per request that the client cancelled, with --cancel
 samples.npz       model and sound of each sample, if a plug-in names several models or sends sound; likewise
 probes.npz        one row per probe, with --probe-rate; the measured process writes it
@@ -47,10 +48,12 @@ from harness.results.findings import Findings
 from harness.results.seal.digests import missing
 from harness.results.tokens.facts import SAMPLE_FACTS, models_of
 from harness.results.tokens.probes import PROBE_ROWS
+from harness.results.tokens.ramp import RAMP_ROWS
 from harness.types import Array
 
 COMPLETIONS = "completions.npz"
 CANCELLED = "cancelled.npz"
+BEFORE = "before.npz"
 FINDINGS = "findings.json"
 SERVER_CSV = "server.csv"
 _EVENTS = ("scheduled_ns", "completed_ns")
@@ -65,9 +68,10 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
-        if run.done.cancelled is not None:
-            cancelled: dict[str, Any] = dict(run.done.cancelled)
-            np.savez(outdir / CANCELLED, **cancelled)
+        for name, part in ((CANCELLED, run.done.cancelled), (BEFORE, run.done.before)):
+            if part is not None:
+                left_out: dict[str, Any] = dict(part)
+                np.savez(outdir / name, **left_out)
     write_json(
         outdir / run_folder.RUN,
         {
@@ -106,6 +110,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             changed_files=changed_files(content["ended"], outdir),
             load_hosts=content.get("load_hosts", ()),
             probes=read_probes(outdir),
+            ramp=read_ramp(outdir),
             models=models_of(read_facts(outdir)),
             witness=content.get("witness"),
         )
@@ -138,17 +143,23 @@ def _read_completions(outdir: Path, issued: int) -> Completions | None:
     columns = _read_columns(outdir / COMPLETIONS)
     if columns is None:
         return None
-    cancelled = _read_columns(outdir / CANCELLED)
+    cancelled, before = (_read_columns(outdir / name) for name in (CANCELLED, BEFORE))
     order = columns["order"]
-    if cancelled is not None:
-        order = np.sort(np.concatenate([order, cancelled["order"]]))
+    left_out = [part["order"] for part in (cancelled, before) if part is not None]
+    if left_out:
+        order = np.sort(np.concatenate([order, *left_out]))
     once = len(order) == issued and bool((order == np.arange(len(order))).all())
-    return Completions(columns, issued, once, cancelled)
+    return Completions(columns, issued, once, cancelled, before)
 
 
 def read_probes(outdir: Path) -> dict[str, Array] | None:
     """Returns the columns of the probes; None if the run had none, or was cut off."""
     return _read_columns(outdir / PROBE_ROWS)
+
+
+def read_ramp(outdir: Path) -> dict[str, Array] | None:
+    """Returns the steps of a ramp; None if the run had none, or was cut off."""
+    return _read_columns(outdir / RAMP_ROWS)
 
 
 def read_facts(outdir: Path) -> dict[str, Array] | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from harness.core.codes import Reason
+from harness.core.config.parse import Ramp
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.registry import short_name
 from harness.core.units import counted
@@ -48,7 +49,7 @@ from harness.results.schema.result import (
 from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
-from harness.results.tokens import by_model, cancellations, media, probes, sessions
+from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import section as tokens
 from harness.results.verdict import (
     busy,
@@ -300,7 +301,9 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
             yield f"an audit: {findings.config.audit.name} changes LoadGen's settings"
     yield from _of_the_model(findings)
     scheduler = "by the harness scheduler: no MLPerf scenario"
-    if findings.config.arrivals is not None:
+    if isinstance(findings.config.arrivals, Ramp):
+        yield f"a rate that grows until an SLO breaks, and is held below, {scheduler}"
+    elif findings.config.arrivals is not None:
         yield f"arrivals replayed from a file {scheduler}"
     if findings.config.load_hosts is not None and findings.config.runs_performance:
         yield f"{counted(findings.config.load_hosts.count, 'load host')} in place of one LoadGen"
@@ -399,6 +402,8 @@ def _client(
     if numbers is not None:
         found = {name: section(numbers.run) for name, section in _OF_SERVED_RUNS.items()}
         sections |= {name: content for name, content in found.items() if content}
+        if (ramped := ramp.section(numbers.run, findings.resolved.slos)) is not None:
+            sections["ramp"] = ramped
     return cast("ClientSection", sections)
 
 

@@ -14,7 +14,7 @@ from harness.core.config.address import parse_address
 from harness.core.config.options import user_path
 from harness.core.registry import SCENARIOS
 from harness.core.shown.secrets import learn_from_urls
-from harness.core.units import parse_duration_ns, write_duration
+from harness.core.units import NS_PER_S, parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
@@ -133,6 +133,43 @@ def parse_price(text: str) -> float:
     if not 0 < price < 1e9:
         raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
     return price
+
+
+RAMP = "ramp:"
+
+
+class Ramp(NamedTuple):
+    """A rate that grows until an SLO breaks, and is then held below."""
+
+    start_per_s: float
+    """First rate in queries/s."""
+    factor: float = 1.25
+    """Ratio of two rates that follow each other."""
+    step_ns: int = 5 * NS_PER_S
+    """Length of a step."""
+
+    def __str__(self) -> str:
+        step = write_duration(self.step_ns)
+        return f"{RAMP}{self.start_per_s:.10g},factor={self.factor:.10g},step={step}"
+
+
+def parse_arrivals(text: str) -> "Path | Ramp":
+    """Parses 'arrivals.txt', 'ramp:5', 'ramp:5,factor=1.2,step=10s'."""
+    if not text.startswith(RAMP):
+        return parse_path(text)
+    start, *words = text.removeprefix(RAMP).split(",")
+    found = Ramp(parse_rate(start))
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "step":
+            found = found._replace(step_ns=parse_positive_duration_ns(value))
+        elif key == "factor":
+            found = found._replace(factor=parse_rate(value))
+        else:
+            raise ValueError(f"{text!r} has the word {word!r}: write e.g. ramp:5,factor=1.2,step=10s")
+    if not 1.01 <= found.factor <= 10:
+        raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
+    return found
 
 
 MOST_PROBES = 100.0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from harness.core import registry
-from harness.core.config.parse import RAY_NODES
+from harness.core.config.parse import RAY_NODES, Ramp
 from harness.core.config.schema import DEFAULT_DURATION_NS, RunOptions
 from harness.core.registry import SCENARIOS
 
@@ -105,11 +105,26 @@ def _arrival_problems(options: RunOptions) -> Iterator[str]:
             yield f"{flag} cannot be set with --mlperf: LoadGen sets when queries arrive"
         if not options.runs_performance:
             yield f"{flag} applies to the performance run: drop it with --mode accuracy"
-    if options.arrivals is not None and options.duration_ns != DEFAULT_DURATION_NS:
+    if isinstance(options.arrivals, Ramp):
+        yield from _ramp_problems(options)
+    elif options.arrivals is not None and options.duration_ns != DEFAULT_DURATION_NS:
         yield (
             "--duration cannot be set with --arrivals: the file sets the duration; --queries N "
             "replays its first N arrivals"
         )
+
+
+def _ramp_problems(options: RunOptions) -> Iterator[str]:
+    for flag, is_set in (
+        ("--cancel", options.cancel is not None),
+        ("--load-hosts", options.load_hosts is not None),
+        ("--nodes", options.nodes is not None),
+        ("--models", options.models is not None),
+    ):
+        if is_set:
+            yield f"--arrivals ramp: judges the answers while it sends: drop it, or drop {flag}"
+    if not options.url:
+        yield "--arrivals ramp: finds the rate of a server: add --url, or use `peak`"
 
 
 def _stream_problems(options: RunOptions) -> Iterator[str]:

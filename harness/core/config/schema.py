@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
-from harness.core.config.parse import Cancel, Endpoint, LoadHosts, Slo
+from harness.core.config.parse import Cancel, Endpoint, LoadHosts, Ramp, Slo
 from harness.core.registry import DEFAULT_MODEL
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
@@ -109,10 +109,11 @@ class RunOptions:
         parse=parsers.parse_rate,
         metavar="QPS",
     )
-    arrivals: Path | None = option(
-        "server: replay the arrival times of a file, one per line; not MLPerf (docs/arrivals.md)",
-        parse=parsers.parse_path,
-        metavar="FILE",
+    arrivals: Path | Ramp | None = option(
+        "server: replay the arrival times of a file, one per line, or ramp:RATE, which raises the rate until an SLO "
+        "breaks and then holds it below for --duration; not MLPerf (docs/arrivals.md)",
+        parse=parsers.parse_arrivals,
+        metavar="FILE|ramp:RATE",
         level="expert",
     )
     concurrency: int | None = option(

@@ -8,7 +8,7 @@ from harness.results.answer.answer import answer_of
 from harness.results.models import shown as models
 from harness.results.real_time import shown as real_time
 from harness.results.slos import shown as goodput
-from harness.results.tokens import by_model, cancellations, media, probes, sessions
+from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import shown as tokens
 
 
@@ -23,6 +23,7 @@ def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
         "sessions": sessions.shown(result),
         "probes": probes.shown(result),
         "cancelled": cancellations.shown(result),
+        "ramp": ramp.shown(result),
         "goodput": goodput.shown(result),
         "cost": cost.shown(result.get("cost")),
         "models": models.shown(result),

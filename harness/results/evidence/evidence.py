@@ -37,6 +37,8 @@ class Evidence:
     clock_drift_ns, lost (why the host ended the run) and client (from its last message)."""
     probes: Mapping[str, Array] | None = None
     """Columns of the probes beside the load (results/tokens/probes.py); None without --probe-rate."""
+    ramp: Mapping[str, Array] | None = None
+    """Steps of a ramp (results/tokens/ramp.py); None without one."""
     models: Sequence[str] = ()
     """Models by their number in the column `model`, if the requests name several models."""
     witness: Mapping[str, Any] | None = None

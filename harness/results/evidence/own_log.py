@@ -76,12 +76,11 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
 def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, Any]:
     """Judges Server's constraints. There is no minimum duration, as in quick runs under LoadGen.
 
-    A cancelled query counts as issued, and is neither in time nor late.
+    A query that is left out counts as issued, and is neither in time nor late.
     """
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
-    cancelled = len(done.cancelled["order"]) if done.cancelled is not None else 0
-    issued, judged = done.issued, done.issued - cancelled
+    issued, judged = done.issued, done.issued - done.left_out
     late = 0  # no bound on the latency; bounds on token times are judged elsewhere
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))

@@ -110,6 +110,13 @@ class Completions:
     """Whether each issued sample has exactly one row."""
     cancelled: Mapping[str, Array] | None = None
     """Columns of the requests that the client cancelled; `columns` lacks them. None without --cancel."""
+    before: Mapping[str, Array] | None = None
+    """Columns of the queries before the last hold of a ramp; `columns` lacks them. None without a ramp."""
+
+    @property
+    def left_out(self) -> int:
+        """Number of answered queries that `columns` lacks."""
+        return sum(len(part["order"]) for part in (self.cancelled, self.before) if part is not None)
 
     def __len__(self) -> int:
         return len(self.columns["order"])

@@ -1,6 +1,7 @@
 """Joins the journals of the nodes and the driver, which shows the stages of each sample on its node."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def with_journals(done: Completions, path: Path) -> Completions:
     return (
         done
         if columns is None
-        else Completions({**done.columns, **columns}, done.issued, done.answered_once)
+        else replace(done, columns={**done.columns, **columns})
     )
 
 

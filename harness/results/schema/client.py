@@ -489,3 +489,43 @@ class Media(TypedDict):
     """Seconds of sound per s, from the first scheduled query to the last answer; null if this took no time."""
     real_time_factor: float
     """Sum of the latencies / duration of the sound: below 1, an answer takes less time than its sound."""
+
+
+class RampStep(TypedDict):
+    """The queries that were due at one rate."""
+
+    rate_per_s: float
+    """Rate in queries/s."""
+    holds: bool
+    """Whether the rate was held; otherwise it was a step of the ramp."""
+    queries: int
+    """Answered queries."""
+    share: float | None
+    """Share that met every SLO and did not fail; null without answers."""
+    share_low: float | None
+    """Lower end of the share's interval (Wilson, 95 %)."""
+    share_high: float | None
+    """Upper end of the interval."""
+    p50_ns: int | None
+    """Median latency in ns."""
+    p99_ns: int | None
+    """99th percentile of the latency in ns."""
+    broken: bool
+    """Whether it was shown to miss an SLO: with 95 % confidence, fewer answers than the percentile were in time."""
+
+
+class Ramp(TypedDict):
+    """A run that raised its rate until an SLO broke, and then held a rate below it (--arrivals ramp:RATE). All other
+    numbers of the result, except those of the client, describe the last hold.
+    """
+
+    held_per_s: float
+    """Rate of the last hold in queries/s."""
+    held: bool
+    """Whether the last hold was not shown to miss an SLO."""
+    broke_per_s: float | None
+    """Lowest rate that was shown to miss an SLO; null if none was."""
+    holds: int
+    """Holds, of which all but the last one broke."""
+    steps: list[RampStep]
+    """The steps and holds in order."""

@@ -18,6 +18,7 @@ from harness.results.schema.client import (
     LoadHost,
     Media,
     Probes,
+    Ramp,
     Servers,
     Sessions,
     Tokens,
@@ -55,6 +56,7 @@ class ClientSection(TypedDict):
     cancellations: NotRequired[Cancellations]
     by_model: NotRequired[ByModel]
     media: NotRequired[Media]
+    ramp: NotRequired[Ramp]
     nodes: NotRequired[Sequence[Node]]
 
 
@@ -161,6 +163,8 @@ class Result(TypedDict):
     """Sound of the requests or answers; missing for runs without sound."""
     probes: NotRequired[Probes]
     """Small requests beside the load; missing without --probe-rate, or if the run was cut off."""
+    ramp: NotRequired[Ramp]
+    """Steps of the rate; missing without --arrivals ramp:RATE."""
     cancellations: NotRequired[Cancellations]
     """Requests that the client cancelled; missing without --cancel."""
     models: NotRequired[Models]

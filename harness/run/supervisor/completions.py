@@ -248,6 +248,9 @@ def _loadgen_schedule_ns(
 def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
     """Returns (samples,) due times under our own scheduler, which notes its start in the journal."""
     order: Array = columns["order"]
+    if plan.ramp is not None:
+        entry_ns: Array = columns["entry_ns"]
+        return entry_ns  # the file of the ramp has the due times
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
         # A run that was cut off may lack answers: later answers would then seem to free their places.

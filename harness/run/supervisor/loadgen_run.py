@@ -27,6 +27,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.export.genai import about
 from harness.results.nodes.joined import with_journals
 from harness.results.tokens.facts import models_of, with_facts
+from harness.results.tokens.ramp import split
 from harness.run import messages
 from harness.run.journal import RowKind
 from harness.run.progress import Progress
@@ -274,8 +275,12 @@ class LoadGenRun:
         if trace.exists() and not trace.stat().st_size:
             trace.unlink()
         name = self._findings.scenario.loadgen_name
+        ramp = None
         if plan.harness_scheduled:
             done = process.completions(plan)
+            if plan.ramp is not None:
+                ramp = records.read_ramp(self.outdir)
+                done, plan = split(done, ramp), replace(plan, query_count=done.issued)
             if plan.sessions:
                 done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)
@@ -293,6 +298,7 @@ class LoadGenRun:
             ended=ended,
             failure=failure,
             clock=process.clock,
+            ramp=ramp,
             models=models_of(facts),
             probes=records.read_probes(self.outdir) if plan.probe_rate else None,
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],

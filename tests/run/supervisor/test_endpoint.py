@@ -259,7 +259,7 @@ def test_tokens_are_counted_while_answers_come() -> None:
         issuer.issued(1, 1)
         stamps = [end_ms * ms] * 6
         first_ns = 1 + first_ms * ms if first_ms else 0
-        rows.reply(order, [0], not tokens, *stamps, first_ns, 0, tokens, 0, 0)
+        rows.reply(order, [0], not tokens, *stamps, first_ns, 0, tokens, 0, 0, 0)
     counts = LiveCounts(NewRows(remote, plan("single-stream", query_count=3, journal_samples=3)))
     counts.finish()
     assert counts.tokens == 7
@@ -285,7 +285,7 @@ def node_counts() -> LiveCounts:
     for first, (server, failed) in enumerate(((0, 0), (1, 0), (1, 2))):
         issuer.issued(2, 1)
         sent_ns, read_ns = 10**6, (2 + server) * 10**6
-        rows.reply(2 * first, [0, 1], failed, 1, sent_ns, 0, *[read_ns] * 3, 0, 0, 0, 0, server)
+        rows.reply(2 * first, [0, 1], failed, 1, sent_ns, 0, *[read_ns] * 3, 0, 0, 0, 0, server, 0)
     cursor = NewRows(made, plan("offline", query_count=6, journal_samples=6))
     counts = LiveCounts(cursor, ["a:1", "b:2", "c:3"])
     counts.finish()

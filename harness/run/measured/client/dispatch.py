@@ -97,6 +97,7 @@ class Delivery:
         """
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
+        self._itl_bound_ns = itl_bound_ns
         self.tokens = Tokens(itl_bound_ns) if self._reader is not None else None
         """Token counts of the answers so far; None if replies report no tokens."""
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
@@ -110,6 +111,11 @@ class Delivery:
         self._keep = heads.append if heads is not None else None
         self._counts_tokens = token_latencies
         self.first_tokens = first_tokens
+
+    def count_anew(self) -> Tokens | None:
+        """Counts tokens from now on only; returns the new counts."""
+        self.tokens = Tokens(self._itl_bound_ns) if self._reader is not None else None
+        return self.tokens
 
     def begin(self, begun: list[Flight]) -> None:
         """Reports all first tokens of a turn to LoadGen in one call, before the turn's answers. Empties the list."""

@@ -301,6 +301,10 @@ class Session:
         self._dispatcher = cls(self._flights, delivery, self._max_batch, journal.issuer())
         return self._dispatcher
 
+    def count_anew(self) -> None:
+        """Forgets the tokens so far. Called when no request is in flight."""
+        self._tokens = self._delivery.count_anew()
+
     def _totals_now(self) -> ServerTotals | None:
         """Returns the server's statistics, if there is only one server and its replies have no times."""
         one = self._heads is None and len(self._urls) == 1

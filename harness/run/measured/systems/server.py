@@ -69,6 +69,9 @@ class RemoteModel(OneModel):
         nodes = self._session.nodes
         return nodes.sut_name if nodes is not None else None
 
+    def begin_hold(self) -> None:
+        self._session.count_anew()
+
     def summary(self, failures: Failures) -> Mapping[str, Any]:
         client = self._session.summary(failures)
         self._session.write(self._setup.outdir)
