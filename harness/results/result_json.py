@@ -64,7 +64,6 @@ from harness.results.verdict.host_doubts import host_doubts
 from harness.results.verdict.score import LEFT_OUT, refusal
 from harness.results.verdict.score import no_score as pointless
 
-
 _OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
     "client": client.section,
     "nodes": nodes.section,
@@ -300,6 +299,18 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         if findings.config.audit is not None:
             yield f"an audit: {findings.config.audit.name} changes LoadGen's settings"
     yield from _of_the_model(findings)
+    yield from _of_the_load(findings)
+    if findings.config.backend == "null":
+        yield "null backend: the harness's own cost, no model"
+    if findings.loaded is not None and findings.loaded.synthetic:
+        integers = findings.loaded.dataset.get("zero_or_one")
+        alike = f", with only 0 and 1 in {' and '.join(integers)}" if integers else ""
+        yield f"synthetic data{alike}"
+    if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
+        yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
+
+
+def _of_the_load(findings: Findings) -> Iterable[str]:
     scheduler = "by the harness scheduler: no MLPerf scenario"
     if isinstance(findings.config.arrivals, Ramp):
         yield f"a rate that grows until an SLO breaks, and is held below, {scheduler}"
@@ -313,14 +324,6 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
     if findings.config.probe_rate is not None and findings.config.runs_performance:
         yield f"probes beside the load, {findings.config.probe_rate:g} per second"
-    if findings.config.backend == "null":
-        yield "null backend: the harness's own cost, no model"
-    if findings.loaded is not None and findings.loaded.synthetic:
-        integers = findings.loaded.dataset.get("zero_or_one")
-        alike = f", with only 0 and 1 in {' and '.join(integers)}" if integers else ""
-        yield f"synthetic data{alike}"
-    if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
-        yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
 
 
 def _of_the_model(findings: Findings) -> Iterable[str]:

@@ -33,7 +33,9 @@ class CancellingFlights(Flights):
         self._after_ns = 0
         # From the sending thread to the receiving thread: (due, connection, flight).
         self._launched: deque[tuple[int, Connection, Flight]] = deque()
-        self._due: list[tuple[int, int, Connection, Flight]] = []  # heap; the second item breaks ties
+        self._due: list[
+            tuple[int, int, Connection, Flight]
+        ] = []  # heap; the second item breaks ties
         self._tie = 0
         super().__init__(servers, connections, encode, timeout_s, resend=resend, reader=reader)
 

@@ -25,7 +25,6 @@ from tests.serve.conftest import Server
 LOOP = ("--scenario", "server", "--mode", "performance", "--concurrency", "4", "--slo", "p90=20s")
 
 
-
 def test_probes_are_measured_beside_the_load(tmp_path: Path) -> None:
     dialect = replace(VLLM, first_s=0.03, gap_s=0.005)
     words = (*LOOP, "--queries", "120", "--probe-rate", "20")
@@ -214,7 +213,9 @@ def test_genai_metrics_during_and_after_a_run_have_its_numbers(
         points = histograms(message)
         (duration,) = points["gen_ai.client.operation.duration"]
         assert int(duration["count"]) == sum(map(int, duration["bucketCounts"])) == 100
-        assert duration["sum"] / 100 * NS_PER_S == pytest.approx(result["latency_ns"]["mean"], abs=2)
+        assert duration["sum"] / 100 * NS_PER_S == pytest.approx(
+            result["latency_ns"]["mean"], abs=2
+        )
         assert len(duration["bucketCounts"]) == len(duration["explicitBounds"]) + 1
         usage = {
             attribute["value"]["stringValue"]: point

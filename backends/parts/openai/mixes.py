@@ -40,9 +40,11 @@ def read_mix(text: str) -> Mix:
             f"{OPTION} is not a mapping of models and weights: write e.g. models='{{base: 3, adapter: 1}}'"
         )
     for name, weight in content.items():
-        if not isinstance(name, str) or not name or any(c in name for c in "\"\\\n"):
+        if not isinstance(name, str) or not name or any(c in name for c in '"\\\n'):
             raise ConfigError(f"{OPTION}: {name!r:.40} is not the name of a model: quote it")
         known = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not known or not 0 < weight < 1e9:
-            raise ConfigError(f"{OPTION}: the weight of {name!r:.40} is {weight!r:.20}, and must be above 0")
+            raise ConfigError(
+                f"{OPTION}: the weight of {name!r:.40} is {weight!r:.20}, and must be above 0"
+            )
     return Mix({name: float(weight) for name, weight in content.items()})

@@ -31,10 +31,17 @@ class Plain:
     """Whether a request may have several samples."""
 
     def __init__(self, setup: BackendSetup) -> None:
-        known = {"endpoint": self.endpoint, "served": "NAME", "body": "FIELDS|@FILE", **self.options}
+        known = {
+            "endpoint": self.endpoint,
+            "served": "NAME",
+            "body": "FIELDS|@FILE",
+            **self.options,
+        }
         refuse(setup_problems("openai", setup, known))
         if setup.max_batch > 1 and not self.several:
-            raise ConfigError(f"endpoint={self.endpoint} sends one sample per request: --max-batch 1")
+            raise ConfigError(
+                f"endpoint={self.endpoint} sends one sample per request: --max-batch 1"
+            )
         self._setup = setup
         self.fields: Mapping[str, Any] = (
             added_fields(setup.options["body"]) if "body" in setup.options else {}

@@ -47,7 +47,9 @@ class Embeddings(Plain):
         for fields in samples:
             fields.pop("max_tokens", None)
             if "prompt" not in fields:
-                raise ValueError(f"endpoint={self.endpoint} takes texts and token ids, not messages")
+                raise ValueError(
+                    f"endpoint={self.endpoint} takes texts and token ids, not messages"
+                )
             prompts.append(fields.pop("prompt"))
         first, *others = samples
         if any(other != first for other in others):
@@ -60,7 +62,9 @@ class Embeddings(Plain):
         """Returns (samples, size) vectors in the order of the batch."""
         data = json_of(reply).get("data")
         if not isinstance(data, list) or len(data) != samples:
-            raise BadAnswer(f"`data` of the reply does not have {samples} vectors: {data!r:.{_QUOTED}}")
+            raise BadAnswer(
+                f"`data` of the reply does not have {samples} vectors: {data!r:.{_QUOTED}}"
+            )
         rows: list[Array | None] = [None] * samples
         for place, entry in enumerate(data):
             index = entry.get("index", place) if isinstance(entry, dict) else -1

@@ -166,7 +166,9 @@ def parse_arrivals(text: str) -> "Path | Ramp":
         elif key == "factor":
             found = found._replace(factor=parse_rate(value))
         else:
-            raise ValueError(f"{text!r} has the word {word!r}: write e.g. ramp:5,factor=1.2,step=10s")
+            raise ValueError(
+                f"{text!r} has the word {word!r}: write e.g. ramp:5,factor=1.2,step=10s"
+            )
     if not 1.01 <= found.factor <= 10:
         raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
     return found
@@ -179,7 +181,9 @@ MOST_PROBES = 100.0
 def parse_probe_rate(text: str) -> float:
     rate = parse_rate(text)
     if rate > MOST_PROBES:
-        raise ValueError(f"{text!r} is above {MOST_PROBES:g} probes per second, which are a load themselves")
+        raise ValueError(
+            f"{text!r} is above {MOST_PROBES:g} probes per second, which are a load themselves"
+        )
     return rate
 
 

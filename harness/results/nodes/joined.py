@@ -23,11 +23,7 @@ def with_journals(done: Completions, path: Path) -> Completions:
     with np.load(path, allow_pickle=False) as file:
         rows = {name: file[name] for name in file.files}
     columns = placed(done.columns, rows)
-    return (
-        done
-        if columns is None
-        else replace(done, columns={**done.columns, **columns})
-    )
+    return done if columns is None else replace(done, columns={**done.columns, **columns})
 
 
 def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[str, Array] | None:

@@ -23,9 +23,7 @@ def section(run: Evidence) -> ByModel | None:
         return None
     columns = done.columns
     spent_ns = int(columns["completed_ns"].max()) - int(columns["scheduled_ns"].min())
-    parts = {
-        name: _of(columns, columns[MODEL] == number) for number, name in enumerate(run.models)
-    }
+    parts = {name: _of(columns, columns[MODEL] == number) for number, name in enumerate(run.models)}
     models = [
         _model(name, part, len(done), spent_ns / NS_PER_S)
         for name, part in sorted(parts.items())
@@ -44,7 +42,9 @@ def section(run: Evidence) -> ByModel | None:
         "slowest": slowest,
         "slowest_ratio": times[slowest] / max(1, min(times.values())) if whole else None,
         "compared": f"{time} p90",
-        "fairness": _jain([_speed(parts[model["model"]], model) for model in models]) if whole else None,
+        "fairness": _jain([_speed(parts[model["model"]], model) for model in models])
+        if whole
+        else None,
     }
 
 
@@ -77,7 +77,9 @@ def _model(name: str, columns: Mapping[str, Array], answers: int, seconds: float
         ),
         "latency_ns": percentiles_ns(latency_ns),
         "ttft_ns": percentiles_ns((first_ns - good["scheduled_ns"])[begun]),
-        "tpot_ns": percentiles_ns(spent_ns // (tokens[several] - 1)) if tokens is not None else None,
+        "tpot_ns": percentiles_ns(spent_ns // (tokens[several] - 1))
+        if tokens is not None
+        else None,
     }
 
 

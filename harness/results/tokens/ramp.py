@@ -46,9 +46,7 @@ def section(run: Evidence, slos: Sequence[Slo]) -> Ramp | None:
     whole = {
         name: np.concatenate([done.before[name], column]) for name, column in done.columns.items()
     }
-    steps = [
-        _step(whole, number, rows, tuple(slos)) for number in range(len(rows["first"]))
-    ]
+    steps = [_step(whole, number, rows, tuple(slos)) for number in range(len(rows["first"]))]
     broken = [step["rate_per_s"] for step in steps if step["broken"]]
     return {
         "held_per_s": steps[-1]["rate_per_s"],

@@ -49,9 +49,7 @@ class AnswerLog:
     `take`: appending to a list is one step under the GIL.
     """
 
-    def __init__(
-        self, queries: int, target: int, seed: int, *, takes_empty: bool = True
-    ) -> None:
+    def __init__(self, queries: int, target: int, seed: int, *, takes_empty: bool = True) -> None:
         """target: number of queries whose answers are copied. takes_empty: False skips empty answers, e.g. of requests
         that the client cancelled.
         """

@@ -39,7 +39,9 @@ _Issue = Callable[[list[int], list[int]], None]
 class _Step:
     """Queries that were due at one rate."""
 
-    def __init__(self, rate_per_s: float, first: int, begin_ns: int, slos: int, *, holds: bool) -> None:
+    def __init__(
+        self, rate_per_s: float, first: int, begin_ns: int, slos: int, *, holds: bool
+    ) -> None:
         self.rate_per_s, self.first, self.begin_ns, self.holds = rate_per_s, first, begin_ns, holds
         self.end = first
         """Issue order of the query after its last one."""
@@ -122,7 +124,9 @@ class RampAndHold(Scheduler):
             if now_ns >= look_ns:
                 self._judge()
                 look_ns = now_ns + _LOOK_NS
-                if any(self._is_broken(one, now_ns) for one in self._steps[-2:] if one.holds == holds):
+                if any(
+                    self._is_broken(one, now_ns) for one in self._steps[-2:] if one.holds == holds
+                ):
                     break
             first = self._end
             while due_ns <= now_ns and not self._is_full and due_ns < begin_ns + length_ns:
@@ -196,6 +200,8 @@ def _late(rows: Array, due_ns: Array, slo: Slo) -> tuple[Array, Array]:
         return everyone, failed | (first_ns - due_ns > slo.bound_ns)
     gaps = np.maximum(tokens - 1, 1)
     if slo.of == "tpot":
-        return failed | (tokens > 1), failed | (rows["completed_ns"] - first_ns > slo.bound_ns * gaps)
+        return failed | (tokens > 1), failed | (
+            rows["completed_ns"] - first_ns > slo.bound_ns * gaps
+        )
     most_late = np.floor(np.maximum(tokens - 1, 0) * (1 - slo.percentile) + 1e-9)
     return everyone, failed | (rows["late_tokens"] > most_late)

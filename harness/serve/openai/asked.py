@@ -18,6 +18,7 @@ from harness.serve.openai.fields import (
 )
 from harness.serve.openai.tools import Call, called
 
+
 class Asked(NamedTuple):
     """The content of a client's request."""
 
@@ -59,9 +60,7 @@ class Asked(NamedTuple):
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 
-def read(
-    body: bytes, *, is_chat: bool, known: Callable[[object], str], prompts: Prompts
-) -> Asked:
+def read(body: bytes, *, is_chat: bool, known: Callable[[object], str], prompts: Prompts) -> Asked:
     """Reads a request. Raises Refusal with the name of a faulty field.
 
     body: the JSON of the request. known: returns the model that a request asks for.

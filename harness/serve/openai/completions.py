@@ -104,7 +104,9 @@ class Completions:
         """Returns the reply to a request for vectors, which needs one step of the model."""
         head, begun_ns = request.head, time_ns()
         content = vectors.answer(head.path, bytes(request.body), self._served)
-        self._statistics.add_vectors(content["usage"]["prompt_tokens"], arrived_ns, begun_ns, time_ns())
+        self._statistics.add_vectors(
+            content["usage"]["prompt_tokens"], arrived_ns, begun_ns, time_ns()
+        )
         return json_answer(content, connection_header(head))
 
     def _model(self, name: str) -> Mapping[str, Any]:

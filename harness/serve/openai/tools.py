@@ -22,7 +22,7 @@ class Call(NamedTuple):
     @property
     def begin(self) -> str:
         """The arguments up to the value."""
-        return f"{{{json.dumps(self.parameter)}: \""
+        return f'{{{json.dumps(self.parameter)}: "'
 
     @property
     def end(self) -> str:

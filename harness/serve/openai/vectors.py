@@ -66,12 +66,16 @@ def _vectors(texts: Sequence[Any], name: str, served: ServedGeneration) -> tuple
 def _listed(path: str, request: Mapping[str, Any], vectors: Array) -> Mapping[str, Any]:
     format_ = request.get("encoding_format") or "float"
     if format_ not in _FORMATS:
-        refuse("encoding_format", f"encoding_format is {format_!r:.40}, and must be float or base64")
+        refuse(
+            "encoding_format", f"encoding_format is {format_!r:.40}, and must be float or base64"
+        )
     if request.get("dimensions") not in (None, vectors.shape[1]):
         refuse("dimensions", f"the model's vectors have {vectors.shape[1]} dimensions")
     key, kind = ("data", "pooling") if path == "/pooling" else ("embedding", "embedding")
     rows = [
-        row.tolist() if format_ == "float" else base64.b64encode(row.astype("<f4").tobytes()).decode()
+        row.tolist()
+        if format_ == "float"
+        else base64.b64encode(row.astype("<f4").tobytes()).decode()
         for row in vectors
     ]
     return {"data": [{"object": kind, "index": i, key: row} for i, row in enumerate(rows)]}

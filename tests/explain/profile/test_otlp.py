@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from harness.core.otlp.collector import Collector, _refused, from_environment, post
 from harness.errors import ConfigError
 from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
-from harness.core.otlp.collector import Collector, _refused, from_environment, post
 from harness.explain.profile.spans.spans import Span
 from tests.servers import real_servers
 from tests.stand_ins.servers.otlp_collector import collecting, spans_of

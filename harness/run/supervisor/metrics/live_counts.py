@@ -124,7 +124,9 @@ class LiveCounts:
         per_query = self.plan.samples_per_query
         self.latency.add(samples.query_latency_ns(per_query))
         self._count_failures(rows, size, per_query)
-        if self._is_remote and (self.tokens or rows["tokens"].any() or rows["first_token_ns"].any()):
+        if self._is_remote and (
+            self.tokens or rows["tokens"].any() or rows["first_token_ns"].any()
+        ):
             self._count_tokens(rows, samples.scheduled_ns[np.cumsum(size) - size])
         if self.is_cached:
             known = np.clip(rows["origin"], 0, len(ORIGINS) - 1)

@@ -44,7 +44,11 @@ _COUNTERS: _Known = (
     ),
 )
 _GAUGES: _Known = (
-    ("in_flight_samples", "Samples issued and not answered", lambda c: c.issued - c.completed - c.cancelled),
+    (
+        "in_flight_samples",
+        "Samples issued and not answered",
+        lambda c: c.issued - c.completed - c.cancelled,
+    ),
     (
         "queue_depth_samples",
         "Samples that waited after the newest finished batch was taken",
