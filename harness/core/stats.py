@@ -60,7 +60,8 @@ def share_interval(successes: int, tries: int) -> tuple[float, float]:
     middle = share + z2 / (2 * tries)
     half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * tries)) / tries)
     whole = 1 + z2 / tries
-    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
+    low, high = (middle - half) / whole, (middle + half) / whole
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # rounding
 
 
 def late_allowed(queries: int, percentile: float) -> int:

@@ -127,6 +127,7 @@ def test_cancelled_requests_free_their_places_in_serve(tmp_path: Path) -> None:
 def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
     with tinylm("base", "adapter") as server:
         words = ("--queries", "200", "--backend-option", "models={base: 3, adapter: 1}")
+        words += ("--backend-option", "served=base")
         result = right(*against(server, tmp_path, *words))
     found = result["by_model"]
     adapter, base = found["models"]
@@ -213,9 +214,10 @@ def test_genai_metrics_during_and_after_a_run_have_its_numbers(
         points = histograms(message)
         (duration,) = points["gen_ai.client.operation.duration"]
         assert int(duration["count"]) == sum(map(int, duration["bucketCounts"])) == 100
-        assert duration["sum"] / 100 * NS_PER_S == pytest.approx(
-            result["latency_ns"]["mean"], abs=2
-        )
+        # During the run, a closed loop's due times are only known to the moment of the issue.
+        within = {"rel": 0.02} if message is last else {"abs": 2}
+        mean_ns = duration["sum"] / 100 * NS_PER_S
+        assert mean_ns == pytest.approx(result["latency_ns"]["mean"], **within)
         assert len(duration["bucketCounts"]) == len(duration["explicitBounds"]) + 1
         usage = {
             attribute["value"]["stringValue"]: point
@@ -237,3 +239,32 @@ def test_genai_metrics_during_and_after_a_run_have_its_numbers(
     edges = np.array(first["explicitBounds"]) * NS_PER_S
     places = np.bincount(np.searchsorted(edges, spent_ns), minlength=len(edges) + 1)
     assert [int(count) for count in first["bucketCounts"]] == places.tolist()
+
+
+def test_a_ramp_holds_a_rate_below_the_one_that_breaks(tmp_path: Path) -> None:
+    """Two requests at a time, of about 50 ms each: the server keeps up with less than 40 queries/s."""
+    dialect = replace(VLLM, first_s=0.05, gap_s=0.0)
+    words = ("--scenario", "server", "--mode", "performance", "--slo", "p90=150ms")
+    ramp = ("--arrivals", "ramp:8,factor=1.5,step=1s", "--duration", "4s", "--connections", "2")
+    status, result = ran(tmp_path, dialect, *words, *ramp)
+    found = result["ramp"]
+    steps, held = found["steps"], found["steps"][-1]
+    assert [step["holds"] for step in steps] == sorted(step["holds"] for step in steps)
+    rates = [step["rate_per_s"] for step in steps if not step["holds"]]
+    assert rates == pytest.approx([8 * 1.5**power for power in range(len(rates))])
+    assert found["held_per_s"] == held["rate_per_s"] < found["broke_per_s"] <= 100
+    assert found["held_per_s"] < 40
+    queries = result["queries"]
+    assert queries["samples_issued"] == sum(step["queries"] for step in steps)
+    assert queries["samples_answered"] == result["tokens"]["answers"] == held["queries"]
+    assert held["share_low"] <= held["share"] <= held["share_high"]
+    assert result["goodput"]["share"] == held["share"]
+    assert result["throughput_per_s"]["scheduled"] == pytest.approx(held["rate_per_s"], rel=0.5)
+    assert any("grows until an SLO breaks" in note for note in result["not_for_submission"])
+    assert {r["code"] for r in result["reasons"]} <= {
+        "client-bound",
+        "slo-missed",
+        "early-stopping",
+    }
+    assert status == (4 if result["reasons"] else 0)
+    assert main(["check", str(tmp_path / "run")]) == 0

@@ -46,8 +46,14 @@ def test_a_required_function_is_called_with_the_models_answer(
     assert call["function"]["name"] == "write"
     assert json.loads(call["function"]["arguments"]) == {"digits": ANSWER}
     assert (found["message"]["content"], found["finish_reason"]) == (None, finish)
-    parts = [delta["tool_calls"][0] for delta in deltas_of(server, tools=[TOOL], tool_choice=wanted) if "tool_calls" in delta]
-    assert json.loads("".join(part["function"]["arguments"] for part in parts)) == {"digits": ANSWER}
+    parts = [
+        delta["tool_calls"][0]
+        for delta in deltas_of(server, tools=[TOOL], tool_choice=wanted)
+        if "tool_calls" in delta
+    ]
+    assert json.loads("".join(part["function"]["arguments"] for part in parts)) == {
+        "digits": ANSWER
+    }
     assert [part["function"].get("name") for part in parts if "id" in part] == ["write"]
 
 
@@ -126,7 +132,9 @@ def test_reasoning_and_a_call_follow_each_other(server: Server) -> None:
         for delta in deltas_of(server, tools=[TOOL], tool_choice=NAMED, **THINK)
         if "tool_calls" in delta
     ]
-    assert json.loads("".join(part["function"]["arguments"] for part in parts)) == {"digits": ANSWER}
+    assert json.loads("".join(part["function"]["arguments"] for part in parts)) == {
+        "digits": ANSWER
+    }
 
 
 def vectors(server: Server, **fields: Any) -> Any:

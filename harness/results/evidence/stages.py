@@ -115,8 +115,14 @@ class Completions:
 
     @property
     def left_out(self) -> int:
-        """Number of answered queries that `columns` lacks."""
-        return sum(len(part["order"]) for part in (self.cancelled, self.before) if part is not None)
+        """Number of completed samples that `columns` lacks."""
+        return len(self.all_completed_ns) - len(self)
+
+    @property
+    def all_completed_ns(self) -> Array:
+        """Completion times of all samples, with those that `columns` lacks."""
+        parts = (self.columns, self.cancelled, self.before)
+        return np.concatenate([part["completed_ns"] for part in parts if part is not None])
 
     def __len__(self) -> int:
         return len(self.columns["order"])

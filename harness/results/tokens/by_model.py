@@ -56,7 +56,7 @@ def _model(name: str, columns: Mapping[str, Array], answers: int, seconds: float
     right = columns["failed"] == 0
     good = _of(columns, right)
     latency_ns = good["completed_ns"] - good["scheduled_ns"]
-    tokens = good.get("tokens")
+    tokens = good["tokens"].astype(np.int64) if "tokens" in good else None
     known = tokens is not None and len(tokens) > 0 and bool((tokens > 0).all())
     first_ns = good.get("first_token_ns", np.zeros(len(latency_ns), np.int64))
     begun = first_ns > 0

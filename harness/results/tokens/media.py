@@ -38,6 +38,11 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if not media:
         return None
     words = [f"{show_ns(media['seconds'] * NS_PER_S)} in the {media['of']}"]
+    first = (result.get("tokens") or {}).get("ttft_ns")
+    if first is not None:
+        words.insert(
+            0, f"first piece {show_ns(first['p50'])} / {show_ns(first['p99'])} (p50 / p99)"
+        )
     if media["per_s"] is not None:
         words.append(f"{media['per_s']:.3g} s of it per second")
     words.append(f"real-time factor {media['real_time_factor']:.3g}")

@@ -16,6 +16,7 @@ from harness.core.config.address import parse_address
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 from harness.remote import BadAnswer, HasReader, Refused, Reply
+from harness.results.run_files import read_files
 from harness.types import Array, BackendSetup, Batch
 from harness.wire.connections import Server
 from harness.wire.remote_backend import Link
@@ -173,18 +174,17 @@ def test_endpoints_of_one_sample_refuse_batches() -> None:
 
 MANIFEST = """\
 name: media
-files: {{}}
-inputs: [{{name: request, dtype: string, shape: [batch]}}]
-outputs: [{{name: answer}}]
+files: {}
+inputs: [{name: request, dtype: string, shape: [batch]}]
+outputs: [{name: answer}]
 dataset: prompts
-max_batch: {batch}
 """
 
 
 def ran(
-    folder: Path, server: MediaServer, rows: Sequence[dict[str, Any]], *words: str, batch: int = 1
+    folder: Path, server: MediaServer, rows: Sequence[dict[str, Any]], *words: str
 ) -> dict[str, Any]:
-    (folder / "media.yaml").write_text(MANIFEST.format(batch=batch))
+    (folder / "media.yaml").write_text(MANIFEST)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     main(
         [
@@ -204,13 +204,15 @@ def test_embeddings_are_scored_and_sent_in_batches(tmp_path: Path) -> None:
         for length in range(1, 9)
     ]
     words = ("--scenario", "offline", "--mode", "both", "--queries", "64", "--metric", "cosine")
-    option = ("--backend-option", "endpoint=embeddings")
+    option = ("--backend-option", "endpoint=embeddings", "--max-batch", "4")
     with media_server() as server:
-        result = ran(tmp_path, server, rows, *words, *option, batch=4)
+        result = ran(tmp_path, server, rows, *words, *option)
         sizes = {len(fields["input"]) for _, fields in server.asked}
     right = np.array([[n, 1.0] for n in range(1, 9)])
     labels = np.array([row["reference"] for row in rows], float)
-    cosines = (right * labels).sum(1) / np.linalg.norm(right, axis=1) / np.linalg.norm(labels, axis=1)
+    cosines = (
+        (right * labels).sum(1) / np.linalg.norm(right, axis=1) / np.linalg.norm(labels, axis=1)
+    )
     assert result["accuracy"]["value"] == pytest.approx(cosines.mean(), abs=1e-6)
     assert max(sizes) == 4
     assert result["queries"]["mean_batch"] > 3
@@ -219,14 +221,17 @@ def test_embeddings_are_scored_and_sent_in_batches(tmp_path: Path) -> None:
 
 def test_a_run_of_speech_has_its_first_sound_and_real_time_factor(tmp_path: Path) -> None:
     rows = [{"prompt": "word " * count} for count in range(1, 6)]
-    words = ("--scenario", "server", "--concurrency", "2", "--queries", "20", "--slo", "p90=20s")
+    words = ("--scenario", "server", "--concurrency", "2", "--queries", "60", "--slo", "p90=20s")
     option = ("--mode", "performance", "--backend-option", "endpoint=speech")
     with media_server() as server:
         result = ran(tmp_path, server, rows, *words, *option)
     media = result["media"]
     assert media["of"] == "answers"
-    drawn = [fields["input"] for _, fields in server.asked if fields["input"] != "Hello"][-20:]
-    seconds = sum(map(len, drawn)) * SAMPLES_PER_CHARACTER / 24_000
+    run = read_files(tmp_path / "run").performance
+    assert run is not None
+    assert run.done is not None
+    characters = 5 * (1 + run.done.columns["index"])
+    seconds = characters.sum() * SAMPLES_PER_CHARACTER / 24_000
     assert media["seconds"] == pytest.approx(seconds)
     assert media["real_time_factor"] > 0
     tokens = result["tokens"]
@@ -243,7 +248,9 @@ def test_prompts_of_a_mix_keep_their_model() -> None:
     assert read_mix("{only: 0.1}").model(b"x") == "only"
 
 
-@pytest.mark.parametrize("text", ["{a: 0}", "{a: -1}", "{a: x}", "[a]", "{}", "{1: 2}", "{a: true}", "{"])
+@pytest.mark.parametrize(
+    "text", ["{a: 0}", "{a: -1}", "{a: x}", "[a]", "{}", "{1: 2}", "{a: true}", "{"]
+)
 def test_weights_that_are_not_positive_numbers_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--backend-option models"):
         read_mix(text)
