@@ -6,7 +6,7 @@ run.json          start of the job, load plan, last message of the measured proc
 completions.npz   one row per sample
 before.npz        one row per sample before the last hold, with --arrivals ramp:RATE
 cancelled.npz     one row per request that the client cancelled, with --cancel
-samples.npz       model and sound of each sample, if a plug-in names several models or sends sound; likewise
+samples.npz       model and sound of each sample, if there are several models or sounds; from the measured process
 probes.npz        one row per probe, with --probe-rate; the measured process writes it
 
 For the whole job:
@@ -35,7 +35,15 @@ from harness.core.config.run_config import to_plain
 from harness.core.files import parse_json, reading, write_json
 from harness.core.shown.private import hidden
 from harness.errors import ConfigError
-from harness.loadgen.logs import DETAIL, DetailLog, digests, read_detail
+from harness.loadgen.logs import (
+    DETAIL,
+    PROBE_ROWS,
+    RAMP_ROWS,
+    SAMPLE_FACTS,
+    DetailLog,
+    digests,
+    read_detail,
+)
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
@@ -46,9 +54,7 @@ from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
 from harness.results.seal.digests import missing
-from harness.results.tokens.facts import SAMPLE_FACTS, models_of
-from harness.results.tokens.probes import PROBE_ROWS
-from harness.results.tokens.ramp import RAMP_ROWS
+from harness.results.tokens.facts import models_of
 from harness.types import Array
 
 COMPLETIONS = "completions.npz"

@@ -77,7 +77,7 @@ class Embeddings(Plain):
 
 
 class Pooling(Embeddings):
-    """What vLLM's /pooling returns: a vector or a matrix per text, float32."""
+    """Answers of vLLM's /pooling: a vector or a matrix per text, float32."""
 
     endpoint = "pooling"
     path = "/pooling"

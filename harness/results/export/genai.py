@@ -180,7 +180,7 @@ def of_run(run: RunFiles) -> Message:
 
 
 def _of_columns(columns: Mapping[str, Array], models: Sequence[str]) -> Iterable[Point | None]:
-    """Yields the points of the samples; for several models, those of each model."""
+    """Yields the points of the samples, for several models the points of each model."""
     if not models or MODEL not in columns:
         yield from _of_samples(columns, {})
         return

@@ -434,7 +434,7 @@ class Cancellations(TypedDict):
     """From sending to the first token (without streams: to the reply) of the requests that were sent next after a
     cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests."""
     other_first_token_ns: TokenTimes | None
-    """The same time of all other requests; null without one."""
+    """This time of all other requests; null without one."""
 
 
 class OfModel(TypedDict):
@@ -470,7 +470,7 @@ class ByModel(TypedDict):
     slowest: str
     """The model with the longest time `compared`; empty if one model has no answers."""
     slowest_ratio: float | None
-    """This time divided by that of the fastest model; null if `slowest` is empty."""
+    """This time divided by the time of the fastest model; null if `slowest` is empty."""
     compared: str
     """The compared time: `ttft_ns p90`, or `latency_ns p90` without streams."""
     fairness: float | None
@@ -516,7 +516,7 @@ class RampStep(TypedDict):
 
 class Ramp(TypedDict):
     """A run that raised its rate until an SLO broke, and then held a rate below it (--arrivals ramp:RATE). All other
-    numbers of the result, except those of the client, describe the last hold.
+    numbers of the result, except the client's, describe the last hold.
     """
 
     held_per_s: float

@@ -6,13 +6,6 @@ import numpy as np
 
 from harness.types import Array
 
-SAMPLE_FACTS = "samples.npz"
-"""File of the measured process, if the requests name several models or have sound.
-
-names: the models. index: dataset indices. model: for each of them, a position in `names`. media_ns: duration of the
-sound in its request.
-"""
-
 MODEL, MEDIA = "model", "media_ns"
 """Columns: position of the sample's model in `Evidence.models`, -1 if unknown; duration of its sound, 0 without."""
 
@@ -20,7 +13,7 @@ MODEL, MEDIA = "model", "media_ns"
 def with_facts(
     columns: Mapping[str, Array], facts: Mapping[str, Array] | None
 ) -> Mapping[str, Array]:
-    """Returns the columns with those of the facts that the run has."""
+    """Returns the columns, and columns of the facts that the run has."""
     if facts is None or not len(facts["index"]):
         return columns
     index = columns["index"]

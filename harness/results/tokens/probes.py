@@ -10,13 +10,6 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import Probes
 from harness.results.tokens.section import percentiles_ns
 
-PROBE_ROWS = "probes.npz"
-"""File with a row per answered or failed probe, which the measured process writes at the end of a run.
-
-sent: probes that were due. alone_ns: times before the load. due_ns, sent_ns, first_ns (first token), completed_ns: wall
-clock. failed: 1 or 0.
-"""
-
 
 def section(run: Evidence) -> Probes | None:
     """Returns the section of result.json; None without probes. Probes that were due after the last answer to the load

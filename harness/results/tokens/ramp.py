@@ -15,10 +15,6 @@ from harness.results.schema.client import Ramp, RampStep
 from harness.results.slos.judged import good_queries
 from harness.types import Array
 
-RAMP_ROWS = "ramp.npz"
-"""File of the measured process. due_ns: by query. first: query with which each step begins. rate: of each step. holds:
-whether it is a hold. broken: whether it was shown to miss an SLO."""
-
 STEP = "step"
 """Column with the step of each query."""
 

@@ -17,9 +17,9 @@ from harness.core.stats import share_interval
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen import logs
 from harness.loadgen.binding import Callbacks
+from harness.loadgen.logs import RAMP_ROWS
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.schedule import drawn_samples
-from harness.results.tokens.ramp import RAMP_ROWS
 from harness.run.journal import Journal
 from harness.run.measured.own_scheduler import Scheduler
 from harness.types import Array

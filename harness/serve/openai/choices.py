@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens so far, those of the draft first."""
+        """The tokens so far, first the tokens of the draft."""
         return [*self.draft.tokens, *self.one.tokens] if self.draft is not None else self.one.tokens
 
     @property

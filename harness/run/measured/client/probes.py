@@ -12,8 +12,8 @@ import numpy as np
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, one_line
+from harness.loadgen.logs import PROBE_ROWS
 from harness.remote import HasProbe, HasReader, Remote, Request
-from harness.results.tokens.probes import PROBE_ROWS
 from harness.run.journal import Journal
 from harness.run.measured.client.dispatch import stream_reader
 from harness.types import Dataset

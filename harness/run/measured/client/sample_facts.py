@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.loadgen.logs import SAMPLE_FACTS
 from harness.remote import HasMedia, HasModels, Remote
-from harness.results.tokens.facts import SAMPLE_FACTS
 from harness.types import Dataset
 
 

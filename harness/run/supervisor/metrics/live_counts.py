@@ -64,7 +64,7 @@ class LiveCounts:
             "first": Histogram(SECONDS_NS),
             "tokens": Histogram(TOKENS),
         }
-        """A language model's answers with OpenTelemetry's boundaries: latency, that of failures, TTFT and tokens."""
+        """A language model's answers with OpenTelemetry's boundaries: latency, latency of failures, TTFT and tokens."""
         self.tokens = 0
         """Tokens of a language model's answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0
