@@ -218,11 +218,6 @@ class Goodput(TypedDict):
     """Queries per s that met every SLO, from the first scheduled query to the last answer; null if this took no time."""
     share: float
     """Share of all queries."""
-    share_low: NotRequired[float]
-    """Lower end of the share's interval (Wilson, 95 %). It assumes that queries do not influence each other. Runs of
-    older versions lack it."""
-    share_high: NotRequired[float]
-    """Upper end of the interval."""
     slos: Sequence[JudgedSlo]
     """The SLOs in the order of --slo."""
 
@@ -272,6 +267,12 @@ class ChunkGaps(TypedDict):
     """Gaps up to each boundary and above the one before; the last number counts gaps above all boundaries."""
     sum_ns: int
     """Sum of the gaps in ns."""
+
+
+class ChunkGapsSection(TypedDict):
+    """The key of `Tokens` that is missing without gaps."""
+
+    chunk_gaps: NotRequired[ChunkGaps]
 
 
 class Tokens(TypedDict):
@@ -335,8 +336,8 @@ class Tokens(TypedDict):
     those tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
     chunk_gap_ns: TokenTimes | None
     """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
-    chunk_gaps: NotRequired[ChunkGaps | None]
-    """`chunk_gap_ns` as a histogram; null without streams. Runs of older versions lack it."""
+    chunk_gaps: NotRequired[ChunkGaps]
+    """`chunk_gap_ns` as a histogram; missing without streams, and in runs of older versions."""
     loadgen: LoadGenTokens | None
     """LoadGen's measurements of these times; null in Offline, and if no SLO and no rule is about them."""
     tokens_per_chunk: float | None

@@ -1,7 +1,6 @@
 """Summarises the SLOs of a run and its goodput. Pure."""
 
 from harness.core.config.parse import Slo
-from harness.core.stats import share_interval
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
 from harness.results.schema.client import Goodput
@@ -17,12 +16,9 @@ def section(run: Evidence, slos: tuple[Slo, ...]) -> Goodput | None:
     good = good_queries(done, each, slos)
     seconds = float(columns["completed_ns"].max() - columns["scheduled_ns"].min()) / NS_PER_S
     every = [judged(done, each, slo) for slo in slos]
-    low, high = share_interval(good, len(done) // each)
     return {
         "per_s": good / seconds if seconds > 0 else None,
         "share": good / (len(done) // each),
-        "share_low": low,
-        "share_high": high,
         "slos": [
             {
                 "slo": str(one.slo),

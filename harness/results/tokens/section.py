@@ -9,7 +9,7 @@ from harness.core.otlp.boundaries import SECONDS_NS
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
-from harness.results.schema.client import ChunkGaps, Tokens, TokenTimes
+from harness.results.schema.client import ChunkGapsSection, Tokens, TokenTimes
 from harness.results.tokens import loadgen
 from harness.types import Array
 
@@ -50,7 +50,7 @@ def section(run: Evidence) -> Tokens | None:
         "tpot_ns": each,
         "itl_ns": cast("TokenTimes | None", streams["itl_ns"]) if streams else None,
         "chunk_gap_ns": cast("TokenTimes | None", streams["chunk_gap_ns"]) if streams else None,
-        "chunk_gaps": _gaps(streams),
+        **_gaps(streams),
         "loadgen": loadgen.told(run.log, run.plan, told["one_token_answers"], _failed(run)),
         "tokens_per_chunk": streams["tokens_per_chunk"] if streams else None,
         "one_token_answers": told["one_token_answers"],
@@ -58,15 +58,14 @@ def section(run: Evidence) -> Tokens | None:
     }
 
 
-def _gaps(streams: Mapping[str, Any] | None) -> ChunkGaps | None:
-    """Returns the times between chunks as a histogram. A run of an older version has none."""
+def _gaps(streams: Mapping[str, Any] | None) -> ChunkGapsSection:
+    """Returns the times between chunks as a histogram; empty for a run of an older version."""
     gaps = streams.get("chunk_gaps") if streams else None
     if not gaps or not sum(gaps["counts"]):
-        return None
+        return {}
+    bounds_ns = SECONDS_NS.tolist()
     return {
-        "bounds_ns": SECONDS_NS.tolist(),
-        "counts": gaps["counts"],
-        "sum_ns": gaps["sum_ns"],
+        "chunk_gaps": {"bounds_ns": bounds_ns, "counts": gaps["counts"], "sum_ns": gaps["sum_ns"]}
     }
 
 
