@@ -143,6 +143,14 @@ class _ServerTimes(TypedDict):
     total_ns: Count
 
 
+class _Position(TypedDict):
+    first: Count
+    last: Count
+    tokens: Count
+    p50_ns: Count
+    p99_ns: Count
+
+
 class _Gaps(TypedDict):
     counts: list[Count]
     sum_ns: Count
@@ -157,6 +165,7 @@ class _Streams(TypedDict):
     itl_ns: dict[str, Count] | None
     chunk_gap_ns: dict[str, Count] | None
     chunk_gaps: NotRequired[_Gaps]
+    itl_by_position: NotRequired[list[_Position]]
 
 
 class _Tokens(TypedDict):
@@ -257,6 +266,7 @@ for _message in (
     _Used,
     _Peer,
     _ServerTimes,
+    _Position,
     _Gaps,
     _Streams,
     _Tokens,

@@ -67,6 +67,9 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
     assert found["next_first_token_ns"]["p50"] >= 20 * NS_PER_MS
     # An answer of six tokens takes 120 ms: no cancelled request is among the latencies.
     assert result["latency_ns"]["min"] >= 110 * NS_PER_MS
+    by_position = result["tokens"]["itl_by_position"]
+    assert [(one["first"], one["last"]) for one in by_position] == [(2, 2), (3, 4), (5, 8)]
+    assert all(15 * NS_PER_MS < one["p50_ns"] < 60 * NS_PER_MS for one in by_position)
     run = read_files(tmp_path / "run").performance
     assert run is not None
     assert run.done is not None

@@ -269,10 +269,26 @@ class ChunkGaps(TypedDict):
     """Sum of the gaps in ns."""
 
 
-class ChunkGapsSection(TypedDict):
-    """The key of `Tokens` that is missing without gaps."""
+class ItlAtPosition(TypedDict):
+    """Time between tokens of the tokens at some places in their answers."""
+
+    first: int
+    """Place of the first of these tokens, from 1."""
+    last: int
+    """Place of the last one. A chunk counts at its last token."""
+    tokens: int
+    """Tokens at these places."""
+    p50_ns: int
+    """Median in ns, as in `itl_ns`."""
+    p99_ns: int
+    """99th percentile in ns."""
+
+
+class GapsSection(TypedDict):
+    """The keys of `Tokens` that are missing without gaps."""
 
     chunk_gaps: NotRequired[ChunkGaps]
+    itl_by_position: NotRequired[list[ItlAtPosition]]
 
 
 class Tokens(TypedDict):
@@ -338,6 +354,8 @@ class Tokens(TypedDict):
     """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
     chunk_gaps: NotRequired[ChunkGaps]
     """`chunk_gap_ns` as a histogram; missing without streams, and in runs of older versions."""
+    itl_by_position: NotRequired[list[ItlAtPosition]]
+    """`itl_ns` by the place of the later token in its answer; missing if `itl_ns` is null."""
     loadgen: LoadGenTokens | None
     """LoadGen's measurements of these times; null in Offline, and if no SLO and no rule is about them."""
     tokens_per_chunk: float | None

@@ -9,7 +9,7 @@ from harness.core.otlp.boundaries import SECONDS_NS
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
-from harness.results.schema.client import ChunkGapsSection, Tokens, TokenTimes
+from harness.results.schema.client import GapsSection, Tokens, TokenTimes
 from harness.results.tokens import loadgen
 from harness.types import Array
 
@@ -58,15 +58,18 @@ def section(run: Evidence) -> Tokens | None:
     }
 
 
-def _gaps(streams: Mapping[str, Any] | None) -> ChunkGapsSection:
-    """Returns the times between chunks as a histogram; empty for a run of an older version."""
+def _gaps(streams: Mapping[str, Any] | None) -> GapsSection:
+    """Returns the times between chunks as a histogram, and by position; empty for a run of an older version."""
     gaps = streams.get("chunk_gaps") if streams else None
-    if not gaps or not sum(gaps["counts"]):
+    if streams is None or not gaps or not sum(gaps["counts"]):
         return {}
     bounds_ns = SECONDS_NS.tolist()
-    return {
+    found: GapsSection = {
         "chunk_gaps": {"bounds_ns": bounds_ns, "counts": gaps["counts"], "sum_ns": gaps["sum_ns"]}
     }
+    if streams.get("itl_by_position"):
+        found["itl_by_position"] = streams["itl_by_position"]
+    return found
 
 
 def _seconds(run: Evidence) -> float:

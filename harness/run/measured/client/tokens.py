@@ -44,6 +44,9 @@ class Streams:
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
+        self._begins = array(
+            "q"
+        )  # by stream: place of its first gap, and tokens of its first arrival
         self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
         self._all_exact = self._all_known = True
 
@@ -63,6 +66,8 @@ class Streams:
             self._several += 1
             self._at_once += chunks <= 1
         if arrivals:
+            self._begins.append(len(self._gaps_ns))
+            self._begins.append(arrivals[0][1])
             self._extra += arrivals[0][1] - 1
         for (before_ns, before), (stamp_ns, count) in pairwise(arrivals):
             gap_ns, size = max(0, stamp_ns - before_ns), count - before
@@ -84,11 +89,13 @@ class Streams:
         gaps, sizes = np.array(self._gaps_ns), np.array(self._sizes)
         per_chunk = self._tokens / self._chunks if self._all_known else None
         itl: Mapping[str, int] | None = None
+        positions: list[dict[str, int]] = []
         if self._all_exact or (
             per_chunk is not None and 1 / MOST_PER_CHUNK <= per_chunk <= MOST_PER_CHUNK
         ):
             between = np.append(gaps / np.maximum(sizes, 1), 0.0)
             itl = percentiles(between, np.append(sizes, self._extra))
+            positions = self._by_position(gaps, sizes)
         return {
             "chunks": self._chunks,
             "tokens_per_chunk": per_chunk,
@@ -96,6 +103,7 @@ class Streams:
             "several": self._several,
             "at_once": self._at_once,
             "itl_ns": itl,
+            "itl_by_position": positions,
             "chunk_gap_ns": percentiles(gaps, np.ones_like(gaps)),
             "chunk_gaps": {
                 "counts": np.bincount(
@@ -104,6 +112,32 @@ class Streams:
                 "sum_ns": int(gaps.sum()),
             },
         }
+
+    def _by_position(self, gaps: Array, sizes: Array) -> list[dict[str, int]]:
+        """Returns percentiles of the ITL by the position of the later token, in ranges that grow by a factor of two."""
+        begins, firsts = np.array(self._begins, np.int64).reshape(-1, 2).T
+        counts = np.diff(np.append(begins, len(gaps)))
+        before = np.cumsum(sizes) - np.repeat(
+            (np.cumsum(sizes) - sizes)[begins[counts > 0]], counts[counts > 0]
+        )
+        position = before + np.repeat(firsts, counts)
+        found = []
+        place = np.ceil(np.log2(np.maximum(position, 1))).astype(np.int64)
+        for power in np.unique(place).tolist():
+            mine = place == power
+            times = percentiles((gaps / np.maximum(sizes, 1))[mine], sizes[mine])
+            if times is not None:
+                first = 2 ** (power - 1) + 1 if power else 1
+                found.append(
+                    {
+                        "first": first,
+                        "last": 2**power,
+                        "tokens": int(sizes[mine].sum()),
+                        "p50_ns": times["p50"],
+                        "p99_ns": times["p99"],
+                    }
+                )
+        return found
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
