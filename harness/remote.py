@@ -102,6 +102,8 @@ class Usage(NamedTuple):
     """The server's name for the reply; '' if it has none."""
     has_call: bool = False
     """Whether the answer calls a tool."""
+    media_ns: int | None = None
+    """Duration of the sound in the answer."""
 
 
 class Reader(Protocol):
@@ -149,6 +151,30 @@ class HasReader(Protocol):
     def streams(self) -> bool: ...
 
     def reader(self) -> Reader: ...
+
+
+@runtime_checkable
+class HasProbe(Protocol):
+    """A Remote that has a request smaller than a sample's, for --probe-rate."""
+
+    def probe(self) -> Request:
+        """Returns the smallest request that the model answers, e.g. for one token. Called once, after `open`."""
+
+
+@runtime_checkable
+class HasModels(Protocol):
+    """A Remote whose requests may name different models of one server, e.g. LoRA adapters."""
+
+    def model_of(self, batch: Batch, /) -> str:
+        """Returns the model that the request for a batch of one sample names."""
+
+
+@runtime_checkable
+class HasMedia(Protocol):
+    """A Remote that sends sound."""
+
+    def media_ns(self, batch: Batch, /) -> int:
+        """Returns the duration of the sound in a batch of one sample."""
 
 
 class Sent(NamedTuple):

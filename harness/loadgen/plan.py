@@ -80,6 +80,14 @@ class LoadPlan:
     """Sequences that play at a time in real time; a query is then a frame (harness/loadgen/real_time.py)."""
     frame_period_ns: int | None = None
     """Time from one frame of a stream to the next; None without `streams`."""
+    ramp: Mapping[str, Any] | None = None
+    """Rate that grows until an SLO breaks: start (queries/s), factor, step_ns, hold_ns, slos (as in result.json)."""
+    cancel_share: float = 0.0
+    """Share of the queries whose requests the client cancels."""
+    cancel_after_ns: int = 0
+    """Time from sending such a request until its connection is closed."""
+    probe_rate: float = 0.0
+    """Requests per second beside the load; 0 without probes."""
     sessions: bool = False
     """Whether queries are the turns of sessions, which wait for each other: `concurrency` counts sessions, `schedule` has
     the begins of sessions, and without both they begin at `target_qps` / their mean number of turns."""
@@ -105,7 +113,7 @@ class LoadPlan:
     @property
     def harness_scheduled(self) -> bool:
         """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py then writes the log."""
-        others = (self.schedule, self.concurrency, self.streams)
+        others = (self.schedule, self.concurrency, self.streams, self.ramp)
         return any(one is not None for one in others) or self.load_hosts > 0 or self.sessions
 
     def to_json(self) -> dict[str, Any]:

@@ -114,6 +114,28 @@ class Generator:
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)
 
+    def embed(self, prompts: Sequence[Sequence[int]]) -> Array:
+        """Returns (n, vocabulary) logits after each prompt's last token, as float32 vectors of length 1.
+
+        The active sequences stay as they are. Raises the same ValueError as `room`.
+        """
+        for prompt in prompts:
+            self.room(prompt)
+        parts = [
+            self._embed(prompts[begin : begin + self._most])
+            for begin in range(0, len(prompts), self._most)
+        ]
+        vectors = np.concatenate(parts).astype(np.float32)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        found: Array = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+        return found
+
+    def _embed(self, prompts: Sequence[Sequence[int]]) -> Array:
+        lengths = np.array([len(prompt) for prompt in prompts])
+        outputs = self._read_prompts(prompts, lengths)
+        logits: Array = outputs[LOGITS][np.arange(len(prompts)), lengths - 1]
+        return logits
+
     def drop_all(self) -> None:
         """Forgets every sequence, e.g. after a step that raised."""
         self._working.clear()
@@ -199,6 +221,18 @@ class Generator:
             tokens,
             lambda begin, end: [cache.rows[row, :, begin:end].copy() for cache in self._caches],
         )
+
+    def _read_prompts(
+        self, prompts: Sequence[Sequence[int]], lengths: Array
+    ) -> Mapping[str, Array]:
+        """Returns the model's outputs for whole prompts, padded at their ends."""
+        count, width = len(prompts), int(lengths.max())
+        tokens, places = np.zeros((count, width), np.int64), np.arange(width)
+        for row, prompt in zip(tokens, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        is_token = places < lengths[:, np.newaxis]
+        past = {cache.past: cache.rows[:count, :, :0] for cache in self._caches}
+        return self._run(tokens, is_token, np.where(is_token, places, 0), past)
 
     def _decode(self) -> None:
         """Adds one token to each active sequence."""

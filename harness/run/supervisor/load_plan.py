@@ -4,8 +4,9 @@ import secrets
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
-from harness.core.config.parse import Slo
+from harness.core.config.parse import Ramp, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.config.schema import MAX_QUERIES
 from harness.core.units import NS_PER_MS, NS_PER_S, show_bytes, show_percent
@@ -93,6 +94,9 @@ def performance_plan(
         streams=config.streams,
         frame_period_ns=frame_period_ns,
         sessions=in_sessions,
+        cancel_share=config.cancel.share if config.cancel else 0.0,
+        cancel_after_ns=config.cancel.after_ns if config.cancel else 0,
+        probe_rate=config.probe_rate or 0.0,
         load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
 
@@ -126,6 +130,8 @@ def plan_for(
             load = real_time.load(
                 config.queries, config.duration_ns, config.streams, period_ns, sizing.percentile
             )
+        if isinstance(config.arrivals, Ramp):
+            load = Load(config.queries or MOST_RAMPED, None)
         plan = performance_plan(
             run.scenario,
             config,
@@ -138,6 +144,8 @@ def plan_for(
         )
         if replayed is not None:
             plan = replayed.put(plan, outdir)
+        if isinstance(config.arrivals, Ramp):
+            plan = replace(plan, ramp=_ramp(config.arrivals, run))
         plan = _with_tokens(plan, run, outdir)
     if config.audit is not None:
         copy = user_conf.copy_audit(config.audit, outdir)
@@ -145,6 +153,23 @@ def plan_for(
         given = user_conf.value(text, "*", "*", "sample_concatenate_permutation")
         plan = replace(plan, audit_config=copy, equal_issue=plan.equal_issue and given != "0")
     return plan
+
+
+MOST_RAMPED = 200_000
+"""Most queries of a ramp and its holds, for which the journal has room."""
+
+
+def _ramp(ramp: Ramp, run: ResolvedRun) -> dict[str, Any]:
+    """Returns `ramp` of the plan. Raises a ConfigError without an SLO."""
+    if not run.slos:
+        raise ConfigError("--arrivals ramp: raises the rate until an SLO breaks: add --slo")
+    return {
+        "start": ramp.start_per_s,
+        "factor": ramp.factor,
+        "step_ns": ramp.step_ns,
+        "hold_ns": run.config.duration_ns,
+        "slos": " ".join(map(str, run.slos)),
+    }
 
 
 def check_sessions(loaded: Loaded) -> None:

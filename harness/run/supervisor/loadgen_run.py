@@ -24,7 +24,10 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
+from harness.results.export.genai import about
 from harness.results.nodes.joined import with_journals
+from harness.results.tokens.facts import models_of, with_facts
+from harness.results.tokens.ramp import split
 from harness.run import messages
 from harness.run.journal import Journal, RowKind
 from harness.run.progress import Progress
@@ -251,6 +254,9 @@ class LoadGenRun:
         nodes = [parse_address(url).authority for url in self._findings.config.node_urls]
         run = self._findings.resolved
         counts = LiveCounts(rows.copy(), nodes, has_wide=bool(run.instances.wide))
+        loaded = self._findings.loaded
+        if loaded is not None:
+            counts.about = about(loaded.backend, loaded.dataset, run.model.name, run.config.url)
         self._with.exporter.begin(counts, run.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
         until = self._until(plan, rows)
@@ -295,8 +301,12 @@ class LoadGenRun:
         journal = watchdog.rows.journal
         if plan.until is not None and isinstance(journal, Journal):
             plan = shortened(plan, journal)
+        ramp = None
         if plan.harness_scheduled:
             done = process.completions(plan)
+            if plan.ramp is not None:
+                ramp = records.read_ramp(self.outdir)
+                done, plan = split(done, ramp), replace(plan, query_count=done.issued)
             if plan.sessions:
                 done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)
@@ -304,6 +314,8 @@ class LoadGenRun:
             log = records.log_of(plan, None, failure, name, self.outdir)
             done = process.completions(plan, log.get("result_min_latency_ns"))
         done = with_journals(done, self.outdir / NODE_ROWS)
+        facts = records.read_facts(self.outdir)
+        done = replace(done, columns=with_facts(done.columns, facts))
         return Evidence(
             plan=plan,
             loadgen_scenario=name,
@@ -312,6 +324,9 @@ class LoadGenRun:
             ended=ended,
             failure=failure,
             clock=process.clock,
+            ramp=ramp,
+            models=models_of(facts),
+            probes=records.read_probes(self.outdir) if plan.probe_rate else None,
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
             changed_files=records.changed_files(ended, self.outdir),
         )

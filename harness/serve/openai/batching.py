@@ -62,9 +62,13 @@ class Batching:
             if not answer.begun_ns:
                 answer.begun_ns, answer.first_ns = begun_ns, now_ns
             choice.take()
+            if choice.one is not one:  # the draft is complete, and the answer follows
+                del self._working[one]
+                self._generator.add(choice.one)
+                self._working[choice.one] = (answer, choice)
             part = answer.part(choice)
             if choice.finish_reason:
-                del self._working[one]
+                del self._working[choice.one]
                 if answer.is_complete:
                     self._statistics.add(answer, now_ns)
             if part is not None:
