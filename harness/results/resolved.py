@@ -73,7 +73,9 @@ def _absolute_paths(requested: RunOptions) -> dict[str, Any]:
     model = requested.model
     return {
         **{
-            name: path if path is None or str(path).startswith(HUB) else path.absolute()
+            name: path.absolute()
+            if isinstance(path, Path) and not str(path).startswith(HUB)
+            else path
             for name, path in paths.items()
         },
         "model": str(Path(model).absolute()) if is_path(model) else model,

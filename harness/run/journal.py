@@ -49,7 +49,7 @@ ROW_DTYPE = np.dtype(
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
 
-_REMOTE_ROW = Struct("<iHHqqqqqqqqiiq")
+_REMOTE_ROW = Struct("<iHHqqqqqqqqiiii")
 REMOTE_ROW_DTYPE = np.dtype(
     [
         ("first", "<i4"),
@@ -65,7 +65,8 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("answer_token_ns", "<i8"),
         ("tokens", "<i4"),
         ("late_tokens", "<i4"),
-        ("server", "<i8"),
+        ("server", "<i4"),
+        ("cancelled", "<i4"),
     ]
 )
 """A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if the kernel gave no stamp.
@@ -73,7 +74,8 @@ REMOTE_ROW_DTYPE = np.dtype(
 first_token_ns: stamp of the first token; 0 if the reply was not a stream. answer_token_ns: stamp of the first token
 after the reasoning; 0 if there was none, or if the reply was not a stream. tokens: of the answer; 0 if unknown.
 late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
-server: number of the server in the order of --url or --nodes.
+server: number of the server in the order of --url or --nodes. cancelled: 1 if the client closed the connection before
+the answer's end (--cancel); tokens and first_token_ns are then of the part that came.
 """
 
 _TOKENS_ROW = Struct("<iHHqqqqqqii")

@@ -266,11 +266,30 @@ class InputProbe(TypedDict):
 
 
 @final
+class PromptProbe(TypedDict):
+    """Requests for one token after the run to the server of a language model: prompts with a new begin, prompts of the
+    run, and the changed prompts again.
+    """
+
+    rounds: int
+    """Rounds of these three requests."""
+    changed_ns: float | None
+    """Median time with a new begin in ns; null without a round."""
+    over_seen: Sequence[float] | None
+    """[low, median, high]: time with a new begin divided by the time of the prompt as in the run, with a 99 % interval
+    of the median; null with too few rounds."""
+    over_again: Sequence[float] | None
+    """Ratio like `over_seen`, divided by the time of the changed prompt when it is repeated."""
+    refused: str
+    """The server's answer if it refused changed prompts only; empty otherwise."""
+
+
+@final
 class NotProbed(TypedDict):
     """Replaces a missing probe."""
 
     reason: str
-    """Why the instance was not probed."""
+    """Why there is no probe."""
 
 
 class SteadySeries(TypedDict):

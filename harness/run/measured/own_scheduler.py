@@ -49,8 +49,11 @@ class AnswerLog:
     `take`: appending to a list is one step under the GIL.
     """
 
-    def __init__(self, queries: int, target: int, seed: int) -> None:
-        """target: number of queries whose answers are copied."""
+    def __init__(self, queries: int, target: int, seed: int, *, takes_empty: bool = True) -> None:
+        """target: number of queries whose answers are copied. takes_empty: False skips empty answers, e.g. of requests
+        that the client cancelled.
+        """
+        self._takes_empty = takes_empty
         drawn = np.random.default_rng(seed).choice(queries, min(target, queries), replace=False)
         self._logged: list[int] = np.sort(drawn).tolist()
         self._rows: list[tuple[int, bytes]] = []
@@ -62,6 +65,8 @@ class AnswerLog:
         end = bisect_left(self._logged, first + len(responses), begin)
         for query in self._logged[begin:end]:
             answer = responses[query - first]
+            if not (answer.size or self._takes_empty):
+                continue
             self._rows.append((answer.id, string_at(answer.data, answer.size)))
 
     def write(self, path: Path, samples: Array) -> None:
@@ -138,7 +143,12 @@ class Scheduler:
 
     def _answer_log(self, plan: LoadPlan) -> "AnswerLog | PlayLog":
         queries = plan.least_queries or len(self._samples)
-        return AnswerLog(queries, plan.logged_answers, plan.answers_seed)
+        return AnswerLog(
+            queries,
+            plan.logged_answers,
+            plan.answers_seed,
+            takes_empty=not plan.cancel_share,
+        )
 
     def complete(self, responses: Sequence[Response]) -> None:
         """Copies some answers; the journal has their times."""

@@ -1,7 +1,7 @@
 """Supervises one LoadGen run: spawns the measured process, plans the load, watches, collects."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,10 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
+from harness.results.export.genai import about
 from harness.results.nodes.joined import with_journals
+from harness.results.tokens.facts import models_of, with_facts
+from harness.results.tokens.ramp import split
 from harness.run import messages
 from harness.run.journal import Journal, RowKind
 from harness.run.progress import Progress
@@ -167,7 +170,20 @@ class LoadGenRun:
         calibration = messages.calibration(message)
         if self._role == "performance":
             self._findings.calibration = calibration
+        if calibration.max_batch is not None:
+            self._keep_batch(calibration.max_batch, calibration.batch_latency_ns)
         return calibration
+
+    def _keep_batch(self, chosen: int, curve: Sequence[tuple[int, int]]) -> None:
+        """Keeps the batch that the warm-up chose, also for later runs of this result, and states why it is smaller."""
+        run = self._findings.resolved
+        if chosen < run.instances.max_batch:
+            each_ns = {size: ns / size for size, ns in curve}
+            largest = run.instances.max_batch
+            gain = 1 - each_ns[chosen] / each_ns[largest]
+            say(f"batch {chosen}: a sample takes {gain:.0%} less time than in a batch of {largest}")
+        group = run.instances._replace(max_batch=chosen, may_shrink=False)
+        self._findings.resolved = replace(run, instances=group)
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         """Makes the plan. Raises ConfigError if the run does not fit into memory or on the disk."""
@@ -238,6 +254,9 @@ class LoadGenRun:
         nodes = [parse_address(url).authority for url in self._findings.config.node_urls]
         run = self._findings.resolved
         counts = LiveCounts(rows.copy(), nodes, has_wide=bool(run.instances.wide))
+        loaded = self._findings.loaded
+        if loaded is not None:
+            counts.about = about(loaded.backend, loaded.dataset, run.model.name, run.config.url)
         self._with.exporter.begin(counts, run.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
         until = self._until(plan, rows)
@@ -282,8 +301,12 @@ class LoadGenRun:
         journal = watchdog.rows.journal
         if plan.until is not None and isinstance(journal, Journal):
             plan = shortened(plan, journal)
+        ramp = None
         if plan.harness_scheduled:
             done = process.completions(plan)
+            if plan.ramp is not None:
+                ramp = records.read_ramp(self.outdir)
+                done, plan = split(done, ramp), replace(plan, query_count=done.issued)
             if plan.sessions:
                 done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)
@@ -291,6 +314,8 @@ class LoadGenRun:
             log = records.log_of(plan, None, failure, name, self.outdir)
             done = process.completions(plan, log.get("result_min_latency_ns"))
         done = with_journals(done, self.outdir / NODE_ROWS)
+        facts = records.read_facts(self.outdir)
+        done = replace(done, columns=with_facts(done.columns, facts))
         return Evidence(
             plan=plan,
             loadgen_scenario=name,
@@ -299,6 +324,9 @@ class LoadGenRun:
             ended=ended,
             failure=failure,
             clock=process.clock,
+            ramp=ramp,
+            models=models_of(facts),
+            probes=records.read_probes(self.outdir) if plan.probe_rate else None,
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
             changed_files=records.changed_files(ended, self.outdir),
         )

@@ -1,5 +1,6 @@
 """Shows the progress of one LoadGen run, from the load of its model to its last query."""
 
+from collections.abc import Iterator
 from math import ceil
 
 from harness.core.clock import monotonic_ns
@@ -121,6 +122,23 @@ def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
     )
 
 
+def _own_schedule(plan: LoadPlan) -> Iterator[str]:
+    """Yields how the harness's scheduler issues the queries; nothing if LoadGen does."""
+    if plan.schedule is not None:
+        yield "replayed from a file, not MLPerf"
+    if plan.sessions and plan.concurrency is None:
+        yield "in sessions, not MLPerf"
+    if plan.load_hosts:
+        yield f"from {counted(plan.load_hosts, 'load host')}, not MLPerf"
+    if plan.streams is not None and plan.frame_period_ns is not None:
+        yield (
+            f"the frames of {counted(plan.streams, 'stream')}, one each {show_ns(plan.frame_period_ns)}, not MLPerf"
+        )
+    if plan.concurrency is not None:
+        unit = "sessions" if plan.sessions else "in flight"
+        yield f"{plan.concurrency:,} {unit}, not MLPerf"
+
+
 def _open_end(plan: LoadPlan, count: str) -> str:
     """Returns the beginning of a run with --until."""
     decided = (
@@ -141,17 +159,7 @@ def announcement(
     if plan.target_qps is not None:
         chosen = ", a demonstration rate" if scenario.scheduled and calibrated else ""
         parts.append(f"at {show_rate(plan.target_qps)}/s{chosen}")
-    if plan.schedule is not None:
-        parts.append("replayed from a file, not MLPerf")
-    if plan.load_hosts:
-        parts.append(f"from {counted(plan.load_hosts, 'load host')}, not MLPerf")
-    if plan.streams is not None and plan.frame_period_ns is not None:
-        parts.append(
-            f"the frames of {counted(plan.streams, 'stream')}, one each {show_ns(plan.frame_period_ns)}, not MLPerf"
-        )
-    if plan.concurrency is not None:
-        unit = "sessions" if plan.sessions else "in flight"
-        parts.append(f"{plan.concurrency:,} {unit}, not MLPerf")
+    parts += _own_schedule(plan)
     if calibration.rate_per_s is not None:
         parts.append(f"capacity {show_rate(calibration.rate_per_s)}/s")
     if calibration.latency_ns is not None:
