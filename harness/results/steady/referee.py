@@ -147,7 +147,7 @@ def _off_the_line(values: Array) -> float:
     rest = values[_START_BATCHES:]
     time = np.arange(len(rest)) - (len(rest) - 1) / 2
     slope = float(time @ rest) / float(time @ time)
-    line = float(rest.mean()) + slope * (time[0] - (_START_BATCHES + 1) / 2)
+    line = float(rest.mean()) + slope * (float(time[0]) - (_START_BATCHES + 1) / 2)
     return float(values[:_START_BATCHES].mean()) - line
 
 
