@@ -139,7 +139,7 @@ def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Arr
     repeats = np.bincount(sample)
     levels: Array = np.bincount(block, logs, batches) / sizes
     trust = _trust(logs - levels[block], sample, repeats)
-    effects = np.zeros(len(logs))
+    effects: Array = np.zeros(len(logs))
     if trust is None:
         return levels, effects
     for _ in range(_ROUNDS):

@@ -243,7 +243,7 @@ def test_a_run_that_is_ended_answers_every_issued_query(
     """After the supervisor has ended the run, no query is issued, and the plan is that of a shorter run."""
     load = plan("server", target_qps=None, concurrency=7, query_count=QUERIES)
     if kind == "replay":
-        load = replayed(tmp_path, np.arange(QUERIES) * 100_000)
+        load = replayed(tmp_path, np.arange(QUERIES) * 2_000_000)
     load = replace(load, until="steady", least_queries=50)
     view = journal(QUERIES, 1)
     scheduler = scheduler_for(load, view, TURNS if kind == "conversations" else None)
