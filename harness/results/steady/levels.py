@@ -22,7 +22,7 @@ _WIDTHS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Half widths of the peak, in half periods per run. The correlation lasts about 0.3 runs / width."""
 
 _NARROW = (0.5, 0.7, 1)
-"""Further half widths for the interval of the mean. Beside a change they cannot be told from the change itself."""
+"""Further half widths for the interval of the mean. Beside a change, such noise and the change itself look alike."""
 
 _HEIGHTS = tuple(4.0**power for power in range(-1, 7))
 """Heights of the peak as multiples of the constant."""
