@@ -39,7 +39,7 @@ class ClipFid(TextLabels):
             raise ValueError(f"clip-fid needs images as uint8, but the answers are {dtype}")
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are no captions, and a run that nothing could score at its end."""
+        """Refuses labels that are not captions, and a run that nothing could score at its end."""
         super().check_labels(labels)
         program.named(VARIABLE, SCRIPT)
 

@@ -38,7 +38,7 @@ class Vbench(TextLabels):
             raise ValueError(f"vbench needs videos as uint8, but the answers are {dtype}")
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are no prompts, and a run that nothing could score at its end."""
+        """Refuses labels that are not prompts, and a run that nothing could score at its end."""
         super().check_labels(labels)
         program.named(VARIABLE, SCRIPT)
 

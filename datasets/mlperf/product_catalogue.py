@@ -1,4 +1,4 @@
-"""Reads products with pictures, of which a model tells category and brand: the data of MLPerf's Qwen3-VL."""
+"""Reads products with pictures, whose category and brand a model finds: the data of MLPerf's Qwen3-VL."""
 
 import io
 import json

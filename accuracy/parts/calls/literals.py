@@ -26,7 +26,7 @@ JAVASCRIPT_TYPES: Mapping[str, type] = {
     "dict": dict,
     "array": list,
 }
-"""Types of BFCL's functions, and those of their values in Python."""
+"""Types of BFCL's functions -> the types of their values in Python."""
 
 _EXPONENT = r"([eE][+-]?\d+)?"
 

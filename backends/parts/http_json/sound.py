@@ -7,7 +7,7 @@ import numpy as np
 from harness.types import Array
 
 RATE_HZ = 16_000
-"""The default sampling rate, that of speech."""
+"""The default sampling rate, usual for speech."""
 
 _SCALE = 1 << 15
 

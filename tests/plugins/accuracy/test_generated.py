@@ -51,7 +51,7 @@ def test_levels_of_categories_count_up_to_the_first_difference() -> None:
         json.dumps({"category": SHIRTS, "brand": "acme"}), f"```json\n{product(SHIRTS)}\n```",
     ],
 )  # fmt: skip
-def test_answer_that_is_no_product_has_every_level_wrong(answer: str) -> None:
+def test_unreadable_answer_has_every_level_wrong(answer: str) -> None:
     found = products((product(SHIRTS), SHIRTS), (answer, SHIRTS))
     assert found.value == pytest.approx(0.5)
     assert found.details["unreadable"] == 1

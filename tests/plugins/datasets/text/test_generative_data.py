@@ -196,7 +196,7 @@ def test_the_first_samples_of_each_subset_are_taken_in_the_order_of_names(tmp_pa
         ('{"question": [[]], "function": [{"name": "f"}]}\n', "it is not a sample of BFCL"),
     ],
 )
-def test_a_line_that_is_no_sample_is_named(content: str, told: str, tmp_path: Path) -> None:
+def test_line_without_a_sample_is_named(content: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "BFCL_v4_simple_python.json").write_text(content)
     (found,) = refusals(FunctionCallsDataset, setup(tmp_path))
     assert f"BFCL_v4_simple_python.json:1: {told}" in found
