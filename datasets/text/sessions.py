@@ -134,12 +134,10 @@ class SessionsDataset(LoadedRows):
             return b'%b"prompt":[%b]}' % (head, ids.encode())
         if not turn.messages:
             return head
-        messages = turn.messages
-        if answers:
-            messages = tuple(
-                _message(answers[source]) if (source := turn.answers.get(place)) in answers else one
-                for place, one in enumerate(messages)
-            )
+        messages = [*turn.messages]
+        for place, source in turn.answers.items():
+            if source in answers:
+                messages[place] = _message(answers[source])
         return b'%b"messages":[%b]}' % (head, b",".join(messages))
 
     def _ids(self, index: int, blocks: Blocks) -> Sequence[Array]:

@@ -39,7 +39,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "seed-set": ("ID", "seed set of the cohort (default: the newest)"),
     "url": ("URL", "the server, e.g. http://127.0.0.1:8000 (repeatable)"),
     "served": ("NAME", "name of the model on the server"),
-    "tokenizer": ("DIR", "folder of the model's tokenizer, by which tokens are counted"),
+    "tokenizer": ("DIR", "folder of the tokenizer that counts tokens"),
     "template": (
         "FILE",
         "the client's YAML file with data sets, sampling and scores: an example of mlcommons/endpoints",

@@ -81,6 +81,31 @@ BACKENDS = _table(
         "http-json": ("HttpJsonRemote", "a service of any JSON: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
+) | _table(
+    "backends.engines",
+    {
+        "ort-genai": (
+            "OrtGenaiBackend",
+            "language models on ONNX Runtime GenAI",
+            "ort-genai",
+            "onnxruntime_genai",
+            "tinylm",
+        ),
+        "openvino-genai": (
+            "OpenVinoGenaiBackend",
+            "language models on OpenVINO GenAI",
+            "openvino-genai",
+            "openvino_genai",
+            "tinylm",
+        ),
+        "llama-cpp": (
+            "LlamaCppBackend",
+            "language models on llama.cpp",
+            "llama-cpp",
+            "xllamacpp",
+            "tinylm",
+        ),
+    },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""

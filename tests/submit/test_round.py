@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.loadgen.official import official_load
-from harness.loadgen.user_conf import ONE_PASS, problems
+from harness.loadgen.plan import ONE_PASS
+from harness.loadgen.user_conf import problems
 from harness.models.manifest.lookup import load_model, shipped_models
 from harness.models.manifest.schema import Manifest
 from harness.submit.plan.request import INTERACTIVE, OURS
@@ -54,7 +55,7 @@ def test_a_benchmark_names_only_what_the_round_defines(rules: Round, name: str) 
 @BENCHMARKS
 def test_a_benchmarks_numbers_can_be_reached(rules: Round, name: str) -> None:
     benchmark = rules.benchmarks[name]
-    assert 0 < benchmark.performance_samples
+    assert benchmark.performance_samples > 0
     assert (benchmark.offline_samples > 0) == ("Offline" in scenarios_of(benchmark))
     for metric, target in benchmark.targets.items():
         assert 0 < target.value <= rules.highest_scores.get(metric, target.value)

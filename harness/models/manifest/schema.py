@@ -398,6 +398,9 @@ Framework = Literal[
     "ncnn",
     "MNN",
     "tract",
+    "onnxruntime_genai",
+    "openvino_genai",
+    "xllamacpp",
 ]
 
 
@@ -501,7 +504,7 @@ class Manifest(_Strict):
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
     """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
-    `openvino`, `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost` … `{}`: the model has none here, a server has it.
+    `openvino`, `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost`, `gguf` … `{}`: the model has none here, a server has it.
     """
     requires: Requires = Requires()
     """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,

@@ -16,6 +16,7 @@ from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import LoadPlan
 from harness.machine.threads import running_on
 from harness.models.steps.postprocess import flat
+from harness.remote import HasReader
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import (
     IN_TIME,
@@ -24,6 +25,7 @@ from harness.run.measured.calibration import (
     calibrate_rate,
     measure_curve,
 )
+from harness.run.measured.client import prompt_probe
 from harness.run.measured.dispatch.by_length import Lengths
 from harness.run.measured.dispatch.choose import dispatcher_class
 from harness.run.measured.dispatch.threads import QueuedDispatcher
@@ -39,6 +41,7 @@ from harness.run.measured.warm_up import (
     warm_up,
 )
 from harness.types import Backend, Dataset, HasLengths, show_shape
+from harness.wire.remote_backend import RemoteBackend
 
 SAMPLES = 64
 LOAD_LIMIT_S = 0.5
@@ -230,11 +233,12 @@ class Preparation:
     def after_run(
         self, plan: LoadPlan, failed_samples: int = 0, tolerance: float = 0.0
     ) -> Mapping[str, Any]:
-        """Returns `bare` and `probed` of the last message; both are None for an accuracy run.
+        """Returns `bare`, `probed` and `prompts` of the last message; all are None for an accuracy run.
 
         bare: service times before the run and after it (measured now), for
         harness/results/evidence/reference.py; or the reason why the times are missing.
-        probed: see harness/run/measured/input_probe.py. tolerance: of equal answers.
+        probed, prompts: see harness/run/measured/input_probe.py and client/prompt_probe.py.
+        tolerance: of equal answers.
         """
         if plan.accuracy:
             return {"bare": None, "probed": None}
@@ -254,18 +258,29 @@ class Preparation:
                     times = [self._wide_before, wide_after]
                     bare["wide"] = dict(zip(bare, [each.to_json() for each in times], strict=True))
             probed = self._probe(plan, tolerance)
+            prompts = self._probe_prompts(plan)
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over and must not be lost
             reason = {"reason": f"the batches after the run: {type_and_text(e)}"}
             return {"bare": reason, "probed": reason}
-        return {"bare": bare, "probed": probed}
+        return {"bare": bare, "probed": probed, "prompts": prompts}
 
     def _probe(self, plan: LoadPlan, tolerance: float) -> Mapping[str, Any]:
         if self._no_probe:
             return {"reason": self._no_probe}
         sizes = dict.fromkeys([self._sizes[0], 1])
-        most_s = min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
+        most_s = self._probe_s(plan)
         return probe(self.answerers[0], self.row, self._loaded, [*sizes], most_s, tolerance)
+
+    def _probe_prompts(self, plan: LoadPlan) -> Mapping[str, Any] | None:
+        """Probes the server of a language model; returns None without one."""
+        backend = self.answerers[0].backend
+        if not isinstance(backend, RemoteBackend) or not isinstance(backend.remote, HasReader):
+            return None
+        return prompt_probe.probe(backend, self._dataset, self._loaded, self._probe_s(plan))
+
+    def _probe_s(self, plan: LoadPlan) -> float:
+        return min(max(LIMIT_S, SHARE * self._expected_s(plan)), PROBE_LIMIT_S)
 
     def _service_times(self, plan: LoadPlan) -> tuple[ServiceTimes, ServiceTimes | None]:
         """Measures the times of all instances, and of one sample in the wide instance."""

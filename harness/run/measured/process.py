@@ -39,6 +39,7 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.load import run_load
 from harness.run.measured.own_scheduler import ClosedLoop, Scheduler, scheduler_for
 from harness.run.measured.preparation import Preparation
+from harness.run.measured.ramp import RampAndHold
 from harness.run.measured.sessions import sessions_of
 from harness.run.measured.systems.choose import system_for
 from harness.run.measured.systems.system import OF_KINDS
@@ -125,6 +126,8 @@ class _Measurement:
             self._system.in_order = sessions.in_order
             return sessions
         turns = dataset.turns() if isinstance(dataset, HasTurns) else None
+        if plan.ramp is not None:
+            return RampAndHold(plan, journal, self._system.begin_hold)
         begin = self._told_start_ns if plan.load_hosts else wall_ns
         return scheduler_for(plan, journal, turns, begin)
 

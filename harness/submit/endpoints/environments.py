@@ -55,7 +55,7 @@ def _uv(words: Sequence[str], folder: Path) -> None:
 
 def _last(output: str) -> str:
     """Returns the cause in uv's output, which is a tree of sentences."""
-    lines = [line.strip(" │├─▶╰×") for line in output.splitlines()]
+    lines = [line.strip(" │├─▶╰\u00d7") for line in output.splitlines()]
     return one_line("; ".join(line for line in lines[-4:] if line) or "uv printed nothing")
 
 

@@ -31,7 +31,7 @@ class Request:
     served: str = ""
     """Name of the model on the server."""
     tokenizer: str = ""
-    """Folder of the tokenizer, by which the client counts tokens."""
+    """Folder of the tokenizer with which the client counts tokens."""
     template: str = ""
     """YAML file of the client: data sets, sampling and scores."""
     prompts: str = ""
@@ -109,6 +109,12 @@ def _numbers(request: Request) -> Iterator[str]:
         yield f"--c-min {request.c_min} is not among --points: add the point"
     if len(set(request.points)) < len(request.points) or any(p < 1 for p in request.points):
         yield "--points: write different numbers above 0, e.g. 1,4,16,64"
+    if request.c_max and request.slo:
+        yield "--c-max and --slo both set C_max: keep one"
+    yield from _kinds(request)
+
+
+def _kinds(request: Request) -> Iterator[str]:
     if request.offline not in ("", ELECTED, DEDICATED):
         yield f"--offline {request.offline}: choose from {ELECTED}, {DEDICATED}"
     if request.offline and request.is_agentic:
@@ -117,10 +123,6 @@ def _numbers(request: Request) -> Iterator[str]:
         yield "--duration is for a rehearsal: drop it, or pass --rehearsal"
     if request.duration_s and request.duration_s < MIN_REHEARSAL_S:
         yield f"--duration {request.duration_s:g}s is too short: pass at least {MIN_REHEARSAL_S:g}s"
-    if request.division == "serviced":
-        return
-    if request.c_max and request.slo:
-        yield "--c-max and --slo both set C_max: keep one"
 
 
 _PATHS = ("tokenizer", "template", "prompts")

@@ -41,8 +41,8 @@ MOST_RUNS, PROBE_S = 12, 3.0
 """Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
 OF_SHORTENED = ({"too-short"}, {"too-short", "loadgen-invalid"})
-"""Reason codes of a run that its audit.config, or a benchmark of one pass over the data, makes too short. Of such an audit
-only the answers are judged, not the times, so LoadGen may call it INVALID."""
+"""Reason codes of a run that its audit.config makes too short. Only its answers are judged, not its times, so LoadGen
+may call it INVALID."""
 
 _SAME = ("model_sha256", "dataset_digest", "plugin_sha256", "loadgen_version", "backend")
 """Settings that all runs of a result must share."""
@@ -186,8 +186,9 @@ def _refused(request: Request, run: FinishedRun) -> str:
 def _counts(row: PlannedRun, request: Request, result: Mapping[str, Any]) -> bool:
     """Whether the run is VALID, or an audit of the answers that its audit.config makes too short."""
     codes = {reason.get("code") for reason in result.get("reasons") or ()}
-    accepted = OF_SHORTENED if row.kind in request.audits else OF_SHORTENED[:1]
-    return result.get("verdict") == "VALID" or (_is_shortened(row, request) and codes in accepted)
+    return result.get("verdict") == "VALID" or (
+        row.kind in request.audits and _is_shortened(row, request) and codes in OF_SHORTENED
+    )
 
 
 def _is_shortened(row: PlannedRun, request: Request) -> bool:

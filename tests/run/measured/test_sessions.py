@@ -175,7 +175,7 @@ def test_the_turns_of_a_run_do_not_depend_on_time(tmp_path: Path) -> None:
     """Subagents that overtake each other change the order of issue, but neither the turns nor their order here."""
     many = turns(
         *[one for n in range(20) for one in ((), (3 * n,), (3 * n,))],
-        session=np.repeat(np.arange(20), 3),
+        session=[n for n in range(20) for _ in range(3)],
         delay_ms=[0, 2, 1] * 20,
     )
     orders = []
@@ -204,7 +204,7 @@ def test_sessions_begin_at_a_rate_that_does_not_wait_for_them(tmp_path: Path) ->
 def test_sessions_begin_at_the_times_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / schedule.SCHEDULE
     schedule.store(path, np.array([0, 5 * MS, 30 * MS]), None)
-    more = {"schedule": str(path), "journal_samples": 12}
+    more: Any = {"schedule": str(path), "journal_samples": 12}
     server, columns = ran(AGENTS, tmp_path, queries=3, **more)
     assert len(server.issued) == 12
     begins = np.sort(columns["scheduled_ns"][columns["index"] == 0])
@@ -214,7 +214,7 @@ def test_sessions_begin_at_the_times_of_a_file(tmp_path: Path) -> None:
 def test_a_file_of_arrivals_may_name_the_sessions(tmp_path: Path) -> None:
     path = tmp_path / schedule.SCHEDULE
     schedule.store(path, np.array([0, MS, 2 * MS]), np.array([2, 3, 0]))
-    more = {"schedule": str(path), "journal_samples": 6}
+    more: Any = {"schedule": str(path), "journal_samples": 6}
     server, _ = ran(TWO, tmp_path, queries=3, **more)
     assert server.scheduler.in_order() == [2, 3, 2, 3, 0, 1]
     schedule.stored.cache_clear()

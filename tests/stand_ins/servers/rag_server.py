@@ -46,7 +46,7 @@ class RagServer:
     def answer(self, question: str) -> str:
         match = re.search(r"follows (\d+)", question)
         if match is None:
-            return "unknown"
+            return "0"
         number = int(match[1])
         wrong = self.wrong_every and number % self.wrong_every == 0
         return str(number + (2 if wrong else 1))
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             "finish_reason": "stop",
         }
         if body.get("return_token_ids"):
-            choice["token_ids"] = [len(text), *range(1, owner.tokens)]
+            choice["token_ids"] = [100 + int(text), *range(1, owner.tokens)]
         usage = {
             "prompt_tokens": 9,
             "completion_tokens": owner.tokens,

@@ -60,7 +60,7 @@ def test_every_rule_has_a_break_or_a_reason() -> None:
     }
     elsewhere |= {"division", "empty-region", "offline-slower"}
     assert set(RULES) == tested | elsewhere
-    assert OF_A_REHEARSAL <= set(RULES)
+    assert set(RULES) >= OF_A_REHEARSAL
 
 
 @pytest.mark.parametrize("content", ["[", "null", "{}", '{"a": 1}', "[[[]]]", '"text"', "-1"])

@@ -33,7 +33,7 @@ class Proof(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the commit is one that this harness lists as published."""
+        """Whether this harness lists the commit as published."""
         return self.commit in limits()["client_commits"]
 
     def to_json(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Template:
         return [row for row in self.datasets if row.get("type", PERFORMANCE) == kind]
 
     def file(self, row: Mapping[str, Any]) -> Path | None:
-        """Returns the data set's file; None for one that the client makes itself."""
+        """Returns the data set's file; None if the client makes the data itself."""
         path = row.get("path")
         if not isinstance(path, str):
             return None
@@ -132,7 +132,7 @@ def client_config(
     if request.url:
         endpoints["endpoints"] = list(request.url)
     content["report_dir"] = str(report)
-    refuse(_unserved(request, content))
+    refuse(_unserved(content))
     return content
 
 
@@ -142,7 +142,7 @@ def mode_of(asked: Mapping[str, Any]) -> str:
     return "both" if scored else "perf"
 
 
-def _unserved(request: Request, content: Mapping[str, Any]) -> Iterator[str]:
+def _unserved(content: Mapping[str, Any]) -> Iterator[str]:
     if not content["model_params"].get("name"):
         yield "the client needs the model's name on the server: pass --served"
     if not content["endpoint_config"].get("endpoints"):

@@ -54,9 +54,12 @@ def run_client(
     words = [str(program), "benchmark", "from-config", "--config", str(attempt.folder / CONFIG)]
     words += ["--mode", mode_of(asked)]
     began_ns, began_s = wall_ns(), time.monotonic()
-    with (attempt.folder / LOG).open("wb") as log, _host_log(attempt.folder) as host:
-        with _started(words, work / BYTECODE, log) as process:
-            status = _wait(process, look, metrics, host)
+    with (
+        (attempt.folder / LOG).open("wb") as log,
+        _host_log(attempt.folder) as host,
+        _started(words, work / BYTECODE, log) as process,
+    ):
+        status = _wait(process, look, metrics, host)
     after = prove(work / CHECKOUT)
     content = {
         "status": status,

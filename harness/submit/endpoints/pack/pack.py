@@ -52,7 +52,7 @@ def pack(
     submitter, system = request.tree_names
     root = to / submitter / SUBMISSION
     try:
-        _write(request, client_template, curve, described, packed, work, root / "results" / system)
+        _write(request, client_template, curve, described, packed, root / "results" / system)
         _shared(request, described, packed, work, root)
         if request.rehearsal:
             write_text(root / MARK, texts.REHEARSAL)
@@ -119,7 +119,6 @@ def _write(
     curve: Curve,
     described: Description,
     packed: Sequence[Packed],
-    work: Path,
     system: Path,
 ) -> None:
     rates = {one.point: _tokens_per_s(one.attempt) for one in packed}
@@ -169,7 +168,7 @@ def _without_secrets(value: Any) -> Any:
         return value
     found = {}
     for key, inner in value.items():
-        is_secret = inner and ("api_key" in str(key) or "token" == str(key).rpartition("_")[2])
+        is_secret = inner and ("api_key" in str(key) or str(key).rpartition("_")[2] == "token")
         if is_secret and isinstance(inner, str):
             continue
         if key in ("report_dir", "path", "tokenizer_name") and str(inner).startswith("/"):
@@ -196,7 +195,7 @@ def _power(request: Request, described: Description, system: Path) -> None:
     if not isinstance(facts, Mapping):
         if request.division == "standardized":
             raise ConfigError(
-                f"the division standardized needs power: add the section `power` to the --describe file, see docs/endpoints.md"
+                "the division standardized needs power: add the section `power` to the --describe file, see docs/endpoints.md"
             )
         return
     content, power = descriptor(facts, request.tree_names[1])

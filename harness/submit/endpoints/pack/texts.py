@@ -32,7 +32,8 @@ def reproduce(proof: Mapping[str, Any]) -> str:
         "## Reproduce a point\n\n"
         f"1. Check out mlcommons/endpoints at commit {proof.get('commit')}, and install it with Python 3.12.\n"
         "2. Correct the address of the server in `results/<system>/<model>/r<C>/config.yaml`.\n"
-        "3. Run `inference-endpoint benchmark from-config --config config.yaml`.\n"
+        "3. Run `inference-endpoint benchmark from-config --config config.yaml --mode perf`, "
+        "or `--mode both` for a point with an accuracy result.\n"
     )
 
 
@@ -41,8 +42,7 @@ def client(proof: Mapping[str, Any], points: Sequence[tuple[Point, Mapping[str, 
     lines = [
         "# Client",
         "",
-        "The runs were made by the unmodified client of mlcommons/endpoints, driven by mlperf-harness "
-        f"{__version__}.",
+        f"The runs were made by the unmodified client of mlcommons/endpoints, driven by mlperf-harness {__version__}.",
         "",
         "| fact | value |",
         "|---|---|",

@@ -18,10 +18,8 @@ from harness.submit.endpoints.plan import table
 from harness.submit.endpoints.points import Curve
 from harness.submit.endpoints.request import Request
 from harness.submit.plan.matrix import show_s
-
 from harness.wire.connections import Server
 from harness.wire.server_metrics import ServerMetrics
-
 
 _WRONG_CONFIG = 2
 """The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,7 +105,7 @@ def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
             yield f"{name}: the client limits the rate, and the official client needs more than ours: use more cores"
         if rates.tpot_ns.get("p90") is None:
             yield f"{name} has no TPOT, which MLCommons needs: the server must stream and report tokens"
-    for lower, higher in zip(found, found[1:], strict=False):
+    for lower, higher in pairwise(found):
         rates = [one.rates.tokens_per_s if one.rates else None for one in (lower, higher)]
         if rates[0] and rates[1] and rates[1] < _FALLS * rates[0]:
             yield (

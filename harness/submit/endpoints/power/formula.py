@@ -204,15 +204,17 @@ def _scale_up_w(network: Json, where: str, total: _Sum) -> float:
             f"{where}.method is {method!r}, not one of declared_tdp, bandwidth_estimate, none"
         )
         return 0.0
+    return _estimated_w(network, where, total)
+
+
+def _estimated_w(network: Json, where: str, total: _Sum) -> float:
     energy, bandwidth = network.get("energy_per_bit_pj"), network.get("aggregate_bandwidth_tbps")
     if isinstance(bandwidth, bool) or not isinstance(bandwidth, int | float) or bandwidth < 0:
         total.problems.append(f"{where}.aggregate_bandwidth_tbps is {bandwidth!r}, not a number")
         return 0.0
-    if problem := values.value_problem(energy):
-        total.problems.append(f"{where}.energy_per_bit_pj {problem}")
-        return 0.0
-    if _map(energy).get("value_pj") is None:
-        total.problems.append(f"{where}.energy_per_bit_pj needs value_pj")
+    problem = values.value_problem(energy)
+    if problem or _map(energy).get("value_pj") is None:
+        total.problems.append(f"{where}.energy_per_bit_pj {problem or 'needs value_pj'}")
         return 0.0
     # The checker reads the bandwidth as terabytes per second, in spite of its name.
     return float(bandwidth) * 8 * float(_map(energy)["value_pj"])

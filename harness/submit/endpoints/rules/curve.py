@@ -1,7 +1,7 @@
 """Checks the points of a curve together: C_max, regions, Offline, and what all points share."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from harness.submit.endpoints.regions import MARGIN, REQUIRED, WORDS, Regions, matched
@@ -181,14 +181,14 @@ def _accuracy_coverage(of: Curve, regions: Regions) -> Iterator[Finding]:
         if region not in owners:
             actual = f"no accuracy result in the region {WORDS[region]}"
             yield Finding("accuracy-coverage", of.path, actual, "one result")
-    yield from _extra(of, regions, scored, owners.values())
+    yield from _extra(regions, scored, owners.values())
     for point in of.points:
         if point.offline in (ELECTED, DEDICATED) and not point.scores and not of.is_agentic:
             actual = "no accuracy result at the Offline point"
             yield Finding("accuracy-coverage", point.path, actual, "one result")
 
 
-def _extra(of: Curve, regions: Regions, scored: Sequence[Point], owners: Any) -> Iterator[Finding]:
+def _extra(regions: Regions, scored: Sequence[Point], owners: Iterable[int]) -> Iterator[Finding]:
     """Yields a finding at each accuracy result beyond one for each region.
 
     An elected point is the Offline result and its region's result at once, so a second result in its region is one

@@ -1,6 +1,7 @@
 """Checks result_summary.json and config.yaml: whether their numbers fit each other and point.yaml."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from harness.submit.endpoints.regions import Regions
@@ -116,7 +117,7 @@ def _percentiles(point: Point) -> Iterator[Finding]:
     for name in _SERIES:
         block = _block(point, name)
         found = [(key, value) for key in _ORDER if (value := _percentile(point, name, key))]
-        for (low, lower), (high, higher) in zip(found, found[1:], strict=False):
+        for (low, lower), (high, higher) in pairwise(found):
             if higher < lower:
                 actual = f"p{high} of {name} is {higher:.0f} ns, p{low} is {lower:.0f} ns"
                 yield _of(point, "numbers-disagree", actual, "percentiles in order")

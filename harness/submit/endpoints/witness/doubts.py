@@ -53,7 +53,7 @@ def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
 
 def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
     """Returns the client's order: one list of all samples, shuffled again for each pass."""
-    generator, samples, found = random.Random(seed), list(range(size)), []  # noqa: S311 - a schedule
+    generator, samples, found = random.Random(seed), list(range(size)), []
     while len(found) < count:
         generator.shuffle(samples)
         found += samples
