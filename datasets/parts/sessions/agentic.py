@@ -42,7 +42,7 @@ def _session(
     tools = next((row["tools"] for _, row in lines if row.get("tools")), None)
     fields = {**settings, **({"tools": tools} if tools else {})}
     history: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    numbers = set()
+    numbers: set[int] = set()
     for place, row in lines:
         try:
             number = whole_of(row, "turn")
