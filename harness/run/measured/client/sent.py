@@ -40,7 +40,11 @@ def summary(
     with suppress(Exception):  # an error of a plug-in or its files
         _read(remote, dataset, issued, bodies, chains)
         whole = hashlib.sha256(b"".join(bodies[i] for i in in_order or issued))
-        found: dict[str, Any] = {"bodies_sha256": whole.hexdigest(), "reusable": None, "block_tokens": None}
+        found: dict[str, Any] = {
+            "bodies_sha256": whole.hexdigest(),
+            "reusable": None,
+            "block_tokens": None,
+        }
         if len(chains) == len(bodies):
             found["block_tokens"] = next(iter(chains.values())).block_tokens
             found["reusable"] = reusable(chains, issued)
