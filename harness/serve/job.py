@@ -37,7 +37,8 @@ def serve(config: RunConfig, options: ServeOptions) -> int:
         if options.node:
             return _serve_node(config, options, stack, listening)
         with frameworks_output():
-            served = open_served(config, stack, postprocess=options.postprocess)
+            names = [] if options.name == DEFAULT_NAME else options.name.split(",")
+            served = open_served(config, stack, postprocess=options.postprocess, names=names)
         with in_use(listen):
             listening.listen(BACKLOG)
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -96,7 +97,6 @@ def _loop_of(
         return loop, inference
     given = {
         "--postprocess": options.postprocess,
-        "--name": options.name != DEFAULT_NAME,
         "--grpc": options.grpc is not None,
     }
     for option in (option for option, is_given in given.items() if is_given):

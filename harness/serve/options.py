@@ -84,7 +84,7 @@ class ServeOptions:
     )
     name: str = option(
         "server name that /v2 reports; MLPerf's Network division requires a different name for each server "
-        f"(default {DEFAULT_NAME})",
+        f"(default {DEFAULT_NAME}). For a language model: names under which clients may ask for it, e.g. base,adapter",
         parse=str,
         default=DEFAULT_NAME,
         metavar="NAME",

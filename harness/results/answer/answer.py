@@ -222,6 +222,8 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     if streams := arrivals.get("streams"):
         return f"{rate} from {counted(streams, 'stream')}"
     in_flight = arrivals.get("concurrency")
+    if result.get("ramp"):
+        return f"{rate}, held after a ramp"
     if in_flight:
         return f"{rate} with {in_flight:,} in flight"
     return f"{rate} in sessions" if in_sessions else f"{rate}, replayed from a file"

@@ -14,9 +14,9 @@ _TIMES = {
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns tokens/s, then p50 and p99 of each known time; None if the result has no tokens."""
+    """Returns tokens/s, then p50 and p99 of each known time; None without tokens, or if the answers are sound."""
     tokens = result.get("tokens")
-    if not tokens:
+    if not tokens or result.get("media"):
         return None
     if not tokens["answers"]:
         return "none: no answer was read"

@@ -145,7 +145,7 @@ class Sessions(Scheduler):
 
     def _issue_all(self, issue: Callable[[list[int], list[int]], None]) -> None:
         self._arrive()
-        while self._going or self._arrives_ns is not None:
+        while (self._going or self._arrives_ns is not None) and not self._journal.ends:
             queries, samples = self._take_due()
             if queries:
                 issue(queries, samples)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from harness.core.clock import monotonic_ns
+from harness.core.config.parse import STEADY
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S, counted, show_ns, show_rate
 from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
@@ -63,10 +64,15 @@ class RunProgress:
             self._show_loops()
         elif self._progress.is_due:
             share, took_s = self._share(now, at_ns), (at_ns - self._begun_ns) / NS_PER_S
-            left_s = took_s * (1 - share) / share if share and took_s >= LEAST_S else None
+            known = share and took_s >= LEAST_S and not self._may_end_early
+            left_s = took_s * (1 - share) / share if known else None
             self._progress.show(
                 self._role, share=share, details=self._details(now, at_ns), left_s=left_s
             )
+
+    @property
+    def _may_end_early(self) -> bool:
+        return self._plan is not None and self._plan.until is not None
 
     def _show_loops(self) -> None:
         self._progress.show(f"{self._role}: timing without load")
@@ -133,6 +139,14 @@ def _own_schedule(plan: LoadPlan) -> Iterator[str]:
         yield f"{plan.concurrency:,} {unit}, not MLPerf"
 
 
+def _open_end(plan: LoadPlan, count: str) -> str:
+    """Returns the beginning of a run with --until."""
+    decided = (
+        "the run is steady or not" if plan.until == STEADY else f"the interval is ±{plan.until}"
+    )
+    return f"{plan.scenario}: until {decided}, at most {count}"
+
+
 def announcement(
     plan: LoadPlan, calibration: Calibration, group: InstanceGroup, config: RunConfig
 ) -> str:
@@ -140,7 +154,8 @@ def announcement(
     scenario = scenario_named(plan.scenario)
     all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"
-    parts = [f"{plan.scenario}: {plan.query_count:,} {unit}{_more_than_asked(plan, config)}"]
+    count = f"{plan.query_count:,} {unit}{_more_than_asked(plan, config)}"
+    parts = [f"{plan.scenario}: {count}" if plan.until is None else _open_end(plan, count)]
     if plan.target_qps is not None:
         chosen = ", a demonstration rate" if scenario.scheduled and calibrated else ""
         parts.append(f"at {show_rate(plan.target_qps)}/s{chosen}")
@@ -153,5 +168,5 @@ def announcement(
         parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
     parts.append(str(group))
     if plan.expected_s:
-        parts.append(f"about {plan.expected_s:.0f} s")
+        parts.append(f"{'about' if plan.until is None else 'at least'} {plan.expected_s:.0f} s")
     return ", ".join(parts)

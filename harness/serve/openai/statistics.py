@@ -33,6 +33,11 @@ class Answers(Requests):
         self._prompt_tokens += prompt
         self._tokens += tokens
 
+    def add_vectors(self, tokens: int, arrived_ns: int, begun_ns: int, ended_ns: int) -> None:
+        """Counts a request for vectors. tokens: of its texts."""
+        self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
+        self._prompt_tokens += tokens
+
     def add_failed(self) -> None:
         """Counts a request during which the backend raised."""
         self._failed += 1

@@ -107,6 +107,9 @@ class System(ABC):
         """Returns a function that returns the system's name for LoadGen; None for the harness's name."""
         return None
 
+    def begin_hold(self) -> None:  # noqa: B027 - not every kind has any
+        """Forgets what was counted, because a ramp holds its rate from now on. No query is in flight."""
+
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
         """Returns the keys of OF_KINDS that this kind of system has, with values. Call after the dispatcher has stopped."""
         return {}
