@@ -18,7 +18,7 @@ _Session = tuple[str, list[Turn]]
 
 
 class Settings(NamedTuple):
-    """What the formats need besides the file."""
+    """Options of the formats."""
 
     seed: int
     block_tokens: int
