@@ -86,7 +86,9 @@ def rehearse(name: str, work: Path, official: Path | None, *, together: bool) ->
             *("--hang-timeout=30min", *words),
         ]
         judge = official / "e2e-rag/accuracy_eval.py" if official else _judge(work)
-        environment = {"RAG_JUDGE": f"{sys.executable} {judge} --judge_service_url {url}/v1/chat/completions"}
+        environment = {
+            "RAG_JUDGE": f"{sys.executable} {judge} --judge_service_url {url}/v1/chat/completions"
+        }
         _submit("plan", work, environment, *request)
         lots = [["--only=Server"], ["--only=Offline"]] if together and name == "dlrm-v3" else [[]]
         statuses = _all_of([_command("run", work, _TRUST, *lot) for lot in lots], environment)
@@ -146,7 +148,12 @@ def _db(work: Path) -> list[str]:
 
     if not (work / "doc_html").exists():
         write_documents(work / "doc_html", PAGES)
-    return ["--model=e2e-rag-db", "--backend=http-json", f"--url={URL}", f"--data-dir={work / 'doc_html'}"]
+    return [
+        "--model=e2e-rag-db",
+        "--backend=http-json",
+        f"--url={URL}",
+        f"--data-dir={work / 'doc_html'}",
+    ]
 
 
 URL = f"http://127.0.0.1:{SERVER_PORT}"

@@ -78,7 +78,10 @@ def _answer_in(text: str) -> dict[str, object]:
             content = None
         if isinstance(content, dict) and isinstance(content.get("answer"), str):
             urls = content.get("retrieved_urls")
-            return {"answer": content["answer"], "retrieved_urls": urls if isinstance(urls, list) else []}
+            return {
+                "answer": content["answer"],
+                "retrieved_urls": urls if isinstance(urls, list) else [],
+            }
     return {"answer": text, "retrieved_urls": []}
 
 

@@ -73,8 +73,9 @@ def _pairs(
     for answer in answers:
         whole = len(answer.payload) // 4 * 4
         numbers = np.frombuffer(answer.payload[:whole], np.float32)
-        identity = tuple(int(n) for n in numbers[:_IDENTITY] if np.isfinite(n))
-        labels = left.pop(identity, None) if len(identity) == _IDENTITY else None
+        known = len(numbers) >= _IDENTITY and bool(np.isfinite(numbers[:_IDENTITY]).all())
+        identity = (int(numbers[0]), int(numbers[1])) if known else (-1, -1)
+        labels = left.pop(identity, None)
         if labels is None:
             again = "was answered before" if identity in liked else "is not in the data"
             raise ValueError(f"request {identity} of sample {answer.sample} {again}")

@@ -43,7 +43,9 @@ class IgbhDataset(LoadedRows):
 
     def load(self, indices: Sequence[int]) -> None:
         rows = self._papers[np.asarray(indices, np.int64)].astype(self._spec.dtype)
-        self.hold(indices, {self._spec.name: rows.reshape(len(rows), *[1] * (len(self._spec.shape) - 1))})
+        self.hold(
+            indices, {self._spec.name: rows.reshape(len(rows), *[1] * (len(self._spec.shape) - 1))}
+        )
 
     def label(self, index: int) -> int:
         return int(self._topics[index])

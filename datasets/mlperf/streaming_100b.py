@@ -130,7 +130,7 @@ class Streaming100bDataset:
     def _features(self, request: Request, content: Content) -> Mapping[str, Array]:
         history, candidates = content.history, content.candidates
         now = np.int64(len(history) > 0)  # each action has the time 1
-        every = {
+        return {
             _USER: np.array(request.user),
             "item_id": history,
             "item_rating": content.history_ratings,
@@ -145,7 +145,6 @@ class Streaming100bDataset:
             "history_length": np.array(len(history)),
             "candidates_length": np.array(len(candidates)),
         }
-        return every
 
     def unload(self, indices: Sequence[int]) -> None:
         self._place[:] = -1
@@ -293,7 +292,9 @@ class _Tables:
         if len(history) != len(history_ratings) or len(candidates) != len(ratings):
             raise ConfigError(f"{path}: user {request.user} has items without ratings")
         if not candidates or not all(1 <= n <= len(ACTION_WEIGHTS) for n in history_ratings):
-            raise ConfigError(f"{path}: user {request.user} has no candidates, or a rating beyond 5")
+            raise ConfigError(
+                f"{path}: user {request.user} has no candidates, or a rating beyond 5"
+            )
         cut = (history, history_ratings), (candidates, ratings)
         arrays = [
             np.array(numbers[:most], np.int64)

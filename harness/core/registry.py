@@ -88,58 +88,73 @@ REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 OF_ONE_THREAD = ("tract",)
 """Backends whose instances compute on one thread each, whatever --threads is."""
 
-DATASETS = _table(
-    "datasets",
-    {
-        "digits": ("DigitsDataset", "500 handwritten digits, embedded"),
-        "synthetic": ("SyntheticDataset", "seeded noise in the model's input shapes"),
-        "folder": ("FolderDataset", "images in one sub-folder per class, or labels.csv"),
-        "imagenet": ("ImagenetDataset", "ImageNet's validation set, val_map.txt"),
-        "coco": ("CocoDataset", "COCO's images and annotations, for detection"),
-        "npz": ("NpzDataset", "NumPy arrays named as the inputs, and labels"),
-        "csv": ("CsvDataset", "a table of numbers with a label column"),
-        "parquet": ("ParquetDataset", "a Parquet file with a label column", "parquet", "pyarrow"),
-        "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
-        "voice-activity": (
-            "VoiceActivityDataset",
-            "sequences with a synthetic voice, speech or not per frame",
-        ),
-        "huggingface": (
-            "HuggingFaceDataset",
-            "a dataset of HuggingFace, saved to disk or hf:NAME",
-            "hf",
-            "datasets",
-        ),
-        "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
-        "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
-        "text-lines": ("TextLinesDataset", "drawn lines of random words and numbers, made here"),
-        "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),
-    },
-) | _table(
-    "datasets.text",
-    {
-        "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
-        "digit-strings": ("DigitStringsDataset", "500 prompts for the model tinylm, embedded"),
-        "prompts": ("PromptsDataset", "prompts for language models, one JSON object per line"),
-        "conversations": (
-            "ConversationsDataset",
-            "chats of several turns: ShareGPT's, or messages",
-        ),
-        "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
-        "synthetic-prompts": (
-            "SyntheticPromptsDataset",
-            "prompts of given lengths, with a common prefix",
-        ),
-        "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
-    },
-) | _table(
-    "datasets.mlperf",
-    {
-        "igbh": ("IgbhDataset", "papers of the Illinois Graph Benchmark, as MLPerf's R-GAT"),
-        "streaming-100b": ("Streaming100bDataset", "requests by time, as MLPerf's DLRM-v3"),
-        "frames": ("FramesDataset", "questions of FRAMES, as MLPerf's e2e-rag-qna"),
-        "documents": ("DocumentsDataset", "web pages, as MLPerf's e2e-rag-db"),
-    },
+DATASETS = (
+    _table(
+        "datasets",
+        {
+            "digits": ("DigitsDataset", "500 handwritten digits, embedded"),
+            "synthetic": ("SyntheticDataset", "seeded noise in the model's input shapes"),
+            "folder": ("FolderDataset", "images in one sub-folder per class, or labels.csv"),
+            "imagenet": ("ImagenetDataset", "ImageNet's validation set, val_map.txt"),
+            "coco": ("CocoDataset", "COCO's images and annotations, for detection"),
+            "npz": ("NpzDataset", "NumPy arrays named as the inputs, and labels"),
+            "csv": ("CsvDataset", "a table of numbers with a label column"),
+            "parquet": (
+                "ParquetDataset",
+                "a Parquet file with a label column",
+                "parquet",
+                "pyarrow",
+            ),
+            "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
+            "voice-activity": (
+                "VoiceActivityDataset",
+                "sequences with a synthetic voice, speech or not per frame",
+            ),
+            "huggingface": (
+                "HuggingFaceDataset",
+                "a dataset of HuggingFace, saved to disk or hf:NAME",
+                "hf",
+                "datasets",
+            ),
+            "file-types": (
+                "FileTypesDataset",
+                "files of this Python, by type, for the model magika",
+            ),
+            "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
+            "text-lines": (
+                "TextLinesDataset",
+                "drawn lines of random words and numbers, made here",
+            ),
+            "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),
+        },
+    )
+    | _table(
+        "datasets.text",
+        {
+            "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
+            "digit-strings": ("DigitStringsDataset", "500 prompts for the model tinylm, embedded"),
+            "prompts": ("PromptsDataset", "prompts for language models, one JSON object per line"),
+            "conversations": (
+                "ConversationsDataset",
+                "chats of several turns: ShareGPT's, or messages",
+            ),
+            "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
+            "synthetic-prompts": (
+                "SyntheticPromptsDataset",
+                "prompts of given lengths, with a common prefix",
+            ),
+            "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
+        },
+    )
+    | _table(
+        "datasets.mlperf",
+        {
+            "igbh": ("IgbhDataset", "papers of the Illinois Graph Benchmark, as MLPerf's R-GAT"),
+            "streaming-100b": ("Streaming100bDataset", "requests by time, as MLPerf's DLRM-v3"),
+            "frames": ("FramesDataset", "questions of FRAMES, as MLPerf's e2e-rag-qna"),
+            "documents": ("DocumentsDataset", "web pages, as MLPerf's e2e-rag-db"),
+        },
+    )
 )
 METRICS = _table(
     "accuracy",

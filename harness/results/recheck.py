@@ -276,9 +276,7 @@ def _stored_scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Sc
             details=accuracy["details"],
             lower_is_better=accuracy["lower_is_better"],
         ),
-        compared=score.compare_answers(
-            folder, derived.model, dtype, derived.compared_run, loaded
-        ),
+        compared=score.compare_answers(folder, derived.model, dtype, derived.compared_run, loaded),
     )
 
 

@@ -214,9 +214,7 @@ SHORT = {"code": "too-short", "text": "min_duration was 0 ms"}
 
 
 @pytest.mark.parametrize(("rows", "state"), [(824, DONE), (7, FAILED)])
-def test_an_audit_of_lengths_counts_by_its_answers(
-    rows: int, state: str, tmp_path: Path
-) -> None:
+def test_an_audit_of_lengths_counts_by_its_answers(rows: int, state: str, tmp_path: Path) -> None:
     write_audits(RAG, tmp_path)
     for row in plan(RAG, tmp_path):
         short = row.kind == "TEST09"

@@ -156,6 +156,15 @@ def test_a_run_without_a_judge_is_refused(
 
 def test_the_build_of_a_database_is_rehearsed(service: RagServer, tmp_path: Path) -> None:
     write_documents(tmp_path / "doc_html", PAGES)
-    words = ("--backend", "http-json", "--url", service.url, "--data-dir", str(tmp_path / "doc_html"))
+    words = (
+        "--backend",
+        "http-json",
+        "--url",
+        service.url,
+        "--data-dir",
+        str(tmp_path / "doc_html"),
+    )
     results = rehearse(tmp_path / "work", "e2e-rag-db", "e2e-rag-db", *words)
-    assert score_of(results, "Offline").startswith(f"Accuracy: 100.0000, stored={PAGES}, total={PAGES}, md5=")
+    assert score_of(results, "Offline").startswith(
+        f"Accuracy: 100.0000, stored={PAGES}, total={PAGES}, md5="
+    )

@@ -81,7 +81,9 @@ def _compare_identified(
         pair = (decode(own, dtype), decode(expected, dtype))
         if not own or (own != expected and not is_close(*pair, tolerance)):
             differing += 1
-            shown = f"sample {_show(identity, dtype)}: {_show(own, dtype)}, {_show(expected, dtype)}"
+            shown = (
+                f"sample {_show(identity, dtype)}: {_show(own, dtype)}, {_show(expected, dtype)}"
+            )
             first = first or shown
     return Compared(count, differing, first)
 

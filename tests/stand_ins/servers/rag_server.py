@@ -23,7 +23,9 @@ class RagServer:
     pages: the number of pages; the answer to the last page is the MD5 of the database.
     """
 
-    def __init__(self, tokens: int = 270, wrong_every: int = 0, pages: int = 0, port: int = 0) -> None:
+    def __init__(
+        self, tokens: int = 270, wrong_every: int = 0, pages: int = 0, port: int = 0
+    ) -> None:
         self.tokens, self.wrong_every, self.pages = tokens, wrong_every, pages
         owner = self
 
@@ -95,9 +97,19 @@ class _Handler(BaseHTTPRequestHandler):
         }
         if body.get("return_token_ids"):
             choice["token_ids"] = [100 + int(text), *range(1, owner.tokens)]
-        usage = {"prompt_tokens": 9, "completion_tokens": owner.tokens, "total_tokens": 9 + owner.tokens}
+        usage = {
+            "prompt_tokens": 9,
+            "completion_tokens": owner.tokens,
+            "total_tokens": 9 + owner.tokens,
+        }
         self._reply(
-            {"id": "1", "object": "chat.completion", "model": MODEL, "choices": [choice], "usage": usage}
+            {
+                "id": "1",
+                "object": "chat.completion",
+                "model": MODEL,
+                "choices": [choice],
+                "usage": usage,
+            }
         )
 
     def _reply(self, content: object, status: int = 200) -> None:
@@ -113,7 +125,8 @@ def main() -> None:
     """Serves in its process, for benchmarks: PORT TOKENS WRONG_EVERY PAGES."""
     port, tokens, wrong_every, pages = map(int, sys.argv[1:])
     with RagServer(tokens, wrong_every, pages, port) as server:
-        print(server.url, flush=True)
+        sys.stdout.write(f"{server.url}\n")
+        sys.stdout.flush()
         while True:
             time.sleep(3600)
 
