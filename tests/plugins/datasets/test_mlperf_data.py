@@ -3,7 +3,7 @@
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -32,8 +32,8 @@ def setup_of(root: Path, *specs: TensorSpec) -> DatasetSetup:
 
 
 def identity_of(data: Streaming100bDataset, index: int) -> tuple[int, int]:
-    found: Any = data.label(index)["identity"]
-    return found
+    timestamp, query = cast("tuple[int, int]", data.label(index)["identity"])
+    return timestamp, query
 
 
 def liked_of(data: Streaming100bDataset, index: int) -> Any:
