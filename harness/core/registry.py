@@ -81,6 +81,31 @@ BACKENDS = _table(
         "http-json": ("HttpJsonRemote", "a service of any JSON: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
+) | _table(
+    "backends.engines",
+    {
+        "ort-genai": (
+            "OrtGenaiBackend",
+            "language models on ONNX Runtime GenAI",
+            "ort-genai",
+            "onnxruntime_genai",
+            "tinylm",
+        ),
+        "openvino-genai": (
+            "OpenVinoGenaiBackend",
+            "language models on OpenVINO GenAI",
+            "openvino-genai",
+            "openvino_genai",
+            "tinylm",
+        ),
+        "llama-cpp": (
+            "LlamaCppBackend",
+            "language models on llama.cpp",
+            "llama-cpp",
+            "xllamacpp",
+            "tinylm",
+        ),
+    },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
@@ -153,6 +178,20 @@ DATASETS = (
             "streaming-100b": ("Streaming100bDataset", "requests by time, as MLPerf's DLRM-v3"),
             "frames": ("FramesDataset", "questions of FRAMES, as MLPerf's e2e-rag-qna"),
             "documents": ("DocumentsDataset", "web pages, as MLPerf's e2e-rag-db"),
+            "captions": (
+                "CaptionsDataset",
+                "descriptions of images or videos to be made: .tsv, .txt",
+            ),
+            "product-catalogue": (
+                "ProductCatalogueDataset",
+                "products with pictures, as MLPerf's Qwen3-VL",
+                "parquet",
+                "pyarrow",
+            ),
+            "function-calls": (
+                "FunctionCallsDataset",
+                "BFCL's single turns, as MLPerf's edge agent",
+            ),
         },
     )
 )
@@ -191,9 +230,13 @@ METRICS = _table(
         "recommendation": ("Recommendation", "AUC by request, normalised entropy and accuracy"),
         "rag_answers": ("RagAnswers", "answers right for a judge, by MLCommons' program"),
         "ingestion": ("Ingestion", "share of pages in a database, as MLPerf's e2e-rag-db"),
+        "category-f1": ("CategoryF1", "hierarchical F1 of products' categories, as Qwen3-VL"),
+        "function-calls": ("FunctionCalls", "share of right function calls, as BFCL"),
+        "clip-fid": ("ClipFid", "CLIP score and FID of images, by MLCommons' script"),
+        "vbench": ("Vbench", "six dimensions of videos, by MLCommons' script"),
     },
 )
-BY_PROGRAM = ("rag_answers", "ingestion")
+BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench")
 """Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
 
 METERS = _table(

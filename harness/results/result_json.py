@@ -1,12 +1,13 @@
 """Assembles result.json: verdict, reasons, doubts and every number. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from harness.core.codes import Reason
+from harness.core.config.parse import Ramp
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.registry import short_name
-from harness.core.units import counted
+from harness.core.units import NS_PER_S, counted
 from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
 from harness.machine.power.energy import window_ns
@@ -48,9 +49,10 @@ from harness.results.schema.result import (
 from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
+from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import section as tokens
-from harness.results.tokens import sessions
 from harness.results.verdict import (
+    answer_signs,
     busy,
     client,
     code_doubts,
@@ -62,6 +64,20 @@ from harness.results.verdict import (
 from harness.results.verdict.host_doubts import host_doubts
 from harness.results.verdict.score import LEFT_OUT, refusal
 from harness.results.verdict.score import no_score as pointless
+
+_OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
+    "client": client.section,
+    "nodes": nodes.section,
+    "load_hosts": load_hosts.section,
+    "witness": witness.section,
+    "tokens": tokens.section,
+    "sessions": sessions.section,
+    "by_model": by_model.section,
+    "media": media.section,
+    "probes": probes.section,
+    "cancellations": cancellations.section,
+}
+"""Key of result.json -> makes its content, None for runs without it."""
 
 
 def result(findings: Findings) -> Result:
@@ -101,9 +117,7 @@ def result(findings: Findings) -> Result:
         **_real_time(findings, numbers),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
-        "steady_state": numbers.steady_state.to_json()
-        if numbers and numbers.steady_state
-        else None,
+        "steady": numbers.steady(findings.host) if numbers else None,
         "queries": numbers.queries() if numbers else None,
         "arrivals": numbers.arrivals() if numbers else None,
         "host": host,
@@ -167,6 +181,7 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         completed = findings.performed.throughput_per_s()["completed"]
         yield from nodes.reasons(findings.performed.run)
         yield from client.reasons(findings.performed.run, completed)
+        yield from sessions.reasons(findings.performed.run)
         yield from reasons.by_index(findings.performed.input_probe)
     for role, run in findings.runs.items():
         if role != "performance":
@@ -203,7 +218,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         percentile = findings.slo.percentile if findings.slo else findings.scenario.percentile
         yield from doubts.few_samples(run, percentile)
         yield from doubts.few_held(run.plan, findings.loaded)
-        yield from client.doubts(run, bound_ns)
+        yield from client.doubts(run, bound_ns, _described(findings, run))
+        yield from _by_the_page(findings, numbers)
         yield from witness.doubts(numbers.run)
         yield from nodes.doubts(run)
         yield from model_doubts.cached(numbers.input_probe)
@@ -211,7 +227,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from client.standstill_doubts(numbers.run)
-            yield from doubts.drift(numbers.steady_state)
+            yield from doubts.steadiness(numbers.steady(findings.host))
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
         if _computes_here(findings):
@@ -238,6 +254,16 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
     yield from code_doubts.code(findings.code)
 
 
+def _by_the_page(findings: Findings, numbers: Performance) -> Iterable[Reason]:
+    """Compares the tokens of the replies with the servers' metrics."""
+    run = numbers.run
+    window = window_ns(run.log.values) if run.logged else None
+    page = servers.section(findings.server_metrics, window, findings.no_server_metrics)
+    generated = tokens.section(run)
+    seconds = (window[1] - window[0]) / NS_PER_S if window is not None else 0.0
+    yield from answer_signs.page(page, generated, seconds)
+
+
 def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     target, (scored, no_score, _, compared) = findings.model.accuracy, findings.scoring
     if target is not None and (scored is not None or no_score):
@@ -251,6 +277,9 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     yield from model_doubts.other_judge(findings.model)
     if _draws_tokens(findings):
         yield from model_doubts.drawn_answers()
+    elif findings.performance is not None:
+        told = token_counts.client_told(findings.performance).get("tokens") or {}
+        yield from answer_signs.varied(told)
     if target is not None:
         answers = compared.answers if compared is not None else None
         yield from model_doubts.weak_judge(target, scored, answers)
@@ -284,15 +313,7 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         if findings.config.audit is not None:
             yield f"an audit: {findings.config.audit.name} changes LoadGen's settings"
     yield from _of_the_model(findings)
-    scheduler = "by the harness scheduler: no MLPerf scenario"
-    if findings.config.arrivals is not None:
-        yield f"arrivals replayed from a file {scheduler}"
-    if findings.config.load_hosts is not None and findings.config.runs_performance:
-        yield f"{counted(findings.config.load_hosts.count, 'load host')} in place of one LoadGen"
-    if findings.config.streams is not None:
-        yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
-    if findings.config.concurrency is not None:
-        yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
+    yield from _of_the_load(findings)
     if findings.config.backend == "null":
         yield "null backend: the harness's own cost, no model"
     if findings.loaded is not None and findings.loaded.synthetic:
@@ -301,6 +322,24 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         yield f"synthetic data{alike}"
     if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
         yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
+
+
+def _of_the_load(findings: Findings) -> Iterable[str]:
+    scheduler = "by the harness scheduler: no MLPerf scenario"
+    if isinstance(findings.config.arrivals, Ramp):
+        yield f"a rate that grows until an SLO breaks, and is held below, {scheduler}"
+    elif findings.config.arrivals is not None:
+        yield f"arrivals replayed from a file {scheduler}"
+    if findings.config.load_hosts is not None and findings.config.runs_performance:
+        yield f"{counted(findings.config.load_hosts.count, 'load host')} in place of one LoadGen"
+    if findings.config.streams is not None:
+        yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
+    if findings.config.concurrency is not None:
+        yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
+    elif findings.performance is not None and findings.performance.plan.sessions:
+        yield f"sessions, whose turns wait for each other, {scheduler}"
+    if findings.config.probe_rate is not None and findings.config.runs_performance:
+        yield f"probes beside the load, {findings.config.probe_rate:g} per second"
 
 
 def _of_the_model(findings: Findings) -> Iterable[str]:
@@ -375,23 +414,16 @@ def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
 def _client(
     findings: Findings, numbers: Performance | None, window: tuple[int, int] | None
 ) -> ClientSection:
-    sections: ClientSection = {}
+    sections: dict[str, Any] = {}
     told = servers.section(findings.server_metrics, window, findings.no_server_metrics)
     if told is not None:
         sections["servers"] = told
-    if numbers is not None and (section := client.section(numbers.run)) is not None:
-        sections["client"] = section
-    if numbers is not None and (of_nodes := nodes.section(numbers.run)):
-        sections["nodes"] = of_nodes
-    if numbers is not None and (hosts := load_hosts.section(numbers.run)) is not None:
-        sections["load_hosts"] = hosts
-    if numbers is not None and (seen := witness.section(numbers.run)) is not None:
-        sections["witness"] = seen
-    if numbers is not None and (generated := tokens.section(numbers.run)) is not None:
-        sections["tokens"] = generated
-    if numbers is not None and (found := sessions.section(numbers.run)) is not None:
-        sections["sessions"] = found
-    return sections
+    if numbers is not None:
+        found = {name: section(numbers.run) for name, section in _OF_SERVED_RUNS.items()}
+        sections |= {name: content for name, content in found.items() if content}
+        if (ramped := ramp.section(numbers.run, findings.resolved.slos)) is not None:
+            sections["ramp"] = ramped
+    return cast("ClientSection", sections)
 
 
 def _real_time(findings: Findings, numbers: Performance | None) -> RealTimeSection:

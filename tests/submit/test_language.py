@@ -132,6 +132,10 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
     ("changed", "told"),
     [
         ({"benchmark": "gpt-oss-120b"}, "--benchmark gpt-oss-120b: TEST07 needs a separate data set"),
+        (
+            {"benchmark": "qwen3.6-27b", "category": "edge"},
+            "--benchmark qwen3.6-27b: its speed is measured with mlcommons/endpoints, which replays recorded sessions of an agent: use",
+        ),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires Offline and one of Interactive, Server"),
         ({"scenarios": ("Server", "Offline", "SingleStream")}, "--scenarios SingleStream: datacenter has no such submission of llama2-70b-99.9"),
         (

@@ -63,7 +63,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
     if done.issued > plan.journal_samples:
         yield f"{path}: {done.issued:,} samples were issued, the journal had room for {plan.journal_samples:,}"
     due_ns: Array | None
-    if plan.schedule is not None:
+    if plan.schedule is not None and not plan.sessions:
         due_ns = read_stored(str(folder / SCHEDULE)).after_ns
     else:
         due_ns = planned_ns(plan, int(columns["order"].max()) + 1)

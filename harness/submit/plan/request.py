@@ -134,7 +134,7 @@ class Request:
             benchmark.token_limits_ns or {}
         ):
             yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: drop it"
-        yield from self._audit_problems(rules)
+        yield from self._rules_problems(rules)
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
             yield (
@@ -142,7 +142,14 @@ class Request:
                 "and pass it with --user-conf"
             )
 
-    def _audit_problems(self, rules: Round) -> Iterator[str]:
+    def _rules_problems(self, rules: Round) -> Iterator[str]:
+        """Yields a problem for each rule of the benchmark that the harness cannot follow."""
+        benchmark = self.of_round
+        if benchmark.client and self.division != "open" and not self.rehearsal:
+            yield (
+                f"--benchmark {self.benchmark}: its speed is measured with {benchmark.client}: use that client, --division "
+                "open, or --rehearsal"
+            )
         for audit in self.audits:
             if needs := rules.audits[audit].needs:
                 yield (

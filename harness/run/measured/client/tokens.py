@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.otlp.boundaries import SECONDS_NS
 from harness.remote import HasSent, Remote, Sent, StreamReader, Usage
+from harness.run.measured.client.repeats import Repeats
 from harness.types import Array, Dataset
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
@@ -19,8 +21,23 @@ MOST_PER_CHUNK = 1.25
 """A chunk with unknown tokens counts as one token only if chunks have at most this many tokens on average, and at
 least the inverse."""
 
+AT_ONCE_NS, FEWEST_CHUNKS = 20_000, 8
+"""A stream of this number of chunks was held back if they came in less time per chunk: no server computes 50,000
+tokens/s for one prompt."""
+
+FEWEST_ARRIVALS = 4
+"""Arrivals of a stream whose second arrival is compared with the others."""
+
+_BY_LENGTH = frozenset(("length", "max_tokens", "model_length", "max_output_tokens"))
+"""Values of finish_reason of answers that a limit ended."""
+
 NOTHING_COMPARED = dict.fromkeys(
-    ("compared_prompts", "changed_prompts", "long_prompts", "long_answers"), 0
+    (
+        *("compared_prompts", "changed_prompts", "long_prompts", "long_answers", "short_prompts"),
+        *("short_answers", "bounded_prompts", "uncalled_prompts", "calling_prompts"),
+        *("long_answered", "alike_prompts"),
+    ),
+    0,
 )
 """Counts of compared prompts in `tokens` of the last message, for a run without a server."""
 
@@ -43,7 +60,12 @@ class Streams:
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
+        self._second_ns = array("q")  # gaps before the second arrival
+        self._begins = array(
+            "q"
+        )  # by stream: place of its first gap, and tokens of its first arrival
         self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
+        self._long = self._held = 0
         self._all_exact = self._all_known = True
 
     def add(
@@ -61,8 +83,15 @@ class Streams:
         if tokens is not None and tokens > 1:
             self._several += 1
             self._at_once += chunks <= 1
+        if chunks >= FEWEST_CHUNKS and arrivals:
+            self._long += 1
+            self._held += arrivals[-1][0] - arrivals[0][0] < AT_ONCE_NS * chunks
         if arrivals:
+            self._begins.append(len(self._gaps_ns))
+            self._begins.append(arrivals[0][1])
             self._extra += arrivals[0][1] - 1
+            if len(arrivals) >= FEWEST_ARRIVALS:
+                self._second_ns.append(max(0, arrivals[1][0] - arrivals[0][0]))
         for (before_ns, before), (stamp_ns, count) in pairwise(arrivals):
             gap_ns, size = max(0, stamp_ns - before_ns), count - before
             self._gaps_ns.append(gap_ns)
@@ -83,20 +112,60 @@ class Streams:
         gaps, sizes = np.array(self._gaps_ns), np.array(self._sizes)
         per_chunk = self._tokens / self._chunks if self._all_known else None
         itl: Mapping[str, int] | None = None
+        positions: list[dict[str, int]] = []
         if self._all_exact or (
             per_chunk is not None and 1 / MOST_PER_CHUNK <= per_chunk <= MOST_PER_CHUNK
         ):
             between = np.append(gaps / np.maximum(sizes, 1), 0.0)
             itl = percentiles(between, np.append(sizes, self._extra))
+            positions = self._by_position(gaps, sizes)
         return {
             "chunks": self._chunks,
             "tokens_per_chunk": per_chunk,
             "exact": self._all_exact,
             "several": self._several,
             "at_once": self._at_once,
+            "long": self._long,
+            "held_back": self._held,
             "itl_ns": itl,
+            "second_gap_ns": percentiles(
+                np.array(self._second_ns), np.ones(len(self._second_ns), np.int64)
+            ),
+            "itl_by_position": positions,
             "chunk_gap_ns": percentiles(gaps, np.ones_like(gaps)),
+            "chunk_gaps": {
+                "counts": np.bincount(
+                    np.searchsorted(SECONDS_NS, gaps), minlength=len(SECONDS_NS) + 1
+                ).tolist(),
+                "sum_ns": int(gaps.sum()),
+            },
         }
+
+    def _by_position(self, gaps: Array, sizes: Array) -> list[dict[str, int]]:
+        """Returns percentiles of the ITL by the position of the later token, in ranges that grow by a factor of two."""
+        begins, firsts = np.array(self._begins, np.int64).reshape(-1, 2).T
+        counts = np.diff(np.append(begins, len(gaps)))
+        before = np.cumsum(sizes) - np.repeat(
+            (np.cumsum(sizes) - sizes)[begins[counts > 0]], counts[counts > 0]
+        )
+        position = before + np.repeat(firsts, counts)
+        found = []
+        place = np.ceil(np.log2(np.maximum(position, 1))).astype(np.int64)
+        for power in np.unique(place).tolist():
+            mine = place == power
+            times = percentiles((gaps / np.maximum(sizes, 1))[mine], sizes[mine])
+            if times is not None:
+                first = 2 ** (power - 1) + 1 if power else 1
+                found.append(
+                    {
+                        "first": first,
+                        "last": 2**power,
+                        "tokens": int(sizes[mine].sum()),
+                        "p50_ns": times["p50"],
+                        "p99_ns": times["p99"],
+                    }
+                )
+        return found
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
@@ -124,15 +193,19 @@ class Tokens:
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
-        self._from_cache = self._reasoning = 0
+        self._from_cache = self._reasoning = self._media_ns = 0
         # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
+        self._shortest: dict[int, int] = {}  # of the answers that the model ended
+        self._without_call: set[int] = set()
+        self._repeats = Repeats()
         self._varied = (
             0  # answers whose prompt had a different number of tokens than the first time
         )
         self._contradictions: Counter[str] = Counter()
         self._doubts: Counter[str] = Counter()
+        self._signs: Counter[str] = Counter()
         self._known: Counter[str] = Counter()
         self._sources: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
@@ -150,6 +223,20 @@ class Tokens:
         count = len(stamps_ns)
         arrivals = [(ns, i) for i, ns in enumerate(stamps_ns, 1)]
         return self._streams.add(arrivals, count, count, exact=True)
+
+    def answered(self, usage: Usage, index: int, answer: Array) -> None:
+        """Adds a server's answer. index: as in `add`."""
+        self.add(usage, index)
+        self._repeats.add(index, answer, usage.reply_id)
+        if not usage.has_call:
+            self._without_call.add(index)
+        output = usage.output
+        if output is not None and usage.finish_reason not in _BY_LENGTH:
+            shortest = self._shortest.setdefault(index, output)
+            if output < shortest:
+                self._shortest[index] = output
+        for sign in usage.signs:
+            _count(self._signs, sign)
 
     def add(self, usage: Usage, index: int) -> None:
         """Adds the usage of one answer. index: dataset index of its sample."""
@@ -170,6 +257,7 @@ class Tokens:
         if usage.reasoning is not None:
             self._known["reasoning"] += 1
             self._reasoning += usage.reasoning
+        self._media_ns += usage.media_ns or 0
         self._sources[usage.source] += 1
         _count(self._finished, usage.finish_reason)
         if usage.contradiction:
@@ -187,11 +275,14 @@ class Tokens:
             "cached": self._cached if 0 < self._known["cached"] == answers else None,
             "cached_answers": self._from_cache,
             "reasoning": self._reasoning if self._known["reasoning"] else None,
+            "media_ns": self._media_ns,
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),
             "contradictions": dict(self._contradictions),
             "doubts": dict(self._doubts),
+            "signs": dict(self._signs),
+            **self._repeats.summary(),
             "varied_prompts": self._varied,
             "streams": self._streams.summary(),
         }
@@ -214,11 +305,19 @@ class Tokens:
             "changed_prompts": sum(told != ids for told, ids in exact),
             "long_prompts": sum(told > s.most_prompt_tokens for told, s in prompts),
             "long_answers": sum(most is not None and told > most for told, most in longest),
+            "short_prompts": sum(told < s.least_prompt_tokens for told, s in prompts),
+            "short_answers": sum(
+                told < sent[i].min_tokens for i, told in self._shortest.items() if i in sent
+            ),
+            "bounded_prompts": sum(s.min_tokens > 0 for s in sent.values()),
+            "uncalled_prompts": sum(sent[i].wants_call for i in self._without_call if i in sent),
+            "calling_prompts": sum(s.wants_call for s in sent.values()),
+            **self._repeats.alike({i: s.prompt_hash for i, s in sent.items()}),
         }
 
     def _load_sent(self, remote: HasSent, dataset: Dataset, sent: dict[int, Sent]) -> None:
         """Adds the sent prompt of each sample, as far as the time allows."""
-        indices = [*{**self._prompts, **self._longest}]
+        indices = [*{**self._prompts, **self._longest, **dict.fromkeys(self._without_call)}]
         end_s = monotonic() + COMPARE_S
         for begin in range(0, len(indices), _LOADED):
             if monotonic() >= end_s:

@@ -66,6 +66,7 @@ class Benchmark(_Strict):
     audit_config: by audit, settings of its audit.config that hold for this benchmark only
     user_conf: by scenario, settings that the round requires and LoadGen's mlperf.conf lacks
     timed: False if a run is a single pass over the data set
+    client: the program with which its rules measure the speed, if that is not LoadGen
     """
 
     loadgen: str
@@ -91,6 +92,7 @@ class Benchmark(_Strict):
     user_conf: dict[str, dict[str, int]] = {}
     work: Work
     timed: bool = True
+    client: str = ""
 
     def scenarios(self, category: str) -> tuple[str, ...]:
         """Returns the scenarios that a closed submission requires; () if the category lacks the benchmark."""
