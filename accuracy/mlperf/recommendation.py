@@ -1,6 +1,6 @@
 """Scores recommended items like MLPerf's DLRM-v3: normalised entropy, accuracy and AUC by request.
 
-The definitions are those of torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which mlcommons/inference b66003e runs in
+The definitions come from torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which mlcommons/inference b66003e runs in
 recommendation/dlrm_v3/accuracy.py, over the whole run.
 """
 

@@ -69,7 +69,7 @@ class Request(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a request's line holds, as int64."""
+    """The lists in a request's line, as int64."""
 
     history: Array
     history_ratings: Array

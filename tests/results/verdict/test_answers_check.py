@@ -61,7 +61,7 @@ def test_floats_may_differ_by_the_tolerance(payload: bytes, differs: int, tmp_pa
     assert compare(found, right, places(7), "float32", 1e-3).differing == differs
 
 
-IDENTIFIED = {
+IDENTIFIED: dict[str, tuple[list[tuple[int, tuple[float, ...]]], int]] = {
     "the same answers": ([(5, (0, 1, 0.5, 0.25)), (6, (0, 0, 0.75))], 0),
     "rounded answers": ([(5, (0, 1, 0.50001, 0.25))], 0),
     "another answer": ([(5, (0, 1, 0.5, 0.3))], 1),
