@@ -90,7 +90,9 @@ def _of_models(found: Mapping[str, Any]) -> Table:
     notes = []
     if found["fairness"] is not None:
         slowest = f"{found['slowest']}, {found['slowest_ratio']:.2f} x the fastest"
-        text = f"Slowest: {slowest} ({found['compared']}). Fairness (Jain): {found['fairness']:.3f}."
+        text = (
+            f"Slowest: {slowest} ({found['compared']}). Fairness (Jain): {found['fairness']:.3f}."
+        )
         notes = [text]
     return Table("by_model", "By model", "Times count from the schedule.", heads, rows, notes)
 

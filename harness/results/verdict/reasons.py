@@ -170,7 +170,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         bound = Slo(
             log.get("effective_target_latency_percentile"), log.get("effective_target_latency_ns")
         )
-        queries = log.get("result_query_count")
+        queries = log.get("result_query_count", 0) - (run.done.left_out if run.done else 0)
         yield too_late(Judged(bound, late, queries, None), plan, log.get("effective_target_qps"))
     elif log.get("result_validity") != "VALID" and not missed:
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
