@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
-from harness.backends.parts.openai.bodies import added_fields
+from harness.backends.parts.openai.bodies import added_fields, demands_call, text_bytes
 from harness.backends.parts.openai.endpoints import ENDPOINTS
+from harness.backends.parts.openai.fresh import Fresh
 from harness.backends.parts.openai.mixes import Mix, read_mix
 from harness.backends.parts.openai.models import served
 from harness.backends.parts.openai.others import OTHERS
@@ -20,6 +21,12 @@ from harness.types import Array, BackendSetup, Batch
 MAX_TOKENS = 128
 """Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
 
+BLOCK_TOKENS = 16
+"""Tokens of a block of vLLM's cache of prompts by default."""
+
+MOST_TOKEN_BYTES = 16
+"""The most bytes of a prompt's token on average. Single tokens are longer, e.g. of white space."""
+
 BEGIN_TOKENS, TEMPLATE_TOKENS = 16, 1024
 """Tokens that a server may put before a prompt, and around a chat: its template and system prompt."""
 
@@ -28,15 +35,17 @@ _OPTIONS = {
     "stream": "on|off",
     "max_tokens": "NUMBER",
     "ignore_eos": "off|on",
-    "answer": "ids|text",
+    "answer": "ids|text|calls",
     "body": "FIELDS|@FILE",
     "models": "WEIGHTS|@FILE",
     "endpoint": f"auto|{'|'.join((*ENDPOINTS, *OTHERS))}",
+    "cache_block": "TOKENS",
+    "fresh": "on|SEED",
 }
 _CHOICES = {
     "stream": ("on", "off"),
     "ignore_eos": ("off", "on"),
-    "answer": ("ids", "text"),
+    "answer": ("ids", "text", "calls"),
     "endpoint": ("auto", *ENDPOINTS),
 }
 
@@ -83,9 +92,13 @@ class OpenAiRemote:
     stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
-    answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
+    answer: ids are token ids, as vLLM returns them; text is UTF-8; calls is text, or the tool calls as JSON if there are
+    any. Default: ids if the server returns them.
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above. Endpoints
         without text as answers (embeddings, pooling, rerank, transcriptions, speech, images) have their own options.
+    cache_block: tokens of a block of the server's cache of prompts (16), for the hits that the prompts allow.
+    fresh: puts a beginning before all prompts, another one in each run (on) or drawn from SEED, so that the cache has
+    no prompt of an earlier run.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
@@ -105,7 +118,9 @@ class OpenAiRemote:
         if setup.max_batch > 1:
             raise ConfigError("backend 'openai' sends one prompt per request: --max-batch 1")
         self._setup = setup
-        self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
+        self._max_tokens = _number("max_tokens", options.get("max_tokens", str(MAX_TOKENS)))
+        self._block_tokens = _number("cache_block", options.get("cache_block", str(BLOCK_TOKENS)))
+        self._fresh = Fresh(options["fresh"]) if "fresh" in options else None
         self._body = added_fields(options["body"]) if "body" in options else {}
         self._mix: Mix | None = read_mix(options["models"]) if "models" in options else None
         self._wanted = options.get("answer")
@@ -116,7 +131,8 @@ class OpenAiRemote:
             _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
         )
         self._reading = Reading(
-            wants_text=self._wanted == "text",
+            wants_text=self._wanted in ("text", "calls"),
+            wants_calls=self._wanted == "calls",
             ignores_end=options.get("ignore_eos") == "on",
             endpoint=self._endpoint,
         )
@@ -124,6 +140,7 @@ class OpenAiRemote:
         """True if replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
+        self._asked: set[str] = set()
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = served(exchange, self._setup)
@@ -211,6 +228,8 @@ class OpenAiRemote:
         sample = rows.reshape(-1)[0]
         if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
             raise ValueError("backend 'openai' takes prompts, one per request: --dataset prompts")
+        if self._fresh is not None:
+            sample = self._fresh.put(sample)
         names, fields = split(sample)
         is_bounded = sample.startswith(b'{"max_tokens":')
         # A quote in a text follows a backslash, so no text looks like this key.
@@ -259,6 +278,8 @@ class OpenAiRemote:
     def _expect_model(self, model: str) -> None:
         """Adds a sample's model to the names that a reply may report."""
         known = self._reading.models
+        if model:
+            self._asked.add(model)
         if model and known and model not in known:
             self._reading = self._reading._replace(models=known | {model})
 
@@ -273,13 +294,23 @@ class OpenAiRemote:
     def sent(self, batch: Batch) -> Sent:
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
+        if self._fresh is not None:
+            sample = self._fresh.put(sample)
         fields = json.loads(sample)
         prompt = fields.get("prompt")
         template = BEGIN_TOKENS if "prompt" in fields else TEMPLATE_TOKENS
+        most = fields.get("max_tokens", self._max_tokens)
+        least = most if self._reading.ignores_end else {**self._body, **fields}.get("min_tokens")
         return Sent(
             len(prompt) if isinstance(prompt, list) else None,
             len(sample) + template,
-            fields.get("max_tokens", self._max_tokens),
+            most,
+            prompt if isinstance(prompt, list) else None,
+            self._block_tokens,
+            text_bytes(fields) // MOST_TOKEN_BYTES,
+            least if isinstance(least, int) else 0,
+            demands_call({**self._body, **fields}),
+            hash(sample),
         )
 
     def answer(self, reply: Reply, samples: int) -> list[Array]:
@@ -309,10 +340,12 @@ class OpenAiRemote:
             "precision": "unknown",
             "model": self._model,
             "answers_as": sorted(self._reading.models),
+            "asked_as": sorted({self._model, *self._asked}),
             "stream": "on" if self.streams else "off",
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
             "body": self._sampling(),
+            **({"fresh": self._fresh.seed} if self._fresh is not None else {}),
             **({"models": dict(self._mix.weights)} if self._mix is not None else {}),
             "draws_tokens": draws_tokens(self._body),
             "endpoints": {
@@ -325,9 +358,9 @@ class OpenAiRemote:
         }
 
 
-def _max_tokens(text: str) -> int:
+def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise ConfigError(f"--backend-option max_tokens: {text!r} is not a number of at least 1")
+        raise ConfigError(f"--backend-option {name}: {text!r} is not a number of at least 1")
     return int(text)
 
 

@@ -5,6 +5,7 @@ the reply to `answer`. So each remote plug-in works with both engines of harness
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from harness.types import BackendSetup, Batch, Outputs
@@ -67,6 +68,16 @@ class CutOff(BadAnswer):
     """The server ended the answer before it was complete, or does not report why it ended."""
 
 
+class Sign(StrEnum):
+    """What makes an answer suspicious. One answer proves nothing, so a verdict counts the answers with a sign."""
+
+    FEWER = "fewer tokens than chunks with text"
+    UNSEEN = "most tokens came in chunks without text"
+    LATE_COUNT = "`usage` did not grow with the text"
+    REPEATED = "its second half repeats at most four tokens"
+    NO_ANSWER = "its reasoning ended, and no answer followed"
+
+
 class Usage(NamedTuple):
     """Token facts that a reply reports with the answer. None: the server does not report the fact."""
 
@@ -86,6 +97,11 @@ class Usage(NamedTuple):
     """Why the counts may be wrong, one of a few texts."""
     reasoning: int | None = None
     """Tokens of `output` that precede the answer itself."""
+    signs: Sequence[Sign] = ()
+    reply_id: str = ""
+    """The server's name for the reply; '' if it has none."""
+    has_call: bool = False
+    """Whether the answer calls a tool."""
     media_ns: int | None = None
     """Duration of the sound in the answer."""
 
@@ -170,6 +186,18 @@ class Sent(NamedTuple):
     """The most tokens that a server can count: the bytes of the prompt, and what the server adds around it."""
     max_tokens: int | None
     """The most tokens of the answer; None without a bound."""
+    ids: Sequence[int] | None = None
+    """The token ids; None if the prompt is a text."""
+    block_tokens: int = 0
+    """Tokens of a block of the server's cache of prompts; 0 if it is unknown."""
+    least_prompt_tokens: int = 0
+    """The fewest tokens that a server can count; 0 if they are unknown."""
+    min_tokens: int = 0
+    """The fewest tokens of the answer, unless the context ends it."""
+    wants_call: bool = False
+    """Whether the request demands the call of a tool."""
+    prompt_hash: int = 0
+    """Equal for equal prompts; 0 if it is unknown."""
 
 
 @runtime_checkable

@@ -80,7 +80,7 @@ class PromptsDataset(LoadedRows):
         self._setup = setup
         self._path = sources.one_file(setup, "prompts", *_SUFFIXES, most_bytes=MOST_FILE_BYTES)
         is_table = self._path.suffix == ".parquet"
-        rows = _table(self._path) if is_table else _lines(self._path)
+        rows = _table(self._path) if is_table else json_lines(self._path)
         self._kind, self._prompts = _read(self._path, rows)
         super().__init__(len(self._prompts))
 
@@ -120,7 +120,7 @@ Row = tuple[str, object]
 """(place, content); a ValueError in place of the content is the reason why it cannot be read."""
 
 
-def _lines(path: Path) -> Iterator[Row]:
+def json_lines(path: Path) -> Iterator[Row]:
     try:
         with path.open("rb") as file:
             number = 0

@@ -303,11 +303,11 @@ _DOUBTS: _Rows = {
             "Raise `--connections`, or lower the rate: the server may be the limit.",
         ),
         "prefix-cache": (
-            "The server reused parts of prompts that it had computed before: repeated prompts are answered faster than new ones.",
+            "The server reports, or requests after the run show, that it answers repeated prompts faster than new ones.",
             "Turn the server's prefix cache off (vLLM: `--no-enable-prefix-caching`), or quote the run as a run with a prefix cache.",
         ),
         "prompt-changed": (
-            "The server's token count of a prompt differs from the ids that were sent, exceeds the possible number, or varies for the same prompt.",
+            "The server's token count of a prompt differs from the ids that were sent, is impossible for its bytes, or varies for the same prompt.",
             "Find out what the server adds or cuts off: a token at the beginning, a template, or a limit of its context.",
         ),
         "load-host-faster": (
@@ -319,8 +319,36 @@ _DOUBTS: _Rows = {
             "Read the text and the log of `coordinator`, and run again.",
         ),
         "tokens-doubtful": (
-            "The server counts tokens that answers do not show, such as hidden reasoning, or a total that is not the sum.",
+            "The server's counts do not fit its answers: hidden reasoning, chunks without text, more chunks than tokens, filler, or a wrong sum.",
             "Ask for answers that show all their tokens, or quote the rate with this doubt.",
+        ),
+        "first-token-early": (
+            "Half of the streams waited for the second token more than twice as long as for the first one, and four times as long as for others.",
+            "Read the first tokens: a server can send one before it has computed the prompt. Quote the latency instead of TTFT.",
+        ),
+        "answers-vary": (
+            "More than 10 % of repeated prompts got an answer that begins differently, although no token was to be drawn.",
+            "Find out whether the server ignores `temperature` or `seed`, or mixes up its answers.",
+        ),
+        "answers-alike": (
+            "More than half of the long answers to different prompts are equal to another one.",
+            "Read the answers; score them with `--mode accuracy`.",
+        ),
+        "ids-repeated": (
+            "More than 10 % of the replies have the id of an earlier reply: a cache in front of the model sends such copies.",
+            "Turn off the cache of replies in the server or the gateway, or quote the run as a run with this cache.",
+        ),
+        "fields-ignored": (
+            "More than 10 % of the prompts that demand a call of a tool, or a number of tokens, got answers without it.",
+            "Use a server that supports these fields, or do not send them.",
+        ),
+        "reasoning-cut": (
+            "More than 5 % of the answers consist of reasoning alone, although the server reports that the model ended them.",
+            "Find out what cuts the answers off; score them with `--mode accuracy`.",
+        ),
+        "other-model": (
+            "The replies name a model that no request asked for.",
+            "Check what the server or the router serves, or give the model's name on the server with `--backend-option served=NAME`.",
         ),
         "tokens-at-once": (
             "More than half of the streams with several tokens came in one chunk, so TTFT and TPOT are not times of tokens.",
@@ -447,8 +475,12 @@ _DOUBTS: _Rows = {
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
-            "The medians of the first and last third differ by more than 10 % and by more than their noise.",
-            "Run longer, or let the machine settle first.",
+            "The run was not steady, and a time or the rate changed by 10 % or more ([intervals.md](intervals.md)).",
+            "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
+        ),
+        "warming": (
+            "The run began slower than it went on, which raises its mean time by more than 5 %.",
+            "Run longer: the first seconds then count less.",
         ),
         "frequency-dropped": (
             "The fastest core became more than 10 % slower from the first third to the last (runs of at least 9 s).",

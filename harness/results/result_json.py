@@ -7,7 +7,7 @@ from harness.core.codes import Reason
 from harness.core.config.parse import Ramp
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.registry import short_name
-from harness.core.units import counted
+from harness.core.units import NS_PER_S, counted
 from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
 from harness.machine.power.energy import window_ns
@@ -52,6 +52,7 @@ from harness.results.slos import section as goodput
 from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import section as tokens
 from harness.results.verdict import (
+    answer_signs,
     busy,
     client,
     code_doubts,
@@ -116,9 +117,7 @@ def result(findings: Findings) -> Result:
         **_real_time(findings, numbers),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
-        "steady_state": numbers.steady_state.to_json()
-        if numbers and numbers.steady_state
-        else None,
+        "steady": numbers.steady(findings.host) if numbers else None,
         "queries": numbers.queries() if numbers else None,
         "arrivals": numbers.arrivals() if numbers else None,
         "host": host,
@@ -182,6 +181,7 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         completed = findings.performed.throughput_per_s()["completed"]
         yield from nodes.reasons(findings.performed.run)
         yield from client.reasons(findings.performed.run, completed)
+        yield from sessions.reasons(findings.performed.run)
         yield from reasons.by_index(findings.performed.input_probe)
     for role, run in findings.runs.items():
         if role != "performance":
@@ -218,7 +218,8 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         percentile = findings.slo.percentile if findings.slo else findings.scenario.percentile
         yield from doubts.few_samples(run, percentile)
         yield from doubts.few_held(run.plan, findings.loaded)
-        yield from client.doubts(run, bound_ns)
+        yield from client.doubts(run, bound_ns, _described(findings, run))
+        yield from _by_the_page(findings, numbers)
         yield from witness.doubts(numbers.run)
         yield from nodes.doubts(run)
         yield from model_doubts.cached(numbers.input_probe)
@@ -226,7 +227,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from client.standstill_doubts(numbers.run)
-            yield from doubts.drift(numbers.steady_state)
+            yield from doubts.steadiness(numbers.steady(findings.host))
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
         if _computes_here(findings):
@@ -253,6 +254,16 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
     yield from code_doubts.code(findings.code)
 
 
+def _by_the_page(findings: Findings, numbers: Performance) -> Iterable[Reason]:
+    """Compares the tokens of the replies with the servers' metrics."""
+    run = numbers.run
+    window = window_ns(run.log.values) if run.logged else None
+    page = servers.section(findings.server_metrics, window, findings.no_server_metrics)
+    generated = tokens.section(run)
+    seconds = (window[1] - window[0]) / NS_PER_S if window is not None else 0.0
+    yield from answer_signs.page(page, generated, seconds)
+
+
 def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     target, (scored, no_score, _, compared) = findings.model.accuracy, findings.scoring
     if target is not None and (scored is not None or no_score):
@@ -266,6 +277,9 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
     yield from model_doubts.other_judge(findings.model)
     if _draws_tokens(findings):
         yield from model_doubts.drawn_answers()
+    elif findings.performance is not None:
+        told = token_counts.client_told(findings.performance).get("tokens") or {}
+        yield from answer_signs.varied(told)
     if target is not None:
         answers = compared.answers if compared is not None else None
         yield from model_doubts.weak_judge(target, scored, answers)
@@ -322,6 +336,8 @@ def _of_the_load(findings: Findings) -> Iterable[str]:
         yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
     if findings.config.concurrency is not None:
         yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
+    elif findings.performance is not None and findings.performance.plan.sessions:
+        yield f"sessions, whose turns wait for each other, {scheduler}"
     if findings.config.probe_rate is not None and findings.config.runs_performance:
         yield f"probes beside the load, {findings.config.probe_rate:g} per second"
 

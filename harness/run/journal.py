@@ -30,7 +30,7 @@ import numpy as np
 from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
-_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _KIND = 0, 1, 2, 3, 4, 5
+_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _KIND, _ENDS = 0, 1, 2, 3, 4, 5, 6
 _ROWS, _SAMPLES = 0, 1  # within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
@@ -231,6 +231,15 @@ class Journal:
     @start_ns.setter
     def start_ns(self, now_ns: int) -> None:
         self._cells[_START] = now_ns
+
+    @property
+    def ends(self) -> bool:
+        """Whether the supervisor has ended the run: the harness's scheduler then issues no further query."""
+        return bool(self._cells[_ENDS])
+
+    @ends.setter
+    def ends(self, now: bool) -> None:
+        self._cells[_ENDS] = now
 
     def row_counts(self) -> list[int]:
         """Returns the number of batches that each worker has completed."""

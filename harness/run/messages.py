@@ -111,6 +111,15 @@ class _Probed(TypedDict):
     raised: str
 
 
+class _PromptProbe(TypedDict):
+    """The form of the result of `prompt_probe.probe`."""
+
+    changed_ns: list[Count]
+    seen_ns: list[Count]
+    again_ns: list[Count]
+    refused: str
+
+
 class _Used(TypedDict):
     """The form of `SampleCallbacks.used`."""
 
@@ -160,9 +169,12 @@ class _Streams(TypedDict):
     chunks: Count
     several: Count
     at_once: Count
+    long: NotRequired[Count]
+    held_back: NotRequired[Count]
     tokens_per_chunk: Seconds | None
     exact: bool
     itl_ns: dict[str, Count] | None
+    second_gap_ns: NotRequired[dict[str, Count] | None]
     chunk_gap_ns: dict[str, Count] | None
     chunk_gaps: NotRequired[_Gaps]
     itl_by_position: NotRequired[list[_Position]]
@@ -188,6 +200,23 @@ class _Tokens(TypedDict):
     changed_prompts: Count
     long_prompts: Count
     long_answers: Count
+    bodies_sha256: NotRequired[str | None]
+    reusable: NotRequired[Count | None]
+    block_tokens: NotRequired[Count | None]
+    short_prompts: Count
+    short_answers: Count
+    bounded_prompts: Count
+    uncalled_prompts: Count
+    calling_prompts: Count
+    long_answered: Count
+    alike_prompts: Count
+    repeated_answers: Count
+    varied_answers: Count
+    named_replies: Count
+    same_names: Count
+    named_repeats: Count
+    same_names_of_prompt: Count
+    signs: dict[str, Count]
     streams: _Streams | None
 
 
@@ -240,6 +269,7 @@ class _Ended(TypedDict):
     files: dict[str, str]
     bare: Annotated[_Bare, AfterValidator(_share_a_size)] | _Reason | None
     probed: _Probed | _Reason | None
+    prompts: NotRequired[_PromptProbe | _Reason | None]
     failed_samples: Count
     first_failure: str
     close_error: str

@@ -1,73 +1,124 @@
-"""Each server that cheats with tokens ends as docs/adversaries.md says."""
+"""Each server of a language model that lies ends as docs/adversaries.md says, and an honest one is not suspected."""
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.cli.main import main
 from harness.core.units import NS_PER_MS
 from tests.adversaries.test_cheats import PAGE
-from tests.run.test_token_runs import SERVER, ran
-from tests.stand_ins.servers.token_server import VLLM, Dialect
+from tests.run.test_token_runs import MANIFEST
+from tests.stand_ins.servers.lying_server import (
+    DIALECTS,
+    LONG,
+    MAX_TOKENS,
+    SLOW_S,
+    prompt_ids,
+)
+from tests.stand_ins.servers.token_server import Dialect, TokenServer, ids_of, text_of
 
-FIRST_MS = 30
+QUERIES = 120
+QUICK = ("forged-usage", "cuts-off", "warm-cache", "answers-of-another")
 
-MAX_TOKENS = 80
-SHORT = replace(VLLM, tokens=MAX_TOKENS // 10)
-
-
-def other_choice(_path: str, sent: bytes) -> bytes:
-    return sent.replace(b'"index": 0', b'"index": 1')
-
-
-SERVERS = {
-    "forged-usage": replace(SHORT, factor=10),
-    "forged-usage-of-text": replace(SHORT, ids=False, factor=10),
-    "above-max-tokens": replace(SHORT, ids=False, usage="last", factor=20),
-    "cuts-off": replace(SHORT, finish="abort", in_run=True),
-    "no-end": replace(SHORT, finish=None, in_run=True),
-    "another-choice": replace(SHORT, change=other_choice, in_run=True),
-    "one-chunk": replace(SHORT, per_chunk=100),
-    "empty-first-token": replace(SHORT, ids=False, lead="", first_s=FIRST_MS / 1000),
-    "blank-first-token": replace(SHORT, ids=False, lead=" ", first_s=FIRST_MS / 1000),
+TEXT_WORDS = 200
+_BOTH = ("--mode", "both", "--metric", "exact_match", "--backend-option", "answer=text")
+_SECONDS = ("--target-qps", "18")  # for enough readings of the page of metrics
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "ends-early": ("--backend-option", "ignore_eos=on"),
+    "sampled-answers": _BOTH,
+    "page-of-fewer": _SECONDS,
+    "page-of-hits": _SECONDS,
+    "early-first-token": ("--target-qps", "40"),
 }
-QUICK = ("forged-usage", "cuts-off")
+KINDS = {"short-context-of-text": "prompt", "dropped-tools": "tools", "role-first": "messages"}
+
+SUSPICIONS = frozenset(
+    (
+        *("tokens-contradicted", "tokens-doubtful", "tokens-at-once", "ends-unexplained"),
+        *("prompt-changed", "requests-failed", "prefix-cache", "cached", "answers-vary"),
+        *("answers-alike", "ids-repeated", "fields-ignored", "reasoning-cut", "other-model"),
+        *("first-token-early", "answers-differ"),
+    )
+)
+"""Codes that accuse a server."""
+
+
+def row_of(kind: str, number: int, ids: list[int]) -> dict[str, Any]:
+    if kind == "input_ids":
+        reference = text_of(ids_of(ids, MAX_TOKENS))
+        return {"input_ids": ids, "max_tokens": MAX_TOKENS, "reference": reference}
+    if kind == "prompt":
+        words = " ".join(f"{number}{token}" for token in ids * (TEXT_WORDS // len(ids)))
+        return {"prompt": words, "max_tokens": MAX_TOKENS}
+    message = {
+        "role": "user",
+        "content": f"sort {number:05}",
+    }  # the server counts messages as tokens
+    row = {"messages": [message], "max_tokens": MAX_TOKENS}
+    if kind == "tools":
+        function = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+        row |= {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+    return row
+
+
+def ran(folder: Path, dialect: Dialect, *words: str, kind: str = "input_ids") -> dict[str, Any]:
+    rows = [row_of(kind, number, ids) for number, ids in enumerate(prompt_ids())]
+    data = folder / "prompts.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "tiny.yaml").write_text(MANIFEST)
+    load = ("--scenario", "server", "--target-qps", "100", "--queries", str(QUERIES))
+    with TokenServer(dialect) as server:
+        main(
+            [
+                *("--backend", "openai", "--url", server.url, "--model", str(folder / "tiny.yaml")),
+                *("--data-dir", str(data), "--connections", "8", "--no-metrics", "--no-report"),
+                *(*load, "--slo", "p90=5s", "--mode", "performance", "--out", str(folder / "run")),
+                *words,
+            ]
+        )
+    result: dict[str, Any] = json.loads((folder / "run" / "result.json").read_text())
+    return result
+
+
+def codes(result: Mapping[str, Any]) -> set[str]:
+    return {entry["code"] for entry in (*result["reasons"], *result["doubts"])}
 
 
 def rows() -> dict[str, str]:
-    """Name -> the check that finds the cheat, according to the page."""
+    """Name -> the check that finds the lie, according to the page."""
     part = PAGE.split("\n## Language models on a server\n")[1]
     return dict(re.findall(r"^\| `([\w-]+)` \| .* \| (.*) \|$", part, re.MULTILINE))
 
 
 def test_the_page_lists_every_server() -> None:
-    assert [*rows()] == [*SERVERS]
+    assert [*rows()] == [*DIALECTS]
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SERVERS]
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in DIALECTS]
 )
-def test_a_server_that_cheats_with_tokens_is_found(name: str, tmp_path: Path) -> None:
-    """Bug: each was VALID without a doubt."""
-    _, result = ran(
-        tmp_path, SERVERS[name], *SERVER, "--mode", "performance", max_tokens=MAX_TOKENS
-    )
-    found = {entry["code"] for entry in (*result["reasons"], *result["doubts"])}
+def test_a_server_that_lies_is_found(name: str, tmp_path: Path) -> None:
+    """Bug: most of these runs were VALID without a doubt."""
+    kind = KINDS.get(name, "input_ids")
+    result = ran(tmp_path, DIALECTS[name](), *WORDS.get(name, ()), kind=kind)
     code = re.match("`(.*)`", rows()[name])
     if code is None:
-        assert result["tokens"]["ttft_ns"]["p50"] >= FIRST_MS * NS_PER_MS
+        assert result["tokens"]["ttft_ns"]["p50"] >= SLOW_S * 1000 * NS_PER_MS
+        assert not codes(result) & SUSPICIONS
     else:
-        assert code[1] in found
-        reasons = {reason["code"] for reason in result["reasons"]}
-        if code[1] == "tokens-at-once":  # a doubt
-            assert reasons <= {"client-bound"}  # doubts of a busy machine
-        else:
-            assert reasons
+        assert code[1] in codes(result)
 
 
-def test_an_honest_server_is_not_suspected(tmp_path: Path) -> None:
-    _, result = ran(tmp_path, Dialect(), *SERVER, "--mode", "performance")
-    found = {entry["code"] for entry in (*result["reasons"], *result["doubts"])}
-    suspicions = ("tokens-contradicted", "tokens-doubtful", "tokens-at-once", "ends-unexplained")
-    assert not found & {*suspicions, "prompt-changed", "requests-failed"}
+@pytest.mark.parametrize("kind", ["input_ids", pytest.param("prompt", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("streams", ["on", pytest.param("off", marks=pytest.mark.slow)])
+def test_an_honest_server_is_not_suspected(kind: str, streams: str, tmp_path: Path) -> None:
+    dialect = replace(LONG, first_s=0.002, gap_s=0.0005)
+    result = ran(tmp_path, dialect, "--backend-option", f"stream={streams}", kind=kind)
+    assert not codes(result) & SUSPICIONS, result["doubts"]
+    probe = result["tokens"]["prompt_probe"]
+    assert probe.get("rounds") or "too long" in probe["reason"]  # on a busy machine

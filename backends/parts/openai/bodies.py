@@ -1,4 +1,4 @@
-"""Reads the fields that a user adds to every request."""
+"""Reads the fields of requests: those that a user adds to all of them, and those of one prompt."""
 
 import json
 from collections.abc import Mapping
@@ -52,3 +52,25 @@ def _problems(fields: Mapping[str, Any]) -> list[str]:
     if fields.get("n", 1) != 1:
         problems.append("n must be 1: a sample has one answer")
     return problems
+
+
+def demands_call(fields: Mapping[str, Any]) -> bool:
+    """Returns whether the fields of a request leave the model no choice but to call a tool."""
+    choice = fields.get("tool_choice")
+    if isinstance(choice, dict):
+        choice = choice.get("type")
+    return bool(fields.get("tools")) and choice in ("required", "any", "function", "tool")
+
+
+def text_bytes(fields: Mapping[str, Any]) -> int:
+    """Returns the bytes of a prompt's texts; 0 for token ids. A chat's images and sounds do not count."""
+    prompt = fields.get("prompt")
+    if isinstance(prompt, str):
+        return len(prompt.encode())
+    messages = fields.get("messages")
+    texts: list[Any] = []
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        parts = content if isinstance(content, list) else [{"text": content}]
+        texts += [part.get("text") for part in parts if isinstance(part, dict)]
+    return sum(len(text.encode()) for text in texts if isinstance(text, str))

@@ -1,16 +1,19 @@
 """Decodes replies of OpenAI's completions and chat completions: texts, token ids and token counts."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.backends.parts.openai.calls import Calls
 from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.endpoints import Endpoint
+from harness.backends.parts.openai.reasoning import AnswerStart
+from harness.backends.parts.openai.signs import lacks_answer, repeats
 from harness.backends.parts.refusals import error_text, refused, words
 from harness.errors import one_line
-from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
+from harness.remote import BadAnswer, CutOff, Refused, Reply, Sign, Usage
 from harness.types import Array
 
 _OK = 200
@@ -34,6 +37,8 @@ class Reading(NamedTuple):
 
     wants_text: bool = False
     """Whether the answer is the text even if the reply has token ids."""
+    wants_calls: bool = False
+    """Whether an answer with tool calls is the list of these calls as JSON; a text without a call stays a text."""
     needs_end: bool = False
     """Whether an answer without a finish_reason counts as cut off."""
     ignores_end: bool = False
@@ -73,8 +78,32 @@ class Completion:
         text, ids, reading = parts.text, parts.ids, self._reading
         finish, counts = end_of(choice.get("finish_reason"), reading), counts_in(content)
         self.usage = usage_of(counts, ids, text, finish, ignores_end=reading.ignores_end)
+        self.usage = self.usage._replace(
+            signs=self._signs(parts, finish), reply_id=id_of(content), has_call=parts.has_call
+        )
         self.first_token = ids[0] if ids else None
+        if reading.wants_calls:
+            calls = Calls()
+            calls.add(choice)
+            text = calls.answer(text)
         return [as_answer(text, ids, self.usage.output, wants_text=reading.wants_text)]
+
+    def _signs(self, parts: "Parts", finish: str) -> Sequence[Sign]:
+        found = []
+        if not self._reading.ignores_end and repeats(parts.ids or parts.text.split()):
+            found.append(Sign.REPEATED)
+        start = AnswerStart()
+        start.take(parts.reasoning, parts.answer)
+        has_answer = start.is_answer or parts.has_call
+        if lacks_answer(finish, has_reasoning=start.has_reasoning, has_answer=has_answer):
+            found.append(Sign.NO_ANSWER)
+        return tuple(found)
+
+
+def id_of(content: Mapping[str, Any]) -> str:
+    """Returns the name of a reply or chunk, '' if it has none."""
+    name = content.get("id")
+    return name if isinstance(name, str) else ""
 
 
 def checked(content: Any) -> Mapping[str, Any]:
@@ -139,6 +168,8 @@ class Parts(NamedTuple):
     """The message, a refusal, and the names and arguments of the calls."""
     ids: list[int] | None
     """Token ids; None if the choice has none."""
+    has_call: bool = False
+    """Whether a tool is called."""
 
     @property
     def text(self) -> str:
@@ -150,11 +181,14 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     inner = choice.get("message") or choice.get("delta")
     thoughts: list[Any] = []
     texts = [choice.get("text")]
+    has_call = False
     if isinstance(inner, dict):
         old, new = inner.get("reasoning_content"), inner.get("reasoning")
         if old or new:  # perhaps one text under its old and its new name
             thoughts = [old] if old == new else [old, new]
-        texts += [*(inner.get(key) for key in ("content", "refusal")), *_calls(inner)]
+        calls = _calls(inner)
+        has_call = any(calls)
+        texts += [*(inner.get(key) for key in ("content", "refusal")), *calls]
     if any(not isinstance(text, str | None) for text in (*thoughts, *texts)):
         raise BadAnswer("the text of the reply is not a string")
     ids = choice.get("token_ids")
@@ -163,7 +197,7 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     ):
         raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
     reasoning = "".join(filter(None, thoughts)) if thoughts else ""
-    return Parts(reasoning, "".join(filter(None, texts)), ids)
+    return Parts(reasoning, "".join(filter(None, texts)), ids, has_call)
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

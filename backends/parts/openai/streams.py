@@ -1,7 +1,9 @@
 """Decodes streamed replies of OpenAI's API while they arrive. A chunk may have several tokens, or none."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from harness.backends.parts.openai.calls import Calls
 from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.openai.replies import (
@@ -10,14 +12,16 @@ from harness.backends.parts.openai.replies import (
     as_answer,
     checked,
     end_of,
+    id_of,
     json_in,
     model_of,
     only_choice,
     parts_of,
 )
+from harness.backends.parts.openai.signs import ChunkCounts, lacks_answer, repeats
 from harness.backends.parts.refusals import words
 from harness.core.formats.sse import DONE, BadEvents, EventParser
-from harness.remote import BadAnswer, CutOff, Refused, Reply, Usage
+from harness.remote import BadAnswer, CutOff, Refused, Reply, Sign, Usage
 from harness.types import Array
 
 _OK = 200
@@ -31,6 +35,7 @@ class Streamed:
         self._endpoint = reading.endpoint
         self._events = EventParser()
         self._texts: list[str] = []
+        self._calls = Calls()
         self._ids: list[int] | None = None
         self._counts: dict[str, int] = {}
         self._finish: Any = None
@@ -43,6 +48,9 @@ class Streamed:
         """Chunks with tokens, as the server sent them."""
         self.is_exact = False
         """Whether the server reports the tokens of each chunk; else `feed` counts the chunks with tokens."""
+        self._counts_of_chunks = ChunkCounts()
+        self._has_call = False
+        self._reply_id = ""
         self._start = AnswerStart()
         self.answer_starts = 0
         """How many times the answer after the reasoning has begun; 0 before its first visible text."""
@@ -76,6 +84,7 @@ class Streamed:
             content = self._endpoint.chunk(content)
         content = checked(content)
         self.model = model_of(content, self._reading) or self.model
+        self._reply_id = self._reply_id or id_of(content)
         counts = counts_in(content)
         told = counts.get("completion_tokens")
         self._fell |= told is not None and told < self._counts.get("completion_tokens", 0)
@@ -85,6 +94,8 @@ class Streamed:
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
+        if self._reading.wants_calls:
+            self._calls.add(choice)
         if text:
             start = self._start
             start.take(parts.reasoning, parts.answer)
@@ -99,14 +110,16 @@ class Streamed:
         self._finish = finish or self._finish
         if text:
             self._texts.append(text)
+        self._has_call |= parts.has_call
         if ids is not None:
             self._ids = ids if self._ids is None else self._ids + ids
-        self._count(told, text)
+        count = told if told is not None or self._ids is None else len(self._ids)
+        self._counts_of_chunks.take(count, text)
+        self._count(count, text)
 
-    def _count(self, told: int | None, text: str) -> None:
+    def _count(self, count: int | None, text: str) -> None:
         """Counts a chunk. White space is not a first token: a server can send it before the answer begins."""
         before = self._tokens
-        count = told if told is not None or self._ids is None else len(self._ids)
         self._has_uncounted |= bool(text) and count is None
         self._has_begun = self._has_begun or bool(self._ids) or _is_visible(text)
         if not self._has_begun:
@@ -143,7 +156,22 @@ class Streamed:
             ignores_end=self._reading.ignores_end,
             shown=self._shown,
         )
+        if self._reading.wants_calls:
+            text = self._calls.answer(text)
+        self.usage = self.usage._replace(
+            signs=self._signs(text, finish), reply_id=self._reply_id, has_call=self._has_call
+        )
         return [as_answer(text, self._ids, self.usage.output, wants_text=self._reading.wants_text)]
+
+    def _signs(self, text: str, finish: str) -> Sequence[Sign]:
+        found = self._counts_of_chunks.signs(self.usage.output, text, has_call=self._has_call)
+        if not self._reading.ignores_end and repeats(self._ids or self._texts):
+            found.append(Sign.REPEATED)
+        start = self._start
+        has_answer = start.is_answer or self._has_call
+        if lacks_answer(finish, has_reasoning=start.has_reasoning, has_answer=has_answer):
+            found.append(Sign.NO_ANSWER)
+        return tuple(found)
 
     def _no_end(self, reply: Reply) -> Exception:
         begin = bytes(reply.body[:2000]).lstrip()

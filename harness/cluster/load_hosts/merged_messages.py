@@ -123,8 +123,11 @@ def _tokens(tokens: Sequence[Message | None]) -> dict[str, Any] | None:
         "changed_prompts",
         "long_prompts",
         "long_answers",
+        *("short_prompts", "short_answers", "bounded_prompts", "uncalled_prompts"),
+        *("calling_prompts", "long_answered", "alike_prompts", "repeated_answers"),
+        *("varied_answers", "named_replies", "same_names", "named_repeats", "same_names_of_prompt"),
     )
-    counted = ("sources", "finish_reasons", "contradictions", "doubts")
+    counted = ("sources", "finish_reasons", "contradictions", "doubts", "signs")
     return {
         **{key: sum(t[key] for t in known) for key in summed},
         **{key: _sum(t[key] for t in known) for key in ("input", "output", "cached", "reasoning")},
@@ -143,8 +146,11 @@ def _streams(streams: Sequence[Message]) -> dict[str, Any] | None:
         "chunks": chunks,
         "tokens_per_chunk": tokens / chunks if tokens is not None else None,
         "exact": all(s["exact"] for s in streams),
-        **{key: sum(s[key] for s in streams) for key in ("several", "at_once")},
+        **{
+            key: sum(s[key] for s in streams) for key in ("several", "at_once", "long", "held_back")
+        },
         "itl_ns": None,
+        "second_gap_ns": None,
         "chunk_gap_ns": None,
     }
 

@@ -332,6 +332,32 @@ def parse_rate(text: str) -> float:
     return rate
 
 
+STEADY = "steady"
+"""Value of --until that ends a run with its verdict; the other values are shares."""
+
+_NARROWEST, _WIDEST = 0.001, 0.5
+"""Limits of the width in --until."""
+
+
+def parse_until(text: str) -> str:
+    """Parses `steady`, or a width in percent, e.g. `2%`."""
+    word = text.strip().lower().replace(" ", "")
+    if word == STEADY:
+        return word
+    try:
+        share = float(word.removesuffix("%")) / 100 if word.endswith("%") else 0.0
+    except ValueError:
+        share = 0.0
+    if not _NARROWEST <= share <= _WIDEST:
+        raise ValueError(f"{text!r} is neither 'steady' nor a width from 0.1% to 50%")
+    return f"{share * 100:.10g}%"
+
+
+def until_share(until: str) -> float:
+    """Returns the width in a value of `parse_until` as a share."""
+    return float(until.removesuffix("%")) / 100
+
+
 def _without_thousands(text: str) -> str:
     """Returns '20000' for '20,000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
 

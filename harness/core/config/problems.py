@@ -45,6 +45,7 @@ def problems(options: RunOptions) -> Iterator[str]:
     if options.meter and not options.runs_performance:
         yield "--meter measures the performance run: drop it with --mode accuracy"
     yield from _arrival_problems(options)
+    yield from _until_problems(options)
     yield from _before_run_problems(options)
     yield from _server_problems(options)
     if options.models is not None:
@@ -111,6 +112,20 @@ def _arrival_problems(options: RunOptions) -> Iterator[str]:
         yield (
             "--duration cannot be set with --arrivals: the file sets the duration; --queries N "
             "replays its first N arrivals"
+        )
+
+
+def _until_problems(options: RunOptions) -> Iterator[str]:
+    if options.until is None:
+        return
+    if options.load_hosts is not None:
+        yield "--until watches one measured process: drop it, or drop --load-hosts"
+    if options.streams is not None:
+        yield "--until would end --streams in the middle of their sequences: drop it"
+    elif options.concurrency is None and options.arrivals is None:
+        yield (
+            f"--until {options.until}: LoadGen fixes the length of a run before its first query: drop it and set "
+            "--duration (an undecided result states how long), or add --concurrency or --arrivals"
         )
 
 

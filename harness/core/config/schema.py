@@ -122,6 +122,14 @@ class RunOptions:
         metavar="N",
         level="expert",
     )
+    until: str | None = option(
+        "with --concurrency or --arrivals: go on until the run is certainly steady or not (steady), or until the 95 % "
+        "interval of its number is at most so wide to each side (e.g. 2%), for at most 30 times --duration "
+        "(docs/peak.md)",
+        parse=parsers.parse_until,
+        metavar="steady|N%",
+        level="expert",
+    )
     streams: int | None = option(
         "server: N sequences at a time in real time, for a model with states; each frame is due a period after the one "
         "before; not MLPerf (docs/streams.md)",

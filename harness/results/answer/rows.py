@@ -8,6 +8,7 @@ from harness.results.answer.answer import answer_of
 from harness.results.models import shown as models
 from harness.results.real_time import shown as real_time
 from harness.results.slos import shown as goodput
+from harness.results.steady import shown as steady
 from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import shown as tokens
 
@@ -28,6 +29,7 @@ def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
         "cost": cost.shown(result.get("cost")),
         "models": models.shown(result),
         "real time": real_time.shown(result),
+        "steady": steady.shown(result),
         "limited by": answer.limited_by,
         "doubts": answer.doubts,
         "advice": answer.advice,

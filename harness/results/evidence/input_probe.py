@@ -1,4 +1,6 @@
-"""Computes the ratios and counts of the probe after the run (harness/run/measured/input_probe.py). Pure."""
+"""Computes the ratios and counts of the probes after the run (input_probe.py and client/prompt_probe.py in
+harness/run/measured). Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -6,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from harness.core.stats import median_interval
-from harness.results.schema.performance import InputProbe, NotProbed
+from harness.results.schema.performance import InputProbe, NotProbed, PromptProbe
 from harness.types import Array
 
 LEVEL = 0.99
@@ -29,6 +31,22 @@ def section(probed: Mapping[str, Any] | None) -> InputProbe | NotProbed | None:
         "rows": probed["rows"],
         "by_index": probed["by_index"],
         "raised": probed["raised"],
+    }
+
+
+def prompts(probed: Mapping[str, Any] | None) -> PromptProbe | NotProbed | None:
+    """probed: `prompts` of the last message of the measured process."""
+    if probed is None or "reason" in probed:
+        return cast("NotProbed | None", probed)
+    changed_ns, seen_ns, again_ns = (
+        np.asarray(probed[f"{name}_ns"], np.float64) for name in ("changed", "seen", "again")
+    )
+    return {
+        "rounds": len(changed_ns),
+        "changed_ns": float(np.median(changed_ns)) if len(changed_ns) else None,
+        "over_seen": _ratio(changed_ns, seen_ns),
+        "over_again": _ratio(changed_ns, again_ns),
+        "refused": probed["refused"],
     }
 
 

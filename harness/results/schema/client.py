@@ -5,6 +5,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
+from harness.results.schema.performance import NotProbed, PromptProbe
+
 
 class Peer(TypedDict):
     """A server that received queries."""
@@ -316,6 +318,15 @@ class Tokens(TypedDict):
     distinct_prompts: int
     """Different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several times, and a
     server that keeps prompts then answers it faster."""
+    reusable: int | None
+    """Prompt tokens that a cache without a limit could have had from earlier prompts of the run, in whole blocks of
+    `cache_block_tokens`: `cached` should be as large. Null if prompts are texts, whose tokens are unknown, or if
+    their history is live."""
+    cache_block_tokens: int | None
+    """--backend-option cache_block; null if `reusable` is null."""
+    bodies_sha256: str | None
+    """SHA-256 of the SHA-256 digests of all request bodies, in the order of issue; in sessions, session by session in the
+    order of their begins. Two runs with equal digests have sent the same bytes. Null if the history is live."""
     reasoning: int | None
     """Tokens of `output` that precede the answers themselves (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int
@@ -332,6 +343,16 @@ class Tokens(TypedDict):
     """Cause -> answers whose counts cannot be right."""
     doubts: Mapping[str, int]
     """Cause -> answers whose counts may not be right."""
+    signs: Mapping[str, int]
+    """What is suspicious if many answers have it -> answers."""
+    repeated_answers: int
+    """Answers to prompts that were answered before in the run."""
+    varied_answers: int
+    """`repeated_answers` that begin differently from the first answer to the prompt."""
+    alike_prompts: int
+    """Different prompts with an equal long answer."""
+    prompt_probe: PromptProbe | NotProbed | None
+    """Whether the server answered repeated prompts faster, by requests after the run; null without a server."""
     several_token_answers: int | None
     """Streams of two or more tokens; null without streams."""
     at_once_answers: int | None
@@ -350,6 +371,8 @@ class Tokens(TypedDict):
     itl_ns: TokenTimes | None
     """Time between tokens: the gap between two arrivals / the tokens of the later arrival, once per token; null if
     those tokens are unknown and `tokens_per_chunk` is above 1.25 or below 0.8."""
+    second_gap_ns: TokenTimes | None
+    """Time from the first to the second arrival of streams with four or more; null without one."""
     chunk_gap_ns: TokenTimes | None
     """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
     chunk_gaps: NotRequired[ChunkGaps]
@@ -376,10 +399,23 @@ class TurnTimes(TypedDict):
     """From the due time to the answer; null without answers."""
     ttft_ns: TokenTimes | None
     """From the due time to the first token; null without streams."""
+    tpot_ns: TokenTimes | None
+    """Time per further token, defined as in `tokens`; null without streams or without answers of several tokens."""
+
+
+class TokenRates(TypedDict):
+    """Percentiles of tokens/s: one in ten sessions is slower than `p10`."""
+
+    p50: float
+    """Tokens/s."""
+    p10: float
+    """Tokens/s."""
+    p1: float
+    """Tokens/s."""
 
 
 class Sessions(TypedDict):
-    """The sessions of a dataset of sessions under --concurrency. A turn is due when the answers that it waits for have
+    """The sessions of a dataset of sessions in a Server run. A turn is due when the answers that it waits for have
     come and its delay is over.
     """
 
@@ -395,8 +431,16 @@ class Sessions(TypedDict):
     """Mean number of answered turns per session."""
     length_ns: TokenTimes | None
     """From the first turn's due time to the last answer, of complete sessions; null without one."""
+    busy_ns: TokenTimes | None
+    """`length_ns` without `idle_ns`: the time in which a session waited for answers; null without a complete session."""
+    idle_ns: TokenTimes | None
+    """Time of a session in which no turn was due or in flight: delays of persons and tools; null without a
+    complete session."""
     idle_share: float | None
-    """Mean share of this time in which no turn was due or in flight, i.e. delays of persons and tools."""
+    """Mean share of `length_ns` in which no turn was due or in flight."""
+    tokens_per_s: TokenRates | None
+    """Tokens/s of one user: the tokens of a session's answers / its `busy_ns`, over complete sessions; null without
+    one, or without streams."""
     send_lag_ns: TokenTimes
     """From a turn's due time until it was sent: the cost of the harness and of waiting for a connection."""
     broken_at: Mapping[str, int]

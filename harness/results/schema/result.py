@@ -175,8 +175,8 @@ class Result(TypedDict):
     """Results that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None
     """Changed and exchanged inputs after the run; null if the run did not end by itself."""
-    steady_state: performance.SteadyState | None
-    """Comparison of the first and last third; null with too few samples, or if replayed arrivals change their rate."""
+    steady: performance.Steady | None
+    """Whether the run was steady; null with too few samples, or if replayed arrivals change their rate."""
     queries: performance.Queries | None
     """Counts; null without a performance run."""
     arrivals: performance.Arrivals | None

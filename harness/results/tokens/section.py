@@ -9,6 +9,7 @@ from harness.core.otlp.boundaries import SECONDS_NS
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.input_probe import prompts
 from harness.results.schema.client import GapsSection, Tokens, TokenTimes
 from harness.results.tokens import loadgen
 from harness.types import Array
@@ -34,6 +35,9 @@ def section(run: Evidence) -> Tokens | None:
         "cached": told["cached"],
         "cached_answers": told["cached_answers"],
         "distinct_prompts": len(np.unique(run.done.columns["index"])) if run.done else 0,
+        "reusable": told.get("reusable"),
+        "cache_block_tokens": told.get("block_tokens"),
+        "bodies_sha256": told.get("bodies_sha256"),
         "reasoning": told.get("reasoning"),
         "compared_prompts": told["compared_prompts"],
         "changed_prompts": told["changed_prompts"],
@@ -42,6 +46,11 @@ def section(run: Evidence) -> Tokens | None:
         "long_answers": told["long_answers"],
         "contradictions": dict(sorted(told["contradictions"].items())),
         "doubts": dict(sorted(told["doubts"].items())),
+        "signs": dict(sorted(told.get("signs", {}).items())),
+        "repeated_answers": told.get("repeated_answers", 0),
+        "varied_answers": told.get("varied_answers", 0),
+        "alike_prompts": told.get("alike_prompts", 0),
+        "prompt_probe": prompts(run.ended.get("prompts")) if run.ended is not None else None,
         "several_token_answers": streams["several"] if streams else None,
         "at_once_answers": streams["at_once"] if streams else None,
         "is_exact": bool(streams and streams["exact"]),
@@ -49,6 +58,9 @@ def section(run: Evidence) -> Tokens | None:
         "answer_ttft_ns": _answer_ttft_ns(run),
         "tpot_ns": each,
         "itl_ns": cast("TokenTimes | None", streams["itl_ns"]) if streams else None,
+        "second_gap_ns": cast("TokenTimes | None", streams.get("second_gap_ns"))
+        if streams
+        else None,
         "chunk_gap_ns": cast("TokenTimes | None", streams["chunk_gap_ns"]) if streams else None,
         **_gaps(streams),
         "loadgen": loadgen.told(run.log, run.plan, told["one_token_answers"], _failed(run)),

@@ -1,6 +1,7 @@
 """Judges whether the client, not the server, limited a run, and what happened to its requests. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -195,8 +196,10 @@ def standstill_doubts(run: Evidence) -> Iterator[Reason]:
             )
 
 
-def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
-    """bound_ns: the SLO's bound."""
+def doubts(
+    run: Evidence, bound_ns: int | None, about: Mapping[str, Any] | None = None
+) -> Iterator[Reason]:
+    """bound_ns: the SLO's bound. about: the plug-in's description of the server."""
     client = section(run)
     done = run.done
     if client is None or not done:
@@ -225,7 +228,7 @@ def doubts(run: Evidence, bound_ns: int | None) -> Iterator[Reason]:
             f"tensors are sent as JSON: the client encodes a request and decodes its reply in {show_ns(json_ns)}, "
             f"{show_percent(json_ns / max(p50_ns, 1))} of the latency's p50",
         )
-    yield from token_counts.doubts(run)
+    yield from token_counts.doubts(run, about)
     local = [peer["url"] for peer in client["peers"] if peer["local"]]
     if local:
         yield Reason(

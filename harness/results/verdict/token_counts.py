@@ -6,9 +6,13 @@ from typing import Any
 from harness.core.codes import Reason
 from harness.core.units import show_percent
 from harness.results.evidence.evidence import Evidence
+from harness.results.verdict import answer_signs
 
 AT_ONCE_SHARE = 0.5
 """Largest share of streams of several tokens that may come in one chunk before the tokens' times are doubted."""
+
+HELD_SHARE = 0.9
+"""The same share for streams of several chunks that all came in one moment."""
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:
@@ -28,14 +32,17 @@ def reasons(run: Evidence) -> Iterator[Reason]:
         yield Reason("tokens-contradicted", f"the server's token counts: {'; '.join(wrong)}")
 
 
-def doubts(run: Evidence) -> Iterator[Reason]:
+def doubts(run: Evidence, about: Mapping[str, Any] | None = None) -> Iterator[Reason]:
+    """about: the plug-in's description of the server."""
     told = client_told(run).get("tokens") or {}
+    if told:
+        yield from answer_signs.doubts(run, told, about or {})
     if told.get("cached_answers") and run.plan.model_key is None:
         yield Reason("prefix-cache", _cached(told))
     changed = [*_changed(told)]
     if changed:
         yield Reason("prompt-changed", "; ".join(changed))
-    doubted = [*_by_why(told, "doubts")]
+    doubted = [*_by_why(told, "doubts"), *answer_signs.counts(told)]
     if doubted:
         yield Reason("tokens-doubtful", f"the server's token counts: {'; '.join(doubted)}")
     yield from _of_streams(told.get("streams") or {})
@@ -56,6 +63,11 @@ def _changed(told: Mapping[str, Any]) -> Iterator[str]:
             f"for {told['changed_prompts']:,} of {told['compared_prompts']:,} prompts the server counts different "
             "tokens than were sent"
         )
+    if told.get("short_prompts"):
+        yield (
+            f"{told['short_prompts']:,} prompts have more bytes per token than texts have, by the server's count: it may "
+            "have cut them off"
+        )
     if told.get("long_prompts"):
         yield f"{told['long_prompts']:,} prompts cannot have as many tokens as the server counts"
     if told.get("varied_prompts"):
@@ -69,6 +81,13 @@ def _of_streams(told: Mapping[str, Any]) -> Iterator[Reason]:
             "tokens-at-once",
             f"{at_once:,} of {several:,} streams of several tokens came in one chunk: their TTFT is the time of the "
             "whole answer, and their TPOT is not the time of a token",
+        )
+    held, long = told.get("held_back", 0), told.get("long", 0)
+    if held > HELD_SHARE * long:
+        yield Reason(
+            "tokens-at-once",
+            f"{held:,} of {long:,} streams of several chunks came in one moment: something held the chunks back until "
+            "the answer was complete, or a busy client read them late",
         )
 
 

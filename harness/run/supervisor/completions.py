@@ -1,7 +1,7 @@
 """Reads the journal: its new rows during a run, and all its samples as columns at the end."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -141,17 +141,30 @@ def _orders(rows: Array, size: Array) -> Array:
     return orders
 
 
+def completions_so_far(journal: Journal, plan: LoadPlan) -> Completions:
+    """Returns the samples that are answered by now, during a run of the harness's scheduler."""
+    counts = journal.row_counts()
+    time.sleep(SETTLE_S)
+    return read_completions(journal, plan, counts=counts)
+
+
 def read_completions(
-    journal: Journal, plan: LoadPlan, shortest_ns: int | None = None
+    journal: Journal,
+    plan: LoadPlan,
+    shortest_ns: int | None = None,
+    counts: Sequence[int] | None = None,
 ) -> Completions:
     """Returns everything in the journal; complete once the measured process has ended.
+
+    counts: rows of each worker to read; None: all rows.
 
     shortest_ns: LoadGen's shortest latency, if it logged one. The journal does not show when the schedule
     started: LoadGen needs some time for a call, so the start lies before the first callback. The fastest
     sample, the least disturbed of all, shows by how much; that time is issue delay.
     """
     issued = journal.issued
-    parts = [journal.rows(worker) for worker in range(journal.workers)]
+    ends = [None] * journal.workers if counts is None else counts
+    parts = [journal.rows(worker, 0, end) for worker, end in enumerate(ends)]
     workers = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int16)
     batches = np.concatenate(parts)
     sizes = batches["size"].astype(np.int64)
@@ -248,6 +261,9 @@ def _loadgen_schedule_ns(
 def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
     """Returns (samples,) due times under our own scheduler, which notes its start in the journal."""
     order: Array = columns["order"]
+    if plan.sessions:
+        due_ns: Array = columns["entry_ns"]
+        return due_ns  # `with_sessions` has the due times
     if plan.ramp is not None:
         entry_ns: Array = columns["entry_ns"]
         return entry_ns  # the file of the ramp has the due times

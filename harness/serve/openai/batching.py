@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from time import time_ns
 
 from harness.errors import type_and_text
-from harness.models.generation.engine import Answering, Generator
+from harness.models.generation.engine import Answering
+from harness.models.generation.token_engine import AnyGenerator
 from harness.serve.loop import Part
 from harness.serve.openai.choices import Choice
 from harness.serve.openai.replies import Answer
@@ -14,7 +15,7 @@ from harness.serve.openai.statistics import Answers
 class Batching:
     """The active answers. `step` is the `Work` of a loop."""
 
-    def __init__(self, generator: Generator, statistics: Answers) -> None:
+    def __init__(self, generator: AnyGenerator, statistics: Answers) -> None:
         """statistics: counts the requests when they end."""
         self._generator, self._statistics = generator, statistics
         self._working: dict[Answering, tuple[Answer, Choice]] = {}

@@ -28,6 +28,9 @@ _CHAT = "/v1/chat/completions"
 _ASKED = {"/v1/completions": False, _CHAT: True}
 """Path -> whether it is a chat."""
 
+RESET = "/reset_prefix_cache"
+"""Path that empties the cache of beginnings, as in vLLM."""
+
 
 class Completions:
     """The handler of one model for `Loop`, which calls `batching.step` between its checks of the sockets."""
@@ -35,7 +38,8 @@ class Completions:
     def __init__(self, served: ServedGeneration) -> None:
         self._served = served
         self._numbers = count(1)
-        self._statistics = Answers(served.name)
+        self._prefixes = served.generator.prefixes
+        self._statistics = Answers(served.name, self._prefixes)
         self.batching = Batching(served.generator, self._statistics)
         self._routes: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {
             "/v1/models": lambda: {"object": "list", "data": [*map(self._model, served.names)]},
@@ -44,6 +48,9 @@ class Completions:
             "/health": dict,
             "/metrics": self._statistics.page,
         }
+        self._posts: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {}
+        if self._prefixes is not None:
+            self._posts[RESET] = self._reset_prefixes
         self._told = 0  # requests for anything except an answer of the model
 
     @property
@@ -71,10 +78,10 @@ class Completions:
 
     def _answer(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
         head = request.head
-        path, route = head.path, self._routes.get(head.path)
+        path, route = head.path, self._routes.get(head.path) or self._posts.get(head.path)
         if route is None and path not in (*_ASKED, *vectors.PATHS):
             raise Refusal(404, f"there is nothing at {path}: use {', '.join(_ASKED)}")
-        method = "GET" if route else "POST"
+        method = "GET" if path in self._routes else "POST"
         if head.method == "OPTIONS":
             return [options_answer(head, method)]
         check_method(head, method)
@@ -93,12 +100,25 @@ class Completions:
             known=served.known,
             prompts=served.prompts,
         )
-        answer = Answer(asked, head, asked.model, next(self._numbers), served.prompts, arrived_ns)
+        answer = Answer(
+            asked,
+            head,
+            asked.model,
+            next(self._numbers),
+            served.prompts,
+            arrived_ns,
+            keeps_prefixes=self._prefixes is not None,
+        )
         try:
             self.batching.add(answer)
         except ValueError as e:
             raise Refusal(400, str(e), param="messages" if asked.is_chat else "prompt") from None
         return answer
+
+    def _reset_prefixes(self) -> Mapping[str, Any]:
+        assert self._prefixes is not None
+        self._prefixes.clear()
+        return {}
 
     def _vectors(self, request: Request, arrived_ns: int) -> bytes:
         """Returns the reply to a request for vectors, which needs one step of the model."""

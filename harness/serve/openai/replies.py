@@ -25,14 +25,25 @@ class Answer(Later):
     """The reply to one request while it is generated."""
 
     __slots__ = (
-        *("_about", "_asked", "_has_begun", "_head"),
+        *("_about", "_asked", "_has_begun", "_head", "_keeps_prefixes"),
         *("arrived_ns", "begun_ns", "choices", "first_ns"),
     )
 
     def __init__(
-        self, asked: Asked, head: Head, model: str, number: int, prompts: Prompts, arrived_ns: int
+        self,
+        asked: Asked,
+        head: Head,
+        model: str,
+        number: int,
+        prompts: Prompts,
+        arrived_ns: int,
+        *,
+        keeps_prefixes: bool = False,
     ) -> None:
-        """number: of the request. arrived_ns: arrival of its last byte, wall clock."""
+        """number: of the request. arrived_ns: arrival of its last byte, wall clock.
+
+        keeps_prefixes: whether usage reports the cached tokens.
+        """
         super().__init__()
         self.closes = asked.streams and head.is_old  # HTTP/1.0 has no chunks
         kind, prefix = (
@@ -46,7 +57,7 @@ class Answer(Later):
             "created": int(time()),
             "model": model,
         }
-        self._asked, self._head = asked, head
+        self._asked, self._head, self._keeps_prefixes = asked, head, keeps_prefixes
         self.arrived_ns = arrived_ns
         self.begun_ns = self.first_ns = 0
         """Begin and end of the step that computes the first prompt; 0 before it."""
@@ -74,9 +85,7 @@ class Answer(Later):
 
     def _whole(self) -> bytes:
         choices = [self._choice(choice) for choice in self.choices]
-        body = json.dumps(
-            {**self._about, "choices": choices, "usage": self._whole_usage()}
-        ).encode()
+        body = json.dumps({**self._about, "choices": choices, "usage": self._usage()}).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
         # No time may be negative if the clock was set back in between.
         now_ns = time_ns()
@@ -139,7 +148,7 @@ class Answer(Later):
         if not self.is_complete:
             return first + self._chunk(events)
         if self._asked.usage_at_end:
-            events += _event({**self._about, "choices": [], "usage": self._whole_usage()})
+            events += _event({**self._about, "choices": [], "usage": self._usage()})
         return first + self._chunk(events + _DONE) + self._last_chunk()
 
     def _opening(self) -> bytes:
@@ -174,7 +183,8 @@ class Answer(Later):
         choice.tokens_sent = len(tokens)
         usage = {}
         if self._asked.usage_always:
-            usage = {"usage": _usage(len(one.prompt), len(tokens), choice.reasoning_tokens)}
+            cached = self._cached(one.cached)
+            usage = {"usage": _usage(len(one.prompt), len(tokens), cached, choice.reasoning_tokens)}
         return {**self._about, "choices": [described], **usage}
 
     def _parts(self, choice: Choice, *, is_first: bool) -> Mapping[str, Any]:
@@ -203,8 +213,13 @@ class Answer(Later):
         prompts = sum(map(len, self._asked.prompts))
         return prompts, sum(len(choice.tokens) for choice in self.choices)
 
-    def _whole_usage(self) -> Mapping[str, Any]:
-        return _usage(*self.tokens(), sum(choice.reasoning_tokens for choice in self.choices))
+    def _usage(self) -> Mapping[str, Any]:
+        firsts = self.choices[:: self._asked.copies]
+        cached = self._cached(sum(choice.one.cached for choice in firsts))
+        return _usage(*self.tokens(), cached, sum(one.reasoning_tokens for one in self.choices))
+
+    def _cached(self, tokens: int) -> int | None:
+        return tokens if self._keeps_prefixes else None
 
     def _chunk(self, content: bytes) -> bytes:
         """Returns bytes of a stream in the form in which they are sent."""
@@ -214,8 +229,15 @@ class Answer(Later):
         return b"" if self.closes else b"0\r\n\r\n"
 
 
-def _usage(prompt: int, answer: int, reasoning: int = 0) -> Mapping[str, Any]:
-    details = {"completion_tokens_details": {"reasoning_tokens": reasoning}} if reasoning else {}
+def _usage(
+    prompt: int, answer: int, cached: int | None = None, reasoning: int = 0
+) -> Mapping[str, Any]:
+    """cached: tokens of the prompt that were not computed; None without a cache."""
+    details: dict[str, Any] = {}
+    if cached is not None:
+        details["prompt_tokens_details"] = {"cached_tokens": cached}
+    if reasoning:
+        details["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answer,

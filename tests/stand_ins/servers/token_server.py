@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+from uuid import uuid4
 
 MODEL = "tiny"
 WORDS = (" a", " né", " 日本", "\n", ' "q"', " 🙂", " word", " {}")
@@ -25,6 +26,24 @@ DEFAULT_TOKENS = 16
 PAUSE_S = 1.2
 FEWEST_BEFORE = 16
 """Before the run the client measures a null server, so a pause follows this number of requests."""
+
+
+Chunk = tuple[dict[str, Any] | str, bool]
+"""The JSON of an event, or its text, and whether it has tokens."""
+
+
+class Ask(NamedTuple):
+    """A request."""
+
+    body: Mapping[str, Any]
+    prompt: Any
+    """A text, token ids, or messages."""
+    number: int
+    """See `TokenServer.came`."""
+    ids: list[int]
+    """The right answer."""
+    most: int
+    """The most tokens of an answer, as the request has it."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,18 @@ class Dialect:
     """Text of an event sent before the first token is due, with one token in its `usage`."""
     change: Callable[[str, bytes], bytes] = lambda _path, data: data
     """Replaces a value at this path of a reply's or event's JSON, for numbered requests."""
+    reply: Callable[[Ask], list[int]] = lambda ask: ask.ids
+    """The ids of the answer."""
+    wait_s: Callable[[Ask], float] | None = None
+    """Time to the first chunk, in place of `first_s`."""
+    stream: Callable[[Ask, Iterator[Chunk]], Iterator[Chunk]] = lambda _ask, chunks: chunks
+    """Replaces the events of a stream."""
+    model: str = ""
+    """The model's name in replies; default: MODEL."""
+    about: Callable[[Ask], Mapping[str, Any]] = lambda _ask: {"id": f"cmpl-{uuid4().hex}"}
+    """Further fields of each reply and event."""
+    page: Callable[[], str] | None = None
+    """The page of metrics."""
     in_run: bool = False
     """Only the run's requests are numbered: requests after the pause in which the client measures itself."""
 
@@ -157,8 +188,8 @@ class _Server(socketserver.ThreadingTCPServer):
         """Ignores clients that closed the connection."""
 
 
-class _Refused(Exception):
-    pass
+class Refused(Exception):
+    """The server refuses the request, with this text."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -179,6 +210,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"object": "list", "data": [{"id": MODEL, "owned_by": dialect.name}]})
         elif self.path == "/version" and dialect.version:
             self._json({"version": dialect.version})
+        elif self.path == "/metrics" and dialect.page is not None:
+            data = dialect.page().encode()
+            self.wfile.write(
+                self._head("200 OK", "text/plain", f"Content-Length: {len(data)}\r\n") + data
+            )
         else:
             self._json({"detail": "Not Found"}, 404)
 
@@ -193,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         fault = dialect.fault if number and number % dialect.every == 0 else ""
         try:
             answer = _Answer(dialect, api, body, number)
-        except _Refused as e:
+        except Refused as e:
             self._json({"error": {"message": str(e), "type": "invalid_request_error"}}, 422)
             return
         if fault == "busy":
@@ -203,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif body.get("stream"):
             self._stream(answer, fault)
         else:
-            self.owner.ended.wait(dialect.first_s)
+            self.owner.ended.wait(answer.wait_s)
             self._json(answer.whole())
 
     def _json(self, content: Any, status: int = 200) -> None:
@@ -227,8 +263,8 @@ class _Handler(BaseHTTPRequestHandler):
         stamps: list[int] = []
         with self.owner.lock:
             self.owner.sent.append(stamps)
-        due_s = time.monotonic() + dialect.first_s
-        for number, (content, has_tokens) in enumerate(answer.chunks()):
+        due_s = time.monotonic() + answer.wait_s
+        for number, (content, has_tokens) in enumerate(dialect.stream(answer.ask, answer.chunks())):
             if fault and number == 2:
                 if not self._spoil(fault):
                     return
@@ -237,7 +273,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._sleep(due_s)
                 due_s += dialect.gap_s
                 stamps.append(time.time_ns())
-            self._event(json.dumps(content, ensure_ascii=False))
+            self._event(
+                content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            )
         if dialect.done:
             self._event("[DONE]")
         self._write(b"")
@@ -282,14 +320,18 @@ class _Answer:
             ("stream_options", dialect.stream_options),
         ):
             if field in body and not is_known:
-                raise _Refused(f"Unexpected keys in the request: {{'{field}'}}")
+                raise Refused(f"Unexpected keys in the request: {{'{field}'}}")
         if body["model"] != MODEL:
-            raise _Refused(f"the model {body['model']!r} does not exist")
+            raise Refused(f"the model {body['model']!r} does not exist")
         prompt = body["messages" if self._chat else "prompt"]
         self._prompt_tokens = len(prompt) + dialect.begin
         most = body.get("max_tokens", DEFAULT_TOKENS)
         own = dialect.tokens if not body.get("ignore_eos") else None
-        self.ids = ids_of(prompt, min(most, own or most))
+        right = ids_of(prompt, min(most, own or most))
+        self.ask = Ask(body, prompt, number, right, most)
+        self.ids = dialect.reply(self.ask)
+        self.wait_s = dialect.wait_s(self.ask) if dialect.wait_s else dialect.first_s
+        self._about = {"model": dialect.model or MODEL, **dialect.about(self.ask)}
         self._finish = "length" if len(self.ids) == most else "stop"
         if dialect.finish != Dialect.finish and number:
             self._finish = dialect.finish or ""
@@ -320,10 +362,9 @@ class _Answer:
         if self._wants_ids:
             choice["token_ids"] = self.ids
         told = {} if self._dialect.usage == "none" else {"usage": self._counts(len(self.ids))}
-        return {"model": MODEL, "choices": [choice], **told}
+        return {**self._about, "choices": [choice], **told}
 
-    def chunks(self) -> Iterator[tuple[dict[str, Any], bool]]:
-        """(chunk, whether it has tokens)."""
+    def chunks(self) -> Iterator[Chunk]:
         if self._chat and self._dialect.role_chunk:
             delta = {"role": "assistant", "content": ""}
             yield self._chunk({"delta": delta}, 0), False
@@ -347,8 +388,8 @@ class _Answer:
             ending["finish_reason"] = self._finish
             yield {**self._chunk(ending, 0), "usage": self._counts(len(self.ids))}, False
         elif self._usage != "none":
-            yield {"model": MODEL, "choices": [], "usage": self._counts(len(self.ids))}, False
+            yield {**self._about, "choices": [], "usage": self._counts(len(self.ids))}, False
 
     def _chunk(self, choice: dict[str, Any], tokens: int) -> dict[str, Any]:
         told = {"usage": self._counts(tokens)} if self._usage == "chunk" else {}
-        return {"model": MODEL, "choices": [{"index": 0, **choice}], **told}
+        return {**self._about, "choices": [{"index": 0, **choice}], **told}

@@ -159,7 +159,7 @@ class Delivery:
         assert flight.reply is not None
         reader = flight.reader or self._reader()
         outputs = reader.answer(flight.reply)
-        self.tokens.add(reader.usage, flight.indices[0])
+        self.tokens.answered(reader.usage, flight.indices[0], _row_of(outputs))
         flight.tokens, flight.first_token = reader.usage.output or 0, reader.first_token
         if flight.reader is not None:
             flight.late_tokens = self.tokens.stream(
@@ -281,6 +281,13 @@ class Delivery:
             flight.server,
             cancelled,
         )
+
+
+def _row_of(outputs: Outputs) -> Array:
+    """Returns the numbers of the only sample; none if they are objects."""
+    rows = next(iter(outputs.values())) if isinstance(outputs, Mapping) else outputs
+    row = np.asarray(rows[0]).reshape(-1)
+    return row if row.dtype.kind != "O" else row[:0]
 
 
 def _merged(many: Sequence[Outputs]) -> Outputs | None:

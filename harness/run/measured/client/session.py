@@ -27,7 +27,7 @@ from harness.remote import (
 )
 from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
-from harness.run.measured.client import ceiling, server_times
+from harness.run.measured.client import ceiling, sent, server_times
 from harness.run.measured.client.dispatch import (
     Delivery,
     DirectDispatcher,
@@ -41,6 +41,7 @@ from harness.run.measured.client.probes import Probes
 from harness.run.measured.client.sample_facts import SampleFacts
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
+from harness.types import HasLiveHistory
 from harness.wire.cancelling import CancellingFlights
 from harness.wire.connections import LateReply, Server, unreachable
 from harness.wire.flight import Flight
@@ -235,7 +236,9 @@ class Session:
         if self._joined is not None:
             self._joined.prepare(loaded)
         self._facts.note(loaded)
-        if self.nodes is None:
+        dataset = self._answerer.dataset
+        is_live = isinstance(dataset, HasLiveHistory) and dataset.live_history
+        if self.nodes is None and not is_live:
             self._flights.prepare(loaded)
 
     def _time_codings(self, reply: Reply, loaded: Sequence[int]) -> int:
@@ -291,7 +294,7 @@ class Session:
             itl_bound_ns=next((slo.bound_ns for slo in self._slos if slo.of == "itl"), None),
         )
         self._delivery = delivery
-        self._tokens = delivery.tokens
+        self._tokens, self._journal = delivery.tokens, journal
         self._flights.forget()
         if isinstance(self._flights, CancellingFlights) and plan.cancel_share:
             self._flights.choose(cancelled.chosen(plan).tobytes(), plan.cancel_after_ns)
@@ -344,8 +347,10 @@ class Session:
                 "round_trip_ns": node.round_trip_ns if node is not None else None,
             }
 
-    def summary(self, failures: Failures) -> Mapping[str, Any]:
-        """Returns `client` of the last message."""
+    def summary(
+        self, failures: Failures, in_order: Sequence[int] | None = None
+    ) -> Mapping[str, Any]:
+        """Returns `client` of the last message. in_order: as in `sent.summary`."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
@@ -366,7 +371,7 @@ class Session:
             "failures": dict(failures.kinds),
             "server_times": self._server_times(),
             "json_ns": self._json_ns,
-            "tokens": self._token_summary(),
+            "tokens": self._token_summary(in_order),
         }
 
     def _gone(self) -> str:
@@ -379,8 +384,11 @@ class Session:
             for number, error in refused
         )
 
-    def _token_summary(self) -> Mapping[str, Any] | None:
+    def _token_summary(self, in_order: Sequence[int] | None) -> Mapping[str, Any] | None:
         if self._tokens is None:
             return None
-        compared = self._tokens.compared(self._remote, self._answerer.dataset)
-        return {**self._tokens.summary(), **compared}
+        remote, dataset = self._remote, self._answerer.dataset
+        compared = self._tokens.compared(remote, dataset)
+        issued: list[int] = self._journal.index[: self._journal.issued].tolist()
+        found = sent.summary(remote, dataset, issued, in_order)
+        return {**self._tokens.summary(), **compared, **found}

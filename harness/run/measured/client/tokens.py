@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.core.otlp.boundaries import SECONDS_NS
 from harness.remote import HasSent, Remote, Sent, StreamReader, Usage
+from harness.run.measured.client.repeats import Repeats
 from harness.types import Array, Dataset
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
@@ -20,8 +21,23 @@ MOST_PER_CHUNK = 1.25
 """A chunk with unknown tokens counts as one token only if chunks have at most this many tokens on average, and at
 least the inverse."""
 
+AT_ONCE_NS, FEWEST_CHUNKS = 20_000, 8
+"""A stream of this number of chunks was held back if they came in less time per chunk: no server computes 50,000
+tokens/s for one prompt."""
+
+FEWEST_ARRIVALS = 4
+"""Arrivals of a stream whose second arrival is compared with the others."""
+
+_BY_LENGTH = frozenset(("length", "max_tokens", "model_length", "max_output_tokens"))
+"""Values of finish_reason of answers that a limit ended."""
+
 NOTHING_COMPARED = dict.fromkeys(
-    ("compared_prompts", "changed_prompts", "long_prompts", "long_answers"), 0
+    (
+        *("compared_prompts", "changed_prompts", "long_prompts", "long_answers", "short_prompts"),
+        *("short_answers", "bounded_prompts", "uncalled_prompts", "calling_prompts"),
+        *("long_answered", "alike_prompts"),
+    ),
+    0,
 )
 """Counts of compared prompts in `tokens` of the last message, for a run without a server."""
 
@@ -44,10 +60,12 @@ class Streams:
         self._bound_ns = bound_ns
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
+        self._second_ns = array("q")  # gaps before the second arrival
         self._begins = array(
             "q"
         )  # by stream: place of its first gap, and tokens of its first arrival
         self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
+        self._long = self._held = 0
         self._all_exact = self._all_known = True
 
     def add(
@@ -65,10 +83,15 @@ class Streams:
         if tokens is not None and tokens > 1:
             self._several += 1
             self._at_once += chunks <= 1
+        if chunks >= FEWEST_CHUNKS and arrivals:
+            self._long += 1
+            self._held += arrivals[-1][0] - arrivals[0][0] < AT_ONCE_NS * chunks
         if arrivals:
             self._begins.append(len(self._gaps_ns))
             self._begins.append(arrivals[0][1])
             self._extra += arrivals[0][1] - 1
+            if len(arrivals) >= FEWEST_ARRIVALS:
+                self._second_ns.append(max(0, arrivals[1][0] - arrivals[0][0]))
         for (before_ns, before), (stamp_ns, count) in pairwise(arrivals):
             gap_ns, size = max(0, stamp_ns - before_ns), count - before
             self._gaps_ns.append(gap_ns)
@@ -102,7 +125,12 @@ class Streams:
             "exact": self._all_exact,
             "several": self._several,
             "at_once": self._at_once,
+            "long": self._long,
+            "held_back": self._held,
             "itl_ns": itl,
+            "second_gap_ns": percentiles(
+                np.array(self._second_ns), np.ones(len(self._second_ns), np.int64)
+            ),
             "itl_by_position": positions,
             "chunk_gap_ns": percentiles(gaps, np.ones_like(gaps)),
             "chunk_gaps": {
@@ -169,11 +197,15 @@ class Tokens:
         # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
+        self._shortest: dict[int, int] = {}  # of the answers that the model ended
+        self._without_call: set[int] = set()
+        self._repeats = Repeats()
         self._varied = (
             0  # answers whose prompt had a different number of tokens than the first time
         )
         self._contradictions: Counter[str] = Counter()
         self._doubts: Counter[str] = Counter()
+        self._signs: Counter[str] = Counter()
         self._known: Counter[str] = Counter()
         self._sources: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
@@ -191,6 +223,20 @@ class Tokens:
         count = len(stamps_ns)
         arrivals = [(ns, i) for i, ns in enumerate(stamps_ns, 1)]
         return self._streams.add(arrivals, count, count, exact=True)
+
+    def answered(self, usage: Usage, index: int, answer: Array) -> None:
+        """Adds a server's answer. index: as in `add`."""
+        self.add(usage, index)
+        self._repeats.add(index, answer, usage.reply_id)
+        if not usage.has_call:
+            self._without_call.add(index)
+        output = usage.output
+        if output is not None and usage.finish_reason not in _BY_LENGTH:
+            shortest = self._shortest.setdefault(index, output)
+            if output < shortest:
+                self._shortest[index] = output
+        for sign in usage.signs:
+            _count(self._signs, sign)
 
     def add(self, usage: Usage, index: int) -> None:
         """Adds the usage of one answer. index: dataset index of its sample."""
@@ -235,6 +281,8 @@ class Tokens:
             "finish_reasons": dict(self._finished),
             "contradictions": dict(self._contradictions),
             "doubts": dict(self._doubts),
+            "signs": dict(self._signs),
+            **self._repeats.summary(),
             "varied_prompts": self._varied,
             "streams": self._streams.summary(),
         }
@@ -257,11 +305,19 @@ class Tokens:
             "changed_prompts": sum(told != ids for told, ids in exact),
             "long_prompts": sum(told > s.most_prompt_tokens for told, s in prompts),
             "long_answers": sum(most is not None and told > most for told, most in longest),
+            "short_prompts": sum(told < s.least_prompt_tokens for told, s in prompts),
+            "short_answers": sum(
+                told < sent[i].min_tokens for i, told in self._shortest.items() if i in sent
+            ),
+            "bounded_prompts": sum(s.min_tokens > 0 for s in sent.values()),
+            "uncalled_prompts": sum(sent[i].wants_call for i in self._without_call if i in sent),
+            "calling_prompts": sum(s.wants_call for s in sent.values()),
+            **self._repeats.alike({i: s.prompt_hash for i, s in sent.items()}),
         }
 
     def _load_sent(self, remote: HasSent, dataset: Dataset, sent: dict[int, Sent]) -> None:
         """Adds the sent prompt of each sample, as far as the time allows."""
-        indices = [*{**self._prompts, **self._longest}]
+        indices = [*{**self._prompts, **self._longest, **dict.fromkeys(self._without_call)}]
         end_s = monotonic() + COMPARE_S
         for begin in range(0, len(indices), _LOADED):
             if monotonic() >= end_s:

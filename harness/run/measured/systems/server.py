@@ -73,7 +73,7 @@ class RemoteModel(OneModel):
         self._session.count_anew()
 
     def summary(self, failures: Failures) -> Mapping[str, Any]:
-        client = self._session.summary(failures)
+        client = self._session.summary(failures, self.in_order() if self.in_order else None)
         self._session.write(self._setup.outdir)
         self._session.close()
         return {"client": client}

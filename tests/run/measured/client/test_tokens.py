@@ -169,6 +169,13 @@ def test_prompts_are_compared_in_parts() -> None:
         "changed_prompts": 500,
         "long_prompts": 500,
         "long_answers": 1000,
+        **dict.fromkeys(
+            (
+                *("short_prompts", "short_answers", "bounded_prompts", "uncalled_prompts"),
+                *("calling_prompts", "long_answered", "alike_prompts"),
+            ),
+            0,
+        ),
     }
     assert (prompts.most, prompts.held) == (256, set())
 

@@ -1,0 +1,67 @@
+"""Finds signs of a server that does not answer as it seems to. Pure."""
+
+from collections.abc import Sequence
+
+from harness.remote import Sign
+
+_LEAST_CHUNKS = 4
+_LEAST_TOKENS = 32
+"""The fewest chunks and tokens with which a sign means something."""
+
+_FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
+"""The most chunks per token, and further ones: a token can be shown in two parts, e.g. at the end of the reasoning."""
+
+_FEW_VALUES = 4
+_BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))
+"""Values of finish_reason, in lower case, of an answer that the model itself ended."""
+
+
+class ChunkCounts:
+    """Counts the chunks of one stream, with the counts that came in them."""
+
+    __slots__ = ("_count", "_counted", "_stalled", "_texts", "_unseen")
+
+    def __init__(self) -> None:
+        self._count = self._counted = self._stalled = self._texts = self._unseen = 0
+
+    def take(self, count: int | None, text: str) -> None:
+        """count: tokens of the answer so far, as the server reports them; None if it does not."""
+        if text:
+            self._texts += 1
+        if count is None:
+            return
+        self._counted += 1
+        grown = count - self._count
+        if text:
+            self._stalled += grown <= 0
+        elif grown > 0:
+            self._unseen += grown
+        self._count = count
+
+    def signs(self, output: int | None, text: str, *, has_call: bool) -> list[Sign]:
+        """output: tokens of the whole answer. text: its text. Calls have tokens that servers do not show."""
+        texts = self._texts
+        if output is None or texts < _LEAST_CHUNKS:
+            return []
+        found = []
+        if texts > _FEWER_RATIO * output + _FEWER_EXTRA:
+            found.append(Sign.FEWER)
+        if self._counted < _LEAST_CHUNKS or 2 * self._counted < texts:  # counted at the end only
+            return found
+        if 2 * self._stalled > texts:
+            found.append(Sign.LATE_COUNT)
+        # A character that is not ASCII may have several tokens, and comes with the last one.
+        elif 2 * self._unseen > output and text.isascii() and not has_call:
+            found.append(Sign.UNSEEN)
+        return found
+
+
+def repeats(parts: Sequence[object]) -> bool:
+    """Returns whether the second half of the answer has hardly any different tokens. parts: ids, words or chunks."""
+    count = len(parts)
+    return count >= _LEAST_TOKENS and len(set(parts[count // 2 :])) <= _FEW_VALUES
+
+
+def lacks_answer(finish_reason: str, *, has_reasoning: bool, has_answer: bool) -> bool:
+    """Returns whether the model ended its answer within or after its reasoning."""
+    return has_reasoning and not has_answer and finish_reason.lower() in _BY_THE_MODEL

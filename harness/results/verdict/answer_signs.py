@@ -1,0 +1,200 @@
+"""Derives doubts about a language model's server from its answers as a whole: copies, drawn answers, ignored fields. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.core.codes import Reason
+from harness.core.units import NS_PER_MS, show_ns, show_percent
+from harness.remote import Sign
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.input_probe import prompts
+from harness.results.schema.performance import NotProbed, PromptProbe
+
+FEWEST = 20
+"""Answers or repetitions below which a share means nothing."""
+
+VARIED_SHARE = 0.10
+"""Largest share of repeated prompts whose answer may begin differently. Batches of different sizes change a few."""
+
+ALIKE_SHARE = 0.50
+FEWEST_ALIKE = 10
+
+NAMED_AGAIN_SHARE = 0.10
+"""Largest share of replies that may have the id of an earlier one. One server draws its ids from 999 numbers."""
+
+IGNORED_SHARE = 0.10
+SECOND_OVER_FIRST, SECOND_OVER_OTHERS = 2.0, 4.0
+LEAST_SECOND_NS = NS_PER_MS
+"""Smallest time to the second token, as a multiple of the first's and of the others' and in ns, that is a doubt."""
+
+CACHED_RATIO = 1.5
+
+COUNT_SHARES = {Sign.FEWER: 0.05, Sign.UNSEEN: 0.25, Sign.LATE_COUNT: 0.25, Sign.REPEATED: 0.25}
+NO_ANSWER_SHARE = 0.05
+"""Largest shares of answers that may have these signs: chance, and odd prompts, produce some."""
+
+COUNTED_SHARE = 0.5
+"""Smallest ratio of the tokens on the server's page of metrics to the tokens in its replies."""
+
+FEWEST_ROWS = 5
+HIT_SHARE = 0.05
+"""Readings of this page, and its cache's share of the prompts' tokens, that suffice for a doubt."""
+
+
+def counts(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yields signs against the token counts. told: `tokens` of the last message."""
+    for sign, most in COUNT_SHARES.items():
+        found = told.get("signs", {}).get(sign, 0)
+        if found and found > most * told["answers"]:
+            yield f"{sign} ({found:,} of {told['answers']:,} answers)"
+
+
+def doubts(run: Evidence, told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
+    """told: `tokens` of the last message. about: the plug-in's description of the server."""
+    if not told.get("cached_answers"):
+        yield from _measured_cache(prompts((run.ended or {}).get("prompts")))
+    yield from _copies(told, ignores_end=about.get("ignore_eos") == "on")
+    yield from _ignored(told)
+    yield from _early(run, told.get("streams") or {})
+    yield from _other_model(about)
+    unfinished = told.get("signs", {}).get(Sign.NO_ANSWER, 0)
+    if unfinished and unfinished > NO_ANSWER_SHARE * told["answers"]:
+        yield Reason(
+            "reasoning-cut",
+            f"{unfinished:,} of {told['answers']:,} answers end within their reasoning or after it, and the server says "
+            "that the model ended them",
+        )
+
+
+def varied(told: Mapping[str, Any]) -> Iterator[Reason]:
+    """Judges a run whose requests do not make the server draw tokens."""
+    repeated, differing = told.get("repeated_answers", 0), told.get("varied_answers", 0)
+    if repeated >= FEWEST and differing > VARIED_SHARE * repeated:
+        yield Reason(
+            "answers-vary",
+            f"{differing:,} of {repeated:,} repeated prompts got an answer that begins differently from the first one, "
+            "although no token was to be drawn: the server ignores `temperature` or `seed`, or mixes up its answers",
+        )
+
+
+def _measured_cache(probe: PromptProbe | NotProbed | None) -> Iterator[Reason]:
+    if probe is None or "reason" in probe:
+        return
+    if probe["refused"]:
+        yield Reason(
+            "cached",
+            "after the run the server refused a prompt of the run with its words or tokens in another order: "
+            f"{probe['refused']:.120}",
+        )
+    for found, what in (
+        (probe["over_seen"], "a prompt of the run"),
+        (probe["over_again"], "the same prompt again"),
+    ):
+        if found is not None and found[0] > CACHED_RATIO:
+            yield Reason(
+                "prefix-cache",
+                f"after the run a prompt with a new begin took {found[1]:.3g} times as long as {what} (99 % interval "
+                f"{found[0]:.3g} to {found[2]:.3g}): the server keeps prompts or answers, and does not report it",
+            )
+            return
+
+
+def _copies(told: Mapping[str, Any], *, ignores_end: bool) -> Iterator[Reason]:
+    alike, answered = told.get("alike_prompts", 0), told.get("long_answered", 0)
+    if alike >= FEWEST_ALIKE and alike > ALIKE_SHARE * answered and not ignores_end:
+        yield Reason(
+            "answers-alike",
+            f"{alike:,} of {answered:,} different prompts with a long answer got the answer to another prompt, too",
+        )
+    for total, same, of in (
+        ("named_replies", "same_names", "the reply before"),
+        ("named_repeats", "same_names_of_prompt", "the earlier reply to the same prompt"),
+    ):
+        replies, again = told.get(total, 0), told.get(same, 0)
+        if replies >= FEWEST and again > NAMED_AGAIN_SHARE * replies:
+            yield Reason(
+                "ids-repeated",
+                f"{again:,} of {replies:,} replies have the id of {of}: they may be copies",
+            )
+            return
+
+
+def _ignored(told: Mapping[str, Any]) -> Iterator[Reason]:
+    ignored = []
+    asked, missing = told.get("calling_prompts", 0), told.get("uncalled_prompts", 0)
+    if missing > IGNORED_SHARE * asked:
+        ignored.append(f"{missing:,} of {asked:,} prompts demand a call of a tool and got none")
+    asked, missing = told.get("bounded_prompts", 0), told.get("short_answers", 0)
+    if missing > IGNORED_SHARE * asked:
+        ignored.append(
+            f"{missing:,} of {asked:,} prompts got fewer tokens than ignore_eos or min_tokens demands"
+        )
+    if ignored:
+        yield Reason("fields-ignored", "; ".join(ignored))
+
+
+def _early(run: Evidence, streams: Mapping[str, Any]) -> Iterator[Reason]:
+    second, gaps = streams.get("second_gap_ns"), streams.get("chunk_gap_ns")
+    columns = run.done.columns if run.done is not None else {}
+    if not second or not gaps or "first_token_ns" not in columns or "sent_ns" not in columns:
+        return
+    first_ns, sent_ns = columns["first_token_ns"], columns["sent_ns"]
+    right = (first_ns > 0) & (columns["failed"] == 0)
+    if int(right.sum()) < FEWEST:
+        return
+    waited_ns = float(np.median((first_ns - sent_ns)[right]))
+    least_ns = max(SECOND_OVER_FIRST * waited_ns, SECOND_OVER_OTHERS * gaps["p50"], LEAST_SECOND_NS)
+    if second["p50"] > least_ns:
+        yield Reason(
+            "first-token-early",
+            f"half of the streams showed their first token within {show_ns(round(waited_ns))} and their second one "
+            f"{show_ns(second['p50'])} later, with {show_ns(gaps['p50'])} between further ones: the first one may have "
+            "been sent before the prompt was computed",
+        )
+
+
+def _other_model(about: Mapping[str, Any]) -> Iterator[Reason]:
+    asked, names = about.get("asked_as") or (), about.get("answers_as") or ()
+    others = [name for name in names if not _is_known(name, asked)]
+    if others:
+        yield Reason(
+            "other-model",
+            f"the requests name the model {' or '.join(map(repr, asked)):.120}, the replies {' or '.join(map(repr, others)):.120}",
+        )
+
+
+def _is_known(name: str, asked: Sequence[str]) -> bool:
+    """Returns whether the name is a version or a path of a model that was asked for, or the reverse."""
+    ours = _stem(name)
+    return any(ours in _stem(one) or _stem(one) in ours for one in asked)
+
+
+def _stem(name: str) -> str:
+    return name.casefold().rstrip("/").rpartition("/")[2]
+
+
+def page(
+    servers: Mapping[str, Any] | None, told: Mapping[str, Any] | None, seconds: float
+) -> Iterator[Reason]:
+    """Compares the replies with the server's page of metrics. servers, told: sections of result.json.
+
+    seconds: the run's length. The page also counts other clients, so it may have more tokens than the replies.
+    """
+    if not servers or not told or servers["rows"] < FEWEST_ROWS or seconds <= 0:
+        return
+    output, page_tokens = told["output"], servers.get("generated_tokens")
+    share = min(1.0, (servers["rows"] - 1) / seconds)
+    if output and page_tokens is not None and page_tokens < COUNTED_SHARE * share * output:
+        yield Reason(
+            "tokens-doubtful",
+            f"the server's own page of metrics counts {page_tokens:,.0f} generated tokens in {show_percent(share)} of the "
+            f"run, its replies {output:,} in the whole run",
+        )
+    hits = servers.get("cache_hit_share")
+    if hits is not None and hits > HIT_SHARE and not told["cached_answers"]:
+        yield Reason(
+            "prefix-cache",
+            f"by the server's page of metrics, {show_percent(hits)} of the prompts' tokens came from its cache",
+        )

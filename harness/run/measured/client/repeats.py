@@ -1,0 +1,66 @@
+"""Compares the answers of one run with each other: to equal prompts they should be equal, to different ones different."""
+
+from collections.abc import Mapping
+
+from harness.types import Array
+
+_BEGIN_BYTES = 24
+"""Bytes of an answer's begin: 6 token ids. Batches of different sizes can change later tokens, even at temperature 0."""
+
+_LONG_BYTES = 128
+"""The fewest bytes of an answer that hardly occurs twice by chance: 32 token ids. Short ones can be a class, or a number."""
+
+
+class Repeats:
+    """Keeps, for each prompt, the begin of its first answer, and numbers that stand for its last answer and reply."""
+
+    def __init__(self) -> None:
+        self._begins: dict[int, bytes] = {}
+        self._answers: dict[int, int] = {}
+        self._replies: dict[int, str] = {}
+        self._last_reply = ""
+        self._repeated = self._varied = self._named = self._named_again = 0
+        self._followed = self._followed_by_same = 0
+
+    def add(self, index: int, answer: Array, reply_id: str) -> None:
+        """index: dataset index of the prompt. reply_id: the server's name for the reply; '' if it has none."""
+        begin = answer[: _BEGIN_BYTES // answer.itemsize].tobytes()
+        first = self._begins.setdefault(index, begin)
+        if first is not begin:
+            self._repeated += 1
+            self._varied += first != begin
+        if answer.nbytes >= _LONG_BYTES:
+            self._answers[index] = hash(answer.tobytes())
+        if reply_id:
+            self._add_reply(index, reply_id)
+
+    def _add_reply(self, index: int, reply_id: str) -> None:
+        earlier = self._replies.get(index)
+        if earlier is not None:
+            self._named += 1
+            self._named_again += earlier == reply_id
+        self._replies[index] = reply_id
+        if self._last_reply:
+            self._followed += 1
+            self._followed_by_same += self._last_reply == reply_id
+        self._last_reply = reply_id
+
+    def summary(self) -> dict[str, int]:
+        """Returns counts of answers for `tokens` of the last message."""
+        return {
+            "repeated_answers": self._repeated,
+            "varied_answers": self._varied,
+            "named_replies": self._followed,
+            "same_names": self._followed_by_same,
+            "named_repeats": self._named,
+            "same_names_of_prompt": self._named_again,
+        }
+
+    def alike(self, prompts: Mapping[int, int]) -> Mapping[str, int]:
+        """Counts the different prompts with a long answer, and those that share it. prompts: index -> hash."""
+        by_answer: dict[int, set[int]] = {}
+        for index, answer in self._answers.items():
+            if prompt := prompts.get(index):
+                by_answer.setdefault(answer, set()).add(prompt)
+        sizes = [len(same) for same in by_answer.values()]
+        return {"long_answered": sum(sizes), "alike_prompts": sum(n for n in sizes if n > 1)}
