@@ -11,7 +11,7 @@ pytest_args=()
 for arg in "$@"; do
     if [[ $arg == --all ]]; then
         all=true
-        extras+=(openvino litert torch ncnn mnn tract parquet hf rouge)
+        extras+=(openvino litert torch ncnn mnn tract ort-genai openvino-genai llama-cpp parquet hf rouge)
     else
         pytest_args+=("$arg")
     fi

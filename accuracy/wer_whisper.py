@@ -13,10 +13,14 @@ with warnings.catch_warnings():  # Python warns about escapes in the package's s
     from whisper_normalizer.english import EnglishTextNormalizer
 
 
+LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
+"""The characters that MLPerf's answers have; others are dropped before the words are compared."""
+
+
 class WhisperWordErrorRate(WordErrorRate):
     """`wer` with numbers, abbreviations, contractions and British spelling normalised on both sides.
 
-    Source: mlcommons/inference speech2text/accuracy_eval.py, word_error_rate.
+    Source: mlcommons/inference speech2text/accuracy_eval.py, word_error_rate; reference_SUT.py.
     """
 
     name = "wer-whisper"
@@ -26,7 +30,8 @@ class WhisperWordErrorRate(WordErrorRate):
         self._normalised: Any = EnglishTextNormalizer()
 
     def words(self, text: str) -> Sequence[str]:
-        words: Sequence[str] = self._normalised(text).split()
+        letters = "".join(character for character in text.lower() if character in LETTERS)
+        words: Sequence[str] = self._normalised(letters).split()
         return words
 
 

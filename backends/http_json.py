@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from harness.backends.parts.http_json.answers import TEXT, Form, read
+from harness.backends.parts.http_json.answers import TEXT, Counted, Form, read
+from harness.backends.parts.http_json.form import FormBody, is_form
 from harness.backends.parts.http_json.pointer import Pointer
 from harness.backends.parts.http_json.template import Rows, Template, bare_field, tree_of
 from harness.backends.parts.refusals import refused
@@ -26,6 +27,7 @@ _OPTIONS = {
     "answer": "/POINTER|#",
     "dtype": f"NAME|{TEXT}",
     "shape": "SIZExSIZE",
+    "tokens": "/POINTER",
 }
 _METHODS = ("POST", "PUT", "PATCH")
 _JSON = "application/json"
@@ -46,7 +48,7 @@ class HttpJsonRemote:
     path: the path of the requests.
     method: the method of the requests.
     content_type: the content type of the requests; with a type that is not JSON, body is one placeholder, and its
-    bytes are sent.
+    bytes are sent. With multipart/form-data, body is an object of fields, one of them a file of the sample.
     headers: an object of further headers.
     body: the template of a request, with placeholders such as {{samples}} or {{image|png}}.
     sample: the template of one sample in {{samples}}; if omitted, it is the model's only input, or an object of all.
@@ -54,6 +56,8 @@ class HttpJsonRemote:
     answer: the JSON pointer to the answer in an item of `answers`; without `answers`, in the reply. Default: #.
     dtype: the number type of the answers, or text.
     shape: the shape of one answer, e.g. `10` or `?x4`; if omitted, an answer is one number.
+    tokens: the JSON pointer to the number of tokens in the reply, or to their list, for models that MLPerf counts in
+    tokens.
     """
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -68,21 +72,33 @@ class HttpJsonRemote:
                 f"--backend-option method: {self._method!r} is not one of {', '.join(_METHODS)}"
             )
         kind = options.get("content_type", _JSON)
-        self._headers: Headers = (("Content-Type", kind), *_headers(options.get("headers", "{}")))
         body = _parsed("body", tree_of, options.get("body", _BODY))
         self._shown_body = compact(body)
-        self._bare = None
+        self._whole: Callable[[Rows], tuple[bytes, ...]] | None = None
         if _is_json(kind):
             self._template = _template(setup, body)
+        elif is_form(kind):
+            files = _parsed("body", lambda tree: FormBody(tree, setup.inputs), body)
+            kind, self._whole = files.content_type, files.pieces
         else:
-            self._bare = _parsed("body", lambda tree: bare_field(tree, setup.inputs), body)
+            bare = _parsed("body", lambda tree: bare_field(tree, setup.inputs), body)
+            self._whole = lambda rows: (bare.bare(rows),)
+        self._headers: Headers = (("Content-Type", kind), *_headers(options.get("headers", "{}")))
         self._form = _form(options)
         self._check_batches(setup)
+        if "tokens" in options:
+            if setup.max_batch > 1:
+                raise ConfigError(
+                    f"--backend-option tokens counts one answer per reply: drop --max-batch {setup.max_batch}"
+                )
+            counted = _parsed("tokens", Pointer, options["tokens"])
+            self.streams = False
+            self.reader = lambda: Counted(self._form, counted)
 
     def _check_batches(self, setup: BackendSetup) -> None:
         if setup.max_batch == 1:
             return
-        if self._bare is not None or not self._template.takes_lists:
+        if self._whole is not None or not self._template.takes_lists:
             raise ConfigError(
                 f"backend 'http-json' sends one sample per request with this body: drop --max-batch {setup.max_batch}, "
                 "or let body list the samples by {{samples}} or {{NAME[]}}"
@@ -99,15 +115,15 @@ class HttpJsonRemote:
     def pieces(self, batch: Batch) -> Sequence[bytes]:
         """Returns the pieces of one sample in the bodies of its requests."""
         (rows,) = _samples(batch)
-        return (self._bare.bare(rows),) if self._bare is not None else self._template.pieces(rows)
+        return self._whole(rows) if self._whole is not None else self._template.pieces(rows)
 
     def joined(self, samples: Sequence[Sequence[bytes]]) -> Request:
         """Returns the request for samples with these pieces."""
-        body = tuple(samples[0]) if self._bare is not None else self._template.joined(samples)
+        body = tuple(samples[0]) if self._whole is not None else self._template.joined(samples)
         return Request(self._path, self._headers, body, self._method)
 
     def request(self, batch: Batch) -> Request:
-        if self._bare is not None:
+        if self._whole is not None:
             return self.joined([self.pieces(batch)])
         return self.joined([self._template.pieces(rows) for rows in _samples(batch)])
 

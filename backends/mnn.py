@@ -111,7 +111,7 @@ class MnnBackend(FrameworkBackend):
         names = [name for name in self._file.outputs if name in fetches] or list(fetches)
         self._fetches = [fetches[name] for name in names]
         self._names = tuple(names)
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._shapes: list[tuple[int, ...]] = []
         self._hosts: list[Any] = []
         return self._specs()
 
@@ -144,7 +144,7 @@ class MnnBackend(FrameworkBackend):
             return False
         if all(shape[0] < 1 for shape in sizes.values()):
             return True
-        self._resize({name: (2, *map(_some, shape[1:])) for name, shape in sizes.items()})
+        self._resize([(2, *map(_some, shape[1:])) for shape in sizes.values()])
         return all(tuple(port.tensor.getShape())[:1] == (2,) for port in self._fetches)
 
     def _check_precision(self, requested: str, inputs: tuple[TensorSpec, ...]) -> None:
@@ -177,17 +177,17 @@ class MnnBackend(FrameworkBackend):
     def __exit__(self, *exc: object) -> None:
         del self._feeds, self._fetches, self._hosts, self._session, self._interpreter
 
-    def _resize(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        self._shapes = {}  # if a call below fails, the next batch resizes again
-        for port in self._feeds:
-            self._interpreter.resizeTensor(port.tensor, shapes[port.name])
+    def _resize(self, shapes: list[tuple[int, ...]]) -> None:
+        self._shapes = []  # if a call below fails, the next batch resizes again
+        for port, shape in zip(self._feeds, shapes, strict=True):
+            self._interpreter.resizeTensor(port.tensor, shape)
         self._interpreter.resizeSession(self._session)
         self._hosts = [_host(port) for port in self._fetches]
         self._shapes = shapes
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Copies the rows into the session, which is resized if their shapes have changed."""
-        shapes = {port.name: inputs[port.name].shape for port in self._feeds}
+        shapes = [inputs[port.name].shape for port in self._feeds]
         if shapes != self._shapes:
             self._resize(shapes)
         for name, tensor, dtype, kind, layout in self._feeds:

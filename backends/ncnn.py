@@ -26,6 +26,9 @@ _REAL, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
 """The numbers of ncnn's arrays; other integers are converted."""
 
 
+_NOTHING = np.empty(0, _REAL)
+
+
 class NcnnBackend(FrameworkBackend):
     """One net. Its file has no batch: the samples of a batch are answered one after another.
 
@@ -42,6 +45,11 @@ class NcnnBackend(FrameworkBackend):
     options: ClassVar[Choices] = {"precision": tuple(_SWITCHES)}
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        if any(axis != 0 for axis in (self._setup.batch_axes or {}).values()):
+            raise ConfigError(
+                f"{self._path}: an ncnn file has no batch, so inputs without one, or with one that is not first, are not "
+                "fed to it: use backend ort, tract or mnn"
+            )
         param = ncnn_file.param_of(self._path)
         self._layers = ncnn_file.read_layers(param)
         weights = ncnn_file.weights_of(param)
@@ -75,6 +83,8 @@ class NcnnBackend(FrameworkBackend):
                 "its weights are cut, or belong to a different .param: convert the model again"
             )
         self._net = net
+        self._given: dict[int, tuple[Any, Array]] = {}
+        """ncnn's array for each input's blob, and its memory as an array of NumPy."""
         self._blobs = {blob.name: index for index, blob in enumerate(net.blobs())}
 
     def _check_kinds(self) -> None:
@@ -137,7 +147,7 @@ class NcnnBackend(FrameworkBackend):
         return NcnnProfiler(NcnnBackend(self._setup))
 
     def __exit__(self, *exc: object) -> None:
-        del self._net
+        del self._given, self._net
 
     def _arrays(self, inputs: Mapping[str, Array]) -> list[tuple[int, Array]]:
         """Returns the number of each input's blob, and the samples in ncnn's number type."""
@@ -149,8 +159,12 @@ class NcnnBackend(FrameworkBackend):
         """Returns ncnn's object for the answer to one sample."""
         extractor = self._net.create_extractor()
         for blob, rows in arrays:
-            # A copy: layers that work in place read a counter that an array of NumPy does not have.
-            extractor.input(blob, ncnn.Mat(rows[sample]).clone())
+            row = rows[sample]
+            mat, view = self._given.get(blob, (None, _NOTHING))
+            if view.shape != row.shape:
+                mat, view = self._given[blob] = _array_for(row)
+            view[...] = row
+            extractor.input(blob, mat)
         return extractor
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
@@ -166,9 +180,9 @@ class NcnnBackend(FrameworkBackend):
         rows = []
         for blob in self._fetches:
             code, mat = extractor.extract(blob)
-            if code != 0:
+            if code != 0 or mat.empty():
                 raise ValueError(f"ncnn returned the error {code}")
-            rows.append(np.array(mat.numpy()))
+            rows.append(np.array(mat))  # five times as fast as a copy of mat.numpy()
         return rows
 
     def _joined(self, answers: Sequence[Sequence[Array]]) -> Outputs:
@@ -219,6 +233,15 @@ class NcnnBackend(FrameworkBackend):
             "threads": self._net.opt.num_threads,
             "math_library": "ncnn",
         }
+
+
+def _array_for(row: Array) -> tuple[Any, Array]:
+    """Returns an array of ncnn in the shape of the row, and its memory.
+
+    A copy: layers that work in place read a counter that an array of NumPy does not have.
+    """
+    mat = ncnn.Mat(row).clone()
+    return mat, np.asarray(mat).view(row.dtype)
 
 
 def _array_type(dtype: str) -> "np.dtype[np.float32] | np.dtype[np.int32]":

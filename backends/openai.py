@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, cast
 
 from harness.backends.parts.openai.bodies import added_fields, demands_call, text_bytes
 from harness.backends.parts.openai.endpoints import ENDPOINTS
+from harness.backends.parts.openai.fresh import Fresh
+from harness.backends.parts.openai.mixes import Mix, read_mix
+from harness.backends.parts.openai.models import served
+from harness.backends.parts.openai.others import OTHERS
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.streams import Streamed, fields
-from harness.backends.parts.refusals import said
 from harness.backends.parts.remote_options import setup_problems
 from harness.core.formats.prompt_fields import draws_tokens, model_in, split
 from harness.errors import ConfigError, one_line, refuse
@@ -17,6 +20,9 @@ from harness.types import Array, BackendSetup, Batch
 
 MAX_TOKENS = 128
 """Maximum number of tokens in an answer if neither the sample nor --backend-option max_tokens sets it."""
+
+BLOCK_TOKENS = 16
+"""Tokens of a block of vLLM's cache of prompts by default."""
 
 MOST_TOKEN_BYTES = 16
 """The most bytes of a prompt's token on average. Single tokens are longer, e.g. of white space."""
@@ -29,21 +35,21 @@ _OPTIONS = {
     "stream": "on|off",
     "max_tokens": "NUMBER",
     "ignore_eos": "off|on",
-    "answer": "ids|text",
+    "answer": "ids|text|calls",
     "body": "FIELDS|@FILE",
-    "endpoint": "auto|responses|messages",
+    "models": "WEIGHTS|@FILE",
+    "endpoint": f"auto|{'|'.join((*ENDPOINTS, *OTHERS))}",
+    "cache_block": "TOKENS",
+    "fresh": "on|SEED",
 }
 _CHOICES = {
     "stream": ("on", "off"),
     "ignore_eos": ("off", "on"),
-    "answer": ("ids", "text"),
+    "answer": ("ids", "text", "calls"),
     "endpoint": ("auto", *ENDPOINTS),
 }
 
 _HEADERS = (("Content-Type", "application/json"),)
-_OK = 200
-_NOT_THERE = (404, 405)
-_SERVER_ERROR = 500
 _NOT_UNDERSTOOD = (400, 422)
 """Statuses of servers that refuse an unknown field."""
 
@@ -68,8 +74,8 @@ class _Dialect(NamedTuple):
     """The beginning of each body, up to the sample's part."""
     bounded_head: bytes
     """The head for a sample without max_tokens."""
-    heads: dict[bytes, bytes]
-    """Names of a sample's fields, as `split` returns them -> its head."""
+    heads: dict[tuple[bytes, str], bytes]
+    """(names of a sample's fields, as `split` returns them, and its model of a mix) -> its head."""
     extras: tuple[str, ...]
     has_ids: bool
     ends: bool
@@ -86,10 +92,20 @@ class OpenAiRemote:
     stream: on makes the server send tokens as it generates them; the token times are taken from the stream.
     max_tokens: the most tokens of an answer, for samples that set no limit.
     ignore_eos: on generates max_tokens tokens, even if the model would end earlier; vLLM and others support it.
-    answer: ids are token ids, as vLLM returns them; text is UTF-8. Default: ids if the server returns them.
-    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above.
+    answer: ids are token ids, as vLLM returns them; text is UTF-8; calls is text, or the tool calls as JSON if there are
+    any. Default: ids if the server returns them.
+    endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above. Endpoints
+        without text as answers (embeddings, pooling, rerank, transcriptions, speech, images) have their own options.
+    cache_block: tokens of a block of the server's cache of prompts (16), for the hits that the prompts allow.
+    fresh: puts a beginning before all prompts, another one in each run (on) or drawn from SEED, so that the cache has
+    no prompt of an earlier run.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
+    models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
+
+    def __new__(cls, setup: BackendSetup) -> Self:
+        other = OTHERS.get(setup.options.get("endpoint", ""))
+        return super().__new__(cls) if other is None else cast("Self", other(setup))
 
     def __init__(self, setup: BackendSetup) -> None:
         refuse(setup_problems("openai", setup, _OPTIONS))
@@ -102,8 +118,11 @@ class OpenAiRemote:
         if setup.max_batch > 1:
             raise ConfigError("backend 'openai' sends one prompt per request: --max-batch 1")
         self._setup = setup
-        self._max_tokens = _max_tokens(options.get("max_tokens", str(MAX_TOKENS)))
+        self._max_tokens = _number("max_tokens", options.get("max_tokens", str(MAX_TOKENS)))
+        self._block_tokens = _number("cache_block", options.get("cache_block", str(BLOCK_TOKENS)))
+        self._fresh = Fresh(options["fresh"]) if "fresh" in options else None
         self._body = added_fields(options["body"]) if "body" in options else {}
+        self._mix: Mix | None = read_mix(options["models"]) if "models" in options else None
         self._wanted = options.get("answer")
         self._endpoint = ENDPOINTS.get(options.get("endpoint", ""))
         self._bound = self._endpoint.bound if self._endpoint else "max_tokens"
@@ -112,7 +131,8 @@ class OpenAiRemote:
             _PATHS if self._endpoint is None else dict.fromkeys(_PATHS, self._endpoint.path)
         )
         self._reading = Reading(
-            wants_text=self._wanted == "text",
+            wants_text=self._wanted in ("text", "calls"),
+            wants_calls=self._wanted == "calls",
             ignores_end=options.get("ignore_eos") == "on",
             endpoint=self._endpoint,
         )
@@ -123,7 +143,7 @@ class OpenAiRemote:
         self._asked: set[str] = set()
 
     def open(self, exchange: Exchange) -> None:
-        self._model, self._server = _served(exchange, self._setup)
+        self._model, self._server = served(exchange, self._setup)
         for chat in _PATHS if self._endpoint is None else (True,):
             self._probe(exchange, chat)
         if not self._dialects:
@@ -133,6 +153,8 @@ class OpenAiRemote:
             )
         if self._endpoint is not None:
             self._dialects[False] = self._dialects[True]
+        for model in self._mix.weights if self._mix is not None else ():
+            self._try_model(exchange, model)
         if self._wanted == "ids" and not all(d.has_ids for d in self._dialects.values()):
             raise ConfigError(
                 "the server returns no token ids: drop --backend-option answer=ids to get texts"
@@ -168,6 +190,20 @@ class OpenAiRemote:
             )
             return
 
+    def _try_model(self, exchange: Exchange, model: str) -> None:
+        """Raises a ConfigError if a model of the mix does not answer."""
+        request = self.probe()
+        dialect = next(iter(self._dialects.values()))
+        head = _head({**dialect.fields, "model": model})
+        reader = self._reader(self._reading._replace(models=frozenset()))
+        try:
+            reader.answer(exchange(request._replace(body=(head, *request.body[1:]))))
+        except (Refused, BadAnswer) as e:
+            raise ConfigError(
+                f"--backend-option models: the model {model!r} did not answer a prompt of one word: {one_line(e)}"
+            ) from e
+        self._heard(reader)
+
     def _extras(self) -> Sequence[Mapping[str, Any]]:
         """Returns the fields that not every server takes, best first."""
         if self._endpoint is not None:
@@ -192,6 +228,8 @@ class OpenAiRemote:
         sample = rows.reshape(-1)[0]
         if rows.size != 1 or not isinstance(sample, bytes) or sample[:2] != b'{"':
             raise ValueError("backend 'openai' takes prompts, one per request: --dataset prompts")
+        if self._fresh is not None:
+            sample = self._fresh.put(sample)
         names, fields = split(sample)
         is_bounded = sample.startswith(b'{"max_tokens":')
         # A quote in a text follows a backslash, so no text looks like this key.
@@ -205,34 +243,59 @@ class OpenAiRemote:
             raise ConfigError(
                 f"the prompts need {self._paths[chat]}, which the server refused: {self._refusals[chat]}"
             )
-        if names:
-            head = dialect.heads.get(names) or self._head_beside(dialect, names)
-            self._expect_model(fields)
+        if names or self._mix is not None:
+            model = self._mix.model(sample) if self._mix is not None else ""
+            if not names and is_bounded:
+                names = b'"max_tokens"'
+            head = dialect.heads.get((names, model)) or self._head_beside(dialect, names, model)
+            self._expect_model(model_in(fields) or model)
         else:
             head = dialect.head if is_bounded else dialect.bounded_head
         return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
 
-    def _head_beside(self, dialect: _Dialect, names: bytes) -> bytes:
-        """Returns the head for samples with these fields, without the fields of the same names."""
+    def _head_beside(self, dialect: _Dialect, names: bytes, model: str) -> bytes:
+        """Returns the head for samples with these fields, without the fields of the same names.
+
+        model: of the mix; '' without one.
+        """
         own = {*json.loads(b"[%s]" % names)}
         fields = dict(dialect.fields)
+        if model:
+            fields["model"] = model
         if "max_tokens" not in own:
             fields[self._bound] = self._max_tokens
         head = _head({name: value for name, value in fields.items() if name not in own})
-        dialect.heads[names] = head
+        dialect.heads[names, model] = head
         return head
 
-    def _expect_model(self, fields: bytes) -> None:
+    def model_of(self, batch: Batch) -> str:
+        """Returns the model of the sample's own fields, of the mix, or of the run."""
+        (rows,) = batch.inputs.values()
+        sample = rows.reshape(-1)[0]
+        own = model_in(split(sample)[1])
+        return own or (self._mix.model(sample) if self._mix is not None else self._model)
+
+    def _expect_model(self, model: str) -> None:
         """Adds a sample's model to the names that a reply may report."""
-        model, known = model_in(fields), self._reading.models
+        known = self._reading.models
         if model:
             self._asked.add(model)
         if model and known and model not in known:
             self._reading = self._reading._replace(models=known | {model})
 
+    def probe(self) -> Request:
+        """Returns a prompt of one word, whose answer has one token."""
+        chat, dialect = next(iter(self._dialects.items()))
+        tokens = 1 if self._endpoint is None else self._endpoint.least_tokens
+        fields = json.dumps({**_PROBES[chat], "max_tokens": tokens}, separators=(",", ":"))
+        body = self._encoded(fields.encode()[1:])
+        return Request(self._paths[chat], self._headers, (dialect.head, body))
+
     def sent(self, batch: Batch) -> Sent:
         (rows,) = batch.inputs.values()
         sample = rows.reshape(-1)[0]
+        if self._fresh is not None:
+            sample = self._fresh.put(sample)
         fields = json.loads(sample)
         prompt = fields.get("prompt")
         template = BEGIN_TOKENS if "prompt" in fields else TEMPLATE_TOKENS
@@ -242,6 +305,8 @@ class OpenAiRemote:
             len(prompt) if isinstance(prompt, list) else None,
             len(sample) + template,
             most,
+            prompt if isinstance(prompt, list) else None,
+            self._block_tokens,
             text_bytes(fields) // MOST_TOKEN_BYTES,
             least if isinstance(least, int) else 0,
             demands_call({**self._body, **fields}),
@@ -280,6 +345,8 @@ class OpenAiRemote:
             "max_tokens": self._max_tokens,
             "ignore_eos": self._setup.options.get("ignore_eos", "off"),
             "body": self._sampling(),
+            **({"fresh": self._fresh.seed} if self._fresh is not None else {}),
+            **({"models": dict(self._mix.weights)} if self._mix is not None else {}),
             "draws_tokens": draws_tokens(self._body),
             "endpoints": {
                 self._paths[chat]: {
@@ -291,52 +358,15 @@ class OpenAiRemote:
         }
 
 
-def _max_tokens(text: str) -> int:
+def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise ConfigError(f"--backend-option max_tokens: {text!r} is not a number of at least 1")
+        raise ConfigError(f"--backend-option {name}: {text!r} is not a number of at least 1")
     return int(text)
 
 
 def _head(fields: Mapping[str, Any]) -> bytes:
     """Returns a JSON object without its end; the fields of the sample follow."""
     return json.dumps(fields, separators=(",", ":")).encode()[:-1] + b","
-
-
-def _served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
-    """Returns the server's name for the model, and the server's software, or `unknown`."""
-    wanted = setup.options.get("served")
-    reply = exchange(Request("/v1/models", method="GET"))
-    # The endpoint is optional, and transformers' server fails in it without a cache of downloads.
-    if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
-        return wanted or setup.model_name, "unknown"
-    if reply.status != _OK:
-        raise ConfigError(
-            f"the server does not list its models: /v1/models answered {reply.status}: {said(reply)}"
-        )
-    listed = _json(reply)
-    data = listed.get("data") if isinstance(listed, dict) else None
-    entries = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
-    models = {i: m for m in entries if isinstance(i := m.get("id"), str) and i}
-    names = [*models]
-    name = wanted or (
-        setup.model_name if setup.model_name in names or len(names) != 1 else names[0]
-    )
-    if names and name not in names:
-        raise ConfigError(
-            f"the server has no model {name!r}: it has {one_line(', '.join(names[:8]))}: name one with "
-            "--backend-option served=NAME"
-        )
-    owner = models.get(name, {}).get("owned_by") or ""
-    about = _json(exchange(Request("/version", method="GET")))
-    version = about.get("version") if isinstance(about, dict) else None
-    return name, one_line(f"{owner} {version or ''}") or "unknown"
-
-
-def _json(reply: Reply) -> Any:
-    try:
-        return json.loads(bytes(reply.body)) if reply.status == _OK else None
-    except (ValueError, RecursionError):
-        return None
 
 
 _: type[Remote] = OpenAiRemote

@@ -51,8 +51,9 @@ class TractBackend(FrameworkBackend):
         model = self._model(None)
         facts = model.input_facts()
         inputs = tuple(_spec(model.input_name(i), fact) for i, fact in enumerate(facts))
-        self._feeds = [spec.name for spec in inputs]
-        self._dtypes = [_computed(spec.dtype, self._option["precision"]) for spec in inputs]
+        is_half = self._option["precision"] == "f16"
+        self._widens = is_half
+        self._takes = [(s.name, np.dtype(_computed(s.dtype, is_half=is_half))) for s in inputs]
         self._symbol = _batch_symbol(inputs)
         names = tuple(model.output_name(i) for i in range(model.output_count()))
         self._names = own_names if len(own_names) == len(names) else names
@@ -124,8 +125,7 @@ class TractBackend(FrameworkBackend):
         del self._plans
 
     def _arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
-        pairs = zip(self._feeds, self._dtypes, strict=True)
-        return [np.asarray(inputs[name], dtype) for name, dtype in pairs]
+        return [np.asarray(inputs[name], dtype) for name, dtype in self._takes]
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         arrays = self._arrays(inputs)
@@ -133,12 +133,8 @@ class TractBackend(FrameworkBackend):
             found = self._plan(len(arrays[0])).run(arrays)
         except tract.TractError as e:
             raise ValueError(_words(e)) from None
-        return named(self._names, [self._row(tensor.to_numpy()) for tensor in found])
-
-    def _row(self, rows: Array) -> Array:
-        """Returns the rows in the file's own type."""
-        is_half = self._option["precision"] == "f16" and rows.dtype == np.float16
-        return rows.astype(np.float32) if is_half else rows
+        rows = [tensor.to_numpy() for tensor in found]
+        return named(self._names, [*map(_widened, rows)] if self._widens else rows)
 
     @property
     def path(self) -> Path:
@@ -200,8 +196,13 @@ def _named_size(
     return str(size)
 
 
-def _computed(dtype: str, precision: str) -> str:
-    return "float16" if dtype == "float32" and precision == "f16" else dtype
+def _computed(dtype: str, *, is_half: bool) -> str:
+    return "float16" if dtype == "float32" and is_half else dtype
+
+
+def _widened(rows: Array) -> Array:
+    """Returns the rows in the file's own type."""
+    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 
 def _batch_symbol(inputs: tuple[TensorSpec, ...]) -> str:

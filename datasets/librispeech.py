@@ -1,12 +1,12 @@
 """Reads speech in LibriSpeech's layout: <speaker>/<chapter>/<utterance>.flac or .wav, and transcripts.
 
 Each chapter's folder has one <speaker>-<chapter>.trans.txt, with one line "<utterance> <TEXT>" per
-file (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books", 2015).
+file (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books", 2015). MLPerf's download for
+Whisper has a list of utterances instead, dev-all-repack.json.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,20 +14,12 @@ from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sound import checked_frames, decode
 from harness.datasets.parts.sources import own_step, refuse
+from harness.datasets.parts.utterances import Utterance, list_in, listed_utterances
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
 
 MEMORY_LIMIT_BYTES = 1 << 30
 """The limit of the utterances held at once; half a minute at 16 kHz has 2 MB."""
-
-
-class Utterance(NamedTuple):
-    name: str
-    """The name in the transcript."""
-    path: Path
-    transcript: str
-    frames: int
-    """Audio samples in the file."""
 
 
 class LibrispeechDataset(LoadedRows):
@@ -43,8 +35,13 @@ class LibrispeechDataset(LoadedRows):
         self._rate = int(audio.options["rate"])
         self._frames = round(self._rate * audio.options["max_seconds"])
         refuse([p for spec in setup.inputs for p in self._shape_problems(spec)])
-        self._root = sources.given_folder(setup, "librispeech", "folders <speaker>/<chapter>")
-        self._utterances = read_utterances(self._root, self._rate)
+        self._list = list_in(setup.data_dir)
+        if self._list is not None:
+            self._root = self._list.parent
+            self._utterances = listed_utterances(self._list, self._rate)
+        else:
+            self._root = sources.given_folder(setup, "librispeech", "folders <speaker>/<chapter>")
+            self._utterances = read_utterances(self._root, self._rate)
         held = MEMORY_LIMIT_BYTES // (4 * self._frames)
         self.performance_count = max(1, min(held, len(self._utterances)))
         super().__init__(len(self._utterances))
@@ -85,7 +82,8 @@ class LibrispeechDataset(LoadedRows):
 
     def describe(self) -> Mapping[str, object]:
         files = {u.name: u.path for u in self._utterances}
-        texts = {p.name: p for p in sorted(self._root.rglob("*.trans.txt"))}
+        lists = [self._list] if self._list else sorted(self._root.rglob("*.trans.txt"))
+        texts = {p.name: p for p in lists}
         frames = sum(u.frames for u in self._utterances)
         return {
             "name": "librispeech",

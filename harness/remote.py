@@ -102,6 +102,8 @@ class Usage(NamedTuple):
     """The server's name for the reply; '' if it has none."""
     has_call: bool = False
     """Whether the answer calls a tool."""
+    media_ns: int | None = None
+    """Duration of the sound in the answer."""
 
 
 class Reader(Protocol):
@@ -151,6 +153,30 @@ class HasReader(Protocol):
     def reader(self) -> Reader: ...
 
 
+@runtime_checkable
+class HasProbe(Protocol):
+    """A Remote that has a request smaller than a sample's, for --probe-rate."""
+
+    def probe(self) -> Request:
+        """Returns the smallest request that the model answers, e.g. for one token. Called once, after `open`."""
+
+
+@runtime_checkable
+class HasModels(Protocol):
+    """A Remote whose requests may name different models of one server, e.g. LoRA adapters."""
+
+    def model_of(self, batch: Batch, /) -> str:
+        """Returns the model that the request for a batch of one sample names."""
+
+
+@runtime_checkable
+class HasMedia(Protocol):
+    """A Remote that sends sound."""
+
+    def media_ns(self, batch: Batch, /) -> int:
+        """Returns the duration of the sound in a batch of one sample."""
+
+
 class Sent(NamedTuple):
     """Token numbers in the request of one prompt."""
 
@@ -160,6 +186,10 @@ class Sent(NamedTuple):
     """The most tokens that a server can count: the bytes of the prompt, and what the server adds around it."""
     max_tokens: int | None
     """The most tokens of the answer; None without a bound."""
+    ids: Sequence[int] | None = None
+    """The token ids; None if the prompt is a text."""
+    block_tokens: int = 0
+    """Tokens of a block of the server's cache of prompts; 0 if it is unknown."""
     least_prompt_tokens: int = 0
     """The fewest tokens that a server can count; 0 if they are unknown."""
     min_tokens: int = 0

@@ -153,6 +153,17 @@ class Batch(NamedTuple):
     """(n, ...) array by input name; read-only, because it may be a view into the dataset."""
 
 
+class Decoding(NamedTuple):
+    """How a language model answers: greedily, one token at a time."""
+
+    context: int
+    """The most tokens of a prompt together with its answer."""
+    vocabulary: int
+    """The number of tokens: ids are below."""
+    end: tuple[int, ...]
+    """The tokens that end an answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSetup:
     """The parameters of a backend."""
@@ -187,6 +198,8 @@ class BackendSetup:
     """ONNX Runtime's execution provider, from --provider; None for the backend's default."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Values of --backend-option by name."""
+    decoding: Decoding | None = None
+    """Set for a language model that answers in this process; None for any other model."""
     transport: str = "http"
     """Transport of a remote backend's requests, from the scheme of --url: http or grpc."""
 
@@ -209,6 +222,7 @@ class Backend(Protocol):
     elastic      True if an instance can bind its threads to BackendSetup.cpus, so that an instance
                  with all cores can answer queries that are alone
     profiler()   for the layer level of `profile` (harness/profiler.py)
+    begin(), step(), leave()  a token engine, for language models (GeneratesTokens)
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
@@ -268,6 +282,26 @@ class HasOutputs(Protocol):
     """A backend that reports the names of its outputs once it has loaded the model."""
 
     def outputs(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class GeneratesTokens(Protocol):
+    """A backend that keeps the cache of a language model itself and chooses the tokens, greedily: a token engine.
+
+    The harness then calls neither `infer` nor `signature`. One thread calls these methods.
+    """
+
+    def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
+        """Lets an answer join at the next step.
+
+        key: of no active answer. most: the most tokens of the answer. ignores_end: an end does not end the answer.
+        """
+
+    def step(self) -> Sequence[tuple[int, int]]:
+        """Returns the key and the new token of each answer that has one. Called while an answer is active; waits for one."""
+
+    def leave(self, key: int) -> None:
+        """Forgets an active answer, which is complete or not wanted any more."""
 
 
 class Network(NamedTuple):
@@ -332,7 +366,7 @@ class Dataset(Protocol):
     synthetic          True if answers are neither right nor wrong
     batch_into()       see HasBatchInto
     lengths()          see HasLengths; faults(), calibration(), class_names() and turns(): see HasFaults,
-                       HasCalibration, HasClassNames, HasTurns, HasSessions
+                       HasCalibration, HasClassNames, HasTurns, HasSessions, HasLiveHistory, HasOwnOrder
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -412,6 +446,34 @@ class HasSessions(Protocol):
     """A dataset whose samples are the turns of sessions, e.g. the calls of an agent and its subagents."""
 
     def sessions(self) -> SessionTurns: ...
+
+
+@runtime_checkable
+class HasOwnOrder(Protocol):
+    """A dataset whose samples are answered in its order, e.g. by time, whichever samples LoadGen draws.
+
+    Its `describe` has `identity_bytes`: the bytes at the beginning of an answer that identify its sample.
+    """
+
+    labelled: bool
+    """Set before the run: whether the official log of this run's answers has the labels, as in an accuracy run."""
+
+    def next(self, count: int, /) -> list[int]:
+        """Returns the next samples, from the first one after each `load`. Called on LoadGen's issuing thread."""
+
+    def identified(self, answers: Sequence[Array], indices: Sequence[int], /) -> list[Array]:
+        """Returns the answers in the form of the official log, each behind the identity of its sample."""
+
+
+@runtime_checkable
+class HasLiveHistory(Protocol):
+    """A dataset of sessions that can put the model's own answers into later prompts."""
+
+    live_history: bool
+    """Whether it wants them."""
+
+    def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
+        """Makes the prompt of a loaded turn, until the next call. answers: dataset index of an earlier turn -> text."""
 
 
 @runtime_checkable

@@ -143,6 +143,11 @@ def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:
     return total.hexdigest()
 
 
+def with_options(digest: str, options: Sequence[object]) -> str:
+    """Returns the digest of data that also depend on options."""
+    return hashlib.sha256(f"{digest} {tuple(options)!r}".encode()).hexdigest()
+
+
 def unreadable(path: Path, error: Exception) -> ConfigError:
     """Returns the error for a file that cannot be opened, or does not have the format of its suffix."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,7 +1,7 @@
 """Reads prompts for language models: one JSON object per line, or one row of a Parquet file.
 
 The model gets `input_ids` (token ids), `prompt` (a text) or `messages` (a chat); all lines must have the same key.
-`max_tokens` bounds the answer, and `reference` is the right answer. `model`, `tools` and the other keys of REQUEST, and
+`max_tokens` bounds the answer, and `reference` is the right answer (a text, or the numbers of a vector). `model`, `tools` and the other keys of REQUEST, and
 everything in `body`, are fields of the prompt's request. Other keys are ignored.
 """
 
@@ -61,7 +61,7 @@ class Prompt(NamedTuple):
     """
     size: int
     """Token ids, or bytes of the text or of the messages."""
-    reference: str | None
+    reference: str | list[float] | None
     model: str = ""
     """The model that answers it; "" for the run's model."""
     is_drawn: bool = False
@@ -80,7 +80,7 @@ class PromptsDataset(LoadedRows):
         self._setup = setup
         self._path = sources.one_file(setup, "prompts", *_SUFFIXES, most_bytes=MOST_FILE_BYTES)
         is_table = self._path.suffix == ".parquet"
-        rows = _table(self._path) if is_table else _lines(self._path)
+        rows = _table(self._path) if is_table else json_lines(self._path)
         self._kind, self._prompts = _read(self._path, rows)
         super().__init__(len(self._prompts))
 
@@ -96,7 +96,7 @@ class PromptsDataset(LoadedRows):
     def lengths(self, indices: Sequence[int]) -> Array:
         return np.array([self._prompts[i].size for i in indices])
 
-    def label(self, index: int) -> str | None:
+    def label(self, index: int) -> str | list[float] | None:
         return self._prompts[index].reference
 
     def describe(self) -> Mapping[str, object]:
@@ -120,7 +120,7 @@ Row = tuple[str, object]
 """(place, content); a ValueError in place of the content is the reason why it cannot be read."""
 
 
-def _lines(path: Path) -> Iterator[Row]:
+def json_lines(path: Path) -> Iterator[Row]:
     try:
         with path.open("rb") as file:
             number = 0
@@ -215,8 +215,8 @@ def prompt_of(row: object) -> tuple[str, Prompt]:
     if most is not None and (type(most) is not int or not 0 < most < MOST_TOKEN):
         raise ValueError(f"max_tokens is {most!r:.40}, and must be a whole number of at least 1")
     reference = row.get("reference")
-    if reference is not None and not isinstance(reference, str):
-        raise ValueError(f"reference is {reference!r:.40}, and must be a text")
+    if reference is not None and not isinstance(reference, str) and not _is_vector(reference):
+        raise ValueError(f"reference is {reference!r:.40}, and must be a text or a list of numbers")
     fields = {} if most is None else {"max_tokens": most}
     fields["messages" if kind == "messages" else "prompt"] = content
     further = _further(row)
@@ -229,6 +229,10 @@ def prompt_of(row: object) -> tuple[str, Prompt]:
         raise ValueError("it has half a character (a surrogate), which UTF-8 lacks") from None
     drawn = draws_tokens(further)
     return kind, Prompt(request, size or len(request), reference, further.get("model", ""), drawn)
+
+
+def _is_vector(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(x) in (int, float) for x in value)
 
 
 def _unfolded(row: dict[str, Any]) -> dict[str, Any]:

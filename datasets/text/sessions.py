@@ -1,57 +1,115 @@
 """Reads sessions: conversations, agents and their subagents. Each turn is a sample, and waits for others."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.core.files import parse_json
 from harness.core.units import NS_PER_MS
 from harness.datasets.parts import sources
-from harness.datasets.parts.prompts.tokens import MEMORY_LIMIT_BYTES, input_of, summary
+from harness.datasets.parts.prompts.options import Options
+from harness.datasets.parts.prompts.tokens import (
+    BYTES_PER_TOKEN,
+    MEMORY_LIMIT_BYTES,
+    input_of,
+    summary,
+)
 from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.parts.sessions.history import linked
+from harness.datasets.parts.sessions.own import MOST_DELAY_MS
+from harness.datasets.parts.sessions.read import FORMATS, Settings, read_sessions
+from harness.datasets.parts.sessions.turns import Blocks, Turn
 from harness.datasets.text.prompts import Prompt, prompt_of
 from harness.errors import MOST_PROBLEMS, ConfigError, refuse
-from harness.types import Array, Dataset, DatasetSetup, SessionTurns
+from harness.types import Array, Dataset, DatasetSetup, HasLiveHistory, SessionTurns
 
 MOST_FILE_BYTES = 4 * 2**30
-"""The limit. A larger file is refused before it is read, because all sessions are held in memory."""
+"""The limit. Larger files are refused before they are read, because all sessions are held in memory."""
 
-MOST_DELAY_MS = 3_600_000
-"""The longest delay: one hour."""
+BLOCK_TOKENS = 512
+"""Tokens per block of hash_ids in Mooncake's traces."""
 
-_SUFFIX = ".jsonl"
+_MOST_BLOCK_TOKENS = 1 << 20
+_SUFFIXES = (".jsonl", ".json", ".traj")
+_RECORDED, _LIVE = "recorded", "live"
+_BLOCKS, _OWN = 1, 2
+"""Streams of random numbers."""
+
+_NO_MESSAGES = [{"role": "user", "content": "."}]
+_END_OF_MESSAGES = b'"messages":[{"role":"user","content":"."}]}'
+_END_OF_TOKENS = b'"prompt":[0]}'
+"""The ends of requests whose prompt is put in later."""
 
 
 class _Turn(NamedTuple):
     """One sample."""
 
     prompt: Prompt
+    """Its `request` ends before the messages, or before the prompt of blocks."""
+    messages: tuple[bytes, ...]
+    """() for a prompt that is a text or token ids."""
+    answers: Mapping[int, int]
+    """Place in `messages` -> dataset index of the turn whose answer stands there; with live answers only."""
     after: tuple[int, ...]
-    """Positions of earlier turns of the session."""
+    """Dataset indices."""
     delay_ns: int
+    blocks: Blocks | None
+
+    @property
+    def size(self) -> int:
+        """Token ids, or bytes."""
+        if self.blocks is not None:
+            return self.blocks.tokens
+        return sum(map(len, self.messages)) or self.prompt.size
+
+    @property
+    def held_bytes(self) -> int:
+        tokens = self.blocks.tokens if self.blocks is not None else 0
+        prompt = sum(map(len, self.messages)) + len(self.messages)
+        return len(self.prompt.request) + prompt + tokens * BYTES_PER_TOKEN
 
 
 class SessionsDataset(LoadedRows):
-    """--data-dir is a .jsonl file with one session per line, or a folder with one such file.
+    """--data-dir is a file with sessions, or a folder with such files: .jsonl, .json, .traj.
 
-    A session is an object with `turns`. A turn is a line of the dataset `prompts` and may have `id` (its name in the
-    session), `after` (the ids of earlier turns whose answers it waits for; default: the turn before) and `delay_ms`
-    (time after the last of these answers, e.g. a person's or a tool's; default: 0). Prompts are sent as recorded.
+    The formats are this package's (an object with `turns` per line), ShareGPT, messages with calls of tools, SWE-agent,
+    AIPerf's DAG, Weka, Mooncake and spans of OpenTelemetry; the first object of a file shows its format. A turn is a line
+    of the dataset `prompts` and may have `id` (its name in the session), `after` (the ids of earlier turns whose answers
+    it waits for; default: the turn before) and `delay_ms` (time after the last of these answers, e.g. a person's or a
+    tool's; default: 0).
+
+    --dataset-option:
+    format        name of the format (auto)
+    history       recorded: earlier answers as in the file; live: as the model gave them in this run. Default: recorded
+                  if the file has them
+    most_delay_ms longest delay: longer ones are cut (3600000)
+    block         tokens of a block of Mooncake's hash_ids (512)
+    tokens        range of the token ids of prompts that are made from hash ids, excluding its end
     """
+
+    options = ("format", "history", "most_delay_ms", "block", "tokens")
 
     def __init__(self, setup: DatasetSetup) -> None:
         self._input = input_of(setup, "sessions")
-        self._setup, self._path = (
-            setup,
-            sources.one_file(setup, "sessions", _SUFFIX, most_bytes=MOST_FILE_BYTES),
-        )
-        self._sessions = _read(self._path)
-        self._turns = [turn for turns in self._sessions for turn in turns]
-        sizes = np.array([len(turn.prompt.request) for turn in self._turns], np.int64)
-        self.performance_count = max(1, int((np.cumsum(sizes) <= MEMORY_LIMIT_BYTES).sum()))
+        self._setup, self._seed, options = setup, setup.seed, Options(setup.options)
+        self._block = options.whole("block", BLOCK_TOKENS, _MOST_BLOCK_TOKENS)
+        self._tokens = options.token_range()
+        most_delay_ns = options.whole("most_delay_ms", MOST_DELAY_MS, MOST_DELAY_MS) * NS_PER_MS
+        self._paths = _paths(setup)
+        settings = Settings(setup.seed, self._block)
+        found = read_sessions(self._paths, options.choice("format", FORMATS), settings)
+        self._format, self._lengths = found.format, [len(turns) for turns in found.sessions]
+        recorded = not any(turn.answers for turns in found.sessions for turn in turns)
+        self._history = _history(options, recorded, self._paths[0])
+        self.live_history = self._history == _LIVE
+        """Whether a prompt contains what the model answered before in this run."""
+        self._turns = _turns(found.sessions, most_delay_ns, self._paths[0], live=self.live_history)
+        self._cut = sum(t.delay_ns > most_delay_ns for turns in found.sessions for t in turns)
+        held = np.cumsum([turn.held_bytes for turn in self._turns])
+        self.performance_count = max(1, int((held <= MEMORY_LIMIT_BYTES).sum()))
         super().__init__(len(self._turns))
 
     def __len__(self) -> int:
@@ -60,107 +118,181 @@ class SessionsDataset(LoadedRows):
     def load(self, indices: Sequence[int]) -> None:
         held = np.empty(len(indices), object)
         for row, index in enumerate(indices):
-            held[row] = self._turns[index].prompt.request
+            held[row] = self._request(index, {})
         self.hold(indices, {self._input: held})
+        if self.live_history:
+            held.setflags(write=True)
+
+    def continue_with(self, index: int, answers: Mapping[int, bytes]) -> None:
+        self._arrays[self._input][self._position[index]] = self._request(index, answers)
+
+    def _request(self, index: int, answers: Mapping[int, bytes]) -> bytes:
+        turn = self._turns[index]
+        head = turn.prompt.request
+        if turn.blocks is not None:
+            ids = ",".join(str(i) for part in self._ids(index, turn.blocks) for i in part.tolist())
+            return b'%b"prompt":[%b]}' % (head, ids.encode())
+        if not turn.messages:
+            return head
+        messages = [*turn.messages]
+        for place, source in turn.answers.items():
+            if source in answers:
+                messages[place] = _message(answers[source])
+        return b'%b"messages":[%b]}' % (head, b",".join(messages))
+
+    def _ids(self, index: int, blocks: Blocks) -> Sequence[Array]:
+        """Returns the blocks, drawn from their ids, and the remaining tokens, drawn from the sample's number."""
+        left, parts = blocks.tokens, []
+        for block in blocks.ids:
+            if left > 0:
+                parts.append(self._drawn(blocks.block_tokens, _BLOCKS, blocks.scope, block)[:left])
+                left -= blocks.block_tokens
+        if left > 0:
+            parts.append(self._drawn(left, _OWN, index))
+        return parts
+
+    def _drawn(self, count: int, *source: int) -> Array:
+        random = np.random.default_rng([self._seed, *source])
+        return random.integers(int(self._tokens.low), int(self._tokens.high), count)
 
     def lengths(self, indices: Sequence[int]) -> Array:
-        return np.array([self._turns[i].prompt.size for i in indices])
+        return np.array([self._turns[i].size for i in indices])
 
     def label(self, index: int) -> str | None:
         return self._turns[index].prompt.reference
 
     def sessions(self) -> SessionTurns:
-        counts = [len(turns) for turns in self._sessions]
-        first = np.repeat(np.cumsum([0, *counts[:-1]]), counts).tolist()
-        after = [
-            tuple(begin + position for position in turn.after)
-            for begin, turn in zip(first, self._turns, strict=True)
-        ]
+        counts = self._lengths
         delay_ns = np.array([turn.delay_ns for turn in self._turns], np.int64)
+        after = [turn.after for turn in self._turns]
         return SessionTurns(np.repeat(np.arange(len(counts)), counts), after, delay_ns)
 
     def describe(self) -> Mapping[str, object]:
-        turns = np.array([len(turns) for turns in self._sessions])
         delays = np.array([turn.delay_ns for turn in self._turns])
+        models = Counter(turn.prompt.model for turn in self._turns)
+        made = any(turn.blocks for turn in self._turns)
         return {
             "name": "sessions",
             "count": len(self),
-            "source": str(self._path),
-            "sessions": len(self._sessions),
-            "turns": summary(turns),
+            "source": str(self._paths[0] if len(self._paths) == 1 else self._paths[0].parent),
+            "format": self._format,
+            "history": self._history,
+            "sessions": len(self._lengths),
+            "turns": summary(np.array(self._lengths)),
             "delay_ms": summary(delays // NS_PER_MS),
-            "digest": sources.digest({self._path.name: self._path}, self._setup),
+            **({"cut_delays": self._cut} if self._cut else {}),
+            **({"models": dict(sorted(models.items()))} if [*models] != [""] else {}),
+            **({"draws_tokens": True} if any(t.prompt.is_drawn for t in self._turns) else {}),
+            **({"tokens": str(self._tokens)} if made else {}),
+            "digest": self._digest(made=made),
         }
 
+    def _digest(self, *, made: bool) -> str:
+        files = sources.digest({path.name: path for path in self._paths}, self._setup)
+        drawn = (self._seed, *self._tokens, self._block) if made else ()
+        return sources.with_options(files, (*drawn, self._history, self._format))
 
-def _read(path: Path) -> list[list[_Turn]]:
-    """Raises a ConfigError that lists each session that cannot be used."""
+
+def _paths(setup: DatasetSetup) -> list[Path]:
+    path = sources.given_path(
+        setup, "sessions", "a file with sessions, or a folder with such files"
+    )
+    found = [path]
+    if path.is_dir():
+        found = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+    elif not path.is_file():
+        raise ConfigError(f"--data-dir {path} is neither a file nor a folder: name a file")
+    if not found:
+        raise ConfigError(f"{path} has no {', '.join(_SUFFIXES)} file: name a file with sessions")
+    if sum(one.stat().st_size for one in found) > MOST_FILE_BYTES:
+        raise ConfigError(f"{path} is larger than {MOST_FILE_BYTES // 2**30} GiB: split it")
+    return found
+
+
+def _history(options: Options, recorded: bool, path: Path) -> str:
+    """Returns the history that the user wants, else the history that the file allows."""
+    default = _RECORDED if recorded else _LIVE
+    chosen = options.choice("history", (default, _LIVE if recorded else _RECORDED))
+    if chosen == _RECORDED and not recorded:
+        raise ConfigError(
+            f"--dataset-option history=recorded: {path} has no answers of the model: drop the option"
+        )
+    return chosen
+
+
+def _turns(
+    sessions: Sequence[Sequence[Turn]], most_delay_ns: int, path: Path, *, live: bool
+) -> list[_Turn]:
+    """Raises a ConfigError that lists each session that cannot be sent."""
+    taken: list[_Turn] = []
     problems: list[str] = []
-    sessions: list[list[_Turn]] = []
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            continue
+    for number, turns in enumerate(sessions, 1):
         try:
-            sessions.append(_session(parse_json(line)))
-        except (ValueError, RecursionError) as e:
-            text = "it is not JSON" if isinstance(e, json.JSONDecodeError) else str(e)
-            problems.append(f"{path}:{number}: {text}")
+            taken += _session(turns, len(taken), most_delay_ns, live=live)
+        except ValueError as e:
+            problems.append(f"{path}: session {number}, {e}")
             if len(problems) == MOST_PROBLEMS:
                 break
     refuse(problems)
-    if not sessions:
-        raise ConfigError(f"{path} has no sessions: nothing can be measured")
-    return sessions
+    return taken
 
 
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            yield from file
-    except (OSError, UnicodeDecodeError) as e:
-        raise sources.unreadable(path, e) from e
-
-
-def _session(content: Any) -> list[_Turn]:
-    rows = content.get("turns") if isinstance(content, dict) else None
-    if not isinstance(rows, list) or not rows:
-        raise ValueError("a session needs `turns`, a list of at least one turn")
-    positions: dict[str, int] = {}
-    turns: list[_Turn] = []
-    for position, row in enumerate(rows):
+def _session(turns: Sequence[Turn], first: int, most_delay_ns: int, *, live: bool) -> list[_Turn]:
+    """first: dataset index of the first turn."""
+    known: dict[bytes, bytes] = {}  # equal messages of several turns are one object
+    prompts, encoded = [], []
+    for position, turn in enumerate(turns, 1):
         try:
-            _, prompt = prompt_of(row)
-            turns.append(_Turn(prompt, _after(row, position, positions), _delay_ns(row)))
-            name = str(row.get("id", position))
-            if name in positions:
-                raise ValueError(f"the id {name!r:.40} appears twice")
+            prompt, messages = _encoded(turn)
         except ValueError as e:
-            raise ValueError(f"turn {position + 1}: {e}") from None
-        positions[name] = position
-    return turns
+            raise ValueError(f"turn {position}: {e}") from None
+        prompts.append(prompt)
+        encoded.append(tuple(known.setdefault(message, message) for message in messages))
+    answers = linked(turns, encoded) if live else [{}] * len(turns)
+    return [
+        _Turn(
+            prompt,
+            messages,
+            {place: first + source for place, source in found.items()},
+            tuple(first + position for position in turn.after),
+            min(turn.delay_ns, most_delay_ns),
+            turn.blocks,
+        )
+        for turn, prompt, messages, found in zip(turns, prompts, encoded, answers, strict=True)
+    ]
 
 
-def _after(row: Mapping[str, Any], position: int, positions: Mapping[str, int]) -> tuple[int, ...]:
-    names: Any = row.get("after", None if position else [])
-    if names is None:
-        return (position - 1,)
-    if not isinstance(names, list):
-        raise ValueError(f"after is {names!r:.40}, and must be a list of ids")
-    unknown = [name for name in names if str(name) not in positions]
-    if unknown:
-        raise ValueError(f"after names {unknown[0]!r:.40}, which is not an earlier turn")
-    return tuple(sorted({positions[str(name)] for name in names}))
+def _encoded(turn: Turn) -> tuple[Prompt, Sequence[bytes]]:
+    """Returns the prompt and its messages. Raises a ValueError with a sentence."""
+    if turn.blocks is not None:
+        _, prompt = prompt_of({**turn.row, "input_ids": [0]})
+        return prompt._replace(request=prompt.request.removesuffix(_END_OF_TOKENS)), ()
+    messages = turn.row.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return prompt_of(turn.row)[1], ()
+    _, prompt = prompt_of({**turn.row, "messages": _NO_MESSAGES})
+    head = prompt._replace(request=prompt.request.removesuffix(_END_OF_MESSAGES))
+    return head, [_encoded_message(message) for message in messages]
 
 
-def _delay_ns(row: Mapping[str, Any]) -> int:
-    delay = row.get("delay_ms", 0)
-    if (
-        isinstance(delay, bool)
-        or not isinstance(delay, int | float)
-        or not 0 <= delay <= MOST_DELAY_MS
-    ):
-        raise ValueError(f"delay_ms is {delay!r:.40}, and must be from 0 to {MOST_DELAY_MS:,}")
-    return round(delay * NS_PER_MS)
+def _encoded_message(message: Any) -> bytes:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise ValueError("messages has a message without a role")
+    if not isinstance(message.get("content"), str | list) and not message.get("tool_calls"):
+        raise ValueError(f"the message of role {message['role']!r:.40} has no content")
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it has half a character (a surrogate), which UTF-8 lacks") from None
+
+
+def _message(answer: bytes) -> bytes:
+    """Returns the message with an answer of the model."""
+    content = answer.decode("utf-8", "replace")
+    message = {"role": "assistant", "content": content}
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 _: type[Dataset] = SessionsDataset
+__: type[HasLiveHistory] = SessionsDataset

@@ -354,7 +354,11 @@ def export(arguments: list[str]) -> int:
         "FILE",
         "file to write (mlflow: folder), which must not exist yet (default: stdout)",
     )
-    parser.text("--to", "URL", "mlflow: tracking server that gets the run")
+    parser.text(
+        "--to",
+        "URL",
+        "mlflow: tracking server that gets the run; otlp: collector, e.g. http://127.0.0.1:4318",
+    )
     options = parser.parse_args(arguments)
     from harness.core.config.options import user_path
     from harness.core.config.parse import parse_http_url

@@ -37,7 +37,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "submitter": ("NAME", "folder name of the submitter"),
     "system": ("NAME", "folder name of the system"),
     "category": ("NAMES", "edge, datacenter, or datacenter,edge"),
-    "benchmark": ("NAME", "benchmark of the round, e.g. resnet"),
+    "benchmark": ("NAME", "benchmark of the round, e.g. resnet; plan: `all` lists what fits here"),
     "folder": ("NAME", "open division: name of the model (default: the benchmark's name)"),
     "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: all that the category requires)"),
     "peak": (
@@ -134,14 +134,29 @@ def plan(arguments: Sequence[str]) -> int:
         "List the runs that a submission needs, their state, and how long the missing runs take.",
     )
     options = parser.parse_args(arguments)
-    from harness.submit.plan import matrix
+    from harness.submit.plan import feasible, matrix
 
+    if options.benchmark == feasible.ALL:
+        return _plan_all(options)
     request, work = _request(options), user_path(options.work)
     rows = matrix.plan(request, work)
     search = matrix.search(request, work)
     show("\n".join(matrix.lines([search, *rows] if search else rows)))
     if not options.quiet:
         say("\n".join([*matrix.problems(request, rows), *matrix.notes(request)]))
+    return 0
+
+
+def _plan_all(options: argparse.Namespace) -> int:
+    """Prints which benchmarks of the category fit into a day on this machine. Writes nothing."""
+    from harness.submit.plan import feasible
+    from harness.submit.rules.tree.rounds import load_round
+
+    rules = load_round(options.round or DEFAULT)
+    machine = feasible.this_machine(user_path(options.work).absolute())
+    division, category = options.division or "closed", options.category or ""
+    rows = feasible.feasible(rules, division, category, machine)
+    show("\n".join(feasible.lines(rows, machine)))
     return 0
 
 

@@ -95,6 +95,16 @@ VERBS: Mapping[str, Verb] = {
     "submit check": Verb(
         "submit:check", "check a submission folder against the rules of the round"
     ),
+    "endpoints plan": Verb(
+        "endpoints:plan", "list the points that an MLPerf Endpoints submission needs"
+    ),
+    "endpoints rehearse": Verb("endpoints:rehearse", "measure the points with our own client"),
+    "endpoints run": Verb("endpoints:run", "make the missing points with the official client"),
+    "endpoints witness": Verb(
+        "endpoints:witness", "recompute the official client's numbers from its events"
+    ),
+    "endpoints pack": Verb("endpoints:pack", "write the tree from the witnessed points"),
+    "endpoints check": Verb("endpoints:check", "check a tree against the rules of Endpoints"),
 }
 """Name -> verb, in the order of the list of verbs. A name of two words is a verb of a group."""
 

@@ -20,7 +20,7 @@ _HEADS = columns(
 _FRAMEWORKS = (
     *("onnxruntime", "openvino", "tensorflow-cpu", "tensorflow", "torch", "ai-edge-litert"),
     *("executorch", "treelite", "xgboost-cpu", "xgboost", "lightgbm"),
-    *("ncnn", "mnn", "tract"),
+    *("ncnn", "mnn", "tract", "onnxruntime-genai", "openvino-genai", "xllamacpp"),
 )
 
 

@@ -48,6 +48,23 @@ class BatchRule:
         return min(self._full, -(-waiting // idle))
 
 
+SHRINK = 0.1
+"""Minimum share of a sample's time that a smaller batch must save before Offline takes it. With a lower minimum, the
+choice would differ between equal runs.
+"""
+
+
+def offline_batch(points: Sequence[tuple[int, float]]) -> int:
+    """Returns the batch size for Offline: the largest measured size, unless a smaller one is clearly cheaper per sample.
+
+    points: measured (samples, ns), in any order.
+    """
+    largest, largest_ns = max(points)
+    cheapest, cheapest_ns = min(points, key=lambda point: point[1] / point[0])
+    is_cheaper = cheapest_ns / cheapest <= (1 - SHRINK) * largest_ns / largest
+    return cheapest if is_cheaper else largest
+
+
 def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
     """Returns (max_batch + 1,) float64: time in ns of a batch of n samples at index n; it never falls.
 

@@ -475,8 +475,12 @@ _DOUBTS: _Rows = {
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
-            "The medians of the first and last third differ by more than 10 % and by more than their noise.",
-            "Run longer, or let the machine settle first.",
+            "The run was not steady, and a time or the rate changed by 10 % or more ([intervals.md](intervals.md)).",
+            "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
+        ),
+        "warming": (
+            "The run began slower than it went on, which raises its mean time by more than 5 %.",
+            "Run longer: the first seconds then count less.",
         ),
         "frequency-dropped": (
             "The fastest core became more than 10 % slower from the first third to the last (runs of at least 9 s).",

@@ -81,6 +81,31 @@ BACKENDS = _table(
         "http-json": ("HttpJsonRemote", "a service of any JSON: FastAPI, TF Serving and others"),
         "null": ("NullBackend", "answers at once: measures the harness itself"),
     },
+) | _table(
+    "backends.engines",
+    {
+        "ort-genai": (
+            "OrtGenaiBackend",
+            "language models on ONNX Runtime GenAI",
+            "ort-genai",
+            "onnxruntime_genai",
+            "tinylm",
+        ),
+        "openvino-genai": (
+            "OpenVinoGenaiBackend",
+            "language models on OpenVINO GenAI",
+            "openvino-genai",
+            "openvino_genai",
+            "tinylm",
+        ),
+        "llama-cpp": (
+            "LlamaCppBackend",
+            "language models on llama.cpp",
+            "llama-cpp",
+            "xllamacpp",
+            "tinylm",
+        ),
+    },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 """Backends that send requests to the server of --url."""
@@ -88,50 +113,87 @@ REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 OF_ONE_THREAD = ("tract",)
 """Backends whose instances compute on one thread each, whatever --threads is."""
 
-DATASETS = _table(
-    "datasets",
-    {
-        "digits": ("DigitsDataset", "500 handwritten digits, embedded"),
-        "synthetic": ("SyntheticDataset", "seeded noise in the model's input shapes"),
-        "folder": ("FolderDataset", "images in one sub-folder per class, or labels.csv"),
-        "imagenet": ("ImagenetDataset", "ImageNet's validation set, val_map.txt"),
-        "coco": ("CocoDataset", "COCO's images and annotations, for detection"),
-        "npz": ("NpzDataset", "NumPy arrays named as the inputs, and labels"),
-        "csv": ("CsvDataset", "a table of numbers with a label column"),
-        "parquet": ("ParquetDataset", "a Parquet file with a label column", "parquet", "pyarrow"),
-        "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
-        "voice-activity": (
-            "VoiceActivityDataset",
-            "sequences with a synthetic voice, speech or not per frame",
-        ),
-        "huggingface": (
-            "HuggingFaceDataset",
-            "a dataset of HuggingFace, saved to disk or hf:NAME",
-            "hf",
-            "datasets",
-        ),
-        "file-types": ("FileTypesDataset", "files of this Python, by type, for the model magika"),
-        "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
-        "text-lines": ("TextLinesDataset", "drawn lines of random words and numbers, made here"),
-        "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),
-    },
-) | _table(
-    "datasets.text",
-    {
-        "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
-        "digit-strings": ("DigitStringsDataset", "500 prompts for the model tinylm, embedded"),
-        "prompts": ("PromptsDataset", "prompts for language models, one JSON object per line"),
-        "conversations": (
-            "ConversationsDataset",
-            "chats of several turns: ShareGPT's, or messages",
-        ),
-        "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
-        "synthetic-prompts": (
-            "SyntheticPromptsDataset",
-            "prompts of given lengths, with a common prefix",
-        ),
-        "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
-    },
+DATASETS = (
+    _table(
+        "datasets",
+        {
+            "digits": ("DigitsDataset", "500 handwritten digits, embedded"),
+            "synthetic": ("SyntheticDataset", "seeded noise in the model's input shapes"),
+            "folder": ("FolderDataset", "images in one sub-folder per class, or labels.csv"),
+            "imagenet": ("ImagenetDataset", "ImageNet's validation set, val_map.txt"),
+            "coco": ("CocoDataset", "COCO's images and annotations, for detection"),
+            "npz": ("NpzDataset", "NumPy arrays named as the inputs, and labels"),
+            "csv": ("CsvDataset", "a table of numbers with a label column"),
+            "parquet": (
+                "ParquetDataset",
+                "a Parquet file with a label column",
+                "parquet",
+                "pyarrow",
+            ),
+            "librispeech": ("LibrispeechDataset", "speech in WAV or FLAC, with transcripts"),
+            "voice-activity": (
+                "VoiceActivityDataset",
+                "sequences with a synthetic voice, speech or not per frame",
+            ),
+            "huggingface": (
+                "HuggingFaceDataset",
+                "a dataset of HuggingFace, saved to disk or hf:NAME",
+                "hf",
+                "datasets",
+            ),
+            "file-types": (
+                "FileTypesDataset",
+                "files of this Python, by type, for the model magika",
+            ),
+            "kits": ("KitsDataset", "preprocessed volumes, .npy by case"),
+            "text-lines": (
+                "TextLinesDataset",
+                "drawn lines of random words and numbers, made here",
+            ),
+            "tones": ("TonesDataset", "sound of tones and chords with known notes, made here"),
+        },
+    )
+    | _table(
+        "datasets.text",
+        {
+            "squad": ("SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"),
+            "digit-strings": ("DigitStringsDataset", "500 prompts for the model tinylm, embedded"),
+            "prompts": ("PromptsDataset", "prompts for language models, one JSON object per line"),
+            "conversations": (
+                "ConversationsDataset",
+                "chats of several turns: ShareGPT's, or messages",
+            ),
+            "sessions": ("SessionsDataset", "sessions of agents: turns, delays and subagents"),
+            "synthetic-prompts": (
+                "SyntheticPromptsDataset",
+                "prompts of given lengths, with a common prefix",
+            ),
+            "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
+        },
+    )
+    | _table(
+        "datasets.mlperf",
+        {
+            "igbh": ("IgbhDataset", "papers of the Illinois Graph Benchmark, as MLPerf's R-GAT"),
+            "streaming-100b": ("Streaming100bDataset", "requests by time, as MLPerf's DLRM-v3"),
+            "frames": ("FramesDataset", "questions of FRAMES, as MLPerf's e2e-rag-qna"),
+            "documents": ("DocumentsDataset", "web pages, as MLPerf's e2e-rag-db"),
+            "captions": (
+                "CaptionsDataset",
+                "descriptions of images or videos to be made: .tsv, .txt",
+            ),
+            "product-catalogue": (
+                "ProductCatalogueDataset",
+                "products with pictures, as MLPerf's Qwen3-VL",
+                "parquet",
+                "pyarrow",
+            ),
+            "function-calls": (
+                "FunctionCallsDataset",
+                "BFCL's single turns, as MLPerf's edge agent",
+            ),
+        },
+    )
 )
 METRICS = _table(
     "accuracy",
@@ -162,7 +224,21 @@ METRICS = _table(
         "cosine": ("Cosine", "similarity to the right embeddings"),
         "retrieval": ("Retrieval", "recall at 10 by embeddings"),
     },
+) | _table(
+    "accuracy.mlperf",
+    {
+        "recommendation": ("Recommendation", "AUC by request, normalised entropy and accuracy"),
+        "rag_answers": ("RagAnswers", "answers right for a judge, by MLCommons' program"),
+        "ingestion": ("Ingestion", "share of pages in a database, as MLPerf's e2e-rag-db"),
+        "category-f1": ("CategoryF1", "hierarchical F1 of products' categories, as Qwen3-VL"),
+        "function-calls": ("FunctionCalls", "share of right function calls, as BFCL"),
+        "clip-fid": ("ClipFid", "CLIP score and FID of images, by MLCommons' script"),
+        "vbench": ("Vbench", "six dimensions of videos, by MLCommons' script"),
+    },
 )
+BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench")
+"""Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
+
 METERS = _table(
     "machine.power.meters",
     {

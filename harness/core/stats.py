@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 
@@ -48,6 +48,20 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
         raise ValueError("no values: nothing was measured")
     dropped = int(len(values) * share)
     return fmean(sorted(values)[dropped : len(values) - dropped])
+
+
+def share_interval(successes: int, tries: int) -> tuple[float, float]:
+    """Returns Wilson's interval of a share, with the confidence LEVEL. tries: at least 1.
+
+    Source: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
+    """
+    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
+    share = successes / tries
+    middle = share + z2 / (2 * tries)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * tries)) / tries)
+    whole = 1 + z2 / tries
+    low, high = (middle - half) / whole, (middle + half) / whole
+    return max(0.0, min(low, share)), min(1.0, max(high, share))  # rounding
 
 
 def late_allowed(queries: int, percentile: float) -> int:

@@ -16,7 +16,7 @@ from harness.core.clock import wall_ns
 from harness.core.extras import how_to_install_packages
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.answers import AnswerRow, Ragged
-from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan, Seeds
+from harness.loadgen.plan import LoadPlan, Seeds, least_duration_ms
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import PINNED_VERSION, installed_version
 from harness.types import Array
@@ -87,10 +87,11 @@ def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
             f"LoadGen {installed_version()} has the seeds {tuple(seeds)}, the round has "
             f"{tuple(plan.seeds)}: install mlcommons-loadgen=={PINNED_VERSION}"
         )
-    if settings.min_duration_ms < MIN_DURATION_MS:
+    least_ms = least_duration_ms(plan.model_key)
+    if settings.min_duration_ms < least_ms:
         raise ConfigError(
             f"{plan.user_conf}: LoadGen read a min_duration of {settings.min_duration_ms} ms, official "
-            f"runs need at least {MIN_DURATION_MS}: correct the file"
+            f"runs need at least {least_ms}: correct the file"
         )
 
 

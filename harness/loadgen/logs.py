@@ -11,6 +11,25 @@ from typing import Any, NamedTuple
 from harness.core.files import sha256
 from harness.types import Answer
 
+PROBE_ROWS = "probes.npz"
+"""File with a row per answered or failed probe, which the measured process writes at the end of a run.
+
+sent: probes that were due. alone_ns: times before the load. due_ns, sent_ns, first_ns (first token), completed_ns: wall
+clock. failed: 1 or 0.
+"""
+RAMP_ROWS = "ramp.npz"
+"""File of the measured process with the steps of a ramp.
+
+due_ns: by query. first: query with which each step begins. rate: of each step. holds: whether it is a hold. broken:
+whether it was shown to miss an SLO.
+"""
+SAMPLE_FACTS = "samples.npz"
+"""File of the measured process, if the requests name several models or have sound.
+
+names: the models. index: dataset indices. model: for each of them, a position in `names`. media_ns: duration of the
+sound in its request.
+"""
+
 DETAIL = "mlperf_log_detail.txt"
 SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"

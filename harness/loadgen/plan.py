@@ -11,6 +11,16 @@ from harness.types import TensorSpec
 MIN_DURATION_MS = 600_000
 """The shortest official performance run (mlperf.conf, *.*.min_duration)."""
 
+ONE_PASS = ("e2e-rag-qna", "e2e-rag-db")
+"""LoadGen's keys of benchmarks whose runs are one pass over the data, without a least duration.
+Source: mlcommons/inference b66003e, e2e-rag/user.conf.
+"""
+
+
+def least_duration_ms(model_key: str | None) -> int:
+    """Returns the duration of the shortest official performance run of a benchmark."""
+    return 0 if model_key in ONE_PASS else MIN_DURATION_MS
+
 
 class Seeds(NamedTuple):
     qsl: int
@@ -20,7 +30,9 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Settings of one run. With `schedule`, `concurrency`, `streams` or `load_hosts` the harness's scheduler replaces LoadGen."""
+    """Settings of one run. With `schedule`, `concurrency`, `streams`, `sessions` or `load_hosts` the harness's scheduler
+    replaces LoadGen.
+    """
 
     scenario: str
     accuracy: bool
@@ -60,12 +72,25 @@ class LoadPlan:
     """Digest of the user's file from which `schedule` was made."""
     concurrency: int | None = None
     """Queries to keep in flight."""
+    until: str | None = None
+    """When the run ends before its count of queries: `steady`, or a width such as `2%`; None: it does not."""
+    least_queries: int | None = None
+    """With `until`, the queries after which the run may end; `query_count` is then the limit."""
     streams: int | None = None
     """Sequences that play at a time in real time; a query is then a frame (harness/loadgen/real_time.py)."""
     frame_period_ns: int | None = None
     """Time from one frame of a stream to the next; None without `streams`."""
+    ramp: Mapping[str, Any] | None = None
+    """Rate that grows until an SLO breaks: start (queries/s), factor, step_ns, hold_ns, slos (as in result.json)."""
+    cancel_share: float = 0.0
+    """Share of the queries whose requests the client cancels."""
+    cancel_after_ns: int = 0
+    """Time from sending such a request until its connection is closed."""
+    probe_rate: float = 0.0
+    """Requests per second beside the load; 0 without probes."""
     sessions: bool = False
-    """Whether `concurrency` counts sessions of several queries, which wait for each other."""
+    """Whether queries are the turns of sessions, which wait for each other: `concurrency` counts sessions, `schedule` has
+    the begins of sessions, and without both they begin at `target_qps` / their mean number of turns."""
     load_hosts: int = 0
     """Measured processes that share the schedule and start it at a given time; 0: one process, which starts at once."""
     equal_issue: bool = False
@@ -88,8 +113,8 @@ class LoadPlan:
     @property
     def harness_scheduled(self) -> bool:
         """Whether the harness's scheduler issues the queries; harness/results/evidence/own_log.py then writes the log."""
-        others = (self.schedule, self.concurrency, self.streams)
-        return any(one is not None for one in others) or self.load_hosts > 0
+        others = (self.schedule, self.concurrency, self.streams, self.ramp)
+        return any(one is not None for one in others) or self.load_hosts > 0 or self.sessions
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seeds": list(self.seeds)}
@@ -118,7 +143,9 @@ class Calibration:
     seconds: float | None = None
     """Time for measuring rate_per_s or latency_ns; None if neither was needed."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
-    """(samples, ns) with every instance busy, if the dispatcher needs it."""
+    """(samples, ns) with every instance busy, if the dispatcher needs it, or if the warm-up chose the batch."""
+    max_batch: int | None = None
+    """Samples of the largest batch, if the warm-up chose it."""
     cold: Mapping[str, Any] = field(default_factory=dict)
     """import_s of the backend; load_s, first_batch_ns and first_batch_samples of each instance."""
     warm_up: Mapping[str, Any] = field(default_factory=dict)
@@ -196,6 +223,8 @@ class InstanceGroup(NamedTuple):
     """Logical processors of the wide instance, which has a thread on each and answers queries that are alone; ()
     without one. harness/run/measured/wide.py opens it if it makes the queries faster.
     """
+    may_shrink: bool = False
+    """Whether the warm-up may choose a batch below max_batch: in Offline, if no option or manifest sets the size."""
 
     @property
     def workers(self) -> int:

@@ -69,7 +69,7 @@ stored = lru_cache(maxsize=1)(read_stored)
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
     """Returns (queries,) ns after the start when each query is due; None if only the callback shows it."""
-    if plan.accuracy or not scenario_named(plan.scenario).scheduled:
+    if plan.accuracy or plan.sessions or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:
         return stored(plan.schedule).after_ns[:queries]

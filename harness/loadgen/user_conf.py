@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.core.config.parse import Slo
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
-from harness.loadgen.plan import MIN_DURATION_MS
+from harness.loadgen.plan import least_duration_ms
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline", "Interactive")
 INTEGER_KEYS = frozenset(
@@ -81,7 +81,8 @@ def _line_problems(line: str) -> Iterator[str]:
         yield f"{name!r} is not model.Scenario.key, e.g. *.Server.target_qps"
         return
     yield from _name_problems(parts[1], parts[2])
-    yield from _value_problems(parts[1], parts[2], value)
+    least_ms = least_duration_ms(parts[0])
+    yield from _value_problems(parts[1], parts[2], value, least_ms)
 
 
 def _name_problems(scenario: str, key: str) -> Iterator[str]:
@@ -98,7 +99,8 @@ def _name_problems(scenario: str, key: str) -> Iterator[str]:
         yield f"unknown key {key!r}: {hint}"
 
 
-def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
+def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Iterator[str]:
+    """least_ms: the least min_duration."""
     if key in INTEGER_KEYS and not re.fullmatch(r"\d+", value):
         yield f"{key} = {value}: LoadGen reads whole numbers here, without exponent"
         return
@@ -113,8 +115,8 @@ def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
         yield f"*.target_latency = {value}: for Server LoadGen cuts it to whole ms: name a scenario"
     if key == "target_latency_percentile" and not 50 <= float(value) < 100:
         yield f"target_latency_percentile = {value}: LoadGen reads percent here, e.g. 99"
-    if key == "min_duration" and int(value) < MIN_DURATION_MS:
-        yield f"min_duration = {value}: official runs need at least {MIN_DURATION_MS} ms"
+    if key == "min_duration" and int(value) < least_ms:
+        yield f"min_duration = {value}: official runs need at least {least_ms} ms"
     if key in ("target_qps", "target_latency") and float(value) == 0:
         yield f"{key} = {value}: it must be more than 0"
 

@@ -62,6 +62,9 @@ PACKAGES = (
     "ncnn",
     "mnn",
     "tract",
+    "onnxruntime-genai",
+    "openvino-genai",
+    "xllamacpp",
     "pillow",
     "mlperf-harness",
 )

@@ -48,7 +48,9 @@ FRAMEWORKS = (
     "ncnn",
     "numpy",
     "onnxruntime",
+    "onnxruntime_genai",
     "openvino",
+    "openvino_genai",
     "psutil",
     "pydantic",
     "tensorflow",
@@ -56,6 +58,7 @@ FRAMEWORKS = (
     "tract",
     "treelite",
     "xgboost",
+    "xllamacpp",
 )
 """Modules, in addition to Python's own, that PYTHONPATH must not replace."""
 

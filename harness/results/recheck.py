@@ -156,7 +156,7 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def untrusted(folder: Path, trusted: Collection[str] = ()) -> list[str]:
-    """Returns the foreign datasets and metrics whose code `check` does not run to compute the score again."""
+    """Returns the datasets and metrics whose code, or program, `check` does not run to compute the score again."""
     config = configuration(folder)
     values, _ = records.read_findings(folder)
     metric = config.metric or default_metric(_model(folder, config))
@@ -168,7 +168,11 @@ def _untrusted(dataset: str, metric: str | None, trusted: Collection[str]) -> li
     return [
         name
         for kind, name in names.items()
-        if name and registry.is_foreign(kind, name) and not code.is_trusted(name, trusted)
+        if name
+        and (
+            (registry.is_foreign(kind, name) and not code.is_trusted(name, trusted))
+            or (kind == "metric" and name in registry.BY_PROGRAM)
+        )
     ]
 
 
@@ -242,13 +246,13 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
     )
     if scored and derived.loaded is not None:
         if lacks_data(config) or _untrusted(run.dataset, run.metric, trusted):
-            derived.scoring = _stored_scoring(folder, derived)
+            derived.scoring = _stored_scoring(folder, derived, derived.loaded)
         else:
             derived.scoring = _scoring(folder, derived, derived.loaded)
     return derived
 
 
-def _stored_scoring(folder: Path, derived: Findings) -> score.Scoring:
+def _stored_scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
     """Returns the stored score, for a run that must not or cannot be scored again. Compares the answers again."""
     stored = files.read_json(folder / run_folder.RESULT)
     for entry in stored["reasons"]:
@@ -272,7 +276,7 @@ def _stored_scoring(folder: Path, derived: Findings) -> score.Scoring:
             details=accuracy["details"],
             lower_is_better=accuracy["lower_is_better"],
         ),
-        compared=score.compare_answers(folder, derived.model, dtype, derived.compared_run),
+        compared=score.compare_answers(folder, derived.model, dtype, derived.compared_run, loaded),
     )
 
 

@@ -4,6 +4,10 @@ For each LoadGen run, in addition to LoadGen's logs:
 
 run.json          start of the job, load plan, last message of the measured process, clock
 completions.npz   one row per sample
+before.npz        one row per sample before the last hold, with --arrivals ramp:RATE
+cancelled.npz     one row per request that the client cancelled, with --cancel
+samples.npz       model and sound of each sample, if there are several models or sounds; from the measured process
+probes.npz        one row per probe, with --probe-rate; the measured process writes it
 
 For the whole job:
 
@@ -31,7 +35,15 @@ from harness.core.config.run_config import to_plain
 from harness.core.files import parse_json, reading, write_json
 from harness.core.shown.private import hidden
 from harness.errors import ConfigError
-from harness.loadgen.logs import DETAIL, DetailLog, digests, read_detail
+from harness.loadgen.logs import (
+    DETAIL,
+    PROBE_ROWS,
+    RAMP_ROWS,
+    SAMPLE_FACTS,
+    DetailLog,
+    digests,
+    read_detail,
+)
 from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
@@ -42,9 +54,12 @@ from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
 from harness.results.seal.digests import missing
+from harness.results.tokens.facts import models_of
 from harness.types import Array
 
 COMPLETIONS = "completions.npz"
+CANCELLED = "cancelled.npz"
+BEFORE = "before.npz"
 FINDINGS = "findings.json"
 SERVER_CSV = "server.csv"
 _EVENTS = ("scheduled_ns", "completed_ns")
@@ -59,6 +74,10 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
     if run.done is not None:
         columns: dict[str, Any] = dict(run.done.columns)
         np.savez(outdir / COMPLETIONS, **columns)
+        for name, part in ((CANCELLED, run.done.cancelled), (BEFORE, run.done.before)):
+            if part is not None:
+                left_out: dict[str, Any] = dict(part)
+                np.savez(outdir / name, **left_out)
     write_json(
         outdir / run_folder.RUN,
         {
@@ -84,7 +103,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
         content = parse_json(path.read_text(encoding="utf-8"))
         failure = Reason.stored(content["failure"]) if content["failure"] else None
         plan = LoadPlan.from_json(content["plan"])
-        done = _read_completions(outdir / COMPLETIONS, content["issued"])
+        done = _read_completions(outdir, content["issued"])
         return Evidence(
             plan=plan,
             loadgen_scenario=loadgen_scenario,
@@ -96,6 +115,9 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             looks=[(int(at), int(answered)) for at, answered in content["looks"]],
             changed_files=changed_files(content["ended"], outdir),
             load_hosts=content.get("load_hosts", ()),
+            probes=read_probes(outdir),
+            ramp=read_ramp(outdir),
+            models=models_of(read_facts(outdir)),
             witness=content.get("witness"),
         )
 
@@ -123,17 +145,43 @@ def log_of(
     return read_detail(outdir / DETAIL)
 
 
-def _read_completions(path: Path, issued: int) -> Completions | None:
+def _read_completions(outdir: Path, issued: int) -> Completions | None:
+    columns = _read_columns(outdir / COMPLETIONS)
+    if columns is None:
+        return None
+    cancelled, before = (_read_columns(outdir / name) for name in (CANCELLED, BEFORE))
+    order = columns["order"]
+    left_out = [part["order"] for part in (cancelled, before) if part is not None]
+    if left_out:
+        order = np.sort(np.concatenate([order, *left_out]))
+    once = len(order) == issued and bool((order == np.arange(len(order))).all())
+    return Completions(columns, issued, once, cancelled, before)
+
+
+def read_probes(outdir: Path) -> dict[str, Array] | None:
+    """Returns the columns of the probes; None if the run had none, or was cut off."""
+    return _read_columns(outdir / PROBE_ROWS)
+
+
+def read_ramp(outdir: Path) -> dict[str, Array] | None:
+    """Returns the steps of a ramp; None if the run had none, or was cut off."""
+    return _read_columns(outdir / RAMP_ROWS)
+
+
+def read_facts(outdir: Path) -> dict[str, Array] | None:
+    """Returns what the plug-in knows of each sample; None if it knows nothing."""
+    return _read_columns(outdir / SAMPLE_FACTS)
+
+
+def _read_columns(path: Path) -> dict[str, Array] | None:
+    """Returns None without the file."""
     if not path.is_file():
         return None
     with (
         reading(f"{path} cannot be read", also=(OSError,)),
         path.open("rb") as opened,  # numpy does not close a file that is not an archive
     ):
-        columns = _columns(path, opened)
-        order = columns["order"]
-        once = len(order) == issued and bool((order == np.arange(len(order))).all())
-        return Completions(columns, issued, once)
+        return _columns(path, opened)
 
 
 def _columns(path: Path, opened: BinaryIO, names: Sequence[str] = ()) -> dict[str, Array]:

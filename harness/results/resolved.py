@@ -40,8 +40,14 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
         }
         values["slo"] = run.slos
         if not plan.accuracy:
-            values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
+            values |= {"queries": _queries(plan), "target_qps": plan.target_qps}
     return dataclasses.replace(requested, **values)
+
+
+def _queries(plan: LoadPlan) -> int:
+    """Returns --queries of a repetition. With --until and without arrivals, it is the fewest queries."""
+    least = plan.least_queries if plan.schedule is None else None
+    return least or plan.query_count
 
 
 _FILES = ("models", "data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
@@ -67,7 +73,9 @@ def _absolute_paths(requested: RunOptions) -> dict[str, Any]:
     model = requested.model
     return {
         **{
-            name: path if path is None or str(path).startswith(HUB) else path.absolute()
+            name: path.absolute()
+            if isinstance(path, Path) and not str(path).startswith(HUB)
+            else path
             for name, path in paths.items()
         },
         "model": str(Path(model).absolute()) if is_path(model) else model,

@@ -1,9 +1,10 @@
 """Assembles result.json: verdict, reasons, doubts and every number. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from harness.core.codes import Reason
+from harness.core.config.parse import Ramp
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.registry import short_name
 from harness.core.units import NS_PER_S, counted
@@ -48,8 +49,8 @@ from harness.results.schema.result import (
 from harness.results.servers import section as servers
 from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
+from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import section as tokens
-from harness.results.tokens import sessions
 from harness.results.verdict import (
     answer_signs,
     busy,
@@ -63,6 +64,20 @@ from harness.results.verdict import (
 from harness.results.verdict.host_doubts import host_doubts
 from harness.results.verdict.score import LEFT_OUT, refusal
 from harness.results.verdict.score import no_score as pointless
+
+_OF_SERVED_RUNS: Mapping[str, Callable[[Evidence], Any]] = {
+    "client": client.section,
+    "nodes": nodes.section,
+    "load_hosts": load_hosts.section,
+    "witness": witness.section,
+    "tokens": tokens.section,
+    "sessions": sessions.section,
+    "by_model": by_model.section,
+    "media": media.section,
+    "probes": probes.section,
+    "cancellations": cancellations.section,
+}
+"""Key of result.json -> makes its content, None for runs without it."""
 
 
 def result(findings: Findings) -> Result:
@@ -102,9 +117,7 @@ def result(findings: Findings) -> Result:
         **_real_time(findings, numbers),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
         "input_probe": numbers.input_probe if numbers else None,
-        "steady_state": numbers.steady_state.to_json()
-        if numbers and numbers.steady_state
-        else None,
+        "steady": numbers.steady(findings.host) if numbers else None,
         "queries": numbers.queries() if numbers else None,
         "arrivals": numbers.arrivals() if numbers else None,
         "host": host,
@@ -168,6 +181,7 @@ def _reasons(findings: Findings) -> Iterable[Reason]:
         completed = findings.performed.throughput_per_s()["completed"]
         yield from nodes.reasons(findings.performed.run)
         yield from client.reasons(findings.performed.run, completed)
+        yield from sessions.reasons(findings.performed.run)
         yield from reasons.by_index(findings.performed.input_probe)
     for role, run in findings.runs.items():
         if role != "performance":
@@ -213,7 +227,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
             slowest_ns = calibration.slowest_batch_ns if calibration else 0
             yield from doubts.stall(numbers.done, run.plan.scenario, slowest_ns)
             yield from client.standstill_doubts(numbers.run)
-            yield from doubts.drift(numbers.steady_state)
+            yield from doubts.steadiness(numbers.steady(findings.host))
             fixed = findings.loaded.fixed_batch if findings.loaded else None
             yield from model_doubts.padding(numbers.mean_batch or 0.0, fixed)
         if _computes_here(findings):
@@ -299,15 +313,7 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         if findings.config.audit is not None:
             yield f"an audit: {findings.config.audit.name} changes LoadGen's settings"
     yield from _of_the_model(findings)
-    scheduler = "by the harness scheduler: no MLPerf scenario"
-    if findings.config.arrivals is not None:
-        yield f"arrivals replayed from a file {scheduler}"
-    if findings.config.load_hosts is not None and findings.config.runs_performance:
-        yield f"{counted(findings.config.load_hosts.count, 'load host')} in place of one LoadGen"
-    if findings.config.streams is not None:
-        yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
-    if findings.config.concurrency is not None:
-        yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
+    yield from _of_the_load(findings)
     if findings.config.backend == "null":
         yield "null backend: the harness's own cost, no model"
     if findings.loaded is not None and findings.loaded.synthetic:
@@ -316,6 +322,24 @@ def _not_for_submission(findings: Findings, numbers: Performance | None) -> Iter
         yield f"synthetic data{alike}"
     if findings.config.mlperf and findings.config.device == "cpu" and numbers is not None:
         yield from busy.waited(numbers.process(), numbers.stages_ns, numbers.queries())
+
+
+def _of_the_load(findings: Findings) -> Iterable[str]:
+    scheduler = "by the harness scheduler: no MLPerf scenario"
+    if isinstance(findings.config.arrivals, Ramp):
+        yield f"a rate that grows until an SLO breaks, and is held below, {scheduler}"
+    elif findings.config.arrivals is not None:
+        yield f"arrivals replayed from a file {scheduler}"
+    if findings.config.load_hosts is not None and findings.config.runs_performance:
+        yield f"{counted(findings.config.load_hosts.count, 'load host')} in place of one LoadGen"
+    if findings.config.streams is not None:
+        yield f"{counted(findings.config.streams, 'stream')} in real time {scheduler}"
+    if findings.config.concurrency is not None:
+        yield f"{findings.config.concurrency:,} queries kept in flight {scheduler}"
+    elif findings.performance is not None and findings.performance.plan.sessions:
+        yield f"sessions, whose turns wait for each other, {scheduler}"
+    if findings.config.probe_rate is not None and findings.config.runs_performance:
+        yield f"probes beside the load, {findings.config.probe_rate:g} per second"
 
 
 def _of_the_model(findings: Findings) -> Iterable[str]:
@@ -390,23 +414,16 @@ def _power(findings: Findings, numbers: Performance | None) -> PowerSection:
 def _client(
     findings: Findings, numbers: Performance | None, window: tuple[int, int] | None
 ) -> ClientSection:
-    sections: ClientSection = {}
+    sections: dict[str, Any] = {}
     told = servers.section(findings.server_metrics, window, findings.no_server_metrics)
     if told is not None:
         sections["servers"] = told
-    if numbers is not None and (section := client.section(numbers.run)) is not None:
-        sections["client"] = section
-    if numbers is not None and (of_nodes := nodes.section(numbers.run)):
-        sections["nodes"] = of_nodes
-    if numbers is not None and (hosts := load_hosts.section(numbers.run)) is not None:
-        sections["load_hosts"] = hosts
-    if numbers is not None and (seen := witness.section(numbers.run)) is not None:
-        sections["witness"] = seen
-    if numbers is not None and (generated := tokens.section(numbers.run)) is not None:
-        sections["tokens"] = generated
-    if numbers is not None and (found := sessions.section(numbers.run)) is not None:
-        sections["sessions"] = found
-    return sections
+    if numbers is not None:
+        found = {name: section(numbers.run) for name, section in _OF_SERVED_RUNS.items()}
+        sections |= {name: content for name, content in found.items() if content}
+        if (ramped := ramp.section(numbers.run, findings.resolved.slos)) is not None:
+            sections["ramp"] = ramped
+    return cast("ClientSection", sections)
 
 
 def _real_time(findings: Findings, numbers: Performance | None) -> RealTimeSection:

@@ -30,7 +30,7 @@ import numpy as np
 from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
-_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _KIND = 0, 1, 2, 3, 4, 5
+_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START, _KIND, _ENDS = 0, 1, 2, 3, 4, 5, 6
 _ROWS, _SAMPLES = 0, 1  # within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
@@ -49,7 +49,7 @@ ROW_DTYPE = np.dtype(
 )
 """first: issue order of the batch's first sample; a batch is contiguous in issue order."""
 
-_REMOTE_ROW = Struct("<iHHqqqqqqqqiiq")
+_REMOTE_ROW = Struct("<iHHqqqqqqqqiiii")
 REMOTE_ROW_DTYPE = np.dtype(
     [
         ("first", "<i4"),
@@ -65,7 +65,8 @@ REMOTE_ROW_DTYPE = np.dtype(
         ("answer_token_ns", "<i8"),
         ("tokens", "<i4"),
         ("late_tokens", "<i4"),
-        ("server", "<i8"),
+        ("server", "<i4"),
+        ("cancelled", "<i4"),
     ]
 )
 """A batch that a server answered. arrived_ns: the kernel's stamp of the reply; 0 if the kernel gave no stamp.
@@ -73,7 +74,8 @@ REMOTE_ROW_DTYPE = np.dtype(
 first_token_ns: stamp of the first token; 0 if the reply was not a stream. answer_token_ns: stamp of the first token
 after the reasoning; 0 if there was none, or if the reply was not a stream. tokens: of the answer; 0 if unknown.
 late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
-server: number of the server in the order of --url or --nodes.
+server: number of the server in the order of --url or --nodes. cancelled: 1 if the client closed the connection before
+the answer's end (--cancel); tokens and first_token_ns are then of the part that came.
 """
 
 _TOKENS_ROW = Struct("<iHHqqqqqqii")
@@ -229,6 +231,15 @@ class Journal:
     @start_ns.setter
     def start_ns(self, now_ns: int) -> None:
         self._cells[_START] = now_ns
+
+    @property
+    def ends(self) -> bool:
+        """Whether the supervisor has ended the run: the harness's scheduler then issues no further query."""
+        return bool(self._cells[_ENDS])
+
+    @ends.setter
+    def ends(self, now: bool) -> None:
+        self._cells[_ENDS] = now
 
     def row_counts(self) -> list[int]:
         """Returns the number of batches that each worker has completed."""

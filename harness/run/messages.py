@@ -152,6 +152,19 @@ class _ServerTimes(TypedDict):
     total_ns: Count
 
 
+class _Position(TypedDict):
+    first: Count
+    last: Count
+    tokens: Count
+    p50_ns: Count
+    p99_ns: Count
+
+
+class _Gaps(TypedDict):
+    counts: list[Count]
+    sum_ns: Count
+
+
 class _Streams(TypedDict):
     chunks: Count
     several: Count
@@ -163,6 +176,8 @@ class _Streams(TypedDict):
     itl_ns: dict[str, Count] | None
     second_gap_ns: NotRequired[dict[str, Count] | None]
     chunk_gap_ns: dict[str, Count] | None
+    chunk_gaps: NotRequired[_Gaps]
+    itl_by_position: NotRequired[list[_Position]]
 
 
 class _Tokens(TypedDict):
@@ -173,6 +188,8 @@ class _Tokens(TypedDict):
     output: Count | None
     cached: Count | None
     reasoning: Count | None
+    media_ns: NotRequired[Count]
+    """Duration of the sound in the answers."""
     one_token_answers: Count
     sources: dict[str, Count]
     finish_reasons: dict[str, Count]
@@ -183,6 +200,9 @@ class _Tokens(TypedDict):
     changed_prompts: Count
     long_prompts: Count
     long_answers: Count
+    bodies_sha256: NotRequired[str | None]
+    reusable: NotRequired[Count | None]
+    block_tokens: NotRequired[Count | None]
     short_prompts: Count
     short_answers: Count
     bounded_prompts: Count
@@ -276,6 +296,8 @@ for _message in (
     _Used,
     _Peer,
     _ServerTimes,
+    _Position,
+    _Gaps,
     _Streams,
     _Tokens,
     _Client,

@@ -298,7 +298,7 @@ def machine_text(runs: Sequence[Mapping[str, Any]]) -> str:
     """Returns the number of runs with a doubt about the machine, and these doubts; '' if no run has such a doubt.
 
     runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high makes every run
-    drift, so `drift` counts in VALID runs only.
+    drift, so `drift` and `warming` count in VALID runs only.
     """
     doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
     if not doubted:
@@ -309,7 +309,7 @@ def machine_text(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:
     doubts = MACHINE_DOUBTS & set(run["doubts"])
-    return doubts if run["verdict"] == "VALID" else doubts - {"drift"}
+    return doubts if run["verdict"] == "VALID" else doubts - {"drift", "warming"}
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:

@@ -15,6 +15,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import frameworks_output, say, show
 from harness.core.units import counted
 from harness.errors import ConfigError
+from harness.models.generation.prefixes import PrefixCache
 from harness.serve.grpc.server import GrpcHandler
 from harness.serve.grpc.server import answering as over_grpc
 from harness.serve.kserve import OpenInference
@@ -36,7 +37,8 @@ def serve(config: RunConfig, options: ServeOptions) -> int:
         if options.node:
             return _serve_node(config, options, stack, listening)
         with frameworks_output():
-            served = open_served(config, stack, postprocess=options.postprocess)
+            names = [] if options.name == DEFAULT_NAME else options.name.split(",")
+            served = open_served(config, stack, postprocess=options.postprocess, names=names)
         with in_use(listen):
             listening.listen(BACKLOG)
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -58,6 +60,8 @@ def _serve_node(
         raise ConfigError(
             "--grpc cannot be used with --node, which answers only over HTTP: drop it"
         )
+    if options.prefix_cache is not None:
+        raise ConfigError("--prefix-cache cannot be used with --node: drop it")
     opened = open_node(config, name, stack)
     with in_use(options.listen):
         listening.listen(BACKLOG)
@@ -77,6 +81,10 @@ def _loop_of(
     Raises ConfigError if options of the Open Inference Protocol are set for a language model.
     """
     if isinstance(served, ServedModel):
+        if options.prefix_cache is not None:
+            raise ConfigError(
+                f"--prefix-cache is for language models, which {served.name!r} is not: drop it"
+            )
         inference = OpenInference(served, options.name)
         if options.grpc is None:
             return Loop(listening, inference.handle), inference
@@ -89,13 +97,14 @@ def _loop_of(
         return loop, inference
     given = {
         "--postprocess": options.postprocess,
-        "--name": options.name != DEFAULT_NAME,
         "--grpc": options.grpc is not None,
     }
     for option in (option for option, is_given in given.items() if is_given):
         raise ConfigError(
             f"{option} belongs to the Open Inference Protocol, but {served.name!r} is served with OpenAI's API: drop it"
         )
+    if options.prefix_cache is not None:
+        served.generator.keep_prefixes(PrefixCache(*options.prefix_cache))
     completions = Completions(served)
     loop = Loop(listening, completions.handle, completions.batching.step, problem)
     return loop, completions

@@ -1,7 +1,8 @@
 """Declares the options of `serve`, and lists the run options that it takes, too."""
 
+import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from harness.core.config.options import option
 from harness.core.config.parse import Endpoint, parse_endpoint
@@ -42,6 +43,29 @@ def _listening_grpc(text: str) -> Endpoint:
     return parse_endpoint(text, "127.0.0.1:8001")
 
 
+class PrefixBlocks(NamedTuple):
+    """The size of a cache of beginnings."""
+
+    block_tokens: int
+    most_blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.block_tokens}:{self.most_blocks}"
+
+
+DEFAULT_BLOCKS = 4096
+
+
+def parse_prefix_blocks(text: str) -> PrefixBlocks:
+    """Parses TOKENS[:BLOCKS]. Raises a ValueError."""
+    match = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,9}))?", text)
+    if match is None or 0 in (size := [int(match[1]), int(match[2] or DEFAULT_BLOCKS)]):
+        raise ValueError(
+            f"{text[:40]!r} is not the tokens of a block, e.g. 16, or 16:4096 for at most 4096 blocks"
+        )
+    return PrefixBlocks(*size)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     GROUP: ClassVar = "server"
@@ -60,7 +84,7 @@ class ServeOptions:
     )
     name: str = option(
         "server name that /v2 reports; MLPerf's Network division requires a different name for each server "
-        f"(default {DEFAULT_NAME})",
+        f"(default {DEFAULT_NAME}). For a language model: names under which clients may ask for it, e.g. base,adapter",
         parse=str,
         default=DEFAULT_NAME,
         metavar="NAME",
@@ -73,4 +97,12 @@ class ServeOptions:
     node: bool = option(
         "run as a node of --nodes: load the data, run one instance per core, and take queries with sample indices",
         flag=True,
+    )
+    prefix_cache: PrefixBlocks | None = option(
+        "language models: keep the keys and values of prompts and answers in blocks of TOKENS tokens, so that an equal "
+        f"beginning is not computed again; at most BLOCKS blocks (default {DEFAULT_BLOCKS}). POST /reset_prefix_cache "
+        "empties it",
+        parse=parse_prefix_blocks,
+        default=None,
+        metavar="TOKENS[:BLOCKS]",
     )

@@ -28,6 +28,7 @@ from harness.models.opened.loading import (
 )
 from harness.models.steps.postprocess import NOT_FINITE, Postprocess
 from harness.models.steps.steps import OF_ANY_LENGTH
+from harness.serve.answers import Refusal
 from harness.types import Array, Backend, Batch, HasOutputs, Outputs, TensorSpec
 
 ANY = -1
@@ -35,6 +36,8 @@ ANY = -1
 
 ANSWER = "answer"
 """Name of the output if the server does the postprocessing."""
+
+_NOT_FOUND = 404
 
 WARM_UP_CALLS = 3
 """Warm-up calls for each of two batch sizes."""
@@ -160,10 +163,18 @@ def _info(spec: TensorSpec) -> TensorInfo:
 class ServedGeneration:
     """A warm language model that generates. Only one thread may use its generator."""
 
-    def __init__(self, model: Model, backend: GeneratingBackend, backend_name: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        backend: GeneratingBackend,
+        backend_name: str,
+        names: Sequence[str] = (),
+    ) -> None:
+        """names: under which clients may ask for the model; by default its own name alone."""
         about = model.generation
         assert about is not None
-        self.name = model.name
+        self.names = tuple(names) or (model.name,)
+        self.name = self.names[0]
         self.backend_name = backend_name
         self.context = about.context
         """Most tokens of a prompt together with its answer."""
@@ -176,13 +187,27 @@ class ServedGeneration:
                 for _ in range(WARM_UP_CALLS):
                     backend.rehearse(size)
 
+    def known(self, name: object) -> str:
+        """Returns the name of the model that a request asks for. Raises Refusal for an unknown one."""
+        if name is None:
+            return self.name
+        if name not in self.names:
+            have = ", ".join(map(repr, self.names))
+            text = f"there is no model {name!r:.80}: this server has {have}"
+            raise Refusal(_NOT_FOUND, text, param="model")
+        return str(name)
+
 
 def open_served(
-    config: RunConfig, stack: ExitStack, *, postprocess: bool = False
+    config: RunConfig,
+    stack: ExitStack,
+    *,
+    postprocess: bool = False,
+    names: Sequence[str] = (),
 ) -> ServedModel | ServedGeneration:
     """Opens and warms up one instance of a configuration's model; `stack` closes it.
 
-    postprocess: reply with answers instead of outputs.
+    postprocess: reply with answers instead of outputs. names: of a language model, for its clients.
     """
     model = load_model(config.model)
     steps = _steps(model) if postprocess else None
@@ -191,7 +216,7 @@ def open_served(
     group = instances.plan(config, load("scenario", config.scenario), model, available())
     (backend,) = open_backends(config, model, model_file(config, model), group, stack)
     if isinstance(backend, GeneratingBackend):
-        return ServedGeneration(model, backend, config.backend)
+        return ServedGeneration(model, backend, config.backend, names)
     fixed = batch_in_file(backend, inputs_of(model, backend))
     max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     served = ServedModel(model, backend, config.backend, max_batch, steps)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from harness.remote import Request, StreamReader
+from harness.wire.cancelling import CancellingFlights
 from harness.wire.connections import Server
 from harness.wire.flight import Flight
 from harness.wire.flights import Flights
@@ -49,8 +50,13 @@ def transport(
     *,
     resend: bool = True,
     reader: Callable[[], StreamReader] | None = None,
+    cancels: bool = False,
 ) -> Transport:
-    """Returns an open transport to servers, which all have the same scheme. Parameters: see Flights."""
+    """Returns an open transport to servers, which all have the same scheme.
+
+    cancels: whether some requests are cancelled, over HTTP. Other parameters: see Flights.
+    """
     if servers[0].address.grpc:
         return Calls(servers, connections, encode, timeout_s)
-    return Flights(servers, connections, encode, timeout_s, resend=resend, reader=reader)
+    cls = CancellingFlights if cancels else Flights
+    return cls(servers, connections, encode, timeout_s, resend=resend, reader=reader)

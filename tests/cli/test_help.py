@@ -24,6 +24,7 @@ GROUPS = ("submit", "data")
 HEAVY = (
     *("onnx", "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"),
     *("ncnn", "MNN", "tract"),
+    *("onnxruntime_genai", "openvino_genai", "xllamacpp"),
     *("mlperf_loadgen", "numpy", "pydantic", "PIL", "rich"),
 )
 MOST_CPU_S = 0.6

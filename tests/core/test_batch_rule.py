@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.batch_rule import MOST_WAITING, BatchRule, batch_times
+from harness.core.batch_rule import MOST_WAITING, BatchRule, batch_times, offline_batch
 
 LARGEST = 64
 FREE_COST, SOME_COST, HIGH_COST = 0.0, 1.0, 10.0
@@ -98,3 +98,26 @@ def test_the_tail_is_near_the_best_of_simple_policies_and_not_above_greedy(
     greedy, *others = (tail(lambda n, _, most=most: min(n, most)) for most in (64, 1, 2, 4, 8, 16))  # type: ignore[misc]
     assert ours <= 1.15 * greedy
     assert ours <= 1.35 * min(greedy, *others)
+
+
+@pytest.mark.parametrize(
+    ("each_ns", "size"),
+    [
+        ((100, 90, 80, 70), 8),
+        ((100, 100, 100, 100), 8),
+        ((91, 95, 98, 100), 8),  # a gain below a tenth may be noise
+        ((80, 85, 95, 100), 1),
+        ((120, 80, 95, 100), 2),
+    ],
+)
+def test_offline_takes_a_smaller_batch_only_for_a_clear_gain(
+    each_ns: tuple[int, ...], size: int
+) -> None:
+    sizes = (1, 2, 4, 8)
+    curve = [(n, n * ns) for n, ns in zip(sizes, each_ns, strict=True)]
+    assert offline_batch(curve) == size
+    assert offline_batch(curve[::-1]) == size
+
+
+def test_offline_keeps_a_batch_of_one_if_no_other_was_measured() -> None:
+    assert offline_batch([(1, 100)]) == 1

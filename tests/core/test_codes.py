@@ -10,7 +10,7 @@ import pytest
 from harness.core import codes
 from harness.core.clock import JUMP_NS, SLEW_PPM
 from harness.core.codes import CODES, About, Kind, Reason
-from harness.results.evidence import steady_state
+from harness.results.steady import referee
 from harness.results.verdict import doubts, host_doubts, model_doubts
 from harness.results.verdict.answers_check import FEWEST
 from tests.house.test_layout import ROOT, SOURCES
@@ -98,7 +98,8 @@ def test_searches_and_compare_get_their_sets_of_codes() -> None:
         ("padded", model_doubts.PADDING_SHARE == 0.10, "more than 10 %"),
         ("percentiles-disagree", (doubts.AGREE_SHARE, doubts.AGREE_NS) == (0.01, 20_000), "more than 1 % and more than 20 us"),
         ("few-compared", FEWEST == 100, "Fewer than 100 answers"),
-        ("drift", steady_state.DRIFT_SHARE == 0.10, "more than 10 %"),
+        ("drift", referee.CHANGED == 0.10, "by 10 % or more"),
+        ("warming", doubts.WARMING_SHARE == 0.05, "more than 5 %"),
         ("frequency-dropped", host_doubts.FREQUENCY_SHARE == 0.10, "more than 10 % slower"),
         ("preempted", host_doubts.PREEMPTED_PER_CPU_S == 200, "at least 200 times"),
         ("preempted", host_doubts._FEWEST_SWITCHES == 100, "at least 100 times"),

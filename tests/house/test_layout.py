@@ -67,7 +67,9 @@ FRAMEWORKS = {
     "ncnn",
     "onnx",
     "onnxruntime",
+    "onnxruntime_genai",
     "openvino",
+    "openvino_genai",
     "prometheus_client",
     "pydantic",
     "ray",
@@ -78,6 +80,7 @@ FRAMEWORKS = {
     "tract",
     "treelite",
     "xgboost",
+    "xllamacpp",
 }
 
 

@@ -138,7 +138,10 @@ def test_links_of_the_documents_lead_somewhere() -> None:
 
 
 NEEDS = (
-    (r"--backend \S*\b(tensorflow|openvino|litert|torch|ncnn|mnn|tract)\b", None),
+    (
+        r"--backend \S*\b(tensorflow|openvino-genai|openvino|litert|torch|ncnn|mnn|tract|ort-genai|llama-cpp)\b",
+        None,
+    ),
     (r"(?:light|zoo)/|--precision \S*(?:int8|fp16)|--ops|build_examples|build_minilm", "onnx"),
     (r"harness (?:advise|bricks) (?!--from)", "onnx"),
     (r"examples/coco", "coco"),

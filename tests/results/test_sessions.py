@@ -1,5 +1,6 @@
 """Summary of the sessions of a run."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,24 +8,30 @@ import pytest
 
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
-from harness.results.tokens.sessions import section, shown
+from harness.results.tokens.sessions import reasons, section, shown
 from tests.builders.support import evidence, present
 
 MS = 1_000_000
 
 
-def run(*rows: tuple[int, int, int, int, int]) -> Evidence:
-    """rows: (session, turns of the session, due ms, completed ms, failed)."""
+def run(
+    *rows: tuple[int, int, int, int, int], lag_ms: float = 0.5, tokens: Sequence[int] = ()
+) -> Evidence:
+    """rows: (session, turns of the session, due ms, completed ms, failed). tokens: of the answers, whose first token
+    comes 5 ms before their end.
+    """
     session, turns, due, completed, failed = np.array(rows).T
     columns = {
         "order": np.arange(len(rows)),
         "session": session,
         "session_turns": turns,
         "scheduled_ns": due * MS,
-        "entry_ns": due * MS + MS // 2,
+        "entry_ns": due * MS + int(lag_ms * MS),
         "completed_ns": completed * MS,
         "failed": failed,
     }
+    if tokens:
+        columns |= {"tokens": np.array(tokens), "first_token_ns": completed * MS - 5 * MS}
     return replace(evidence("server"), done=Completions(columns, len(rows), True))
 
 
@@ -56,6 +63,32 @@ def test_subagents_that_overlap_are_not_idle_time() -> None:
     found = present(section(run((0, 3, 0, 10, 0), (0, 3, 10, 40, 0), (0, 3, 10, 20, 0))))
     assert found["idle_share"] == 0.0
     assert found["complete"] == 1
+
+
+def test_a_user_gets_the_tokens_of_the_time_in_which_it_waits() -> None:
+    rows = ((0, 2, 0, 10, 0), (0, 2, 100, 130, 0), (1, 1, 0, 20, 0))
+    found = present(section(run(*rows, tokens=(6, 10, 4))))
+    assert present(found["busy_ns"])["p99"] == 40 * MS
+    assert present(found["idle_ns"])["p99"] == 90 * MS
+    # 16 tokens in 40 ms, and 4 tokens in 20 ms.
+    assert found["tokens_per_s"] == {"p50": 400.0, "p10": 200.0, "p1": 200.0}
+    assert present(found["turns"][0]["tpot_ns"])["p99"] == 5 * MS // 3
+    assert found["turns"][1]["tpot_ns"] == {
+        "p50": 5 * MS // 9,
+        "p90": 5 * MS // 9,
+        "p99": 5 * MS // 9,
+    }
+
+
+@pytest.mark.parametrize(("lag_ms", "codes"), [(9.0, []), (11.0, ["client-bound"])])
+def test_late_sends_are_a_reason(lag_ms: float, codes: list[str]) -> None:
+    late = run((0, 1, 0, 20, 0), (1, 1, 0, 30, 0), lag_ms=lag_ms)
+    assert [reason.code for reason in reasons(late)] == codes
+
+
+def test_late_sends_of_slow_answers_are_no_reason() -> None:
+    assert [*reasons(run((0, 1, 0, 2000, 0), lag_ms=150.0))] == []
+    assert [*reasons(evidence("server"))] == []
 
 
 def test_sessions_that_never_ended_have_no_length() -> None:

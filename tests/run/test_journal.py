@@ -136,15 +136,15 @@ def test_rows_of_replies_have_their_own_stamps() -> None:
         os.close(fd)
     names = ("taken_ns", "sent_ns", "arrived_ns", "read_ns", "decoded_ns", "completed_ns")
     of_tokens = ("first_token_ns", "answer_token_ns", "tokens", "late_tokens")
-    assert tuple(journal.stamps) == (*names, *of_tokens, "server")
+    assert tuple(journal.stamps) == (*names, *of_tokens, "server", "cancelled")
     journal.issuer().issued(4, 10)
     writer = journal.remote_writer()
-    writer.reply(2, [7, 8], 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0, 0)
-    writer.reply(0, [5], 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 3)
+    writer.reply(2, [7, 8], 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0, 0, 0)
+    writer.reply(0, [5], 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 3, 0)
     rows = journal.rows(0)
     assert [tuple(row) for row in rows.tolist()] == [
-        (2, 2, 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0, 0),
-        (0, 1, 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 3),
+        (2, 2, 0, 11, 12, 13, 14, 15, 16, 0, 0, 0, 0, 0, 0),
+        (0, 1, 1, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 3, 0),
     ]
     assert journal.index.tolist() == [5, 0, 7, 8]
     assert journal.completed == 3

@@ -9,6 +9,7 @@ import pytest
 from harness.cli.main import main
 from harness.machine import cgroup
 from harness.results.recheck import check
+from tests.builders.models.foreign_nets import classifier
 from tests.faults.command import (
     SERVER,
     SHORT,
@@ -160,3 +161,33 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
         assert 1 <= plan["elastic"]["samples"] <= 100
     assert check(tmp_path / "r") == []
     assert "cores-lost" not in doubts(tmp_path / "r")
+
+
+LARGE_IS_SLOW = """
+import time
+from harness.backends.ort import OrtBackend
+
+class LargeIsSlow(OrtBackend):
+    '''Cost of a sample grows with its batch.'''
+    def infer(self, batch):
+        time.sleep(0.003 * batch.size**2)
+        return super().infer(batch)
+"""
+
+
+def test_offline_takes_small_batches_if_they_are_cheaper(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(LARGE_IS_SLOW)
+    model = classifier(tmp_path / "net.onnx")
+    out = tmp_path / "r"
+    ask = ("--scenario", "offline", "--backend", f"{tmp_path}/slow.py:LargeIsSlow")
+    done = run(*ask, "--model", str(model), "--duration", "1s", "--no-metrics", "--out", str(out))
+    assert done.status == 0, done.said + done.printed
+    assert "less time than in a batch of 8" in done.said
+    content = result(out)
+    chosen = content["plan"]["max_batch"]
+    assert chosen in (1, 2)  # 1, unless the machine is very busy
+    assert content["queries"]["mean_batch"] <= chosen
+    points = dict(content["calibration"]["batch_latency_ns"])
+    assert [*points] == [1, 2, 4, 8]
+    assert points[8] / 8 > 2 * points[1]
+    assert check(out) == []

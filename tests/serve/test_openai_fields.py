@@ -185,7 +185,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
         ("logprobs", 0.5, "logprobs is 0.5: this server "),
         ("logprobs", 0, "logprobs is 0: this server "),
         ("response_format", {"type": "json_object"}, "response_format is {'type': "),
-        ("tools", [{"type": "function"}], "tools is [{'type': "),
+        ("tools", [{"type": "function"}], "a tool is {'type': "),
         ("suffix", "x", "suffix is 'x': this server "),
         ("structured_outputs", {}, "this server does not support the field 'structured_outputs'"),
         ("n", 0, "n is 0, and must be a whole number from 1 to 1,024"),

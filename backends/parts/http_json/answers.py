@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.backends.parts.http_json.pointer import Pointer
-from harness.backends.parts.refusals import words
+from harness.backends.parts.refusals import refused, words
 from harness.core.formats.kserve_tensors import datatype_of, from_json
 from harness.errors import one_line
-from harness.remote import BadAnswer, Refused
+from harness.remote import BadAnswer, Refused, Reply, Usage
 from harness.types import Array, Outputs, show_shape
 
 TEXT = "text"
@@ -24,6 +24,30 @@ _ERRORS = ("error", "errors", "detail")
 
 _MOST_DEPTH = 32
 """The most dimensions of a NumPy array."""
+
+
+class Counted:
+    """Reads one reply whose server also counts the tokens of the answer."""
+
+    def __init__(self, form: "Form", tokens: Pointer) -> None:
+        self._form, self._tokens = form, tokens
+        self.usage = Usage()
+        self.first_token: int | None = None
+
+    def answer(self, reply: Reply) -> Outputs:
+        if reply.status != _OK:
+            raise refused(reply)
+        body = bytes(reply.body)
+        outputs = read(self._form, body, 1)
+        try:
+            found = self._tokens.find(json.loads(body))
+        except LookupError:
+            raise BadAnswer(f"the reply has no tokens at {self._tokens.text!r}") from None
+        count = len(found) if isinstance(found, list) else found
+        if type(count) is not int or count < 0:
+            raise BadAnswer(f"the reply has {_kind(found)} at {self._tokens.text!r}, not a count")
+        self.usage = Usage(output=count, source="usage")
+        return outputs
 
 
 class Form(NamedTuple):

@@ -4,18 +4,25 @@ import io
 import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.backends.parts.http_json.png import check_png, png_of
 from harness.backends.parts.http_json.pointer import Pointer
+from harness.backends.parts.http_json.sound import RATE_HZ, wav_of
 from harness.core.files import parse_json
 from harness.errors import one_line
 from harness.types import Array
 
 _JSON = "json"
 """A form that may be followed by a pointer into the sample's JSON: `json/prompt`."""
+
+_WAV = "wav"
+"""A form that may be followed by the sampling rate: `wav/22050`."""
+
+_MOST_HZ = 1_000_000
 
 
 class Field(NamedTuple):
@@ -39,7 +46,7 @@ class Field(NamedTuple):
     def bare(self, rows: Mapping[str, Array]) -> bytes:
         """Returns the bytes of a body that is not JSON: a file's, a text's or an array's."""
         row = rows[self.input]
-        maker = _FILES.get(self.form)
+        maker = _file_maker(self.form)
         if maker is not None:
             return maker(row)
         return _text(_value(self.form, row)).encode()
@@ -58,17 +65,21 @@ def check_form(form: str, dtype: str | None) -> None:
         if dtype not in (None, "string"):
             raise ValueError(f"the form json is for texts, but the input is {dtype}")
         return
-    if form not in (*_VALUES, *_FILES):
-        raise ValueError(f"unknown form {form!r}: use {', '.join((*_VALUES, *_FILES, _JSON))}")
+    if form not in _VALUES and _file_maker(form) is None:
+        raise ValueError(
+            f"unknown form {form!r}: use {', '.join((*_VALUES, *_FILES, _WAV, _JSON))}"
+        )
     if dtype == "string" and form not in ("list", "base64"):
         raise ValueError(f"a text has no {form}: use list, base64 or json")
     if form == "png" and dtype is not None:
         check_png(dtype)
+    if name == _WAV and dtype not in (None, "float32", "float16", "float64"):
+        raise ValueError(f"sound is floats, but the input is {dtype}")
 
 
 def _value(form: str, row: Array) -> Any:
-    if form in _FILES:
-        return b64encode(_FILES[form](row)).decode()
+    if maker := _file_maker(form):
+        return b64encode(maker(row)).decode()
     name, slash, rest = form.partition("/")
     if name == _JSON:
         return _part(_list(row), Pointer(slash + rest))
@@ -125,6 +136,20 @@ def _npy(row: Array) -> bytes:
     file = io.BytesIO()
     np.save(file, row, allow_pickle=False)
     return file.getvalue()
+
+
+def _file_maker(form: str) -> Callable[[Array], bytes] | None:
+    """Returns what makes a file of an input; None if the form is not a file."""
+    name, slash, rate = form.partition("/")
+    if name != _WAV:
+        return _FILES.get(form)
+    if not slash:
+        return wav_of
+    if not (rate.isascii() and rate.isdigit() and 0 < int(rate) <= _MOST_HZ):
+        raise ValueError(
+            f"the sampling rate {rate!r} is not a number of Hz: write {_WAV}/{RATE_HZ}"
+        )
+    return partial(wav_of, rate_hz=int(rate))
 
 
 _VALUES: Mapping[str, Callable[[Array], Any]] = {

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.backends.parts.openai.calls import Calls
 from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.endpoints import Endpoint
 from harness.backends.parts.openai.reasoning import AnswerStart
@@ -36,6 +37,8 @@ class Reading(NamedTuple):
 
     wants_text: bool = False
     """Whether the answer is the text even if the reply has token ids."""
+    wants_calls: bool = False
+    """Whether an answer with tool calls is the list of these calls as JSON; a text without a call stays a text."""
     needs_end: bool = False
     """Whether an answer without a finish_reason counts as cut off."""
     ignores_end: bool = False
@@ -79,6 +82,10 @@ class Completion:
             signs=self._signs(parts, finish), reply_id=id_of(content), has_call=parts.has_call
         )
         self.first_token = ids[0] if ids else None
+        if reading.wants_calls:
+            calls = Calls()
+            calls.add(choice)
+            text = calls.answer(text)
         return [as_answer(text, ids, self.usage.output, wants_text=reading.wants_text)]
 
     def _signs(self, parts: "Parts", finish: str) -> Sequence[Sign]:

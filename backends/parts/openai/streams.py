@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from harness.backends.parts.openai.calls import Calls
 from harness.backends.parts.openai.counts import counts_in, usage_of
 from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.openai.replies import (
@@ -34,6 +35,7 @@ class Streamed:
         self._endpoint = reading.endpoint
         self._events = EventParser()
         self._texts: list[str] = []
+        self._calls = Calls()
         self._ids: list[int] | None = None
         self._counts: dict[str, int] = {}
         self._finish: Any = None
@@ -92,6 +94,8 @@ class Streamed:
             return
         parts = parts_of(choice)
         text, ids = parts.text, parts.ids
+        if self._reading.wants_calls:
+            self._calls.add(choice)
         if text:
             start = self._start
             start.take(parts.reasoning, parts.answer)
@@ -152,6 +156,8 @@ class Streamed:
             ignores_end=self._reading.ignores_end,
             shown=self._shown,
         )
+        if self._reading.wants_calls:
+            text = self._calls.answer(text)
         self.usage = self.usage._replace(
             signs=self._signs(text, finish), reply_id=self._reply_id, has_call=self._has_call
         )

@@ -40,9 +40,18 @@ def init(arguments: list[str]) -> int:
     show(f"{out}, and next to it {schema.name}, which editors use to complete it")
     words = shlex.join(["--model" if options.model else CONFIG_FLAG, str(out)])
     verb = "" if options.verb == DEFAULT else f" {options.verb}"
-    scenario = " --scenario offline" if options.model else ""
+    scenario = f" --scenario offline{_prompt_options(text)}" if options.model else ""
     show(f"{'try it':<12}{program()}{verb} {words}{scenario}")
     return 0
+
+
+def _prompt_options(text: str) -> str:
+    """Returns options with which synthetic prompts fit the language model of a manifest; '' for any other model."""
+    vocabulary = re.search(r"^  vocabulary: (\d+)$", text, re.MULTILINE)
+    if vocabulary is None:
+        return ""
+    values = (f"tokens=0:{vocabulary[1]}", "input=16", "output=16")
+    return "".join(f" --dataset-option {value}" for value in values)
 
 
 def _parser() -> Parser:

@@ -14,7 +14,7 @@ from harness.core.config.address import parse_address
 from harness.core.config.options import user_path
 from harness.core.registry import SCENARIOS
 from harness.core.shown.secrets import learn_from_urls
-from harness.core.units import parse_duration_ns, write_duration
+from harness.core.units import NS_PER_S, parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
@@ -135,6 +135,82 @@ def parse_price(text: str) -> float:
     return price
 
 
+RAMP = "ramp:"
+
+
+class Ramp(NamedTuple):
+    """A rate that grows until an SLO breaks, and is then held below."""
+
+    start_per_s: float
+    """First rate in queries/s."""
+    factor: float = 1.25
+    """Ratio of two rates that follow each other."""
+    step_ns: int = 5 * NS_PER_S
+    """Length of a step."""
+
+    def __str__(self) -> str:
+        step = write_duration(self.step_ns)
+        return f"{RAMP}{self.start_per_s:.10g},factor={self.factor:.10g},step={step}"
+
+
+def parse_arrivals(text: str) -> "Path | Ramp":
+    """Parses 'arrivals.txt', 'ramp:5', 'ramp:5,factor=1.2,step=10s'."""
+    if not text.startswith(RAMP):
+        return parse_path(text)
+    start, *words = text.removeprefix(RAMP).split(",")
+    found = Ramp(parse_rate(start))
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "step":
+            found = found._replace(step_ns=parse_positive_duration_ns(value))
+        elif key == "factor":
+            found = found._replace(factor=parse_rate(value))
+        else:
+            raise ValueError(
+                f"{text!r} has the word {word!r}: write e.g. ramp:5,factor=1.2,step=10s"
+            )
+    if not 1.01 <= found.factor <= 10:
+        raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
+    return found
+
+
+MOST_PROBES = 100.0
+"""Largest --probe-rate: the probes share a core with the client, and must not disturb it."""
+
+
+def parse_probe_rate(text: str) -> float:
+    rate = parse_rate(text)
+    if rate > MOST_PROBES:
+        raise ValueError(
+            f"{text!r} is above {MOST_PROBES:g} probes per second, which are a load themselves"
+        )
+    return rate
+
+
+class Cancel(NamedTuple):
+    """Requests that the client cancels."""
+
+    share: float
+    """Share of the requests, in (0, 1]."""
+    after_ns: int
+    """Time from sending a request until its connection is closed."""
+
+    def __str__(self) -> str:
+        return f"{self.share * 100:.10g}%@{write_duration(self.after_ns)}"
+
+
+def parse_cancel(text: str) -> Cancel:
+    """Parses '10%@500ms'."""
+    share, _, after = text.strip().partition("%@")
+    try:
+        found = Cancel(float(share) / 100, parse_positive_duration_ns(after))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a share and a time: write e.g. 10%@500ms") from None
+    if not 0 < found.share <= 1:
+        raise ValueError(f"{text!r}: the share must be above 0 % and at most 100 %")
+    return found
+
+
 _SERIES = re.compile(
     r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\]*")*\})?'
 )
@@ -195,7 +271,7 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def parse_gateway(text: str) -> str:
-    """Parses 'http://127.0.0.1:9091'."""
+    """Parses 'http://127.0.0.1:9091', 'http://127.0.0.1:4318/v1/metrics'."""
     return parse_http_url(text, "a Pushgateway", "http://127.0.0.1:9091")
 
 
@@ -254,6 +330,32 @@ def parse_rate(text: str) -> float:
     if rate < MIN_QPS:
         raise ValueError(f"{text} is less than one query in ten minutes: no run would end")
     return rate
+
+
+STEADY = "steady"
+"""Value of --until that ends a run with its verdict; the other values are shares."""
+
+_NARROWEST, _WIDEST = 0.001, 0.5
+"""Limits of the width in --until."""
+
+
+def parse_until(text: str) -> str:
+    """Parses `steady`, or a width in percent, e.g. `2%`."""
+    word = text.strip().lower().replace(" ", "")
+    if word == STEADY:
+        return word
+    try:
+        share = float(word.removesuffix("%")) / 100 if word.endswith("%") else 0.0
+    except ValueError:
+        share = 0.0
+    if not _NARROWEST <= share <= _WIDEST:
+        raise ValueError(f"{text!r} is neither 'steady' nor a width from 0.1% to 50%")
+    return f"{share * 100:.10g}%"
+
+
+def until_share(until: str) -> float:
+    """Returns the width in a value of `parse_until` as a share."""
+    return float(until.removesuffix("%")) / 100
 
 
 def _without_thousands(text: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from harness.core import registry
-from harness.core.config.parse import RAY_NODES
+from harness.core.config.parse import RAY_NODES, Ramp
 from harness.core.config.schema import DEFAULT_DURATION_NS, RunOptions
 from harness.core.registry import SCENARIOS
 
@@ -45,11 +45,14 @@ def problems(options: RunOptions) -> Iterator[str]:
     if options.meter and not options.runs_performance:
         yield "--meter measures the performance run: drop it with --mode accuracy"
     yield from _arrival_problems(options)
+    yield from _until_problems(options)
     yield from _before_run_problems(options)
     yield from _server_problems(options)
     if options.models is not None:
         yield from _set_problems(options)
     yield from _load_host_problems(options)
+    yield from _probe_problems(options)
+    yield from _cancel_problems(options)
     if options.qdl:
         yield from _qdl_problems(options)
     if options.mlperf:
@@ -103,11 +106,40 @@ def _arrival_problems(options: RunOptions) -> Iterator[str]:
             yield f"{flag} cannot be set with --mlperf: LoadGen sets when queries arrive"
         if not options.runs_performance:
             yield f"{flag} applies to the performance run: drop it with --mode accuracy"
-    if options.arrivals is not None and options.duration_ns != DEFAULT_DURATION_NS:
+    if isinstance(options.arrivals, Ramp):
+        yield from _ramp_problems(options)
+    elif options.arrivals is not None and options.duration_ns != DEFAULT_DURATION_NS:
         yield (
             "--duration cannot be set with --arrivals: the file sets the duration; --queries N "
             "replays its first N arrivals"
         )
+
+
+def _until_problems(options: RunOptions) -> Iterator[str]:
+    if options.until is None:
+        return
+    if options.load_hosts is not None:
+        yield "--until watches one measured process: drop it, or drop --load-hosts"
+    if options.streams is not None:
+        yield "--until would end --streams in the middle of their sequences: drop it"
+    elif options.concurrency is None and options.arrivals is None:
+        yield (
+            f"--until {options.until}: LoadGen fixes the length of a run before its first query: drop it and set "
+            "--duration (an undecided result states how long), or add --concurrency or --arrivals"
+        )
+
+
+def _ramp_problems(options: RunOptions) -> Iterator[str]:
+    for flag, is_set in (
+        ("--cancel", options.cancel is not None),
+        ("--load-hosts", options.load_hosts is not None),
+        ("--nodes", options.nodes is not None),
+        ("--models", options.models is not None),
+    ):
+        if is_set:
+            yield f"--arrivals ramp: judges the answers while it sends: drop it, or drop {flag}"
+    if not options.url:
+        yield "--arrivals ramp: finds the rate of a server: add --url, or use `peak`"
 
 
 def _stream_problems(options: RunOptions) -> Iterator[str]:
@@ -142,6 +174,8 @@ _OF_SERVERS = {
     "server_metrics": "--server-metrics",
     "server_metric": "--server-metric",
     "no_resend": "--no-resend",
+    "probe_rate": "--probe-rate",
+    "cancel": "--cancel",
     "qdl": "--qdl",
     "yes_load_this_host": "--yes-load-this-host",
     "load_hosts": "--load-hosts",
@@ -244,6 +278,29 @@ def _load_host_problems(options: RunOptions) -> Iterator[str]:
     ):
         if is_set:
             yield f"--load-hosts cannot be set with {flag}: {reason}: drop one"
+
+
+def _probe_problems(options: RunOptions) -> Iterator[str]:
+    if options.probe_rate is None:
+        return
+    for flag, is_set in (
+        ("--mlperf", options.mlperf),
+        ("--load-hosts", options.load_hosts is not None),
+        ("--mode accuracy", not options.runs_performance),
+    ):
+        if is_set:
+            yield f"--probe-rate sends requests beside one LoadGen's performance run: drop it, or drop {flag}"
+
+
+def _cancel_problems(options: RunOptions) -> Iterator[str]:
+    if options.cancel is None:
+        return
+    if options.concurrency is None and options.arrivals is None:
+        yield "--cancel: LoadGen waits for every answer: add --concurrency or --arrivals, or drop --cancel"
+    if options.load_hosts is not None:
+        yield "--cancel draws its requests in one process: drop it, or drop --load-hosts"
+    if any(url.startswith(("grpc:", "grpcs:")) for url in options.url):
+        yield "--cancel closes connections of HTTP, and gRPC has one for all calls: drop it, or name a server with http://"
 
 
 def _qdl_problems(options: RunOptions) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.options import option_key, parse_values
-from harness.core.config.parse import LoadHosts
+from harness.core.config.parse import Cancel, LoadHosts, Ramp
 from harness.core.config.problems import NO_SCENARIO, problems
 from harness.core.config.schema import RunOptions
 from harness.core.registry import DEFAULT_MODEL, default_model
@@ -111,4 +111,4 @@ def _plain(name: str, value: Any) -> object:
         return texts[0] if name == "slo" and len(texts) == 1 else texts
     if name in _PAIRS:
         return [f"{key}={text}" for key, text in value]
-    return str(value) if isinstance(value, Path | LoadHosts) else value
+    return str(value) if isinstance(value, Path | LoadHosts | Cancel | Ramp) else value

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
-from harness.core.config.parse import Endpoint, LoadHosts, Slo
+from harness.core.config.parse import Cancel, Endpoint, LoadHosts, Ramp, Slo
 from harness.core.registry import DEFAULT_MODEL
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Interval, Lognormal
@@ -109,16 +109,25 @@ class RunOptions:
         parse=parsers.parse_rate,
         metavar="QPS",
     )
-    arrivals: Path | None = option(
-        "server: replay the arrival times of a file, one per line; not MLPerf (docs/arrivals.md)",
-        parse=parsers.parse_path,
-        metavar="FILE",
+    arrivals: Path | Ramp | None = option(
+        "server: replay the arrival times of a file, one per line, or ramp:RATE, which raises the rate until an SLO "
+        "breaks and then holds it below for --duration; not MLPerf (docs/arrivals.md)",
+        parse=parsers.parse_arrivals,
+        metavar="FILE|ramp:RATE",
         level="expert",
     )
     concurrency: int | None = option(
         "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not MLPerf",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
+        level="expert",
+    )
+    until: str | None = option(
+        "with --concurrency or --arrivals: go on until the run is certainly steady or not (steady), or until the 95 % "
+        "interval of its number is at most so wide to each side (e.g. 2%), for at most 30 times --duration "
+        "(docs/peak.md)",
+        parse=parsers.parse_until,
+        metavar="steady|N%",
         level="expert",
     )
     streams: int | None = option(
@@ -297,6 +306,20 @@ class RunOptions:
         metavar="vllm|sglang|COMMAND",
         level="expert",
     )
+    probe_rate: float | None = option(
+        "beside the load, send N small requests per second, of one token to a language model, on separate connections: "
+        "how long do other clients wait; not MLPerf",
+        parse=parsers.parse_probe_rate,
+        metavar="N",
+        level="expert",
+    )
+    cancel: Cancel | None = option(
+        "with --concurrency or --arrivals: close the connections of this share of the requests after this time, as "
+        "clients that do not wait, e.g. 10%@500ms",
+        parse=parsers.parse_cancel,
+        metavar="SHARE@TIME",
+        level="expert",
+    )
     no_resend: bool = option(
         "fail a request if the server has just closed its idle connection, instead of sending it again",
         flag=True,
@@ -412,7 +435,8 @@ class RunOptions:
         level="expert",
     )
     metrics_push: str | None = option(
-        "push the metrics to a Pushgateway at the end of the run, e.g. http://127.0.0.1:9091",
+        "push the metrics to a Pushgateway at the end of the run, e.g. http://127.0.0.1:9091; http://HOST:4318/v1/metrics "
+        "is an OpenTelemetry collector, which gets a language model's metrics during the run, too",
         parse=parsers.parse_gateway,
         metavar="URL",
     )

@@ -18,6 +18,9 @@ _PACKED = {
 }
 """First bytes -> the format of an archive."""
 
+_PICKLE = b"\x80\x02\x8a\x0a"
+"""A pickle of protocol 2 whose first value is a long number."""
+
 _PACKABLE = (".onnx", ".tflite", ".xml", ".gz", ".zip", ".bz2", ".xz", ".zst", ".7z")
 """Suffixes of archives, and of files that are not archives by themselves."""
 
@@ -73,8 +76,14 @@ def _is_checkpoint(path: Path) -> bool:
         with zipfile.ZipFile(path) as parts:
             names = {name.rpartition("/")[2] for name in parts.namelist()}
     except zipfile.BadZipFile:
-        return False
+        return _begins_as_pickle(path)
     return "data.pkl" in names and "constants.pkl" not in names
+
+
+def _begins_as_pickle(path: Path) -> bool:
+    """Returns whether the file is one of torch.save before PyTorch 1.6."""
+    with path.open("rb") as file:
+        return file.read(len(_PICKLE)) == _PICKLE
 
 
 def _is_message(path: Path) -> bool:

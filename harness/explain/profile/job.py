@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.console import frameworks_output, keep_output, say
+from harness.core.otlp.collector import Collector, from_environment, post
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.profile.measure import layer_level as pl
 from harness.explain.profile.measure import measure as pm
@@ -17,7 +18,6 @@ from harness.explain.profile.measure import valgrind
 from harness.explain.profile.options import FROM_ENVIRONMENT, ProfileOptions
 from harness.explain.profile.page import write
 from harness.explain.profile.spans import otlp
-from harness.explain.profile.spans.collector import Collector, from_environment, post
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.layer_tables import Profiled
 from harness.explain.profile.tables.tables import contended

@@ -7,11 +7,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.options import option
 from harness.core.config.parse import MOST_RUNS, parse_http_url, parse_path, positive, words_of
+from harness.core.otlp.values import TRACES
 
 FROM_ENVIRONMENT = "env"
 """Value of --otlp: the collector that OpenTelemetry's environment variables name."""
-
-TRACES = "/v1/traces"
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

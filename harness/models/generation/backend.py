@@ -12,8 +12,19 @@ import numpy as np
 from harness.errors import ConfigError
 from harness.models.generation.engine import LOGITS, Answering, Generator
 from harness.models.generation.prompts import Prompts
+from harness.models.generation.token_engine import AnyGenerator, EngineGenerator
 from harness.models.manifest.schema import Generation
-from harness.types import Array, Backend, BackendSetup, Batch, HasOutputs, HasSignature, Outputs
+from harness.types import (
+    Array,
+    Backend,
+    BackendSetup,
+    Batch,
+    Decoding,
+    GeneratesTokens,
+    HasOutputs,
+    HasSignature,
+    Outputs,
+)
 
 
 class GeneratingBackend:
@@ -25,11 +36,12 @@ class GeneratingBackend:
     def __init__(
         self, cls: Callable[[BackendSetup], Backend], about: Generation, setup: BackendSetup
     ) -> None:
-        """cls: the class of the backend that computes a step."""
+        """cls: the class of the backend that computes a step, or of a token engine."""
         self._about = about
         self.max_batch = setup.max_batch
         """The maximum number of prompts that are processed at once."""
-        self._step = cls(replace(setup, inputs=()))
+        decoding = Decoding(about.context, about.vocabulary, about.end)
+        self._step = cls(replace(setup, inputs=(), decoding=decoding))
         self._prompts = Prompts(about)
         self._stack = ExitStack()
 
@@ -92,8 +104,10 @@ class GeneratingBackend:
         return {**self._step.describe(), "generation": "greedy", "sequences": self.max_batch}
 
 
-def generator(step: Backend, about: Generation, sequences: int) -> Generator:
+def generator(step: Backend, about: Generation, sequences: int) -> AnyGenerator:
     """step: a backend that has been entered. sequences: maximum number that is processed at once."""
+    if isinstance(step, GeneratesTokens):
+        return EngineGenerator(step, about, sequences)
     if not isinstance(step, HasSignature):
         raise ConfigError(
             "the manifest has `generation`, but the backend does not report its file's inputs: use a different backend"

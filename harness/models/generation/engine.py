@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
+from harness.models.generation.prefixes import Beginnings, Block, PrefixCache
 from harness.models.manifest.schema import Generation
 from harness.types import Array, Batch, Outputs, TensorSpec
 
@@ -24,8 +25,8 @@ class Answering:
     """One prompt and its answer so far."""
 
     __slots__ = (
-        *("finish_reason", "ignores_end", "is_wanted", "least", "most", "prompt"),
-        *("stops", "tokens"),
+        *("cached", "finish_reason", "ignores_end", "is_wanted", "least", "most"),
+        *("prompt", "stops", "tokens"),
     )
 
     def __init__(
@@ -45,6 +46,8 @@ class Answering:
         self.stops = stops
         self.tokens: list[int] = []
         """The answer; its last token ended it."""
+        self.cached = 0
+        """Tokens of the prompt that were in the cache of beginnings when the prompt joined."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
@@ -87,6 +90,16 @@ class Generator:
         self._working: list[Answering] = []
         self._lengths = np.zeros(most_sequences, np.int64)  # tokens in each row of the caches
         self._waiting: deque[Answering] = deque()
+        self.prefixes: PrefixCache | None = None
+        """The cache of beginnings; None if every prompt is computed completely."""
+
+    def keep_prefixes(self, cache: PrefixCache) -> None:
+        """Computes a beginning once. Raises a ConfigError if the model cannot continue beginnings of different lengths."""
+        if not (self._has_mask and self._has_positions):
+            raise ConfigError(
+                f"a cache of beginnings needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
+            )
+        self.prefixes = cache
 
     @property
     def is_idle(self) -> bool:
@@ -94,21 +107,34 @@ class Generator:
 
     def room(self, prompt: Sequence[int]) -> int:
         """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
-        room = self._about.context - len(prompt)
-        if not prompt or room < 1:
-            raise ValueError(
-                f"the prompt has {len(prompt):,} tokens: the model takes 1 to {self._about.context - 1:,}"
-            )
-        if max(prompt) >= self._about.vocabulary or min(prompt) < 0:
-            raise ValueError(
-                f"the prompt has a token that is not one of {self._about.vocabulary:,}"
-            )
-        return room
+        return room_of(self._about, prompt)
 
     def add(self, one: Answering) -> None:
         """Lets the prompt join at the next step that has room. Raises the same ValueError as `room`."""
         one.most = min(one.most, self.room(one.prompt))
         self._waiting.append(one)
+
+    def embed(self, prompts: Sequence[Sequence[int]]) -> Array:
+        """Returns (n, vocabulary) logits after each prompt's last token, as float32 vectors of length 1.
+
+        The active sequences stay as they are. Raises the same ValueError as `room`.
+        """
+        for prompt in prompts:
+            self.room(prompt)
+        parts = [
+            self._embed(prompts[begin : begin + self._most])
+            for begin in range(0, len(prompts), self._most)
+        ]
+        vectors = np.concatenate(parts).astype(np.float32)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        found: Array = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+        return found
+
+    def _embed(self, prompts: Sequence[Sequence[int]]) -> Array:
+        lengths = np.array([len(prompt) for prompt in prompts])
+        outputs = self._read_prompts(prompts, lengths)
+        logits: Array = outputs[LOGITS][np.arange(len(prompts)), lengths - 1]
+        return logits
 
     def drop_all(self) -> None:
         """Forgets every sequence, e.g. after a step that raised."""
@@ -124,33 +150,89 @@ class Generator:
         if joined:
             self._begin(joined)
         answered = [*self._working]
+        if self.prefixes is not None:
+            for row, one in enumerate(answered):
+                if one.finish_reason:  # the last token was never given to the model
+                    self._keep(self.prefixes, row, [*one.prompt, *one.tokens[:-1]])
         self._remove(lambda one: bool(one.finish_reason))
         return answered
 
     def _join(self) -> list[Answering]:
         joined: list[Answering] = []
+        beginnings = Beginnings(self.prefixes)
         while self._waiting and len(self._working) + len(joined) < self._most:
-            one = self._waiting.popleft()
+            one = self._waiting[0]
+            if one.is_wanted and not beginnings.take(one.prompt):
+                break
+            self._waiting.popleft()
             if one.is_wanted:
                 joined.append(one)
         return joined
 
     def _begin(self, joined: Sequence[Answering]) -> None:
-        """Reads the prompts, padded at their ends to the longest prompt, and generates the first token of each answer."""
-        lengths = np.array([len(one.prompt) for one in joined])
-        count, width = len(joined), int(lengths.max())
+        """Reads the prompts, padded at their ends to the longest prompt, and generates the first token of each answer.
+
+        Of a prompt whose beginning is in the cache, only the rest is computed.
+        """
+        begin = len(self._working)
+        self._restore(joined, begin)
+        known = np.array([one.cached for one in joined])
+        sizes = np.array([len(one.prompt) for one in joined]) - known
+        count, width, longest = len(joined), int(sizes.max()), int(known.max())
         tokens, places = np.zeros((count, width), np.int64), np.arange(width)
-        for row, one in zip(tokens, joined, strict=True):
-            row[: len(one.prompt)] = one.prompt
+        for line, one in zip(tokens, joined, strict=True):
+            line[: len(one.prompt) - one.cached] = one.prompt[one.cached :]
+        is_new = places < sizes[:, np.newaxis]
+        is_token = np.hstack([np.arange(longest) < known[:, np.newaxis], is_new])
+        rows = slice(begin, begin + count)
+        past = {cache.past: cache.rows[rows, :, :longest] for cache in self._caches}
+        positions = np.where(is_new, known[:, np.newaxis] + places, 0)
+        outputs = self._run(tokens, is_token, positions, past)
+        for cache in self._caches:
+            present = outputs[cache.present][:, :, longest:]
+            if not longest:
+                cache.rows[rows, :, :width] = present
+                continue
+            for row, (start, size) in enumerate(zip(known, sizes, strict=True)):
+                cache.rows[begin + row, :, start : start + size] = present[row, :, :size]
+        self._lengths[rows] = known + sizes
+        if self.prefixes is not None:
+            for row, one in enumerate(joined, begin):
+                self._keep(self.prefixes, row, one.prompt)
+        self._working += joined
+        self._take(joined, outputs[LOGITS][np.arange(count), sizes - 1])
+
+    def _restore(self, joined: Sequence[Answering], begin: int) -> None:
+        """Copies the beginnings that the cache has into the rows of the prompts. begin: the first of these rows."""
+        if self.prefixes is None:
+            return
+        for row, one in enumerate(joined, begin):
+            blocks = self.prefixes.take(one.prompt)
+            one.cached = len(blocks) * self.prefixes.block_tokens
+            self._fill(row, blocks, self.prefixes.block_tokens)
+
+    def _fill(self, row: int, blocks: Sequence[Block], size: int) -> None:
+        for place, block in enumerate(blocks):
+            for cache, part in zip(self._caches, block.parts, strict=True):
+                cache.rows[row, :, place * size : (place + 1) * size] = part
+
+    def _keep(self, prefixes: PrefixCache, row: int, tokens: Sequence[int]) -> None:
+        prefixes.put(
+            tokens,
+            lambda begin, end: [cache.rows[row, :, begin:end].copy() for cache in self._caches],
+        )
+
+    def _read_prompts(
+        self, prompts: Sequence[Sequence[int]], lengths: Array
+    ) -> Mapping[str, Array]:
+        """Returns the model's outputs for whole prompts, padded at their ends."""
+        count, width = len(prompts), int(lengths.max())
+        tokens, places = np.zeros((count, width), np.int64), np.arange(width)
+        for row, prompt in zip(tokens, prompts, strict=True):
+            row[: len(prompt)] = prompt
         is_token = places < lengths[:, np.newaxis]
         past = {cache.past: cache.rows[:count, :, :0] for cache in self._caches}
-        outputs = self._run(tokens, is_token, np.where(is_token, places, 0), past)
-        rows = slice(len(self._working), len(self._working) + count)
-        for cache in self._caches:
-            cache.rows[rows, :, :width] = outputs[cache.present]
-        self._lengths[rows] = lengths
-        self._working += joined
-        self._take(joined, outputs[LOGITS][np.arange(count), lengths - 1])
+        return self._run(tokens, is_token, np.where(is_token, places, 0), past)
 
     def _decode(self) -> None:
         """Adds one token to each active sequence."""
@@ -213,6 +295,18 @@ class Generator:
                 working[row], lengths[row] = one, lengths[last]
                 for cache in self._caches:
                     cache.rows[row] = cache.rows[last]
+
+
+def room_of(about: Generation, prompt: Sequence[int]) -> int:
+    """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
+    room = about.context - len(prompt)
+    if not prompt or room < 1:
+        raise ValueError(
+            f"the prompt has {len(prompt):,} tokens: the model takes 1 to {about.context - 1:,}"
+        )
+    if max(prompt) >= about.vocabulary or min(prompt) < 0:
+        raise ValueError(f"the prompt has a token that is not one of {about.vocabulary:,}")
+    return room
 
 
 def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Iterator[_Cache]:

@@ -5,7 +5,7 @@ The file is only parsed, and its shapes are inferred. Nothing in it is executed,
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -206,6 +206,7 @@ def _set_sizes(
     inputs = [i for i in graph.input if i.name not in constants]
     unknown = shapes.keys() - {i.name for i in inputs}
     problems = [f"{path} has no input {name!r}" for name in unknown]
+    batches = _batches(inputs)
     used: dict[str, int] = {}
     missing: dict[str, str] = {}
     for one in inputs:
@@ -220,7 +221,8 @@ def _set_sizes(
             place = f"{one.name}[{axis}]"
             name = dim.dim_param or place
             known = sizes.get(name, sizes.get(place))
-            size = shape[axis] if shape else _size(dim, known, axis, batch)
+            is_batch = not axis or dim.dim_param in batches
+            size = shape[axis] if shape else _size(dim, known, batch if is_batch else None)
             if size is None:
                 example = shlex.quote(f"{name}={EXAMPLE_SIZE}")
                 missing.setdefault(
@@ -242,9 +244,15 @@ def _set_sizes(
     return used
 
 
-def _size(dim: Any, known: int | None, axis: int, batch: int) -> int | None:
+def _size(dim: Any, known: int | None, batch: int | None) -> int | None:
+    """batch: None for a dimension that is not the batch."""
     if dim.HasField("dim_value"):
         return int(dim.dim_value)
-    if known is not None:
-        return known
-    return None if axis else batch
+    return batch if known is None else known
+
+
+def _batches(inputs: Sequence[Any]) -> set[str]:
+    """Returns the names of open first dimensions, which are the batch at any place, as in a state [layers, batch, hidden]."""
+    first = [one.type.tensor_type.shape.dim[:1] for one in inputs]
+    names = declared_shape(dim.dim_param for dims in first for dim in dims)
+    return {name for name in names if isinstance(name, str) and name}

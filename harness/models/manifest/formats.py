@@ -31,6 +31,7 @@ BY_SUFFIX: Mapping[str, Format] = {
     ".tl": Format("treelite", "a checkpoint of treelite", "trees"),
     ".param": Format("ncnn", "an ncnn model", "ncnn"),
     ".mnn": Format("mnn", "an MNN file", "mnn"),
+    ".gguf": Format("gguf", "a GGUF file", "llama-cpp"),
     ".nnef.tgz": Format("nnef", "an NNEF archive", "tract"),
     ".nnef.tar": Format("nnef", "an NNEF archive", "tract"),
 }
@@ -41,11 +42,13 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
 """Suffix that other files have, too -> how a model begins, and its format."""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
+_GENAI = Format("genai", "a folder for ONNX Runtime GenAI", "ort-genai")
+_OPENVINO_GENAI = Format("openvino-genai", "a folder for OpenVINO GenAI", "openvino-genai")
 _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
 FORMATS = {
-    *(one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)),
+    *(one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL, _GENAI, _OPENVINO_GENAI)),
     *(one.name for _, one in BY_CONTENT.values()),
 }
 
@@ -61,7 +64,6 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
     ".jit": ("TorchScript by its suffix", "rename it to .pt"),
     **dict.fromkeys((".h5", ".hdf5"), ("an HDF5 file of Keras", "load it and save it as .keras")),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), ("a pickle, which is code", _TO_ONNX)),
-    ".gguf": ("a GGUF file of llama.cpp", "serve it with llama-server, and name its --url"),
     **dict.fromkeys(
         (".engine", ".plan", ".trt"),
         (
@@ -151,6 +153,10 @@ def _format_of_folder(path: Path) -> Format | None:
         return SAVED_MODEL
     if (path / "graph.nnef").is_file():
         return _NNEF_FOLDER
+    if (path / "genai_config.json").is_file():
+        return _GENAI
+    if (path / "openvino_model.xml").is_file() and (path / "generation_config.json").is_file():
+        return _OPENVINO_GENAI
     return BY_SUFFIX[".param"] if any(path.glob("*.param")) else None
 
 

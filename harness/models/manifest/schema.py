@@ -366,6 +366,8 @@ class Service(_Strict):
     """The type of the answers, or `text` (default `float32`)."""
     shape: Annotated[tuple[Annotated[int, Field(ge=1)] | None, ...], LISTED] = ()
     """The shape of one answer; `null` for a size that varies: `[10]` (default: one number)."""
+    tokens: JsonPointer | None = None
+    """The JSON pointer to the number of the answer's tokens in the reply, or to their list (default: not counted)."""
 
     def options(self) -> dict[str, str]:
         """Returns the values of the fields as options of the backend."""
@@ -379,6 +381,7 @@ class Service(_Strict):
             "dtype": self.dtype,
             "shape": shape,
             "sample": None if self.sample is None else compact(self.sample),
+            "tokens": self.tokens,
         }
         given = {name: text for name, text in texts.items() if text}
         return {**given, "headers": compact(self.headers), "body": compact(self.body)}
@@ -395,6 +398,9 @@ Framework = Literal[
     "ncnn",
     "MNN",
     "tract",
+    "onnxruntime_genai",
+    "openvino_genai",
+    "xllamacpp",
 ]
 
 
@@ -482,18 +488,23 @@ class Manifest(_Strict):
         "text-recognition",
         "music-transcription",
         "text-generation",
+        "text-to-image",
+        "text-to-video",
         "table",
+        "node-classification",
+        "recommendation",
         "none",
     ] = "none"
     """The kind of answers: `image-classification`, `object-detection`, `segmentation`, `image-to-image`,
     `question-answering`, `text-classification`, `embedding`, `speech-recognition`, `text-recognition` (of images),
-    `music-transcription`, `text-generation`, `table` or `none` (default).
+    `music-transcription`, `text-generation`, `text-to-image`, `text-to-video`, `table`, `node-classification` (of a
+    graph), `recommendation` or `none` (default).
     """
     weights: Literal["trained", "random"] = "trained"
     """`trained` (default), or `random`: then accuracy is "not measured" and the run cannot be submitted."""
     files: dict[str, ModelFile]
     """Format → file; the backend takes the first format it reads: `onnx`, `savedmodel`, `keras`, `tflite`,
-    `openvino`, `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost` … `{}`: the model has none here, a server has it.
+    `openvino`, `torchscript`, `executorch`, `ncnn`, `mnn`, `nnef`, `xgboost`, `gguf` … `{}`: the model has none here, a server has it.
     """
     requires: Requires = Requires()
     """Requirements that are checked before anything is loaded; all failures are reported at once, one line each,

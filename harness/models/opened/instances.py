@@ -72,6 +72,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     group = InstanceGroup(count, threads, _max_batch(config, scenario, model), cores.worth)
     batched = model.workers is None and model.generation is None
     here = not gpus and config.load_hosts is None and config.streams is None
+    if scenario.all_at_once and not gpus and batched and _set_batch(config, model) is None:
+        group = group._replace(may_shrink=True)
     if scenario.scheduled and config.dispatch == "elastic" and batched and here:
         group = group._replace(wide=_wide(group, cores, budget))
     if config.pin:
@@ -96,13 +98,17 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
         return min(config.max_batch or 1, MAX_BATCH)
     if model.workers is not None:  # waiting queries need different models
         return 1
-    hint = model.manifest.max_batch if model.manifest else None
     default = DEFAULT_MAX_BATCH if config.device == "cpu" else GPU_MAX_BATCH
-    largest = config.max_batch or hint or default
+    largest = _set_batch(config, model) or default
     if scenario.streams:  # a query is answered in one batch if the user allows a batch of this size
         samples = scenario.samples_per_query(config)
         largest = min(samples, config.max_batch or samples)
     return min(largest, MAX_BATCH)
+
+
+def _set_batch(config: RunConfig, model: Model) -> int | None:
+    """Returns the largest batch that --max-batch or the manifest sets; None if neither does."""
+    return config.max_batch or (model.manifest.max_batch if model.manifest else None)
 
 
 def _wide(group: InstanceGroup, cores: Cores, budget: int) -> tuple[int, ...]:

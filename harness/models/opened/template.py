@@ -20,6 +20,7 @@ from harness.models.manifest.formats import BY_SUFFIX, FORMATS, Format, check, f
 from harness.models.manifest.lookup import parse_manifest
 from harness.models.manifest.model import Model
 from harness.models.manifest.package_model import package_model
+from harness.models.opened import decoders
 from harness.models.opened.loading import inputs_of
 from harness.models.packages.name import PackageName
 from harness.models.sequences.names import paired
@@ -139,6 +140,8 @@ def _signature(backend: Backend, path: Path, shapes: Shapes) -> Proposal:
         with plugin(f"the backend, loading {path.name},"):
             stack.enter_context(backend)
         specs = backend.signature() if isinstance(backend, HasSignature) else ()
+        if decoders.generates(specs):
+            return decoders.proposal(backend, specs)
         if unknown := sorted(shapes.keys() - {spec.name for spec in specs}):
             names = ", ".join(spec.name for spec in specs)
             raise ConfigError(f"--input-shape {unknown[0]}: the model's inputs are {names}")
@@ -246,8 +249,17 @@ def _lines(
     yield "# version: '1.0'"
     yield "# description: one line for people"
     yield "# licence: Apache-2.0 # a submission needs it"
-    yield "# task: image-classification"
+    task = "task: text-generation" if found.vocabulary else "# task: image-classification"
+    yield task
     yield from ("files:", f"  {kind.name}:", f"    path: {_flow(place)}", *_digests(path, source))
+    if found.vocabulary:
+        yield from decoders.lines(found.vocabulary)
+    else:
+        yield from _tensors(found, kind)
+
+
+def _tensors(found: Proposal, kind: Format) -> Iterator[str]:
+    """Yields the lines after `files` of the manifest, for a model of arrays."""
     yield "inputs:"
     for spec in found.inputs:
         yield f"  - name: {_flow(spec.name)}"

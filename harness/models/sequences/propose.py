@@ -47,6 +47,8 @@ class Proposal:
     """Inputs with a size that is a guess."""
     fixed: int | None = None
     """The batch that the file fixes."""
+    vocabulary: int | None = None
+    """The number of tokens of a language model, which takes prompts; None for any other model."""
 
     @property
     def is_plain(self) -> bool:
@@ -188,7 +190,7 @@ class _Trial:
         inputs = {
             spec.name: self._zeros(spec, size)
             for spec in self._specs
-            if spec.name not in self._values
+            if spec.name not in self._values and spec.dtype != "bool"  # a mask that is passed on
         }
         states = {
             name: output

@@ -14,7 +14,7 @@ from harness.loadgen.answers import Answers, Ragged, flattened
 from harness.models.steps.boxes import detections
 from harness.models.steps.ctc import best_path
 from harness.models.steps.notes import transcribed
-from harness.types import Array, Batch, Outputs, Step, show_shape
+from harness.types import Array, Batch, HasOwnOrder, Outputs, Step, show_shape
 
 Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
@@ -164,6 +164,18 @@ def by_frame(post: Postprocess) -> Postprocess:
                 "the steps give the frames of a sequence answers of different lengths: drop them"
             )
         return rows.reshape(len(indices), -1, *rows.shape[1:])
+
+    return Postprocess(answers, lambda outputs, _: not_finite(outputs), post.output)
+
+
+def identified(post: Postprocess, dataset: HasOwnOrder) -> Postprocess:
+    """Puts each answer behind the identity of its sample."""
+
+    def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
+        rows = post.answers(outputs, indices)
+        return Ragged(
+            dataset.identified([*(rows.rows if isinstance(rows, Ragged) else rows)], indices)
+        )
 
     return Postprocess(answers, lambda outputs, _: not_finite(outputs), post.output)
 

@@ -210,7 +210,8 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         samples = (result.get("queries") or {}).get("samples_per_query", 1)
         return f", one query{f' of {samples} samples' if samples > 1 else ''} at a time"
     asked, completed = rates.get("asked"), rates.get("completed")
-    if asked is not None:
+    in_sessions = bool(result.get("sessions"))  # they begin at a rate, their queries do not
+    if asked is not None and not in_sessions:
         chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
         least = _KEPT_UP * (rates.get("scheduled") or asked)
         only = ""
@@ -221,7 +222,11 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     if streams := arrivals.get("streams"):
         return f"{rate} from {counted(streams, 'stream')}"
     in_flight = arrivals.get("concurrency")
-    return f"{rate} with {in_flight:,} in flight" if in_flight else f"{rate}, replayed from a file"
+    if result.get("ramp"):
+        return f"{rate}, held after a ramp"
+    if in_flight:
+        return f"{rate} with {in_flight:,} in flight"
+    return f"{rate} in sessions" if in_sessions else f"{rate}, replayed from a file"
 
 
 def _failed(result: Mapping[str, Any]) -> str:

@@ -8,7 +8,8 @@ from harness.results.answer.answer import answer_of
 from harness.results.models import shown as models
 from harness.results.real_time import shown as real_time
 from harness.results.slos import shown as goodput
-from harness.results.tokens import sessions
+from harness.results.steady import shown as steady
+from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import shown as tokens
 
 
@@ -18,11 +19,17 @@ def answer_rows(result: Mapping[str, Any]) -> dict[str, str]:
     rows = {
         "accuracy": answer.accuracy if answer.accuracy != answer.headline else None,
         "tokens": tokens.shown(result),
+        "sound": media.shown(result),
+        "by model": by_model.shown(result),
         "sessions": sessions.shown(result),
+        "probes": probes.shown(result),
+        "cancelled": cancellations.shown(result),
+        "ramp": ramp.shown(result),
         "goodput": goodput.shown(result),
         "cost": cost.shown(result.get("cost")),
         "models": models.shown(result),
         "real time": real_time.shown(result),
+        "steady": steady.shown(result),
         "limited by": answer.limited_by,
         "doubts": answer.doubts,
         "advice": answer.advice,

@@ -69,6 +69,9 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
     if not plan.accuracy:
         yield "concurrency", plan.concurrency, config.concurrency
         yield "streams", plan.streams, config.streams
+        yield "until", plan.until, config.until
+        yield "cancel_share", plan.cancel_share, config.cancel.share if config.cancel else 0.0
+        yield "probe_rate", plan.probe_rate, config.probe_rate or 0.0
     if plan.model_key is None:
         yield "performance_count", plan.performance_count, loaded.performance_count
         room = accuracy_samples(loaded) if plan.accuracy else plan.planned_samples

@@ -35,6 +35,7 @@ def differences(folder: Path, derived: Findings) -> Iterator[str]:
                 folder / run_folder.FOLDERS[role],
                 run,
                 _workers(derived, run) * max(1, len(run.load_hosts)),
+                _has_own_order(derived),
             )
     yield from _order(folder, derived)
     if derived.host is not None:
@@ -47,7 +48,12 @@ def _workers(derived: Findings, run: Evidence) -> int:
     return derived.spec.instances + bool(elastic.get("cpus"))
 
 
-def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
+def _has_own_order(derived: Findings) -> bool:
+    """Returns whether the dataset, and not LoadGen, chose the samples."""
+    return derived.loaded is not None and "identity_bytes" in derived.loaded.dataset
+
+
+def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> Iterator[str]:
     done, plan, path = run.done, run.plan, folder / records.COMPLETIONS
     if not done:
         return
@@ -57,7 +63,7 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
     if done.issued > plan.journal_samples:
         yield f"{path}: {done.issued:,} samples were issued, the journal had room for {plan.journal_samples:,}"
     due_ns: Array | None
-    if plan.schedule is not None:
+    if plan.schedule is not None and not plan.sessions:
         due_ns = read_stored(str(folder / SCHEDULE)).after_ns
     else:
         due_ns = planned_ns(plan, int(columns["order"].max()) + 1)
@@ -74,11 +80,14 @@ def _samples(folder: Path, run: Evidence, instances: int) -> Iterator[str]:
         if generated != done.issued:
             yield f"{path}: {done.issued:,} samples were issued, LoadGen's log says that {generated:,} were generated"
     if not plan.harness_scheduled and (plan.accuracy or plan.logged_answers):
-        yield from _answers(folder / ACCURACY, run)
+        yield from _answers(folder / ACCURACY, run, own_order)
 
 
-def _answers(path: Path, run: Evidence) -> Iterator[str]:
-    """Yields logged answers to repeated samples, or to samples that were not issued. Missing answers are a reason."""
+def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
+    """Yields logged answers to repeated samples, or to samples that were not issued. Missing answers are a reason.
+
+    own_order: the journal has the samples of the dataset, and LoadGen's log other ones.
+    """
     assert run.done is not None
     columns = run.done.columns
     indices = dict(zip(columns["order"].tolist(), columns["index"].tolist(), strict=True))
@@ -89,7 +98,10 @@ def _answers(path: Path, run: Evidence) -> Iterator[str]:
     once = dict(logged)
     if len(once) < len(logged):
         yield f"{path} has {len(logged) - len(once):,} answers to samples that it has answered before"
-    strangers = sum(indices.get(order) != sample for order, sample in once.items())
+    strangers = sum(
+        order not in indices or (indices[order] != sample and not own_order)
+        for order, sample in once.items()
+    )
     if strangers:
         yield (
             f"{path} has {strangers:,} answers to other samples than {records.COMPLETIONS} has at their "

@@ -9,6 +9,7 @@ from harness.core.codes import Reason
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import LoadPlan
 from harness.results.evidence.stages import Completions
+from harness.types import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,12 @@ class Evidence:
     load_hosts: Sequence[Mapping[str, Any]] = ()
     """Hosts of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns,
     clock_drift_ns, lost (why the host ended the run) and client (from its last message)."""
-
+    probes: Mapping[str, Array] | None = None
+    """Columns of the probes beside the load (results/tokens/probes.py); None without --probe-rate."""
+    ramp: Mapping[str, Array] | None = None
+    """Steps of a ramp (results/tokens/ramp.py); None without one."""
+    models: Sequence[str] = ()
+    """Models by their number in the column `model`, if the requests name several models."""
     witness: Mapping[str, Any] | None = None
     """The coordinator's own queries if --load-hosts has other machines: `seen` of results/load_hosts/witness.py."""
 

@@ -32,7 +32,7 @@ def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) 
         **{f"effective_{name}_rng_seed": seed for name, seed in plan.seeds._asdict().items()},
         **_rates(plan, done),
         **_latencies(np.sort(done.latency_ns)),
-        **_judged(plan, done.issued, np.sort(done.latency_ns)),
+        **_judged(plan, done, np.sort(done.latency_ns)),
         "num_errors": 0,
     }
     log.complete, log.repeated = True, 1
@@ -73,10 +73,14 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
     }
 
 
-def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
-    """Judges Server's constraints. There is no minimum duration, as in quick runs under LoadGen."""
+def _judged(plan: LoadPlan, done: Completions, ordered_ns: Array) -> dict[str, Any]:
+    """Judges Server's constraints. There is no minimum duration, as in quick runs under LoadGen.
+
+    A query that is left out counts as issued, and is neither in time nor late.
+    """
     assert plan.percentile is not None
     bound_ns = plan.latency_bound_ns
+    issued, judged = done.issued, done.issued - done.left_out
     late = 0  # no bound on the latency; bounds on token times are judged elsewhere
     if bound_ns is not None:
         late = len(ordered_ns) - int(np.searchsorted(ordered_ns, bound_ns, "right"))
@@ -86,14 +90,14 @@ def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
         ),
         "result_min_duration_met": True,
         "result_min_queries_met": issued >= plan.query_count,
-        "early_stopping_met": late_allowed(issued, plan.percentile) >= late,
+        "early_stopping_met": late_allowed(judged, plan.percentile) >= late,
     }
     return {
         "effective_target_latency_percentile": plan.percentile,
         "effective_target_latency_ns": bound_ns,
         **constraints,
         "result_validity": "VALID" if all(constraints.values()) else "INVALID",
-        "early_stopping_result": early_stopping_text(late, issued, plan.percentile),
+        "early_stopping_result": early_stopping_text(late, judged, plan.percentile),
         "result_query_count": issued,
         "result_overlatency_query_count": late,
     }

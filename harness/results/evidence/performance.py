@@ -11,6 +11,7 @@ from typing import cast
 from harness.core.units import NS_PER_S
 from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
+from harness.machine.host_log import HostLog
 from harness.results.evidence import reference, stages
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.input_probe import section
@@ -20,6 +21,7 @@ from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState, steady_state
 from harness.results.schema import performance as schema
 from harness.results.schema.machine import MeasuredProcess
+from harness.results.steady import section as steady
 
 _INTERRUPTED = "interrupted, from the journal"
 _LOG_UNUSABLE = "log unusable, from the journal"
@@ -47,8 +49,16 @@ class Performance:
         return stages.percentiles(latency) if len(latency) else None
 
     @cached_property
-    def steady_state(self) -> SteadyState | None:
+    def _steady_state(self) -> SteadyState | None:
         return steady_state(self.done, self.run.plan) if self.done is not None else None
+
+    def steady(self, host: HostLog | None) -> schema.Steady | None:
+        """Returns the referee's verdict. host: the log of the machine, for the lines around a change."""
+        state = self._steady_state
+        if state is None or self.done is None:
+            return None
+        begin_ns = int(self.done.columns["scheduled_ns"].min())
+        return steady.section(state.run, state.official, begin_ns, host)
 
     @cached_property
     def mean_batch(self) -> float | None:
@@ -180,6 +190,8 @@ class Performance:
         }
         if plan.streams is not None:
             arrivals["streams"] = plan.streams
+        if plan.until is not None:
+            arrivals["until"] = plan.until
         return arrivals
 
     def process(self) -> MeasuredProcess | None:

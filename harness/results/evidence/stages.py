@@ -108,6 +108,21 @@ class Completions:
     """Samples that LoadGen issued."""
     answered_once: bool
     """Whether each issued sample has exactly one row."""
+    cancelled: Mapping[str, Array] | None = None
+    """Columns of the requests that the client cancelled; `columns` lacks them. None without --cancel."""
+    before: Mapping[str, Array] | None = None
+    """Columns of the queries before the last hold of a ramp; `columns` lacks them. None without a ramp."""
+
+    @property
+    def left_out(self) -> int:
+        """Number of completed samples that `columns` lacks."""
+        return len(self.all_completed_ns) - len(self)
+
+    @property
+    def all_completed_ns(self) -> Array:
+        """Completion times of all samples, with those that `columns` lacks."""
+        parts = (self.columns, self.cancelled, self.before)
+        return np.concatenate([part["completed_ns"] for part in parts if part is not None])
 
     def __len__(self) -> int:
         return len(self.columns["order"])

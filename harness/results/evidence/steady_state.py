@@ -1,74 +1,120 @@
-"""Judges whether a run was in a steady state, i.e. as fast at its end as at its start."""
+"""Passes the samples of a run to the referee of the steady state, and to the rule of MLPerf Endpoints."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
-from harness.results.evidence.stages import Completions
-from harness.results.schema import performance
+from harness.results.evidence.stages import Completions, query_completed_ns, query_latency_ns
+from harness.results.steady import official
+from harness.results.steady.official import Official, Samples
+from harness.results.steady.referee import Refereed, referee
+from harness.results.steady.series import Stream
 from harness.types import Array
 
-DRIFT_SHARE = 0.10
-DRIFT_SPREADS = 3.0
-"""A run is not steady if its last third differs from its first by more than 10 % and by more than three times the
-noise within a third."""
+LOAD_CHANGE = 0.10
+"""Replayed arrivals whose rate changes more from the first third to the last change the latency."""
 
-_BLOCKS = 8
-"""Number of blocks in each third. The spread of their medians is the noise."""
+_MOST_PASSES = 200
+"""The official rule compares every pass with every other one, in every window."""
 
 
 class SteadyState(NamedTuple):
-    """Medians of the first and the last third of a run."""
+    """The verdicts on a run."""
 
-    what: str
-    """Name of the time."""
-    first_third_ns: float
-    last_third_ns: float
-    spread_ns: float
-    """Noise within a third: median |block median - third's median|, the larger of the two thirds."""
-
-    @property
-    def is_steady(self) -> bool:
-        change = abs(self.last_third_ns - self.first_third_ns)
-        return change <= max(DRIFT_SHARE * self.first_third_ns, DRIFT_SPREADS * self.spread_ns)
-
-    def to_json(self) -> performance.SteadyState:
-        return {
-            "what": self.what,
-            "first_third_ns": self.first_third_ns,
-            "last_third_ns": self.last_third_ns,
-            "spread_ns": self.spread_ns,
-            "is_steady": self.is_steady,
-        }
+    run: Refereed
+    official: Official | None
+    """The official verdict; None for a run without times of tokens."""
 
 
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
     """Returns None with too few samples, or if replayed arrivals changed their rate."""
-    spent, what = done.latency_ns, "latency"
-    # Latency grows with the queue, so use the batches.
-    if scenario_named(plan.scenario).all_at_once:
-        in_batch_ns = done.columns["completed_ns"] - done.columns["taken_ns"]
-        spent = in_batch_ns // done.batch_size
-        what = "time a sample in its batch"
-    third = len(spent) // 3
-    if third < 4 * _BLOCKS or (plan.schedule is not None and _load_changed(done, third)):
+    if plan.schedule is not None and _load_changed(done):
         return None
-    first, spread_first = _median_and_spread(spent[:third])
-    last, spread_last = _median_and_spread(spent[-third:])
-    return SteadyState(what, first, last, max(spread_first, spread_last))
+    found = referee(stream_of(done, plan))
+    return SteadyState(found, _official(done, plan)) if found is not None else None
 
 
-def _load_changed(done: Completions, third: int) -> bool:
-    """Returns whether a replayed schedule changed its rate, which may change the latency."""
+def stream_of(done: Completions, plan: LoadPlan) -> Stream:
+    """Returns the run's samples; its queries if they have several samples; its batches if all are issued at once."""
+    columns, scenario = done.columns, scenario_named(plan.scenario)
+    if scenario.all_at_once:
+        return _batches(done)
+    issued_ns, is_ok = columns["scheduled_ns"], columns["failed"] == 0
+    each = plan.samples_per_query
+    if each > 1:
+        latency_ns = query_latency_ns(done, each)
+        count = len(latency_ns)
+        done_ns = query_completed_ns(done, each)
+        ok = is_ok[: count * each].reshape(-1, each).all(axis=1)
+        return Stream(done_ns - latency_ns, latency_ns, np.arange(count), ok)
+    first_ns, token_ns = _token_times(done)
+    return Stream(
+        issued_ns=issued_ns,
+        latency_ns=done.latency_ns,
+        index=columns["index"],
+        is_ok=is_ok,
+        ttft_ns=first_ns,
+        tpot_ns=token_ns,
+        is_paced=scenario.scheduled and plan.concurrency is None,
+    )
+
+
+def _batches(done: Completions) -> Stream:
+    """Returns one row for each batch, in the order of answers. Its time is that of one sample: latency grows with the
+    queue.
+    """
+    columns = done.columns
+    _, first = np.unique(columns["batch"], return_index=True)
+    first = first[np.argsort(columns["completed_ns"][first], kind="stable")]
+    size = done.batch_size[first]
+    spent_ns = columns["completed_ns"][first] - columns["taken_ns"][first]
+    return Stream(
+        issued_ns=columns["taken_ns"][first],
+        latency_ns=spent_ns // size,
+        index=np.arange(len(first)),
+        is_ok=columns["failed"][first] == 0,
+        done_ns=columns["completed_ns"][first],
+        work=size,
+    )
+
+
+def _token_times(done: Completions) -> tuple[Array | None, Array | None]:
+    """Returns (n,) TTFT and TPOT in ns, NaN for samples without them; None without any."""
+    columns = done.columns
+    if "first_token_ns" not in columns:
+        return None, None
+    first_ns, tokens = columns["first_token_ns"], columns["tokens"]
+    ttft_ns = np.where(first_ns > 0, first_ns - columns["scheduled_ns"], math.nan)
+    several = (first_ns > 0) & (tokens > 1)
+    since_ns = columns["completed_ns"] - first_ns
+    return ttft_ns, np.where(several, since_ns / np.maximum(tokens - 1, 1), math.nan)
+
+
+def _official(done: Completions, plan: LoadPlan) -> Official | None:
+    """Returns the official verdict; a pass has as many samples as the run draws from."""
+    ttft_ns, tpot_ns = _token_times(done)
+    if ttft_ns is None or tpot_ns is None or len(done) > _MOST_PASSES * plan.performance_count:
+        return None
+    columns = done.columns
+    ok = columns["failed"] == 0
+    samples = Samples(
+        issued_ns=columns["entry_ns"],
+        ttft_ns=np.where(ok, ttft_ns, math.nan),
+        tpot_ns=np.where(ok, tpot_ns, math.nan),
+        latency_ns=np.where(ok, done.latency_ns, math.nan),
+        tokens=np.where(ok, np.maximum(columns["tokens"] - 1, 0), 0),
+    )
+    return official.judge(samples, plan.performance_count)
+
+
+def _load_changed(done: Completions) -> bool:
+    """Returns whether a replayed schedule changed its rate."""
     due_ns = done.columns["scheduled_ns"]
+    third = len(due_ns) // 3
+    if not third:
+        return False
     first_ns, last_ns = int(due_ns[third] - due_ns[0]), int(due_ns[-1] - due_ns[-1 - third])
-    return abs(last_ns - first_ns) > DRIFT_SHARE * max(first_ns, last_ns)
-
-
-def _median_and_spread(values: Array) -> tuple[float, float]:
-    """Returns the median, and the median distance of the blocks' medians from it."""
-    median = float(np.median(values))
-    blocks = [float(np.median(b)) for b in np.array_split(values, _BLOCKS)]
-    return median, float(np.median([abs(b - median) for b in blocks]))
+    return abs(last_ns - first_ns) > LOAD_CHANGE * max(first_ns, last_ns)

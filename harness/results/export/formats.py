@@ -15,6 +15,8 @@ class Format(NamedTuple):
     """Module in this folder. Its `write(run, out)` takes a text stream, or a path if the format is not text."""
     about: str
     is_text: bool = True
+    server: str = ""
+    """Kind of server that `send(run, url)` of the module sends the run to; '' without one."""
 
 
 FORMATS: Mapping[str, Format] = {
@@ -27,6 +29,12 @@ FORMATS: Mapping[str, Format] = {
         "mlflow",
         "a run in a folder of MLflow's file store, or on its server (--to; extra mlflow)",
         is_text=False,
+        server="MLflow",
+    ),
+    "otlp": Format(
+        "genai",
+        "OpenTelemetry's metrics of generative AI, for language models (--to: a collector)",
+        server="OpenTelemetry",
     ),
     "benchmark-report": Format(
         "benchmark_report", "Benchmark Report v0.2.1 of llm-d, for language models"
@@ -38,15 +46,16 @@ FORMATS: Mapping[str, Format] = {
 def export(folder: Path, name: str, out: Path | None, server: str | None = None) -> str:
     """Writes a finished run to `out`; text formats to stdout if `out` is None. Returns the verdict.
 
-    server: address of the MLflow tracking server that gets the run. Raises a ConfigError if `out` exists (a
+    server: address of the server that gets the run: MLflow's, or an OpenTelemetry collector. Raises a ConfigError if `out` exists (a
     store of mlflow may exist), is missing, or cannot be written, or if the server does not accept the run.
     """
     from harness.results.run_files import read_files, reading_run  # numpy: not for `--help`
 
     chosen = FORMATS[name]
     module = import_module(f"harness.results.export.{chosen.module}")
-    if server is not None and (name != "mlflow" or out is not None):
-        raise ConfigError("--to names a server of MLflow: pass --format mlflow, and no --out")
+    if server is not None and (not chosen.server or out is not None):
+        named = " or ".join(known for known, one in FORMATS.items() if one.server)
+        raise ConfigError(f"--to names a server: pass --format {named}, and no --out")
     if server is None and out is None and not chosen.is_text:
         more = ", or --to URL" if name == "mlflow" else ""
         raise ConfigError(f"--format {name} cannot be printed: pass --out{more}")

@@ -1,6 +1,7 @@
 """Joins the journals of the nodes and the driver, which shows the stages of each sample on its node."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,7 @@ def with_journals(done: Completions, path: Path) -> Completions:
     with np.load(path, allow_pickle=False) as file:
         rows = {name: file[name] for name in file.files}
     columns = placed(done.columns, rows)
-    return (
-        done
-        if columns is None
-        else Completions({**done.columns, **columns}, done.issued, done.answered_once)
-    )
+    return done if columns is None else replace(done, columns={**done.columns, **columns})
 
 
 def placed(columns: Mapping[str, Array], rows: Mapping[str, Array]) -> Mapping[str, Array] | None:

@@ -15,6 +15,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.pages.page import POINTS, Figure, digits
 from harness.results.pages.plots import bars
+from harness.results.pages.requests import timelines
 from harness.results.pages.timeline import over_time
 from harness.results.records import NOTHING_BESIDE, Samples
 from harness.types import Array
@@ -36,6 +37,7 @@ def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]
         return
     yield from distributions({"queries": run})
     yield over_time(run, _latency_ns(run), beside)
+    yield from timelines(run)
     yield _stages(run)
     yield _batches(run)
 

@@ -22,6 +22,7 @@ from harness.results.pages.models_tables import curve_figure, curve_table, model
 from harness.results.pages.node_table import node_table
 from harness.results.pages.page import Article, link, section, table, typeset, write
 from harness.results.pages.page import facts as page_facts
+from harness.results.pages.requests import tables as request_tables
 from harness.results.pages.run_table import NOT_ISOLATED, facts, latency_table, stage_table
 from harness.results.pages.tables import Column, Table
 from harness.results.power import NO_METER
@@ -164,7 +165,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
             yield from section(shown)
             yield "</div>"
     yield "</div>"
-    for shown in (models_table(result), curve_table(result)):
+    for shown in (*request_tables(result), models_table(result), curve_table(result)):
         if shown is not None:
             yield from section(shown)
     power = result.get("power")

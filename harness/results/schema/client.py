@@ -1,6 +1,7 @@
 """Documents the section of result.json about the client of a server."""
 
 from collections.abc import Mapping, Sequence
+from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
 
@@ -259,6 +260,39 @@ class LoadGenTokens(TypedDict):
     """Bounds of the times; null except in an official Server run. `goodput` has the SLOs of a quick run."""
 
 
+class ChunkGaps(TypedDict):
+    """Times between arrivals, with OpenTelemetry's boundaries of generative AI."""
+
+    bounds_ns: list[int]
+    """Upper boundaries in ns, inclusive."""
+    counts: list[int]
+    """Gaps up to each boundary and above the one before; the last number counts gaps above all boundaries."""
+    sum_ns: int
+    """Sum of the gaps in ns."""
+
+
+class ItlAtPosition(TypedDict):
+    """Time between tokens of the tokens at some places in their answers."""
+
+    first: int
+    """Place of the first of these tokens, from 1."""
+    last: int
+    """Place of the last one. A chunk counts at its last token."""
+    tokens: int
+    """Tokens at these places."""
+    p50_ns: int
+    """Median in ns, as in `itl_ns`."""
+    p99_ns: int
+    """99th percentile in ns."""
+
+
+class GapsSection(TypedDict):
+    """The keys of `Tokens` that are missing without gaps."""
+
+    chunk_gaps: NotRequired[ChunkGaps]
+    itl_by_position: NotRequired[list[ItlAtPosition]]
+
+
 class Tokens(TypedDict):
     """Tokens of a language model's answers in the performance run, as reported in a server's replies, or as counted if
     the model runs here.
@@ -284,6 +318,15 @@ class Tokens(TypedDict):
     distinct_prompts: int
     """Different samples among the answers. LoadGen draws with replacement, so a prompt may be sent several times, and a
     server that keeps prompts then answers it faster."""
+    reusable: int | None
+    """Prompt tokens that a cache without a limit could have had from earlier prompts of the run, in whole blocks of
+    `cache_block_tokens`: `cached` should be as large. Null if prompts are texts, whose tokens are unknown, or if
+    their history is live."""
+    cache_block_tokens: int | None
+    """--backend-option cache_block; null if `reusable` is null."""
+    bodies_sha256: str | None
+    """SHA-256 of the SHA-256 digests of all request bodies, in the order of issue; in sessions, session by session in the
+    order of their begins. Two runs with equal digests have sent the same bytes. Null if the history is live."""
     reasoning: int | None
     """Tokens of `output` that precede the answers themselves (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int
@@ -332,6 +375,10 @@ class Tokens(TypedDict):
     """Time from the first to the second arrival of streams with four or more; null without one."""
     chunk_gap_ns: TokenTimes | None
     """Time between arrivals. Chunks that arrived at once count as one. Null without streams."""
+    chunk_gaps: NotRequired[ChunkGaps]
+    """`chunk_gap_ns` as a histogram; missing without streams, and in runs of older versions."""
+    itl_by_position: NotRequired[list[ItlAtPosition]]
+    """`itl_ns` by the place of the later token in its answer; missing if `itl_ns` is null."""
     loadgen: LoadGenTokens | None
     """LoadGen's measurements of these times; null in Offline, and if no SLO and no rule is about them."""
     tokens_per_chunk: float | None
@@ -352,10 +399,23 @@ class TurnTimes(TypedDict):
     """From the due time to the answer; null without answers."""
     ttft_ns: TokenTimes | None
     """From the due time to the first token; null without streams."""
+    tpot_ns: TokenTimes | None
+    """Time per further token, defined as in `tokens`; null without streams or without answers of several tokens."""
+
+
+class TokenRates(TypedDict):
+    """Percentiles of tokens/s: one in ten sessions is slower than `p10`."""
+
+    p50: float
+    """Tokens/s."""
+    p10: float
+    """Tokens/s."""
+    p1: float
+    """Tokens/s."""
 
 
 class Sessions(TypedDict):
-    """The sessions of a dataset of sessions under --concurrency. A turn is due when the answers that it waits for have
+    """The sessions of a dataset of sessions in a Server run. A turn is due when the answers that it waits for have
     come and its delay is over.
     """
 
@@ -371,11 +431,164 @@ class Sessions(TypedDict):
     """Mean number of answered turns per session."""
     length_ns: TokenTimes | None
     """From the first turn's due time to the last answer, of complete sessions; null without one."""
+    busy_ns: TokenTimes | None
+    """`length_ns` without `idle_ns`: the time in which a session waited for answers; null without a complete session."""
+    idle_ns: TokenTimes | None
+    """Time of a session in which no turn was due or in flight: delays of persons and tools; null without a
+    complete session."""
     idle_share: float | None
-    """Mean share of this time in which no turn was due or in flight, i.e. delays of persons and tools."""
+    """Mean share of `length_ns` in which no turn was due or in flight."""
+    tokens_per_s: TokenRates | None
+    """Tokens/s of one user: the tokens of a session's answers / its `busy_ns`, over complete sessions; null without
+    one, or without streams."""
     send_lag_ns: TokenTimes
     """From a turn's due time until it was sent: the cost of the harness and of waiting for a connection."""
     broken_at: Mapping[str, int]
     """Place of the failed turn in its session, from 0 -> sessions."""
     turns: list[TurnTimes]
     """Times by the place of the turn in its session, in the order of the due times; at most 100 places."""
+
+
+class Probes(TypedDict):
+    """Small requests beside the load, on separate connections, at random times: how long do other clients wait. A probe
+    of a language model asks for one token.
+    """
+
+    rate_per_s: float
+    """--probe-rate."""
+    sent: int
+    """Probes that were due before the load's last answer."""
+    answered: int
+    """Probes that were answered."""
+    failed: int
+    """Probes that were refused, broke off or came back wrong. They do not make the run INVALID."""
+    unanswered: int
+    """Probes without an answer within 10 s after the load."""
+    latency_ns: TokenTimes | None
+    """From the due time to the whole answer; null without answers."""
+    first_token_ns: TokenTimes | None
+    """From the due time to the first token; null without answers."""
+    send_lag_ns: TokenTimes | None
+    """From the due time until a probe was sent: the cost of the harness and of waiting for a connection."""
+    alone_ns: TokenTimes | None
+    """Time of at most 20 probes before the load, one after another."""
+
+
+class Cancellations(TypedDict):
+    """Requests whose connection the client closed before the end of the answer. They count neither as answers nor as
+    failures, and all other numbers leave them out.
+    """
+
+    share: float
+    """Share of the queries that --cancel names."""
+    after_ns: int
+    """Time of --cancel in ns, from sending the request."""
+    chosen: int
+    """Queries that the seed chose. Some may have been answered before their time."""
+    cancelled: int
+    """Requests whose connection was closed."""
+    begun: int
+    """Cancelled requests that had a first token."""
+    tokens: int
+    """Tokens (chunks, if the server does not count) that cancelled requests had received."""
+    closed_after_ns: TokenTimes | None
+    """From sending a cancelled request until its connection was closed; null without one."""
+    next_first_token_ns: TokenTimes | None
+    """From sending to the first token (without streams: to the reply) of the requests that were sent next after a
+    cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests."""
+    other_first_token_ns: TokenTimes | None
+    """This time of all other requests; null without one."""
+
+
+class OfModel(TypedDict):
+    """The requests to one model or adapter."""
+
+    model: str
+    """Name in the requests."""
+    requests: int
+    """Answered requests, including failed ones."""
+    share: float
+    """Share of all answered requests."""
+    failed: int
+    """Requests that failed."""
+    tokens: int | None
+    """Tokens of the answers; null if they are unknown."""
+    tokens_per_s: float | None
+    """`tokens` per s, from the first scheduled query of the run to its last answer; null if `tokens` is null."""
+    user_tokens_per_s: float | None
+    """Mean over the answers of tokens / latency: the speed that one user sees; null if `tokens` is null."""
+    latency_ns: TokenTimes | None
+    """From the due time to the answer; null without answers."""
+    ttft_ns: TokenTimes | None
+    """From the due time to the first token; null without streams."""
+    tpot_ns: TokenTimes | None
+    """Time per further token; null without streams of several tokens."""
+
+
+class ByModel(TypedDict):
+    """The answers of a run by the model or adapter that the requests name, and how equally they are served."""
+
+    models: list[OfModel]
+    """The models, by name."""
+    slowest: str
+    """The model with the longest time `compared`; empty if one model has no answers."""
+    slowest_ratio: float | None
+    """This time divided by the time of the fastest model; null if `slowest` is empty."""
+    compared: str
+    """The compared time: `ttft_ns p90`, or `latency_ns p90` without streams."""
+    fairness: float | None
+    """Jain's index of `user_tokens_per_s`, or of 1 / mean latency if tokens are unknown: 1 if all models are equally
+    fast, 1 / models if one is much faster than all others; null if one model has no answers."""
+
+
+class Media(TypedDict):
+    """Sound that was transcribed or spoken, beside the time that this took. Failed requests do not count."""
+
+    of: str
+    """`requests` (transcription) or `answers` (speech)."""
+    seconds: float
+    """Duration of all sound in s."""
+    per_s: float | None
+    """Seconds of sound per s, from the first scheduled query to the last answer; null if this took no time."""
+    real_time_factor: float
+    """Sum of the latencies / duration of the sound: below 1, an answer takes less time than its sound."""
+
+
+class RampStep(TypedDict):
+    """The queries that were due at one rate."""
+
+    rate_per_s: float
+    """Rate in queries/s."""
+    holds: bool
+    """Whether the rate was held; otherwise it was a step of the ramp."""
+    queries: int
+    """Answered queries."""
+    share: float | None
+    """Share that met every SLO and did not fail; null without answers."""
+    share_low: float | None
+    """Lower end of the share's interval (Wilson, 95 %)."""
+    share_high: float | None
+    """Upper end of the interval."""
+    p50_ns: int | None
+    """Median latency in ns."""
+    p99_ns: int | None
+    """99th percentile of the latency in ns."""
+    broken: bool
+    """Whether it was shown to miss an SLO: with 95 % confidence, fewer answers than the percentile were in time."""
+
+
+class Ramp(TypedDict):
+    """A run that raised its rate until an SLO broke, and then held a rate below it (--arrivals ramp:RATE). All other
+    numbers of the result, except the client's, describe the last hold.
+    """
+
+    held_per_s: float
+    """Rate of the last hold in queries/s."""
+    held: bool
+    """Whether the last hold was not shown to miss an SLO."""
+    broke_per_s: float | None
+    """Lowest rate that was shown to miss an SLO; null if none was."""
+    holds: int
+    """Holds, of which all but the last one broke."""
+    steps: list[RampStep]
+    """The steps and holds in order."""

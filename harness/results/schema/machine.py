@@ -267,7 +267,8 @@ class Calibration(TypedDict):
     slowest_batch_ns: int
     """Time of the slowest batch of any size after the warm-up, in ns."""
     batch_latency_ns: Sequence[Sequence[int]] | None
-    """[samples, ns] by batch size, with every instance busy; null if the dispatcher needs no times."""
+    """[samples, ns] by batch size, with every instance busy; null if neither the dispatcher nor the choice of
+    Offline's batch needs the times."""
     seconds: float | None
     """Duration of the calibration in s; null if it was not needed."""
 

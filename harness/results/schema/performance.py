@@ -292,19 +292,87 @@ class NotProbed(TypedDict):
     """Why there is no probe."""
 
 
-class SteadyState(TypedDict):
-    """Medians of the first and the last third of the run, from the journal."""
+class SteadySeries(TypedDict):
+    """Verdict on one series of a run."""
 
-    what: str
-    """The measured time."""
-    first_third_ns: float
-    """Median in ns."""
-    last_third_ns: float
-    """Median in ns."""
-    spread_ns: float
-    """Noise within a third in ns: the median distance of the blocks' medians from the third's median."""
-    is_steady: bool
-    """False if the thirds differ by more than the noise."""
+    verdict: str
+    """steady, not steady or undecided. A series of rare events is steady if no change is certain."""
+    change: float
+    """Most probable change as a share, from the lowest to the highest level; negative if the level fell."""
+    shape: str
+    """Form of that change: step, ramp, wave or phase."""
+    half_width: float
+    """Half width of the 95 % interval of the mean level, as a share. It allows for correlation longer than a batch."""
+    correlation_s: float
+    """Estimated time over which the level is correlated in s; 0 if it is not."""
+
+
+class SteadyHost(TypedDict):
+    """Rows of host.csv around a change."""
+
+    lines: Sequence[int]
+    """Line numbers of the last row before the change and of the first row after it."""
+    changed: Mapping[str, Sequence[float]]
+    """Column -> its means before and after, for the columns that changed most; per second for a counter."""
+
+
+class SteadyChange(TypedDict):
+    """The change of a run that was not steady."""
+
+    series: str
+    """The first series that changed, in the order of `series`."""
+    size: float
+    """Change as a share; negative if the level fell."""
+    shape: str
+    """step, ramp, wave or phase."""
+    after_s: float
+    """Begin of the change in s after the start of the run."""
+    at: str
+    """Begin of the change, ISO 8601, UTC."""
+    host: SteadyHost | None
+    """The machine at that time; null if host.csv has too few rows around it."""
+
+
+class SteadyOfficial(TypedDict):
+    """The steady window of MLPerf Endpoints' rule, with its own constants."""
+
+    is_found: bool
+    """Whether the rule finds a window that is long enough."""
+    is_clean: bool
+    """Whether it finds one without a warning of drift and without an anomaly."""
+    reason: str | None
+    """Why there is no window; null with a window."""
+    passes: int
+    """Passes over the samples that the run draws from."""
+    warm_up_passes: int
+    """Passes that the rule drops at the start."""
+    window: Sequence[int] | None
+    """First pass of the window and first pass after it, from 0; the longest candidate if all are too short; null
+    without a candidate."""
+    difference: str | None
+    """How this verdict contradicts the harness's; null if it does not."""
+
+
+class Steady(TypedDict):
+    """The referee's verdict on the steady state, from the journal (docs/intervals.md)."""
+
+    verdict: str
+    """steady, not steady or undecided."""
+    needed_s: float | None
+    """Estimated length in s of a run that would be decided; null if this run is decided."""
+    warm_up_s: float
+    """Time at the start in s that was left out, because the run had not reached its level."""
+    warm_up_change: float
+    """By how much this time changes the mean latency of the whole run, as a share; 0 if nothing was left out."""
+    judged_s: float
+    """Length of the judged rest in s."""
+    series: Mapping[str, SteadySeries]
+    """latency, rate, TTFT, TPOT, tail or failures -> its verdict. A series is missing if it has too few samples, or if
+    a schedule sets the rate."""
+    change: SteadyChange | None
+    """The change; null unless the run was not steady."""
+    official: NotRequired[SteadyOfficial]
+    """The official rule's verdict; missing for a run without times of tokens, or of more than 200 passes."""
 
 
 class Queries(TypedDict):
@@ -360,3 +428,5 @@ class Arrivals(TypedDict):
     """Queries kept in flight by --concurrency; null without it."""
     streams: NotRequired[int]
     """Streams in real time of --streams; missing without it."""
+    until: NotRequired[str]
+    """When the run ends, from --until: `steady`, or a width such as `2%`; missing without it."""

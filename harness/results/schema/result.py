@@ -11,9 +11,14 @@ from typing_extensions import TypedDict  # pydantic reads typing's from Python 3
 
 from harness.results.schema import machine, performance
 from harness.results.schema.client import (
+    ByModel,
+    Cancellations,
     Client,
     Goodput,
     LoadHost,
+    Media,
+    Probes,
+    Ramp,
     Servers,
     Sessions,
     Tokens,
@@ -47,6 +52,11 @@ class ClientSection(TypedDict):
     witness: NotRequired[Witness]
     tokens: NotRequired[Tokens]
     sessions: NotRequired[Sessions]
+    probes: NotRequired[Probes]
+    cancellations: NotRequired[Cancellations]
+    by_model: NotRequired[ByModel]
+    media: NotRequired[Media]
+    ramp: NotRequired[Ramp]
     nodes: NotRequired[Sequence[Node]]
 
 
@@ -147,6 +157,16 @@ class Result(TypedDict):
     """Tokens of a language model's answers; missing for other models, or if the run did not end by itself."""
     sessions: NotRequired[Sessions]
     """The sessions of a dataset of sessions; missing for other runs."""
+    by_model: NotRequired[ByModel]
+    """Answers by the model or adapter that the requests name; missing if they name at most one."""
+    media: NotRequired[Media]
+    """Sound of the requests or answers; missing for runs without sound."""
+    probes: NotRequired[Probes]
+    """Small requests beside the load; missing without --probe-rate, or if the run was cut off."""
+    ramp: NotRequired[Ramp]
+    """Steps of the rate; missing without --arrivals ramp:RATE."""
+    cancellations: NotRequired[Cancellations]
+    """Requests that the client cancelled; missing without --cancel."""
     models: NotRequired[Models]
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
     real_time: NotRequired[performance.RealTime]
@@ -155,8 +175,8 @@ class Result(TypedDict):
     """Results that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None
     """Changed and exchanged inputs after the run; null if the run did not end by itself."""
-    steady_state: performance.SteadyState | None
-    """Comparison of the first and last third; null with too few samples, or if replayed arrivals change their rate."""
+    steady: performance.Steady | None
+    """Whether the run was steady; null with too few samples, or if replayed arrivals change their rate."""
     queries: performance.Queries | None
     """Counts; null without a performance run."""
     arrivals: performance.Arrivals | None

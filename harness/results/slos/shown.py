@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.core.config.parse import leading, parse_slo, parse_slos
+from harness.core.stats import share_interval
 from harness.core.units import show_ns, show_percent, show_rate, write_duration
 from harness.loadgen.scenario import scenario_named
 
@@ -18,9 +19,19 @@ def shown(result: Mapping[str, Any]) -> str | None:
     rate = f"{show_rate(goodput['per_s'])} {what}/s, " if goodput["per_s"] is not None else ""
     measured = "" if all(one["of"] for one in goodput["slos"]) else " that was measured"
     return (
-        f"{rate}{show_percent(goodput['share'], 1)} met every SLO{measured}: "
+        f"{rate}{show_percent(goodput['share'], 1)}{_interval(result)} met every SLO{measured}: "
         f"{', '.join(_one(one) for one in goodput['slos'])}"
     )
+
+
+def _interval(result: Mapping[str, Any]) -> str:
+    """Returns the share's interval in brackets. It assumes that queries do not influence each other."""
+    queries, share = result.get("queries") or {}, result["goodput"]["share"]
+    count = queries.get("samples_answered", 0) // (queries.get("samples_per_query") or 1)
+    if not count:
+        return ""
+    low, high = share_interval(round(share * count), count)
+    return f" ({show_percent(low, 1)} to {show_percent(high, 1)})"
 
 
 def _one(one: Mapping[str, Any]) -> str:

@@ -1,14 +1,16 @@
 """Summarises the tokens of a run with a language model. Pure."""
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 
+from harness.core.otlp.boundaries import SECONDS_NS
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.input_probe import prompts
-from harness.results.schema.client import Tokens, TokenTimes
+from harness.results.schema.client import GapsSection, Tokens, TokenTimes
 from harness.results.tokens import loadgen
 from harness.types import Array
 
@@ -33,6 +35,9 @@ def section(run: Evidence) -> Tokens | None:
         "cached": told["cached"],
         "cached_answers": told["cached_answers"],
         "distinct_prompts": len(np.unique(run.done.columns["index"])) if run.done else 0,
+        "reusable": told.get("reusable"),
+        "cache_block_tokens": told.get("block_tokens"),
+        "bodies_sha256": told.get("bodies_sha256"),
         "reasoning": told.get("reasoning"),
         "compared_prompts": told["compared_prompts"],
         "changed_prompts": told["changed_prompts"],
@@ -57,11 +62,26 @@ def section(run: Evidence) -> Tokens | None:
         if streams
         else None,
         "chunk_gap_ns": cast("TokenTimes | None", streams["chunk_gap_ns"]) if streams else None,
+        **_gaps(streams),
         "loadgen": loadgen.told(run.log, run.plan, told["one_token_answers"], _failed(run)),
         "tokens_per_chunk": streams["tokens_per_chunk"] if streams else None,
         "one_token_answers": told["one_token_answers"],
         "finish_reasons": dict(sorted(told["finish_reasons"].items())),
     }
+
+
+def _gaps(streams: Mapping[str, Any] | None) -> GapsSection:
+    """Returns the times between chunks as a histogram, and by position; empty for a run of an older version."""
+    gaps = streams.get("chunk_gaps") if streams else None
+    if streams is None or not gaps or not sum(gaps["counts"]):
+        return {}
+    bounds_ns = SECONDS_NS.tolist()
+    found: GapsSection = {
+        "chunk_gaps": {"bounds_ns": bounds_ns, "counts": gaps["counts"], "sum_ns": gaps["sum_ns"]}
+    }
+    if streams.get("itl_by_position"):
+        found["itl_by_position"] = streams["itl_by_position"]
+    return found
 
 
 def _seconds(run: Evidence) -> float:

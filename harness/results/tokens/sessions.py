@@ -1,19 +1,25 @@
 """Summarises the sessions of a run: their turns, their length, and where they broke. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 
-from harness.core.units import counted, show_ns, show_percent
+from harness.core.codes import Reason
+from harness.core.stats import percentile_ns
+from harness.core.units import NS_PER_MS, NS_PER_S, counted, show_ns, show_percent
 from harness.results.evidence.evidence import Evidence
-from harness.results.schema.client import Sessions, TokenTimes, TurnTimes
+from harness.results.schema.client import Sessions, TokenRates, TokenTimes, TurnTimes
 from harness.results.tokens.section import percentiles_ns
 from harness.types import Array
 
 MOST_TURNS = 100
 """Turns that the result lists apart."""
+
+MOST_LAG_NS = 10 * NS_PER_MS
+MOST_LAG_SHARE = 0.1
+"""If 1 % of the turns are sent later than this time and than this share of the median latency, the run is INVALID."""
 
 
 def section(run: Evidence) -> Sessions | None:
@@ -32,11 +38,14 @@ def section(run: Evidence) -> Sessions | None:
     first_ns = columns["scheduled_ns"][begins]
     length_ns = np.maximum.reduceat(columns["completed_ns"], begins) - first_ns
     turn = np.arange(len(session)) - np.repeat(begins, sizes)
-    sent_ns = columns.get("sent_ns", columns["entry_ns"])
-    idle = [
-        _idle_share(columns, begin, begin + size)
-        for begin, size in zip(begins[whole].tolist(), sizes[whole].tolist(), strict=True)
-    ]
+    idle_ns = np.array(
+        [
+            _idle_ns(columns, begin, begin + size)
+            for begin, size in zip(begins[whole].tolist(), sizes[whole].tolist(), strict=True)
+        ],
+        np.int64,
+    )
+    complete_ns = length_ns[whole]
     broken_at = Counter(turn[columns["failed"] > 0].tolist())
     return {
         "begun": len(begins),
@@ -44,9 +53,12 @@ def section(run: Evidence) -> Sessions | None:
         "broken": int(failed.sum()),
         "cut": int((~whole & ~failed).sum()),
         "turns_mean": float(sizes.mean()),
-        "length_ns": percentiles_ns(length_ns[whole]),
-        "idle_share": float(np.mean(idle)) if idle else None,
-        "send_lag_ns": cast("TokenTimes", percentiles_ns(sent_ns - columns["scheduled_ns"])),
+        "length_ns": percentiles_ns(complete_ns),
+        "busy_ns": percentiles_ns(complete_ns - idle_ns),
+        "idle_ns": percentiles_ns(idle_ns),
+        "idle_share": _mean_share(idle_ns, complete_ns),
+        "tokens_per_s": _rates(columns, begins, whole, complete_ns - idle_ns),
+        "send_lag_ns": cast("TokenTimes", percentiles_ns(_lag_ns(columns))),
         "broken_at": {str(number): broken_at[number] for number in sorted(broken_at)},
         "turns": [_turn(columns, turn == n) for n in range(min(MOST_TURNS, int(sizes.max())))],
     }
@@ -57,20 +69,60 @@ def _turn(columns: Mapping[str, Array], mine: Array) -> TurnTimes:
     due_ns = columns["scheduled_ns"][right]
     first_ns = columns["first_token_ns"][right] if "first_token_ns" in columns else None
     begun = first_ns > 0 if first_ns is not None else None
+    each_ns = None
+    if first_ns is not None:
+        done_ns, tokens = columns["completed_ns"][right], columns["tokens"][right]
+        several = (first_ns > 0) & (tokens > 1)
+        each_ns = (done_ns - first_ns)[several] // (tokens[several] - 1)
     return {
         "answers": int(right.sum()),
         "latency_ns": percentiles_ns(columns["completed_ns"][right] - due_ns),
         "ttft_ns": percentiles_ns((first_ns - due_ns)[begun]) if first_ns is not None else None,
+        "tpot_ns": percentiles_ns(each_ns) if each_ns is not None else None,
     }
 
 
-def _idle_share(columns: Mapping[str, Array], begin: int, end: int) -> float:
-    """Returns the share of a session's length in which none of its turns was due or in flight."""
+def _lag_ns(columns: Mapping[str, Array]) -> Array:
+    lag_ns: Array = columns.get("sent_ns", columns["entry_ns"]) - columns["scheduled_ns"]
+    return lag_ns
+
+
+def _mean_share(part_ns: Array, whole_ns: Array) -> float | None:
+    return float(np.mean(part_ns / np.maximum(whole_ns, 1))) if len(whole_ns) else None
+
+
+def _rates(
+    columns: Mapping[str, Array], begins: Array, whole: Array, busy_ns: Array
+) -> TokenRates | None:
+    """Returns what a user gets: the tokens of a session's answers / the time in which it waited for answers."""
+    if "tokens" not in columns or not whole.any():
+        return None
+    tokens = np.add.reduceat(columns["tokens"].astype(np.int64), begins)[whole]
+    ordered = np.sort(tokens * NS_PER_S / np.maximum(busy_ns, 1))
+    p50, p10, p1 = (float(ordered[int(len(ordered) * share)]) for share in (0.5, 0.1, 0.01))
+    return {"p50": p50, "p10": p10, "p1": p1}
+
+
+def reasons(run: Evidence) -> Iterator[Reason]:
+    """Yields a client that sent the turns too late to be a replay of the sessions."""
+    columns = run.done.columns if run.done is not None else {}
+    if "session" not in columns or not len(columns["session"]):
+        return
+    lag_ns = percentile_ns(np.sort(_lag_ns(columns)), 0.99)
+    latency_ns = percentile_ns(np.sort(columns["completed_ns"] - columns["scheduled_ns"]), 0.5)
+    if lag_ns > max(MOST_LAG_NS, MOST_LAG_SHARE * latency_ns):
+        yield Reason(
+            "client-bound",
+            f"1 % of the turns were sent more than {show_ns(lag_ns)} after they were due, while the latency's p50 is "
+            f"{show_ns(latency_ns)}",
+        )
+
+
+def _idle_ns(columns: Mapping[str, Array], begin: int, end: int) -> int:
+    """Returns the time of a session in which none of its turns was due or in flight."""
     due_ns, end_ns = columns["scheduled_ns"][begin:end], columns["completed_ns"][begin:end]
     latest_ns = np.maximum.accumulate(end_ns)
-    gaps_ns = np.maximum(0, due_ns[1:] - latest_ns[:-1])
-    length_ns = int(latest_ns[-1] - due_ns[0])
-    return float(gaps_ns.sum() / length_ns) if length_ns else 0.0
+    return int(np.maximum(0, due_ns[1:] - latest_ns[:-1]).sum())
 
 
 def shown(result: Mapping[str, Any]) -> str | None:

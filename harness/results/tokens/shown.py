@@ -1,9 +1,9 @@
 """Shows a run's tokens as one line of its answer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.core.units import show_ns, show_rate
+from harness.core.units import show_ns, show_percent, show_rate
 
 _TIMES = {
     "ttft_ns": "TTFT",
@@ -14,9 +14,9 @@ _TIMES = {
 
 
 def shown(result: Mapping[str, Any]) -> str | None:
-    """Returns tokens/s, then p50 and p99 of each known time; None if the result has no tokens."""
+    """Returns tokens/s, then p50 and p99 of each known time; None without tokens, or if the answers are sound."""
     tokens = result.get("tokens")
-    if not tokens:
+    if not tokens or result.get("media"):
         return None
     if not tokens["answers"]:
         return "none: no answer was read"
@@ -29,4 +29,11 @@ def shown(result: Mapping[str, Any]) -> str | None:
     ]
     if times:
         times[-1] += " (p50 / p99)"
-    return ", ".join([count, *times])
+    return ", ".join([count, *times, *_cached(tokens)])
+
+
+def _cached(tokens: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the share of the prompts that came from the server's cache, beside the share that the prompts allow."""
+    cached, allowed, whole = (tokens.get(key) for key in ("cached", "reusable", "input"))
+    if cached is not None and allowed is not None and whole:
+        yield f"{show_percent(cached / whole, 1)} of the prompts cached ({show_percent(allowed / whole, 1)} possible)"

@@ -41,11 +41,15 @@ def compare(
     samples: Mapping[int, int],
     dtype: str,
     tolerance: float,
+    identity_bytes: int = 0,
 ) -> Compared:
     """performance, accuracy: the accuracy logs of the two runs. samples: issue order -> dataset index, by the
-    performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`. Raises
-    AccuracyLogError if a log cannot be read.
+    performance run's journal. dtype: type of an answer's elements. tolerance: see `is_close`. identity_bytes: the bytes
+    that identify a sample at the beginning of its answer; the accuracy run's answer may then be longer, with labels
+    (HasOwnOrder). Raises AccuracyLogError if a log cannot be read.
     """
+    if identity_bytes:
+        return _compare_identified(performance, accuracy, dtype, tolerance, identity_bytes)
     right = {answer.sample: answer.payload for answer in read_answers(accuracy)}
     count = differing = misplaced = 0
     first = ""
@@ -59,6 +63,29 @@ def compare(
             differing += 1
             first = first or f"sample {sample}: {_show(payload, dtype)}, {_show(expected, dtype)}"
     return Compared(count, differing, first, misplaced)
+
+
+def _compare_identified(
+    performance: Path, accuracy: Path, dtype: str, tolerance: float, identity_bytes: int
+) -> Compared:
+    right = {
+        answer.payload[:identity_bytes]: answer.payload[identity_bytes:]
+        for answer in read_answers(accuracy)
+    }
+    count = differing = 0
+    first = ""
+    for _, payload in read_answers(performance):
+        count += 1
+        identity, own = payload[:identity_bytes], payload[identity_bytes:]
+        expected = right.get(identity, b"")[: len(own)]
+        pair = (decode(own, dtype), decode(expected, dtype))
+        if not own or (own != expected and not is_close(*pair, tolerance)):
+            differing += 1
+            shown = (
+                f"sample {_show(identity, dtype)}: {_show(own, dtype)}, {_show(expected, dtype)}"
+            )
+            first = first or shown
+    return Compared(count, differing, first)
 
 
 def _show(payload: bytes, dtype: str) -> str:

@@ -17,7 +17,9 @@ from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.scenario import percentile_key, scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import PERCENTILES, Completions
-from harness.results.evidence.steady_state import SteadyState
+from harness.results.schema.performance import Steady
+from harness.results.steady.referee import CHANGED
+from harness.results.steady.shown import change_text
 
 NOISE_SHARE = 0.10
 """Share of the SLO's bound above which the noise floor decides the tail."""
@@ -38,6 +40,9 @@ STALL_BATCHES = 20
 """Neither a slow batch nor the scheduler explains a longer gap without completions."""
 
 SHORT_NS = NS_PER_S
+
+WARMING_SHARE = 0.05
+"""Share of the mean time that a slow start may add."""
 
 FEWEST_HELD = 64
 LARGE_BYTES = 64 << 20
@@ -171,12 +176,19 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
     return int((completed - since).max())
 
 
-def drift(state: SteadyState | None) -> Iterator[Reason]:
-    if state is not None and not state.is_steady:
+def steadiness(steady: Steady | None) -> Iterator[Reason]:
+    """Yields a doubt if the run certainly changed, and if its slow start counts in its numbers."""
+    if steady is None:
+        return
+    change = steady["change"]
+    if change is not None and abs(change["size"]) >= CHANGED:
+        yield Reason("drift", change_text(change))
+    added = steady["warm_up_change"]
+    if added > WARMING_SHARE:
         yield Reason(
-            "drift",
-            f"median {state.what} was {show_ns(state.first_third_ns)} in the first third of the run "
-            f"and {show_ns(state.last_third_ns)} in the last: the machine's speed changed",
+            "warming",
+            f"the first {show_ns(steady['warm_up_s'] * NS_PER_S)} were a warm-up, which raises the mean time of the run "
+            f"by {show_percent(added)}",
         )
 
 

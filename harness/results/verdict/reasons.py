@@ -11,7 +11,7 @@ from harness.core.config.parse import Slo
 from harness.core.units import counted, show_ns
 from harness.errors import one_line
 from harness.loadgen.logs import DetailLog
-from harness.loadgen.plan import MIN_DURATION_MS
+from harness.loadgen.plan import MIN_DURATION_MS, least_duration_ms
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
@@ -175,7 +175,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
     elif log.get("result_validity") != "VALID" and not missed:
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
     setting = log.get("effective_min_duration_ms", 0)
-    if plan.model_key is not None and setting < MIN_DURATION_MS:
+    if plan.model_key is not None and setting < least_duration_ms(plan.model_key):
         text = f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
         yield Reason("too-short", text)
 

@@ -66,7 +66,7 @@ def judge(
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
         score = compute(outdir, metric, answer_dtype, labels, ended["answer_shape"])
-        check = compare_answers(folder, run.model, answer_dtype, compared)
+        check = compare_answers(folder, run.model, answer_dtype, compared, loaded)
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
@@ -76,7 +76,7 @@ def judge(
 
 
 def compare_answers(
-    folder: Path, model: Model, answer_dtype: str, run: Evidence | None
+    folder: Path, model: Model, answer_dtype: str, run: Evidence | None, loaded: Loaded
 ) -> Compared | None:
     """Compares the logged answers of `run` with the accuracy run's; None without logged answers."""
     if run is None or not run.plan.logged_answers:
@@ -90,6 +90,7 @@ def compare_answers(
         dict(zip(orders, indices, strict=True)),
         answer_dtype,
         model.accuracy.tolerance if model.accuracy else schema.TOLERANCE,
+        int(loaded.dataset.get("identity_bytes", 0)),
     )
 
 

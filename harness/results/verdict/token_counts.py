@@ -47,7 +47,7 @@ def doubts(run: Evidence, about: Mapping[str, Any] | None = None) -> Iterator[Re
         yield Reason("tokens-doubtful", f"the server's token counts: {'; '.join(doubted)}")
     yield from _of_streams(told.get("streams") or {})
     unexplained = told.get("finish_reasons", {}).get("")
-    if unexplained:
+    if unexplained and not told.get("media_ns"):  # sound has no finish_reason
         text = f"{unexplained:,} of {told['answers']:,} answers have no finish_reason"
         yield Reason("ends-unexplained", f"{text}, so they may be incomplete")
 

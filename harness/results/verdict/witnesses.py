@@ -202,7 +202,7 @@ def clock_reasons(run: Evidence) -> Iterator[Reason]:
     done = run.done
     if done is None or not run.looks:
         return
-    completed_ns = np.sort(done.columns["completed_ns"])
+    completed_ns = np.sort(done.all_completed_ns)
     begun_ns = int(run.looks[0][0])
     is_remote = any(host["clock_error_ns"] for host in run.load_hosts)
     least_ns = CLOCK_NS + NEWS_NS if is_remote else CLOCK_NS

@@ -146,10 +146,14 @@ class SampleCallbacks:
         return usage
 
 
-def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]], None]:
+def issuing(
+    dispatcher: Dispatcher, die: Die, order: Callable[[int], list[int]] | None = None
+) -> Callable[[list[int], list[int]], None]:
+    """order: returns the samples to answer instead of LoadGen's, by their number."""
+
     def issue(ids: list[int], indices: list[int]) -> None:
         try:
-            dispatcher.issue(ids, indices)
+            dispatcher.issue(ids, indices if order is None else order(len(indices)))
         except BaseException as e:  # noqa: BLE001 - the supervisor must get the reason before the end
             die(e)
 

@@ -49,8 +49,11 @@ class AnswerLog:
     `take`: appending to a list is one step under the GIL.
     """
 
-    def __init__(self, queries: int, target: int, seed: int) -> None:
-        """target: number of queries whose answers are copied."""
+    def __init__(self, queries: int, target: int, seed: int, *, takes_empty: bool = True) -> None:
+        """target: number of queries whose answers are copied. takes_empty: False skips empty answers, e.g. of requests
+        that the client cancelled.
+        """
+        self._takes_empty = takes_empty
         drawn = np.random.default_rng(seed).choice(queries, min(target, queries), replace=False)
         self._logged: list[int] = np.sort(drawn).tolist()
         self._rows: list[tuple[int, bytes]] = []
@@ -62,6 +65,8 @@ class AnswerLog:
         end = bisect_left(self._logged, first + len(responses), begin)
         for query in self._logged[begin:end]:
             answer = responses[query - first]
+            if not (answer.size or self._takes_empty):
+                continue
             self._rows.append((answer.id, string_at(answer.data, answer.size)))
 
     def write(self, path: Path, samples: Array) -> None:
@@ -137,7 +142,13 @@ class Scheduler:
         self._log = self._answer_log(plan) if plan.logged_answers else None
 
     def _answer_log(self, plan: LoadPlan) -> "AnswerLog | PlayLog":
-        return AnswerLog(len(self._samples), plan.logged_answers, plan.answers_seed)
+        queries = plan.least_queries or len(self._samples)
+        return AnswerLog(
+            queries,
+            plan.logged_answers,
+            plan.answers_seed,
+            takes_empty=not plan.cancel_share,
+        )
 
     def complete(self, responses: Sequence[Response]) -> None:
         """Copies some answers; the journal has their times."""
@@ -149,11 +160,16 @@ class Scheduler:
         calls.load(self._held)
         self._journal.start_ns = self._start_ns()
         self._issue_all(calls.issue)
-        while self._journal.completed < len(self._samples):
+        while self._journal.completed < self._wanted:
             time.sleep(_LOOK_S)
         calls.unload(self._held)
         if self._log is not None:
             self._log.write(outdir / logs.ANSWERS, self._samples)
+
+    @property
+    def _wanted(self) -> int:
+        """Number of answers that end the run, once all queries are issued."""
+        return self._journal.issued if self._journal.ends else len(self._samples)
 
     def _issue_all(self, issue: _Issue) -> None:
         raise NotImplementedError
@@ -185,7 +201,7 @@ class Replay(Scheduler):
         due = self._after_ns + self._journal.start_ns
         due_ns = memoryview(due.data)  # for single items: faster than numpy
         first, count = 0, len(due_ns)
-        while first < count:
+        while first < count and not self._journal.ends:
             now_ns = wall_ns()
             if now_ns < due_ns[first]:
                 time.sleep((due_ns[first] - now_ns) / NS_PER_S)
@@ -250,7 +266,7 @@ class ClosedLoop(Scheduler):
             self._receiver.wake()  # some queries may be answered already
             self._all_issued.wait()
             return
-        while self._end < len(self._samples):
+        while not self._is_over:
             self._follow(issue, self._answered.get())
 
     def _follow_answers(self) -> None:
@@ -258,11 +274,13 @@ class ClosedLoop(Scheduler):
             return
         if not self._answered.empty():
             self._follow(self._issue, [])
-        if self._end == len(self._samples):
+        if self._is_over:
             self._all_issued.set()
 
     def _follow(self, issue: _Issue, answered: list[int]) -> None:
         """Issues one query for each query in `answered`, and for each query that was answered since."""
+        if self._is_over:
+            return
         while not self._answered.empty():
             answered += self._answered.get()
         first, end = self._end, min(self._end + len(answered), len(self._samples))
@@ -270,6 +288,10 @@ class ClosedLoop(Scheduler):
         self._end = end
         if end > first:
             issue(*self._ids_and_indices(first, end))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._end == len(self._samples) or self._journal.ends
 
     def _begin(self) -> None:
         """Draws the samples of the first queries, if they were not drawn before the run."""

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from math import ceil
 from typing import Any
 
+from harness.core.batch_rule import offline_batch
 from harness.core.config.run_config import RunConfig
 from harness.core.registry import plugin
 from harness.core.service_times import ServiceTimes
@@ -80,6 +81,7 @@ class Preparation:
         max_batch: int,
         query_samples: int,
         may_vary: bool = False,
+        may_shrink: bool = False,
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
         check_numbers: CheckNumbers = lambda _dataset, _loaded: None,
         report_alive: Callable[[], None] = lambda: None,
@@ -88,7 +90,8 @@ class Preparation:
     ) -> None:
         """name: the dataset's name. held: samples that a run loads at once. query_samples: samples per query.
 
-        may_vary: samples may differ in shape. report_alive: `finish` calls it after batches. no_schedule,
+        may_vary: samples may differ in shape. may_shrink: `run` chooses Offline's batch size, up to
+        max_batch. report_alive: `finish` calls it after batches. no_schedule,
         no_probe: as in `System`.
         """
         self._config = config
@@ -96,9 +99,15 @@ class Preparation:
         self.answerers = answerers
         self._dataset = dataset
         self._name = name
-        self._max_batch = max_batch
+        self.max_batch = max_batch
+        """Samples of the largest batch; `run` may lower it."""
+        self._may_shrink = may_shrink
         self._query_samples = query_samples
-        self._sizes = batch_sizes(dispatch, max_batch, query_samples)
+        self._sizes = (
+            probes(range(1, max_batch + 1))
+            if may_shrink
+            else batch_sizes(dispatch, max_batch, query_samples)
+        )
         examined = EXAMINED if may_vary else 1
         self._least = min(held, max(self._sizes[-1], examined))
         self._most = min(held, max(2 * self._sizes[-1], SAMPLES, examined))
@@ -133,6 +142,8 @@ class Preparation:
         with self._warming():
             warm = self._warm_up()
             self.row = warm.row or warm.first
+            if self._may_shrink:
+                self._choose_batch()
             calibration = self._calibrate(calibrate_s) if calibrate_s else {}
             if percent := self._curve_percent(warm.slowest_ns):
                 self.curve = measure_curve(self.answerers, probes(sizes), self._batch, percent)
@@ -146,6 +157,7 @@ class Preparation:
             "slowest_batch_ns": warm.slowest_ns,
             "answer_bytes": warm.answer_bytes,
             "batch_latency_ns": self.curve,
+            "max_batch": self.max_batch if self._may_shrink else None,
             "cold": {"first_batch_ns": warm.first_ns, "first_batch_samples": sizes[0]},
             "warm_up": {
                 "seconds": warm.seconds,
@@ -156,6 +168,11 @@ class Preparation:
             "placed": warm.placed if any(a.cpus for a in self.answerers) else (),
             **calibration,
         }
+
+    def _choose_batch(self) -> None:
+        self.curve = measure_curve(self.answerers, self._sizes, self._batch, 50)
+        self.max_batch = offline_batch(self.curve)
+        self._sizes = [self.max_batch]
 
     def _curve_percent(self, slowest_ns: int) -> float | None:
         """Returns the percentile of each batch size's times that the dispatcher needs; None if it needs no times."""
@@ -194,8 +211,8 @@ class Preparation:
         if self._dispatch == "sliced":
             held = plan.performance_count
             sets = (held, plan.total_count % held)
-            sizes = remainders(sets if plan.accuracy else (plan.query_count,), self._max_batch)
-            largest = self._sizes if plan.query_count >= self._max_batch else []
+            sizes = remainders(sets if plan.accuracy else (plan.query_count,), self.max_batch)
+            largest = self._sizes if plan.query_count >= self.max_batch else []
             self._probed = [*sizes, *largest]
             with self._warming():
                 for each in self.answerers:
@@ -279,9 +296,9 @@ class Preparation:
         """Returns the duration of the run, computed from warm batch times if the plan has no forecast."""
         if plan.expected_s is not None:
             return plan.expected_s
-        batches = plan.query_count * ceil(self._query_samples / self._max_batch)
+        batches = plan.query_count * ceil(self._query_samples / self.max_batch)
         if self._dispatch == "sliced":
-            batches = ceil(plan.query_count / self._max_batch / len(self.answerers))
+            batches = ceil(plan.query_count / self.max_batch / len(self.answerers))
         return batches * self.slowest_ns / NS_PER_S
 
     def _calibrate(self, seconds: float) -> Mapping[str, Any]:
@@ -292,8 +309,8 @@ class Preparation:
                 return rate
             return {**rate, "issued_per_s": 1 / (1 / rate["rate_per_s"] + self._loadgen_s())}
         query = [
-            min(self._max_batch, self._query_samples - start)
-            for start in range(0, self._query_samples, self._max_batch)
+            min(self.max_batch, self._query_samples - start)
+            for start in range(0, self._query_samples, self.max_batch)
         ]
         found = calibrate_latency(self.answerers[0], query, self._batch, seconds)
         mean_s = found.pop("mean_ns") / NS_PER_S
@@ -303,7 +320,7 @@ class Preparation:
 
     def _loadgen_s(self) -> float:
         samples, scenario = self._query_samples, self._config.scenario
-        return cost_ns(scenario, samples, self._max_batch, self.row) / NS_PER_S
+        return cost_ns(scenario, samples, self.max_batch, self.row) / NS_PER_S
 
     def _known_lengths(self) -> Lengths | None:
         """Tries the dataset's `lengths` on the loaded samples: LoadGen's callback must not raise."""

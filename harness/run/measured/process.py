@@ -39,11 +39,12 @@ from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.load import run_load
 from harness.run.measured.own_scheduler import ClosedLoop, Scheduler, scheduler_for
 from harness.run.measured.preparation import Preparation
-from harness.run.measured.sessions import Sessions
+from harness.run.measured.ramp import RampAndHold
+from harness.run.measured.sessions import sessions_of
 from harness.run.measured.systems.choose import system_for
 from harness.run.measured.systems.system import OF_KINDS
 from harness.run.setup import Setup
-from harness.types import Dataset, HasAnswerShape, HasSessions, HasTurns
+from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasTurns
 
 
 def main() -> None:
@@ -92,6 +93,7 @@ class _Measurement:
             max_batch=system.max_batch,
             query_samples=setup.samples_per_query,
             may_vary=system.may_vary,
+            may_shrink=setup.instances.may_shrink and system.fixed_batch is None,
             check_steps=system.check_steps,
             check_numbers=system.check_numbers,
             report_alive=self._report_alive,
@@ -99,6 +101,7 @@ class _Measurement:
             no_probe=system.no_probe,
         )
         calibration = preparation.run(setup.calibrate_s)
+        system.max_batch = preparation.max_batch
         self._check_metric(preparation.row, system.dataset)
         loads = {"import_s": import_s + system.import_s, "load_s": system.load_s}
         calibrated = {
@@ -116,18 +119,21 @@ class _Measurement:
         preparation.finish(plan)
         self._run_loadgen(plan, preparation, stack)
 
-    def _scheduler(self, plan: LoadPlan, journal: Journal) -> Scheduler | None:
+    def _scheduler(self, plan: LoadPlan, journal: Journal, answer_dtype: str) -> Scheduler | None:
         """Returns the scheduler that replaces LoadGen; None if LoadGen schedules."""
         dataset = self._system.dataset
-        if plan.sessions and isinstance(dataset, HasSessions):
-            return Sessions(plan, journal, dataset.sessions())
+        if (sessions := sessions_of(plan, journal, dataset, answer_dtype)) is not None:
+            self._system.in_order = sessions.in_order
+            return sessions
         turns = dataset.turns() if isinstance(dataset, HasTurns) else None
+        if plan.ramp is not None:
+            return RampAndHold(plan, journal, self._system.begin_hold)
         begin = self._told_start_ns if plan.load_hosts else wall_ns
         return scheduler_for(plan, journal, turns, begin)
 
     def _run_loadgen(self, plan: LoadPlan, preparation: Preparation, stack: ExitStack) -> None:
         system, journal = self._system, Journal(self._journal_fd)
-        scheduler = self._scheduler(plan, journal)
+        scheduler = self._scheduler(plan, journal, str(preparation.row.dtype))
         complete = scheduler.complete if scheduler is not None else None
         chosen = system.dispatch(plan, preparation, journal, self._failures, complete)
         dispatcher, issuer = chosen.dispatcher, chosen.issuer
@@ -142,7 +148,11 @@ class _Measurement:
             system.before_load(),
             only_issues=isinstance(dispatcher, QueuedDispatcher),
         )
-        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
+        ordered = system.dataset if isinstance(system.dataset, HasOwnOrder) else None
+        if ordered is not None:
+            ordered.labelled = plan.accuracy
+        issue = issuing(dispatcher, self._die, ordered.next if ordered is not None else None)
+        calls = Callbacks(issue, samples.load, samples.unload)
         no_worker_dies_alone(self._die)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
         used = samples.used()  # before the bare loops, which also need memory

@@ -1,7 +1,10 @@
 """Issues the turns of sessions: each when the answers that it waits for have come and its delay is over."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import string_at
+from itertools import repeat
+from math import log1p
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -9,18 +12,20 @@ import numpy as np
 
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
+from harness.errors import ConfigError
+from harness.loadgen import schedule
 from harness.loadgen.binding import Callbacks
 from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
 from harness.run.measured.own_scheduler import Response, Scheduler
 from harness.run.setup import SESSION_ROWS
-from harness.types import SessionTurns
+from harness.types import Array, Dataset, HasLiveHistory, HasSessions, SessionTurns
 
 
 class _Session:
     """A session that goes on."""
 
-    __slots__ = ("broken", "left", "number", "pending", "ready_ns", "waits")
+    __slots__ = ("answers", "broken", "left", "number", "pending", "ready_ns", "unsent", "waits")
 
     def __init__(self, number: int, turns: dict[int, int]) -> None:
         """number: of the sessions begun so far. turns: sample -> how many answers it waits for."""
@@ -29,7 +34,9 @@ class _Session:
         self.ready_ns: dict[int, int] = {}  # sample -> time of the latest answer that it waits for
         self.pending = 0  # turns that are due at a time, or issued and not answered
         self.left = len(turns)  # turns not answered
+        self.unsent = len(turns)
         self.broken = False
+        self.answers: dict[int, bytes] = {}  # sample -> its answer, if later prompts contain it
 
     @property
     def is_over(self) -> bool:
@@ -37,19 +44,27 @@ class _Session:
 
 
 class Sessions(Scheduler):
-    """Keeps `concurrency` sessions going. When a session ends, the next one begins.
+    """Keeps `concurrency` sessions going, or begins sessions at a rate or at the times of a file.
 
     Sessions come in an order drawn from the sample_index seed in which none repeats before all others have begun. A
-    turn that fails ends its session: turns that are already issued are still answered, no further turn is sent. The
-    last sessions are cut short by the count of queries.
+    turn that fails ends its session: turns that are already issued are still answered, no further turn is sent.
+    The turns of a run are the same in every run, unless a session breaks: the count of queries cuts the last session
+    to its first turns, which do not wait for the others. With a file of arrivals every session is whole.
     """
 
-    def __init__(self, plan: LoadPlan, journal: Journal, turns: SessionTurns) -> None:
-        """turns: sessions with a turn beyond the samples of a performance run are never begun."""
-        assert plan.concurrency is not None
-        count = plan.query_count
+    def __init__(
+        self,
+        plan: LoadPlan,
+        journal: Journal,
+        turns: SessionTurns,
+        history: HasLiveHistory | None = None,
+    ) -> None:
+        """turns: sessions with a turn beyond the samples of a performance run are never begun.
+
+        history: puts the answers of this run into later prompts; None if prompts are sent as recorded.
+        """
+        count = plan.journal_samples
         super().__init__(plan, journal, np.zeros(count, np.int64))
-        self._concurrency = plan.concurrency
         self._delay_ns: list[int] = turns.delay_ns.tolist()
         self._after = turns.after
         self._next: list[list[int]] = [[] for _ in turns.after]
@@ -59,41 +74,106 @@ class Sessions(Scheduler):
         self._members = _whole(turns.session.tolist(), plan.performance_count)
         self._random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
         self._order: list[int] = []
+        self._concurrent = plan.concurrency is not None
+        self._given: list[int] | None = None  # sessions of the arrivals, if the file names them
+        self._begins = self._begins_ns(plan, turns.session)
+        self._arrives_ns: int | None = None  # when the next session begins; None: nobody knows yet
+        self._history = history
+        self._working: set[int] = set()  # first samples of the sessions that go on
         self._begun = 0
         self._end = 0  # queries issued so far
+        self._room = count  # queries that no session has taken yet
+        self._going = 0  # sessions that are not over
         self._due: list[tuple[int, int, _Session, int]] = []  # heap of (ns, tie, session, sample)
         self._tie = 0
         self._of_query: dict[int, _Session] = {}
-        self._answered: SimpleQueue[tuple[int, list[tuple[int, bool]]]] = SimpleQueue()
+        self._answered: SimpleQueue[tuple[int, list[tuple[int, bytes | None]]]] = SimpleQueue()
         self._due_ns = np.zeros(count, np.int64)  # by query
         self._session = np.zeros(count, np.int32)  # by query: number in the order of begins
         self._turns = np.zeros(count, np.int32)  # by query: turns of its session
 
+    def _begins_ns(self, plan: LoadPlan, session: Array) -> Iterator[int]:
+        """Returns when sessions begin, in ns after the start; the others begin when one is over."""
+        if plan.concurrency is not None:
+            return repeat(0, plan.concurrency)
+        if plan.schedule is not None:
+            after_ns, samples = schedule.stored(plan.schedule)
+            if samples is not None:
+                self._given = self._sessions_of(samples, session)
+            return iter(after_ns.tolist())
+        assert plan.target_qps is not None
+        mean = sum(map(len, self._members)) / len(self._members)
+        return _poisson_ns(plan.target_qps / mean, plan.seeds.schedule)
+
+    def _sessions_of(self, samples: Array, session: Array) -> list[int]:
+        """Returns the sessions to which the samples of a file of arrivals belong."""
+        places = {int(session[members[0]]): n for n, members in enumerate(self._members)}
+        found = [places.get(number) for number in session[samples].tolist()]
+        if None in found:
+            raise ConfigError(
+                f"--arrivals names sample {samples[found.index(None)]}, whose session is not held in memory: raise "
+                "--performance-count"
+            )
+        return [place for place in found if place is not None]
+
+    def in_order(self) -> list[int]:
+        """Returns the sample of each query that was issued: session by session in the order of their begins, each in
+        the order of its turns. Times do not change this order.
+        """
+        samples, session = self._samples[: self._end], self._session[: self._end]
+        found: list[int] = samples[np.lexsort((samples, session))].tolist()
+        return found
+
     def complete(self, responses: Sequence[Response]) -> None:
         super().complete(responses)
-        answers = [(response.id, response.size > 0) for response in responses]
+        keeps = self._history is not None
+        answers = [
+            (r.id, (string_at(r.data, r.size) if keeps else b"") if r.size > 0 else None)
+            for r in responses
+        ]
         self._answered.put((wall_ns(), answers))
 
     def run(self, calls: Callbacks, outdir: Path) -> None:
         super().run(calls, outdir)
+        end = self._end
         np.savez(
-            outdir / SESSION_ROWS, due_ns=self._due_ns, session=self._session, turns=self._turns
+            outdir / SESSION_ROWS,
+            due_ns=self._due_ns[:end],
+            session=self._session[:end],
+            turns=self._turns[:end],
         )
 
     def _issue_all(self, issue: Callable[[list[int], list[int]], None]) -> None:
-        for _ in range(self._concurrency):
-            self._begin(self._journal.start_ns)
-        while self._end < len(self._samples):
+        self._arrive()
+        while (self._going or self._arrives_ns is not None) and not self._journal.ends:
             queries, samples = self._take_due()
             if queries:
                 issue(queries, samples)
                 continue
-            self._wait()
+            if self._going or self._arrives_ns is not None:
+                self._wait()
+        self._samples = self._samples[: self._end]
+
+    def _arrive(self) -> None:
+        """Begins every session whose time has come, and notes the time of the next one."""
+        while self._room and (after_ns := next(self._begins, None)) is not None:
+            at_ns = self._journal.start_ns + after_ns
+            if at_ns > wall_ns():
+                self._arrives_ns = at_ns
+                return
+            self._begin(at_ns)
+        self._arrives_ns = None
 
     def _take_due(self) -> tuple[list[int], list[int]]:
-        """Returns the ids and samples of all turns that are due now, as two new lists."""
+        """Returns the ids and samples of all turns that are due now, as two new lists.
+
+        With a live history it is one turn: the prompt of each is made just before it is issued.
+        """
         first, now_ns = self._end, wall_ns()
-        while self._due and self._due[0][0] <= now_ns and self._end < len(self._samples):
+        if self._arrives_ns is not None and self._arrives_ns <= now_ns:
+            self._begin(self._arrives_ns)
+            self._arrive()
+        while self._due and self._due[0][0] <= now_ns:
             due_ns, _, session, sample = heapq.heappop(self._due)
             if session.broken:
                 self._drop(session, due_ns)
@@ -102,62 +182,117 @@ class Sessions(Scheduler):
             self._samples[query], self._due_ns[query] = sample, due_ns
             self._session[query], self._turns[query] = session.number, len(session.waits)
             self._of_query[query] = session
+            session.unsent -= 1
             self._end += 1
+            if self._history is not None:
+                self._history.continue_with(sample, session.answers)
+                break
         return self._ids_and_indices(first, self._end)
 
     def _wait(self) -> None:
-        """Waits for the next answer or the next turn that is due, and takes all answers."""
-        left_s = (self._due[0][0] - wall_ns()) / NS_PER_S if self._due else None
-        if left_s is not None and left_s <= 0:
+        """Waits for the next answer, or for the next turn or session that is due, and takes all answers."""
+        next_ns = self._arrives_ns
+        if self._due and (next_ns is None or self._due[0][0] < next_ns):
+            next_ns = self._due[0][0]
+        left_s = (next_ns - wall_ns()) / NS_PER_S if next_ns is not None else None
+        if left_s is not None and left_s <= 0 and self._answered.empty():
             return
         try:
-            answers = [self._answered.get(timeout=left_s)]
+            answers = [self._answered.get(timeout=max(0.0, left_s) if left_s is not None else None)]
         except Empty:
             return
         while not self._answered.empty():
             answers.append(self._answered.get())
         for stamp_ns, found in answers:
-            for query, is_right in found:
-                self._take(query, stamp_ns, is_right)
+            for query, answer in found:
+                self._take(query, stamp_ns, answer)
 
-    def _take(self, query: int, stamp_ns: int, is_right: bool) -> None:
-        """Takes an answer, and makes the turns due that waited for it."""
+    def _take(self, query: int, stamp_ns: int, answer: bytes | None) -> None:
+        """Takes an answer, and makes the turns due that waited for it. answer: None if the turn failed."""
         session, sample = self._of_query.pop(query), int(self._samples[query])
         session.pending -= 1
         session.left -= 1
-        session.broken |= not is_right
+        session.broken |= answer is None
+        if answer is not None and self._history is not None:
+            session.answers[sample] = answer
         if not session.broken:
             for turn in self._next[sample]:
+                if turn not in session.waits:  # cut by the count of queries
+                    continue
                 session.waits[turn] -= 1
                 session.ready_ns[turn] = max(stamp_ns, session.ready_ns.get(turn, 0))
                 if not session.waits[turn]:
                     self._make_due(session, turn, session.ready_ns[turn])
         if session.is_over:
-            self._begin(stamp_ns)
+            self._follow(session, stamp_ns)
 
     def _drop(self, session: _Session, now_ns: int) -> None:
         """Drops a turn that was due in a session that is broken."""
         session.pending -= 1
         if session.is_over:
-            self._begin(now_ns)
+            self._follow(session, now_ns)
+
+    def _follow(self, session: _Session, now_ns: int) -> None:
+        """Ends a session, and begins the next one if it was waiting for this."""
+        self._going -= 1
+        self._room += session.unsent
+        self._working.discard(next(iter(session.waits)))
+        if self._arrives_ns is None and self._room:
+            if self._concurrent:
+                self._begin(now_ns)
+            else:
+                self._arrive()  # the turns that were not sent leave room for another session
 
     def _begin(self, at_ns: int) -> None:
-        members = self._members[self._drawn()]
+        members = self._drawn()[: self._room]
+        self._room -= len(members)
         session = _Session(self._begun, {sample: len(self._after[sample]) for sample in members})
         self._begun += 1
+        self._going += 1
+        self._working.add(members[0])
         for sample in members:
             if not self._after[sample]:
                 self._make_due(session, sample, at_ns)
 
-    def _drawn(self) -> int:
+    def _drawn(self) -> Sequence[int]:
+        """Returns the members of the next session. With a live history, a session does not run twice at a time."""
+        if self._given is not None:
+            return self._members[self._given[self._begun]]
         if not self._order:
             self._order = self._random.permutation(len(self._members)).tolist()
-        return self._order.pop()
+        if self._history is not None:
+            for place in range(len(self._order) - 1, -1, -1):
+                if self._members[self._order[place]][0] not in self._working:
+                    return self._members[self._order.pop(place)]
+        return self._members[self._order.pop()]
 
     def _make_due(self, session: _Session, sample: int, at_ns: int) -> None:
         session.pending += 1
         self._tie += 1
         heapq.heappush(self._due, (at_ns + self._delay_ns[sample], self._tie, session, sample))
+
+
+def sessions_of(
+    plan: LoadPlan, journal: Journal, dataset: Dataset, answer_dtype: str
+) -> Sessions | None:
+    """Returns the scheduler of a plan with sessions; None for any other plan or dataset."""
+    if not (plan.sessions and isinstance(dataset, HasSessions)):
+        return None
+    if not (isinstance(dataset, HasLiveHistory) and dataset.live_history):
+        return Sessions(plan, journal, dataset.sessions())
+    if answer_dtype != "uint8":
+        raise ConfigError(
+            "--dataset-option history=live needs the answers as texts: add --backend-option answer=text"
+        )
+    return Sessions(plan, journal, dataset.sessions(), dataset)
+
+
+def _poisson_ns(per_s: float, seed: int) -> Iterator[int]:
+    """Yields ns after the start, the first one 0, without end."""
+    random, at_s = np.random.RandomState(seed & 0xFFFFFFFF), 0.0
+    while True:
+        yield int(at_s * NS_PER_S)
+        at_s -= log1p(-random.random_sample()) / per_s
 
 
 def _whole(session: Sequence[int], held: int) -> list[list[int]]:

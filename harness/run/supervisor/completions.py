@@ -1,7 +1,7 @@
 """Reads the journal: its new rows during a run, and all its samples as columns at the end."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +56,8 @@ class NewRows:
 
     worker = 0
     """The worker whose rows `read` has just returned."""
+    cancelled = 0
+    """Requests so far that the client cancelled; `read` yields no rows of them."""
     start_ns: int | None = None
     """Wall clock of the run's start: the earliest start that the rows so far allow; None before the first row.
     Under our own scheduler it is exact, and known before the first row."""
@@ -82,12 +84,20 @@ class NewRows:
         if counts != self._seen:
             time.sleep(SETTLE_S)
         for worker, count in enumerate(counts):
-            rows = self.journal.rows(worker, self._seen[worker], count)
+            rows = self._answered(self.journal.rows(worker, self._seen[worker], count))
             self._seen[worker], self.worker = count, worker
             while len(rows):
                 step = _step(rows)
                 yield rows[:step]
                 rows = rows[step:]
+
+    def _answered(self, rows: Array) -> Array:
+        """Returns the rows without the requests that the client cancelled, and counts those."""
+        if not self.plan.cancel_share or "cancelled" not in (rows.dtype.names or ()):
+            return rows
+        answered: Array = rows[rows["cancelled"] == 0]
+        self.cancelled += len(rows) - len(answered)
+        return answered
 
     def samples(self, rows: Array) -> Samples:
         size = rows["size"].astype(np.int64)
@@ -131,17 +141,30 @@ def _orders(rows: Array, size: Array) -> Array:
     return orders
 
 
+def completions_so_far(journal: Journal, plan: LoadPlan) -> Completions:
+    """Returns the samples that are answered by now, during a run of the harness's scheduler."""
+    counts = journal.row_counts()
+    time.sleep(SETTLE_S)
+    return read_completions(journal, plan, counts=counts)
+
+
 def read_completions(
-    journal: Journal, plan: LoadPlan, shortest_ns: int | None = None
+    journal: Journal,
+    plan: LoadPlan,
+    shortest_ns: int | None = None,
+    counts: Sequence[int] | None = None,
 ) -> Completions:
     """Returns everything in the journal; complete once the measured process has ended.
+
+    counts: rows of each worker to read; None: all rows.
 
     shortest_ns: LoadGen's shortest latency, if it logged one. The journal does not show when the schedule
     started: LoadGen needs some time for a call, so the start lies before the first callback. The fastest
     sample, the least disturbed of all, shows by how much; that time is issue delay.
     """
     issued = journal.issued
-    parts = [journal.rows(worker) for worker in range(journal.workers)]
+    ends = [None] * journal.workers if counts is None else counts
+    parts = [journal.rows(worker, 0, end) for worker, end in enumerate(ends)]
     workers = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int16)
     batches = np.concatenate(parts)
     sizes = batches["size"].astype(np.int64)
@@ -173,7 +196,15 @@ def read_completions(
     else:
         columns["scheduled_ns"] = _loadgen_schedule_ns(columns, issued, plan, shortest_ns)
     once = len(order) == issued and bool((order == np.arange(len(order))).all())
-    return Completions(columns, issued, once)
+    if "cancelled" not in columns:
+        return Completions(columns, issued, once)
+    ended = columns.pop("cancelled") > 0
+    if not plan.cancel_share and not ended.any():
+        return Completions(columns, issued, once)
+    answered, cancelled = (
+        {name: column[mine] for name, column in columns.items()} for mine in (~ended, ended)
+    )
+    return Completions(answered, issued, once, cancelled)
 
 
 def with_sessions(done: Completions, path: Path) -> Completions:
@@ -230,6 +261,12 @@ def _loadgen_schedule_ns(
 def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
     """Returns (samples,) due times under our own scheduler, which notes its start in the journal."""
     order: Array = columns["order"]
+    if plan.sessions:
+        due_ns: Array = columns["entry_ns"]
+        return due_ns  # `with_sessions` has the due times
+    if plan.ramp is not None:
+        entry_ns: Array = columns["entry_ns"]
+        return entry_ns  # the file of the ramp has the due times
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
         # A run that was cut off may lack answers: later answers would then seem to free their places.

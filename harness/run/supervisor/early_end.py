@@ -104,4 +104,4 @@ class LateLimit:
             return 0
         before_ns = now_ns - start_ns - self._bound_ns - UNSEEN_NS
         due = int(np.searchsorted(due_ns[: self._plan.query_count], before_ns))
-        return max(0, due - self._completed)
+        return max(0, due - self._completed - self._rows.cancelled)

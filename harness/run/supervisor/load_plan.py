@@ -4,9 +4,11 @@ import secrets
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
-from harness.core.config.parse import Slo
+from harness.core.config.parse import Ramp, Slo
 from harness.core.config.run_config import RunConfig
+from harness.core.config.schema import MAX_QUERIES
 from harness.core.units import NS_PER_MS, NS_PER_S, show_bytes, show_percent
 from harness.errors import ConfigError
 from harness.loadgen import real_time, user_conf
@@ -42,6 +44,9 @@ MEMORY_SHARE = 0.60
 ISSUE_MARGIN = 1.25
 """LoadGen may issue somewhat more than the official settings predict; the journal has room."""
 
+UNTIL_TIMES = 30
+"""Limit of a run with --until, as a multiple of --duration or --queries."""
+
 MIN_HANG_S = 10.0
 HANG_BATCHES = 20
 
@@ -63,25 +68,42 @@ def performance_plan(
     load: from a file of arrivals, or of streams in real time; None takes the scenario's load.
     frame_period_ns: of such streams.
     """
-    if config.concurrency is not None and "sessions" in loaded.dataset:
-        check_sessions(loaded)
     load = load or scenario.load(config, slo, calibration)
+    least = load.query_count
+    if config.until is not None and config.concurrency is not None:
+        load = load._replace(query_count=min(UNTIL_TIMES * least, MAX_QUERIES))
     plan = accuracy_plan(scenario, config, slo, loaded)
+    in_sessions = "sessions" in loaded.dataset and scenario.scheduled and config.load_hosts is None
+    most_turns = 1
+    if in_sessions:
+        check_sessions(loaded)
+        # Each arrival of a file begins a session, of which only the longest is known here.
+        most_turns = loaded.dataset["turns"]["max"] if config.arrivals is not None else 1
     return replace(
         plan,
         accuracy=False,
         query_count=load.query_count,
-        journal_samples=load.query_count * plan.samples_per_query,
+        journal_samples=load.query_count * plan.samples_per_query * most_turns,
         target_qps=load.target_qps,
         logged_answers=_logged(calibration) if compared else 0,
         answers_seed=secrets.randbits(63) if compared else 0,
         expected_s=load.expected_s,
         concurrency=config.concurrency,
+        until=config.until,
+        least_queries=_least(config, least) if config.until is not None else None,
         streams=config.streams,
         frame_period_ns=frame_period_ns,
-        sessions=config.concurrency is not None and "sessions" in loaded.dataset,
+        sessions=in_sessions,
+        cancel_share=config.cancel.share if config.cancel else 0.0,
+        cancel_after_ns=config.cancel.after_ns if config.cancel else 0,
+        probe_rate=config.probe_rate or 0.0,
         load_hosts=config.load_hosts.count if config.load_hosts else 0,
     )
+
+
+def _least(config: RunConfig, queries: int) -> int:
+    """Returns the queries after which a run with --until may end. A file of arrivals is a limit only."""
+    return queries if config.concurrency is not None else 1
 
 
 def plan_for(
@@ -108,6 +130,8 @@ def plan_for(
             load = real_time.load(
                 config.queries, config.duration_ns, config.streams, period_ns, sizing.percentile
             )
+        if isinstance(config.arrivals, Ramp):
+            load = Load(config.queries or MOST_RAMPED, None)
         plan = performance_plan(
             run.scenario,
             config,
@@ -120,6 +144,8 @@ def plan_for(
         )
         if replayed is not None:
             plan = replayed.put(plan, outdir)
+        if isinstance(config.arrivals, Ramp):
+            plan = replace(plan, ramp=_ramp(config.arrivals, run))
         plan = _with_tokens(plan, run, outdir)
     if config.audit is not None:
         copy = user_conf.copy_audit(config.audit, outdir)
@@ -127,6 +153,23 @@ def plan_for(
         given = user_conf.value(text, "*", "*", "sample_concatenate_permutation")
         plan = replace(plan, audit_config=copy, equal_issue=plan.equal_issue and given != "0")
     return plan
+
+
+MOST_RAMPED = 200_000
+"""Most queries of a ramp and its holds, for which the journal has room."""
+
+
+def _ramp(ramp: Ramp, run: ResolvedRun) -> dict[str, Any]:
+    """Returns `ramp` of the plan. Raises a ConfigError without an SLO."""
+    if not run.slos:
+        raise ConfigError("--arrivals ramp: raises the rate until an SLO breaks: add --slo")
+    return {
+        "start": ramp.start_per_s,
+        "factor": ramp.factor,
+        "step_ns": ramp.step_ns,
+        "hold_ns": run.config.duration_ns,
+        "slos": " ".join(map(str, run.slos)),
+    }
 
 
 def check_sessions(loaded: Loaded) -> None:

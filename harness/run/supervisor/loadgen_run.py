@@ -1,7 +1,7 @@
 """Supervises one LoadGen run: spawns the measured process, plans the load, watches, collects."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +24,12 @@ from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records
 from harness.results.evidence.evidence import Evidence
+from harness.results.export.genai import about
 from harness.results.nodes.joined import with_journals
+from harness.results.tokens.facts import models_of, with_facts
+from harness.results.tokens.ramp import split
 from harness.run import messages
-from harness.run.journal import RowKind
+from harness.run.journal import Journal, RowKind
 from harness.run.progress import Progress
 from harness.run.setup import NODE_ROWS, SESSION_ROWS, Setup
 from harness.run.shared_region import release
@@ -38,6 +41,7 @@ from harness.run.supervisor.measured_process import START_LIMIT_S, Measured, Mea
 from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.progress import RunProgress, announcement
+from harness.run.supervisor.until import Until, shortened
 from harness.run.supervisor.watchdog import Now, Watchdog
 
 CALIBRATE_S = 1.0
@@ -166,7 +170,20 @@ class LoadGenRun:
         calibration = messages.calibration(message)
         if self._role == "performance":
             self._findings.calibration = calibration
+        if calibration.max_batch is not None:
+            self._keep_batch(calibration.max_batch, calibration.batch_latency_ns)
         return calibration
+
+    def _keep_batch(self, chosen: int, curve: Sequence[tuple[int, int]]) -> None:
+        """Keeps the batch that the warm-up chose, also for later runs of this result, and states why it is smaller."""
+        run = self._findings.resolved
+        if chosen < run.instances.max_batch:
+            each_ns = {size: ns / size for size, ns in curve}
+            largest = run.instances.max_batch
+            gain = 1 - each_ns[chosen] / each_ns[largest]
+            say(f"batch {chosen}: a sample takes {gain:.0%} less time than in a batch of {largest}")
+        group = run.instances._replace(max_batch=chosen, may_shrink=False)
+        self._findings.resolved = replace(run, instances=group)
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
         """Makes the plan. Raises ConfigError if the run does not fit into memory or on the disk."""
@@ -237,14 +254,20 @@ class LoadGenRun:
         nodes = [parse_address(url).authority for url in self._findings.config.node_urls]
         run = self._findings.resolved
         counts = LiveCounts(rows.copy(), nodes, has_wide=bool(run.instances.wide))
+        loaded = self._findings.loaded
+        if loaded is not None:
+            counts.about = about(loaded.backend, loaded.dataset, run.model.name, run.config.url)
         self._with.exporter.begin(counts, run.slos)
         limit = LateLimit(rows.copy(), self._with.most_late)
+        until = self._until(plan, rows)
         self._progress.begin_run(plan)
 
         def look(now: Now) -> None:
             self._progress.show(now)
             limit.check()
             memory.check(now)
+            if until is not None:
+                until.check(now)
 
         try:
             return process.watch(
@@ -256,6 +279,12 @@ class LoadGenRun:
             )
         finally:
             self._with.progress.clear()
+
+    @staticmethod
+    def _until(plan: LoadPlan, rows: NewRows) -> Until | None:
+        """Returns the check of --until; None without it. Runs with several journals refuse this option."""
+        is_open = plan.until is not None and isinstance(rows.journal, Journal)
+        return Until(rows.journal, plan) if is_open else None
 
     def _evidence(
         self,
@@ -269,8 +298,15 @@ class LoadGenRun:
         if trace.exists() and not trace.stat().st_size:
             trace.unlink()
         name = self._findings.scenario.loadgen_name
+        journal = watchdog.rows.journal
+        if plan.until is not None and isinstance(journal, Journal):
+            plan = shortened(plan, journal)
+        ramp = None
         if plan.harness_scheduled:
             done = process.completions(plan)
+            if plan.ramp is not None:
+                ramp = records.read_ramp(self.outdir)
+                done, plan = split(done, ramp), replace(plan, query_count=done.issued)
             if plan.sessions:
                 done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)
@@ -278,6 +314,8 @@ class LoadGenRun:
             log = records.log_of(plan, None, failure, name, self.outdir)
             done = process.completions(plan, log.get("result_min_latency_ns"))
         done = with_journals(done, self.outdir / NODE_ROWS)
+        facts = records.read_facts(self.outdir)
+        done = replace(done, columns=with_facts(done.columns, facts))
         return Evidence(
             plan=plan,
             loadgen_scenario=name,
@@ -286,6 +324,9 @@ class LoadGenRun:
             ended=ended,
             failure=failure,
             clock=process.clock,
+            ramp=ramp,
+            models=models_of(facts),
+            probes=records.read_probes(self.outdir) if plan.probe_rate else None,
             looks=watchdog.looks[:: 1 + len(watchdog.looks) // LOOKS],
             changed_files=records.changed_files(ended, self.outdir),
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from harness.core import registry
+from harness.core.config.parse import Ramp
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.core.extras import how_to_install_packages
@@ -105,7 +106,7 @@ def _unmet(model: Model, entry: registry.Entry | None) -> Iterator[str]:
 
 
 def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
-    if config.arrivals is None:
+    if config.arrivals is None or isinstance(config.arrivals, Ramp):
         return None
     replayed = arrivals.read(config.arrivals, config.arrivals_sha256)
     load = replayed.load(config.queries)

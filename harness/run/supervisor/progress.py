@@ -1,8 +1,10 @@
 """Shows the progress of one LoadGen run, from the load of its model to its last query."""
 
+from collections.abc import Iterator
 from math import ceil
 
 from harness.core.clock import monotonic_ns
+from harness.core.config.parse import STEADY
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S, counted, show_ns, show_rate
 from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
@@ -62,10 +64,15 @@ class RunProgress:
             self._show_loops()
         elif self._progress.is_due:
             share, took_s = self._share(now, at_ns), (at_ns - self._begun_ns) / NS_PER_S
-            left_s = took_s * (1 - share) / share if share and took_s >= LEAST_S else None
+            known = share and took_s >= LEAST_S and not self._may_end_early
+            left_s = took_s * (1 - share) / share if known else None
             self._progress.show(
                 self._role, share=share, details=self._details(now, at_ns), left_s=left_s
             )
+
+    @property
+    def _may_end_early(self) -> bool:
+        return self._plan is not None and self._plan.until is not None
 
     def _show_loops(self) -> None:
         self._progress.show(f"{self._role}: timing without load")
@@ -115,6 +122,31 @@ def _more_than_asked(plan: LoadPlan, config: RunConfig) -> str:
     )
 
 
+def _own_schedule(plan: LoadPlan) -> Iterator[str]:
+    """Yields how the harness's scheduler issues the queries; nothing if LoadGen does."""
+    if plan.schedule is not None:
+        yield "replayed from a file, not MLPerf"
+    if plan.sessions and plan.concurrency is None:
+        yield "in sessions, not MLPerf"
+    if plan.load_hosts:
+        yield f"from {counted(plan.load_hosts, 'load host')}, not MLPerf"
+    if plan.streams is not None and plan.frame_period_ns is not None:
+        yield (
+            f"the frames of {counted(plan.streams, 'stream')}, one each {show_ns(plan.frame_period_ns)}, not MLPerf"
+        )
+    if plan.concurrency is not None:
+        unit = "sessions" if plan.sessions else "in flight"
+        yield f"{plan.concurrency:,} {unit}, not MLPerf"
+
+
+def _open_end(plan: LoadPlan, count: str) -> str:
+    """Returns the beginning of a run with --until."""
+    decided = (
+        "the run is steady or not" if plan.until == STEADY else f"the interval is ±{plan.until}"
+    )
+    return f"{plan.scenario}: until {decided}, at most {count}"
+
+
 def announcement(
     plan: LoadPlan, calibration: Calibration, group: InstanceGroup, config: RunConfig
 ) -> str:
@@ -122,21 +154,12 @@ def announcement(
     scenario = scenario_named(plan.scenario)
     all_at_once, calibrated = scenario.all_at_once, calibration.rate_per_s is not None
     unit = "samples" if all_at_once or plan.accuracy else "queries"
-    parts = [f"{plan.scenario}: {plan.query_count:,} {unit}{_more_than_asked(plan, config)}"]
+    count = f"{plan.query_count:,} {unit}{_more_than_asked(plan, config)}"
+    parts = [f"{plan.scenario}: {count}" if plan.until is None else _open_end(plan, count)]
     if plan.target_qps is not None:
         chosen = ", a demonstration rate" if scenario.scheduled and calibrated else ""
         parts.append(f"at {show_rate(plan.target_qps)}/s{chosen}")
-    if plan.schedule is not None:
-        parts.append("replayed from a file, not MLPerf")
-    if plan.load_hosts:
-        parts.append(f"from {counted(plan.load_hosts, 'load host')}, not MLPerf")
-    if plan.streams is not None and plan.frame_period_ns is not None:
-        parts.append(
-            f"the frames of {counted(plan.streams, 'stream')}, one each {show_ns(plan.frame_period_ns)}, not MLPerf"
-        )
-    if plan.concurrency is not None:
-        unit = "sessions" if plan.sessions else "in flight"
-        parts.append(f"{plan.concurrency:,} {unit}, not MLPerf")
+    parts += _own_schedule(plan)
     if calibration.rate_per_s is not None:
         parts.append(f"capacity {show_rate(calibration.rate_per_s)}/s")
     if calibration.latency_ns is not None:
@@ -145,5 +168,5 @@ def announcement(
         parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
     parts.append(str(group))
     if plan.expected_s:
-        parts.append(f"about {plan.expected_s:.0f} s")
+        parts.append(f"{'about' if plan.until is None else 'at least'} {plan.expected_s:.0f} s")
     return ", ".join(parts)

@@ -71,6 +71,8 @@ class Probe(NamedTuple):
     """Relative to the search's folder."""
     goodput_per_s: float | None = None
     """queries/s that met every SLO."""
+    steady: str | None = None
+    """steady, not steady or undecided; None with too few queries."""
 
 
 class Judge:

@@ -9,6 +9,7 @@ from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.pages.tables import Cell, Table, aligned, columns
+from harness.results.steady.shown import NOT_STEADY
 from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search.peak.probe import Probe
 
@@ -226,6 +227,11 @@ def _row(
     ]
 
 
+def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
+    if run.get("steady") == NOT_STEADY:
+        yield f"{'steady':<12}no: the run at this load changed while it went on, and a longer run may miss the SLO"
+
+
 def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     unit, above = content["unit"], content["failed_above"]
     if content["peak"] is None:
@@ -254,6 +260,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
             f"{'peak':<12}{peak}: VALID at full length; the lowest failed load above it: "
             f"{show_rate(above)}{short}"
         )
+    yield from _steadiness(run)
     if content["ended_early"] is not None:
         yield f"{'ended early':<12}{content['ended_early']}"
     for text in content["warnings"]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
+from harness.results.steady.shown import NOT_STEADY, verdict_of
 from harness.run.study import (
     machine_text,
     other_reason,
@@ -54,6 +55,8 @@ class Point(NamedTuple):
     """queries/s that met every SLO."""
     wait_ns: float | None = None
     """Mean time until an instance, or the client, took the query."""
+    steady: str | None = None
+    """steady, not steady or undecided; None with too few queries."""
 
 
 def point_of(
@@ -83,6 +86,7 @@ def point_of(
         folder=str(folder.relative_to(below)),
         goodput_per_s=(result.get("goodput") or {}).get("per_s"),
         wait_ns=_wait_ns(result, latency.get("mean")),
+        steady=verdict_of(result),
     )
 
 
@@ -196,6 +200,10 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     """Yields the doubts that all points share, and signs that the machine, not the model, was the limit."""
     points, slo = content["points"], content["slo"]
     yield from shared_lines(points)
+    met = [p for p in points if p["verdict"] == "VALID" and p.get("steady") == NOT_STEADY]
+    if met:
+        rates = ", ".join(show_rate(p["rate_per_s"]) for p in met)
+        yield f"{'steady':<12}the runs at {rates} queries/s were not steady: a longer run may miss the SLO"
     if text := machine_text(points):
         yield f"{'machine':<12}{text}: stop other programs and sweep again"
     missed = [p for p in points if "slo-missed" in p["reasons"]]

@@ -1,7 +1,7 @@
 """Reads requests for completions and chat completions as vLLM does."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from harness.models.generation.prompts import Prompts
@@ -16,8 +16,7 @@ from harness.serve.openai.fields import (
     tokens,
     whole_number,
 )
-
-_NOT_FOUND = 404
+from harness.serve.openai.tools import Call, called
 
 
 class Asked(NamedTuple):
@@ -46,6 +45,14 @@ class Asked(NamedTuple):
     usage_always: bool
     """Whether each chunk of a stream reports the tokens."""
     wants_ids: bool
+    model: str = ""
+    """Name of the model in the reply."""
+    call: Call | None = None
+    """The function that the answer calls; None for an answer in text."""
+    reasons: bool = False
+    """Whether the model drafts its answer first."""
+    has_tags: bool = False
+    """Whether the draft is in the answer's text, between tags."""
 
     @property
     def held_characters(self) -> int:
@@ -53,10 +60,10 @@ class Asked(NamedTuple):
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 
-def read(body: bytes, *, is_chat: bool, model: str, prompts: Prompts) -> Asked:
+def read(body: bytes, *, is_chat: bool, known: Callable[[object], str], prompts: Prompts) -> Asked:
     """Reads a request. Raises Refusal with the name of a faulty field.
 
-    body: the JSON of the request. model: name of the served model.
+    body: the JSON of the request. known: returns the model that a request asks for.
     """
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
@@ -64,10 +71,9 @@ def read(body: bytes, *, is_chat: bool, model: str, prompts: Prompts) -> Asked:
         raise Refusal(BAD_REQUEST, f"the request is not JSON: {e}") from None
     if not isinstance(request, dict):
         raise Refusal(BAD_REQUEST, "the request is not a JSON object")
-    if request.get("model") not in (None, model):
-        text = f"there is no model {request['model']!r:.80}: this server has {model!r}"
-        raise Refusal(_NOT_FOUND, text, param="model")
+    model = known(request.get("model"))
     check_fields(request)
+    call, reasons = called(request, is_chat=is_chat), _reasons(request, is_chat=is_chat)
     streams = is_on(request, "stream")
     options = request.get("stream_options") or {}
     if not isinstance(options, dict) or (options and not streams):
@@ -99,7 +105,19 @@ def read(body: bytes, *, is_chat: bool, model: str, prompts: Prompts) -> Asked:
         usage_at_end=usage_at_end,
         usage_always=is_on(options, "continuous_usage_stats") and usage_at_end,
         wants_ids=is_on(request, "return_token_ids"),
+        model=model,
+        call=call,
+        reasons=reasons,
+        has_tags=request.get("separate_reasoning") is False,
     )
+
+
+def _reasons(request: Mapping[str, Any], *, is_chat: bool) -> bool:
+    """Returns whether `chat_template_kwargs` turns reasoning on, as for Qwen3 (`enable_thinking`)."""
+    arguments = request.get("chat_template_kwargs") or {}
+    if not isinstance(arguments, dict):
+        refuse("chat_template_kwargs", "chat_template_kwargs must be an object")
+    return is_chat and is_on(arguments, "enable_thinking")
 
 
 def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> list[list[int]]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from time import time_ns
 
 from harness.errors import type_and_text
-from harness.models.generation.engine import Answering, Generator
+from harness.models.generation.engine import Answering
+from harness.models.generation.token_engine import AnyGenerator
 from harness.serve.loop import Part
 from harness.serve.openai.choices import Choice
 from harness.serve.openai.replies import Answer
@@ -14,7 +15,7 @@ from harness.serve.openai.statistics import Answers
 class Batching:
     """The active answers. `step` is the `Work` of a loop."""
 
-    def __init__(self, generator: Generator, statistics: Answers) -> None:
+    def __init__(self, generator: AnyGenerator, statistics: Answers) -> None:
         """statistics: counts the requests when they end."""
         self._generator, self._statistics = generator, statistics
         self._working: dict[Answering, tuple[Answer, Choice]] = {}
@@ -61,9 +62,13 @@ class Batching:
             if not answer.begun_ns:
                 answer.begun_ns, answer.first_ns = begun_ns, now_ns
             choice.take()
+            if choice.one is not one:  # the draft is complete, and the answer follows
+                del self._working[one]
+                self._generator.add(choice.one)
+                self._working[choice.one] = (answer, choice)
             part = answer.part(choice)
             if choice.finish_reason:
-                del self._working[one]
+                del self._working[choice.one]
                 if answer.is_complete:
                     self._statistics.add(answer, now_ns)
             if part is not None:

@@ -11,6 +11,7 @@ class Choice:
     __slots__ = (
         *("_asked", "_begin", "_prompts", "_sent", "_text"),
         *("finish_reason", "index", "one", "stop_reason", "tokens_sent"),
+        *("_thought_sent", "draft", "thought"),
     )
 
     def __init__(self, asked: Asked, index: int, prompts: Prompts) -> None:
@@ -20,10 +21,15 @@ class Choice:
         self.one = Answering(
             prompt,
             asked.most,
-            ignores_end=asked.ignores_end,
-            least=asked.least,
+            ignores_end=asked.ignores_end and not asked.reasons,
+            least=0 if asked.reasons else asked.least,
             stops=asked.stop_tokens,
         )
+        self.draft: Answering | None = None
+        """The complete draft of an answer with reasoning; `one` is then the answer itself."""
+        self.thought = ""
+        """The draft's text so far."""
+        self._thought_sent = 0
         self.finish_reason: str | None = None
         """None until the last token was taken."""
         self.stop_reason: str | int | None = None
@@ -36,8 +42,50 @@ class Choice:
 
     def take(self) -> None:
         """Reads the token of the last step. Ends the answer once a stop string is complete, as vLLM does."""
+        if self.is_drafting:
+            self._take_draft()
+            return
         self._take()
         self.finish_reason = self.one.finish_reason or None
+
+    @property
+    def is_drafting(self) -> bool:
+        """Whether `one` is the draft of an answer with reasoning."""
+        return self._asked.reasons and self.draft is None
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens so far, first the tokens of the draft."""
+        return [*self.draft.tokens, *self.one.tokens] if self.draft is not None else self.one.tokens
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Number of tokens of the draft so far."""
+        if self.draft is not None:
+            return len(self.draft.tokens)
+        return len(self.one.tokens) if self.is_drafting else 0
+
+    def _take_draft(self) -> None:
+        """Reads a token of the draft. Once the draft is complete, `one` is the answer, which has the rest of the tokens."""
+        one, asked = self.one, self._asked
+        self.thought += self._prompts.text(one.tokens[-1:])
+        left = asked.most - len(one.tokens)
+        if one.finish_reason == "length" or (one.finish_reason and left < 1):
+            self.finish_reason = "length"
+        elif one.finish_reason:
+            self.draft = one
+            self.one = Answering(
+                one.prompt,
+                left,
+                ignores_end=asked.ignores_end,
+                least=asked.least,
+                stops=asked.stop_tokens,
+            )
+
+    def next_thought(self) -> str:
+        """Returns the unsent text of the draft."""
+        begin, self._thought_sent = self._thought_sent, len(self.thought)
+        return self.thought[begin:]
 
     def _take(self) -> None:
         one, asked = self.one, self._asked

@@ -1,17 +1,22 @@
 """Answers requests of OpenAI's API with a served language model."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
+from time import time_ns
 from typing import Any
 
 from harness import __version__
 from harness.serve.answers import (
     Refusal,
     check_method,
+    connection_header,
+    json_answer,
     options_answer,
     route_answer,
 )
 from harness.serve.loop import Later
+from harness.serve.openai import vectors
 from harness.serve.openai.asked import read
 from harness.serve.openai.batching import Batching
 from harness.serve.openai.replies import Answer, refused
@@ -23,6 +28,9 @@ _CHAT = "/v1/chat/completions"
 _ASKED = {"/v1/completions": False, _CHAT: True}
 """Path -> whether it is a chat."""
 
+RESET = "/reset_prefix_cache"
+"""Path that empties the cache of beginnings, as in vLLM."""
+
 
 class Completions:
     """The handler of one model for `Loop`, which calls `batching.step` between its checks of the sockets."""
@@ -30,15 +38,19 @@ class Completions:
     def __init__(self, served: ServedGeneration) -> None:
         self._served = served
         self._numbers = count(1)
-        self._statistics = Answers(served.name)
+        self._prefixes = served.generator.prefixes
+        self._statistics = Answers(served.name, self._prefixes)
         self.batching = Batching(served.generator, self._statistics)
         self._routes: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {
-            "/v1/models": lambda: {"object": "list", "data": [self._model()]},
-            f"/v1/models/{served.name}": self._model,
+            "/v1/models": lambda: {"object": "list", "data": [*map(self._model, served.names)]},
+            **{f"/v1/models/{name}": partial(self._model, name) for name in served.names},
             "/version": lambda: {"version": __version__},
             "/health": dict,
             "/metrics": self._statistics.page,
         }
+        self._posts: dict[str, Callable[[], Mapping[str, Any] | bytes]] = {}
+        if self._prefixes is not None:
+            self._posts[RESET] = self._reset_prefixes
         self._told = 0  # requests for anything except an answer of the model
 
     @property
@@ -66,13 +78,15 @@ class Completions:
 
     def _answer(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:
         head = request.head
-        path, route = head.path, self._routes.get(head.path)
-        if route is None and path not in _ASKED:
+        path, route = head.path, self._routes.get(head.path) or self._posts.get(head.path)
+        if route is None and path not in (*_ASKED, *vectors.PATHS):
             raise Refusal(404, f"there is nothing at {path}: use {', '.join(_ASKED)}")
-        method = "GET" if route else "POST"
+        method = "GET" if path in self._routes else "POST"
         if head.method == "OPTIONS":
             return [options_answer(head, method)]
         check_method(head, method)
+        if path in vectors.PATHS:
+            return [self._vectors(request, arrived_ns)]
         if route is None:
             return self._begin(request, arrived_ns)
         self._told += 1
@@ -83,18 +97,40 @@ class Completions:
         asked = read(
             bytes(request.body),
             is_chat=_ASKED[head.path],
-            model=served.name,
+            known=served.known,
             prompts=served.prompts,
         )
-        answer = Answer(asked, head, served.name, next(self._numbers), served.prompts, arrived_ns)
+        answer = Answer(
+            asked,
+            head,
+            asked.model,
+            next(self._numbers),
+            served.prompts,
+            arrived_ns,
+            keeps_prefixes=self._prefixes is not None,
+        )
         try:
             self.batching.add(answer)
         except ValueError as e:
             raise Refusal(400, str(e), param="messages" if asked.is_chat else "prompt") from None
         return answer
 
-    def _model(self) -> Mapping[str, Any]:
+    def _reset_prefixes(self) -> Mapping[str, Any]:
+        assert self._prefixes is not None
+        self._prefixes.clear()
+        return {}
+
+    def _vectors(self, request: Request, arrived_ns: int) -> bytes:
+        """Returns the reply to a request for vectors, which needs one step of the model."""
+        head, begun_ns = request.head, time_ns()
+        content = vectors.answer(head.path, bytes(request.body), self._served)
+        self._statistics.add_vectors(
+            content["usage"]["prompt_tokens"], arrived_ns, begun_ns, time_ns()
+        )
+        return json_answer(content, connection_header(head))
+
+    def _model(self, name: str) -> Mapping[str, Any]:
         served = self._served
         about = {"object": "model", "created": 0, "owned_by": "mlperf-harness"}
-        model = {"id": served.name, **about, "max_model_len": served.context}
+        model = {"id": name, **about, "max_model_len": served.context}
         return {**model, "properties": served.properties}

@@ -15,6 +15,7 @@ _READ = (
     *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "min_tokens"),
     *("ignore_eos", "stop", "stop_token_ids", "include_stop_str_in_output", "n", "echo"),
     *("stream", "stream_options", "return_token_ids"),
+    *("tools", "tool_choice", "chat_template_kwargs", "separate_reasoning"),
 )
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "temperature": (0,),
@@ -27,9 +28,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "use_beam_search": (False,),
     "bad_words": ([],),
-    "tools": ([],),
     "functions": ([],),
-    "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
@@ -50,7 +49,7 @@ _WITHOUT_EFFECT = (
     *("prompt_cache_key", "prompt_cache_retention", "cache_salt", "prediction"),
     *("parallel_tool_calls", "reasoning_effort", "include_reasoning", "verbosity"),
     *("skip_special_tokens", "spaces_between_special_tokens", "add_special_tokens"),
-    *("add_generation_prompt", "chat_template_kwargs", "chat_template_content_format"),
+    *("add_generation_prompt", "chat_template_content_format"),
 )
 """Fields that change nothing if the likeliest token is always taken and no chat template is used."""
 

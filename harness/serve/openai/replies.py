@@ -15,6 +15,7 @@ from harness.serve.requests import Head
 
 _STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 _CHUNKED = {**_STREAM, "Transfer-Encoding": "chunked"}
+_TAGS = "<think>", "</think>"
 _DONE = b"data: [DONE]\n\n"
 _TIMES = b"Server-Timing: queue;dur=%.6f, compute;dur=%.6f, total;dur=%.6f\r\n\r\n"
 """In ms: from arrival to the step that computes the prompt, from there to sending, and from arrival to sending."""
@@ -24,14 +25,25 @@ class Answer(Later):
     """The reply to one request while it is generated."""
 
     __slots__ = (
-        *("_about", "_asked", "_has_begun", "_head"),
+        *("_about", "_asked", "_has_begun", "_head", "_keeps_prefixes"),
         *("arrived_ns", "begun_ns", "choices", "first_ns"),
     )
 
     def __init__(
-        self, asked: Asked, head: Head, model: str, number: int, prompts: Prompts, arrived_ns: int
+        self,
+        asked: Asked,
+        head: Head,
+        model: str,
+        number: int,
+        prompts: Prompts,
+        arrived_ns: int,
+        *,
+        keeps_prefixes: bool = False,
     ) -> None:
-        """number: of the request. arrived_ns: arrival of its last byte, wall clock."""
+        """number: of the request. arrived_ns: arrival of its last byte, wall clock.
+
+        keeps_prefixes: whether usage reports the cached tokens.
+        """
         super().__init__()
         self.closes = asked.streams and head.is_old  # HTTP/1.0 has no chunks
         kind, prefix = (
@@ -45,7 +57,7 @@ class Answer(Later):
             "created": int(time()),
             "model": model,
         }
-        self._asked, self._head = asked, head
+        self._asked, self._head, self._keeps_prefixes = asked, head, keeps_prefixes
         self.arrived_ns = arrived_ns
         self.begun_ns = self.first_ns = 0
         """Begin and end of the step that computes the first prompt; 0 before it."""
@@ -73,9 +85,7 @@ class Answer(Later):
 
     def _whole(self) -> bytes:
         choices = [self._choice(choice) for choice in self.choices]
-        body = json.dumps(
-            {**self._about, "choices": choices, "usage": _usage(*self.tokens())}
-        ).encode()
+        body = json.dumps({**self._about, "choices": choices, "usage": self._usage()}).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
         # No time may be negative if the clock was set back in between.
         now_ns = time_ns()
@@ -88,21 +98,48 @@ class Answer(Later):
         return head + connection_header(self._head) + times + body
 
     def _choice(self, choice: Choice) -> Mapping[str, Any]:
-        message = {"message": {"role": "assistant", "content": choice.text}}
-        text = message if self._asked.is_chat else {"text": choice.text}
+        text = {"message": self._message(choice)} if self._asked.is_chat else {"text": choice.text}
         ids: dict[str, Any] = {}
         if self._asked.wants_ids:
-            ids = {"token_ids": choice.one.tokens, "prompt_token_ids": [*choice.one.prompt]}
+            ids = {"token_ids": choice.tokens, "prompt_token_ids": [*choice.one.prompt]}
         return {**self._described(choice, text), **ids}
+
+    def _message(self, choice: Choice) -> Mapping[str, Any]:
+        asked = self._asked
+        message: dict[str, Any] = {"role": "assistant", "content": choice.text}
+        if asked.reasons and asked.has_tags:
+            end = _TAGS[1] if choice.draft is not None else ""
+            message["content"] = f"{_TAGS[0]}{choice.thought}{end}{choice.text}"
+        elif asked.reasons:
+            message["reasoning_content"] = choice.thought
+        if asked.call is not None:
+            call = asked.call
+            arguments = f"{call.begin}{call.escaped(choice.text)}{call.end}"
+            message |= {"content": None, "tool_calls": [self._call(choice, arguments)]}
+        return message
+
+    def _call(self, choice: Choice, arguments: str) -> dict[str, Any]:
+        assert self._asked.call is not None
+        return {
+            "id": f"call-{self._about['id']}-{choice.index}",
+            "type": "function",
+            "function": {"name": self._asked.call.name, "arguments": arguments},
+        }
 
     def _described(self, choice: Choice, text: Mapping[str, Any]) -> Mapping[str, Any]:
         return {
             "index": choice.index,
             **text,
             "logprobs": None,
-            "finish_reason": choice.finish_reason,
+            "finish_reason": self._finish_reason(choice),
             "stop_reason": choice.stop_reason,
         }
+
+    def _finish_reason(self, choice: Choice) -> str | None:
+        call = self._asked.call
+        if call is not None and not call.is_named and choice.finish_reason == "stop":
+            return "tool_calls"
+        return choice.finish_reason
 
     def _events(self, choice: Choice) -> bytes:
         first = b"" if self._has_begun else self._opening()
@@ -111,7 +148,7 @@ class Answer(Later):
         if not self.is_complete:
             return first + self._chunk(events)
         if self._asked.usage_at_end:
-            events += _event({**self._about, "choices": [], "usage": _usage(*self.tokens())})
+            events += _event({**self._about, "choices": [], "usage": self._usage()})
         return first + self._chunk(events + _DONE) + self._last_chunk()
 
     def _opening(self) -> bytes:
@@ -133,21 +170,56 @@ class Answer(Later):
         return head + self._chunk(b"".join(roles))
 
     def _delta(self, choice: Choice) -> Mapping[str, Any]:
-        one, text = choice.one, choice.next_text()
-        content = {"delta": {"content": text}} if self._asked.is_chat else {"text": text}
+        one, is_first = choice.one, not choice.tokens_sent
+        content = (
+            {"delta": self._parts(choice, is_first=is_first)}
+            if self._asked.is_chat
+            else {"text": choice.next_text()}
+        )
         described = {**self._described(choice, content)}
+        tokens = choice.tokens
         if self._asked.wants_ids:
-            described["token_ids"] = one.tokens[choice.tokens_sent :]
-        choice.tokens_sent = len(one.tokens)
+            described["token_ids"] = tokens[choice.tokens_sent :]
+        choice.tokens_sent = len(tokens)
         usage = {}
         if self._asked.usage_always:
-            usage = {"usage": _usage(len(one.prompt), len(one.tokens))}
+            cached = self._cached(one.cached)
+            usage = {"usage": _usage(len(one.prompt), len(tokens), cached, choice.reasoning_tokens)}
         return {**self._about, "choices": [described], **usage}
+
+    def _parts(self, choice: Choice, *, is_first: bool) -> Mapping[str, Any]:
+        """Returns the delta of a chat: the unsent parts of the draft, the answer and the call."""
+        asked = self._asked
+        delta: dict[str, Any] = {}
+        thought, text = choice.next_thought(), choice.next_text()
+        if asked.reasons and asked.has_tags:
+            begin = _TAGS[0] if is_first else ""
+            end = _TAGS[1] if choice.draft is not None and not choice.one.tokens else ""
+            text = f"{begin}{thought}{end}{text}"
+        elif thought:
+            delta["reasoning_content"] = thought
+        if asked.call is None:
+            return delta if delta and not text else {**delta, "content": text}
+        if choice.is_drafting or (choice.draft is not None and not choice.one.tokens):
+            return delta
+        call, has_begun = asked.call, not is_first and len(choice.one.tokens) > 1
+        end = call.end if choice.finish_reason else ""
+        pieces = f"{'' if has_begun else call.begin}{call.escaped(text)}{end}"
+        part = {"function": {"arguments": pieces}} if has_begun else self._call(choice, pieces)
+        return {**delta, "tool_calls": [{"index": 0, **part}]}
 
     def tokens(self) -> tuple[int, int]:
         """Returns the tokens of the prompts and of the answers so far. A prompt with several answers counts once."""
         prompts = sum(map(len, self._asked.prompts))
-        return prompts, sum(len(choice.one.tokens) for choice in self.choices)
+        return prompts, sum(len(choice.tokens) for choice in self.choices)
+
+    def _usage(self) -> Mapping[str, Any]:
+        firsts = self.choices[:: self._asked.copies]
+        cached = self._cached(sum(choice.one.cached for choice in firsts))
+        return _usage(*self.tokens(), cached, sum(one.reasoning_tokens for one in self.choices))
+
+    def _cached(self, tokens: int) -> int | None:
+        return tokens if self._keeps_prefixes else None
 
     def _chunk(self, content: bytes) -> bytes:
         """Returns bytes of a stream in the form in which they are sent."""
@@ -157,11 +229,20 @@ class Answer(Later):
         return b"" if self.closes else b"0\r\n\r\n"
 
 
-def _usage(prompt: int, answer: int) -> Mapping[str, int]:
+def _usage(
+    prompt: int, answer: int, cached: int | None = None, reasoning: int = 0
+) -> Mapping[str, Any]:
+    """cached: tokens of the prompt that were not computed; None without a cache."""
+    details: dict[str, Any] = {}
+    if cached is not None:
+        details["prompt_tokens_details"] = {"cached_tokens": cached}
+    if reasoning:
+        details["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answer,
         "total_tokens": prompt + answer,
+        **details,
     }
 
 

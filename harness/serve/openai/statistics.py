@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
+from harness.models.generation.prefixes import PrefixCache
 from harness.serve.openai.replies import Answer
 from harness.serve.statistics import LIMITS_NS, Histogram, Requests
 
@@ -11,8 +12,9 @@ from harness.serve.statistics import LIMITS_NS, Histogram, Requests
 class Answers(Requests):
     """Counts requests for completions."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, prefixes: PrefixCache | None = None) -> None:
         super().__init__(model)
+        self._prefixes = prefixes
         self._prompt_tokens = self._tokens = 0
         self._first = Histogram(LIMITS_NS)
         self.left = 0
@@ -31,6 +33,11 @@ class Answers(Requests):
         self._prompt_tokens += prompt
         self._tokens += tokens
 
+    def add_vectors(self, tokens: int, arrived_ns: int, begun_ns: int, ended_ns: int) -> None:
+        """Counts a request for vectors. tokens: of its texts."""
+        self._add(ended_ns - arrived_ns, begun_ns - arrived_ns, ended_ns - begun_ns)
+        self._prompt_tokens += tokens
+
     def add_failed(self) -> None:
         """Counts a request during which the backend raised."""
         self._failed += 1
@@ -47,3 +54,8 @@ class Answers(Requests):
         yield self._counter("prompt_tokens", text, self._prompt_tokens)
         text = "Tokens of complete answers"
         yield self._counter("generated_tokens", text, self._tokens)
+        if self._prefixes is not None:
+            text = "Tokens of prompts that were looked up in the cache of beginnings"
+            yield self._counter("prefix_cache_queries", text, self._prefixes.queried_tokens)
+            text = "Tokens of prompts that were in the cache of beginnings"
+            yield self._counter("prefix_cache_hits", text, self._prefixes.hit_tokens)

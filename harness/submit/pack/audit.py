@@ -1,15 +1,24 @@
 """Packs an audit, after verifying it with MLCommons' scripts (--official) or with our own verification."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import ConfigError
 from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_logged_answers
+from harness.loadgen.user_conf import AUDIT
 from harness.submit.plan.finished_run import FinishedRun
+from harness.submit.plan.request import Request
 from harness.submit.rules.audit import BASELINE, COMPLIANCE
-from harness.submit.rules.official import verify_audit, verify_test06
+from harness.submit.rules.official import (
+    verify_audit,
+    verify_test06,
+    verify_test08,
+    verify_test09,
+)
 from harness.submit.rules.tree.consistency import TEST06, verify_consistency
+from harness.submit.rules.tree.entropy import TEST08, verify_entropy
+from harness.submit.rules.tree.lengths import OUTPUT, TEST09, verify_lengths
 from harness.submit.rules.tree.verify import PASS, TEST01, verify
 
 
@@ -17,7 +26,7 @@ class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
     """File name -> content for the audit's folder."""
     accuracy_texts: Mapping[str, str]
-    """File name -> content for its accuracy folder: both scores if answers differ, for TEST06 the whole log."""
+    """File name -> content for its accuracy folder: both scores if answers differ, for token audits the whole log."""
     score_text: str
     """The score of the logged answers; '' if the audit logs no answers."""
 
@@ -28,13 +37,17 @@ def pack_audit(
     accuracy: FinishedRun,
     audit: FinishedRun,
     official: Path | None,
-    end_tokens: Sequence[int],
+    request: Request,
 ) -> PackedAudit:
-    """Verifies the audit with the untruncated logs of all three runs. end_tokens: the benchmark's end tokens."""
+    """Verifies the audit with the untruncated logs of all three runs."""
     folders = (performance.logs, accuracy.logs, audit.logs)
     try:
         if name == TEST06:
-            return _consistency(audit, official, end_tokens)
+            return _consistency(audit, official, request)
+        if name == TEST08:
+            return _entropy(accuracy, audit, official)
+        if name == TEST09:
+            return _lengths(audit, official, request)
         if official is not None:
             verified = verify_audit(official, name, *folders, audit.answer_dtype)
         else:
@@ -53,10 +66,24 @@ def pack_audit(
     return PackedAudit(verified.texts, both, after.line)
 
 
-def _consistency(
-    audit: FinishedRun, official: Path | None, end_tokens: Sequence[int]
-) -> PackedAudit:
-    dtype = audit.answer_dtype
+def _entropy(accuracy: FinishedRun, audit: FinishedRun, official: Path | None) -> PackedAudit:
+    text = verify_entropy(accuracy.accuracy_log, audit.accuracy_log)
+    if official is not None:
+        text = verify_test08(official, accuracy.logs, audit.logs).texts["verify_accuracy.txt"]
+    return PackedAudit({"verify_accuracy.txt": text}, {}, "")
+
+
+def _lengths(audit: FinishedRun, official: Path | None, request: Request) -> PackedAudit:
+    settings = request.rules.audit_settings(TEST09, request.benchmark)
+    answers = read_logged_answers(audit.accuracy_log)
+    texts: Mapping[str, str] = {OUTPUT: verify_lengths(answers, audit.answer_dtype, settings)}
+    if official is not None:
+        texts = verify_test09(official, audit.logs, audit.logs / AUDIT).texts
+    return PackedAudit(texts, {ACCURACY: audit.accuracy_log.read_text(encoding="utf-8")}, "")
+
+
+def _consistency(audit: FinishedRun, official: Path | None, request: Request) -> PackedAudit:
+    dtype, end_tokens = audit.answer_dtype, request.of_round.end_tokens
     if official is not None:
         texts = verify_test06(official, audit.logs, dtype, audit.scenario).texts
     else:

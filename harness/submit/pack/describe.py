@@ -228,12 +228,12 @@ def _machine(run: FinishedRun) -> dict[str, str]:
     if run.config.device == "cpu":
         known |= _NO_ACCELERATOR
     if machine["host"] == host_id():
-        known |= dict(_this_machine())
+        known |= dict(this_machine())
     known |= of_network
     return {key: str(value).replace('"', "'") for key, value in known.items() if value}
 
 
-def _this_machine() -> Iterator[tuple[str, str]]:
+def this_machine() -> Iterator[tuple[str, str]]:
     packages = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/physical_package_id")
     yield "host_processors_per_node", str(len({_text(p) for p in packages}) or 1)
     yield "host_processor_core_count", str(psutil.cpu_count(logical=False) or psutil.cpu_count())

@@ -3,14 +3,15 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.console import say
 from harness.core.files import reading
+from harness.core.formats.video import video_of
 from harness.errors import ConfigError, refuse
-from harness.loadgen.logs import DETAIL, SUMMARY
+from harness.loadgen.logs import DETAIL, SUMMARY, read_answers
 from harness.loadgen.user_conf import AUDIT
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
@@ -26,6 +27,7 @@ from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, Plan
 from harness.submit.plan.request import Request
 from harness.submit.rules.layout import MARK
 from harness.submit.rules.rows import CUT
+from harness.submit.rules.tree.lengths import TEST09
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import MAPPING
 
@@ -161,14 +163,14 @@ class _Packer:
         if described.power:
             pack_power(performance, folder, described.power, request.rules)
         copy_logs(accuracy, folder / "accuracy")
+        copy_videos(accuracy, request.of_round.accuracy_videos, folder / "accuracy" / "videos")
         score = accuracy.score_text.strip() or NO_SCORE
         self._truncated(accuracy.accuracy_log, path / "accuracy", score)
         for name in request.audits:
             audit = self._runs[scenario, name]
-            if request.rules.audits[name].runs:
+            if request.rules.audits[name].runs or name == TEST09:
                 copy_logs(audit, folder / name / "performance" / "run_1")
-            end_tokens = request.of_round.end_tokens
-            packed = pack_audit(name, performance, accuracy, audit, self._official, end_tokens)
+            packed = pack_audit(name, performance, accuracy, audit, self._official, request)
             for file, text in packed.texts.items():
                 _write(folder / name / file, text)
             for file, text in packed.accuracy_texts.items():
@@ -243,6 +245,19 @@ def copy_logs(run: FinishedRun, folder: Path) -> None:
     for name in (DETAIL, SUMMARY):
         if (run.logs / name).is_file():
             shutil.copyfile(run.logs / name, folder / name)
+
+
+def copy_videos(run: FinishedRun, samples: Collection[int], folder: Path) -> None:
+    """Writes the answers to these samples as videos, which the round requires of some benchmarks."""
+    for sample, payload in read_answers(run.accuracy_log) if samples else ():
+        if sample not in samples or not payload:
+            continue
+        try:
+            content = video_of(payload)
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"the answer to sample {sample} is not a video: {e}") from e
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{sample}.mp4").write_bytes(content)
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,6 +18,8 @@ from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import Request
 from harness.submit.rules.audit import changed_scores
 from harness.submit.rules.tree.consistency import CONSISTENT, TEST06, verify_consistency
+from harness.submit.rules.tree.entropy import TEST08, verify_entropy
+from harness.submit.rules.tree.lengths import TEST09, verify_lengths
 from harness.submit.rules.tree.verify import PASS, TEST01, compare, compare_answers
 
 
@@ -77,6 +79,9 @@ def _audit_faults(
         if outcome != CONSISTENT:
             yield f"its answers are not consistent: {', '.join(checks)}"
         return
+    if audit.kind in (TEST08, TEST09):
+        yield from _text_faults(audit, made, request)
+        return
     reference, test = (read_detail(run.logs / DETAIL) for run in (made["performance"], audit))
     problem = compare(audit.kind, reference, test)
     if problem and not request.is_short:
@@ -93,3 +98,23 @@ def _audit_faults(
         changed = changed_scores(request.rules, request.of_round, audit.scenario, before, after)
         for actual, expected in changed:
             yield f"its answers differ: {actual}, {expected} is allowed"
+
+
+def _text_faults(
+    audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
+) -> Iterator[str]:
+    """Yields the lines that say why an audit of the answers alone fails."""
+    if audit.kind == TEST08:
+        if "accuracy" not in made:
+            return
+        text = verify_entropy(made["accuracy"].accuracy_log, audit.accuracy_log)
+        wrong = ("NE mismatch", "num_unmatched", "num_matched")
+    else:
+        answers = read_logged_answers(audit.accuracy_log)
+        settings = request.rules.audit_settings(audit.kind, request.benchmark)
+        text = verify_lengths(answers, audit.answer_dtype, settings)
+        wrong = ("Mean output tokens", "Min threshold", "Max threshold", "check pass: False")
+    if PASS not in text:
+        lines = dict.fromkeys(line.strip() for line in text.splitlines())
+        shown = [line for line in lines if any(word in line for word in wrong)]
+        yield f"{audit.kind} fails: {', '.join(shown[:6])}"

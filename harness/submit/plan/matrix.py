@@ -79,7 +79,8 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
         for kind in (PERFORMANCE, ACCURACY, *request.audits):
             audit = audit_file(work, kind) if kind in request.audits else None
             mode = ACCURACY if kind == ACCURACY else PERFORMANCE
-            config = request.run_config(scenario, mode, audit, searched_rate)
+            conf = conf_file(request, scenario, work)
+            config = request.run_config(scenario, mode, audit, searched_rate, conf)
             row, run = _judged(PlannedRun(scenario, kind, config, MISSING), request, work, made)
             if run is not None:
                 made[kind] = run
@@ -103,21 +104,40 @@ def audit_file(work: Path, audit: str) -> Path:
     return (work / f"{audit}.config").absolute()
 
 
+def conf_file(request: Request, scenario: str, work: Path) -> Path | None:
+    """Returns the user.conf with the settings of the round; None if the scenario needs none."""
+    if request.is_short or scenario not in request.of_round.user_conf:
+        return None
+    return (work / f"{scenario}.user.conf").absolute()
+
+
 def write_audits(request: Request, work: Path) -> None:
-    """Writes LoadGen's audit.config for each audit, with the settings of mlcommons/inference's compliance/."""
-    for name in request.audits:
+    """Writes LoadGen's audit.config for each audit, with the settings of mlcommons/inference's compliance/, and the
+    user.conf of scenarios with settings of the round.
+    """
+    texts = {audit_file(work, name): _audit_text(request, name) for name in request.audits}
+    for scenario in request.chosen_scenarios:
+        if conf := conf_file(request, scenario, work):
+            texts[conf] = _conf_text(request, scenario)
+    for path, text in texts.items():
         try:
             work.mkdir(parents=True, exist_ok=True)
-            audit_file(work, name).write_text(_audit_text(request, name), encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
         except OSError as e:
-            raise ConfigError(f"{audit_file(work, name)} cannot be written: {e.strerror}") from e
+            raise ConfigError(f"{path} cannot be written: {e.strerror}") from e
+
+
+def _conf_text(request: Request, scenario: str) -> str:
+    """Returns the round's settings, then the lines of the user's file."""
+    given, key = request.options.get("user_conf"), request.loadgen_model(scenario)
+    settings = request.of_round.user_conf[scenario]
+    lines = [f"{key}.{scenario}.{name} = {value}\n" for name, value in settings.items()]
+    return "".join(lines) + (user_conf.lint(Path(str(given))) if given else "")
 
 
 def _audit_text(request: Request, name: str) -> str:
-    lines = [f"*.*.{key} = {value}" for key, value in request.rules.audits[name].config.items()]
-    if name == "TEST01":
-        lines.append(f"*.*.accuracy_log_sampling_target = {request.of_round.test01_answers}")
-    return "\n".join(lines) + "\n"
+    settings = request.rules.audit_settings(name, request.benchmark)
+    return "".join(f"*.*.{key} = {value}\n" for key, value in settings.items())
 
 
 def _judged(
@@ -167,13 +187,18 @@ def _counts(row: PlannedRun, request: Request, result: Mapping[str, Any]) -> boo
     """Whether the run is VALID, or an audit of the answers that its audit.config makes too short."""
     codes = {reason.get("code") for reason in result.get("reasons") or ()}
     return result.get("verdict") == "VALID" or (
-        _is_shortened(row, request) and codes in OF_SHORTENED
+        row.kind in request.audits and _is_shortened(row, request) and codes in OF_SHORTENED
     )
 
 
 def _is_shortened(row: PlannedRun, request: Request) -> bool:
-    audit = request.rules.audits.get(row.kind)
-    return audit is not None and audit.config.get("min_duration") == 0
+    if not request.of_round.timed:
+        return True
+    return row.kind in request.audits and _audit_settings(row, request).get("min_duration") == 0
+
+
+def _audit_settings(row: PlannedRun, request: Request) -> Mapping[str, int | float]:
+    return request.rules.audit_settings(row.kind, request.benchmark)
 
 
 def _first_reason(result: Mapping[str, Any]) -> str:
@@ -215,8 +240,13 @@ def _stale(
 
 
 def _is_as_requested(row: PlannedRun, request: Request, run: FinishedRun) -> bool:
-    """Whether the settings are as requested; of audit.config only the content counts, because its path varies."""
+    """Whether the settings are as requested. The folder of audit.config and of the round's user.conf may vary."""
     asked, expected = load_yaml(asked_file(run.folder)), to_plain(row.config)
+    if isinstance(asked, dict) and row.scenario in request.of_round.user_conf:
+        names = [Path(str(one.get("user_conf"))).name for one in (asked, expected)]
+        asked, expected = (
+            {**one, "user_conf": name} for one, name in zip((asked, expected), names, strict=True)
+        )
     if row.kind not in request.audits:
         return bool(asked == expected)
     copy = run.logs / user_conf.AUDIT
@@ -257,7 +287,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         return row._replace(expected_s=_length_s(row, row.config.duration_ns / 1e9))
     least_s = request.rules.min_duration_ms / 1e3
     if _is_shortened(row, request):
-        count = request.rules.audits[row.kind].config["min_query_count"]
+        count = _queries_of_shortened(row, request)
         seconds = START_S + count / per_s if per_s else None
         return row._replace(queries=count, expected_s=seconds)
     if row.scenario in AT_A_RATE:
@@ -268,6 +298,13 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         least_s *= OFFLINE_FACTOR
     queries = int(least_s * per_s) if per_s else None
     return row._replace(expected_s=_length_s(row, least_s), queries=queries)
+
+
+def _queries_of_shortened(row: PlannedRun, request: Request) -> int:
+    least = request.of_round.user_conf.get(row.scenario, {}).get("min_query_count", 0)
+    if row.kind not in request.audits:
+        return least
+    return int(_audit_settings(row, request).get("min_query_count", least))
 
 
 def _length_s(row: PlannedRun, measured_s: float) -> float:

@@ -17,6 +17,7 @@ from harness.submit.plan.network import NETWORK
 from harness.submit.plan.options import REFUSED
 from harness.submit.rules.layout import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
 from harness.submit.rules.tree.consistency import TEST06
+from harness.submit.rules.tree.lengths import TEST09
 from harness.submit.rules.tree.round_names import DEFAULT
 from harness.submit.rules.tree.rounds import Benchmark, Round, load_round
 
@@ -30,6 +31,9 @@ OURS = {
 }
 AT_A_RATE = ("Server", "Interactive")
 """Scenarios whose runs need a rate."""
+
+OF_TOKENS = (TEST06, TEST09)
+"""Audits that count the tokens of answers."""
 
 INTERACTIVE = "-interactive"
 """Suffix of LoadGen's key for a language task with Interactive's token limits."""
@@ -130,14 +134,20 @@ class Request:
             benchmark.token_limits_ns or {}
         ):
             yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: drop it"
+        if benchmark.client and self.division != "open" and not self.rehearsal:
+            yield (
+                f"--benchmark {self.benchmark}: its speed is measured with {benchmark.client}: use that client, --division "
+                "open, or --rehearsal"
+            )
         for audit in self.audits:
             if needs := rules.audits[audit].needs:
                 yield (
                     f"--benchmark {self.benchmark}: {audit} needs {needs}, which the harness does not have: "
                     "make it with MLCommons' reference, or use --division open"
                 )
-        if TEST06 in self.audits and self.is_short:
-            yield f"--duration: {TEST06} counts tokens, which LoadGen gets only under the official rules: drop it"
+        for audit in self.audits if self.is_short else ():
+            if audit in OF_TOKENS:
+                yield f"--duration: {audit} counts tokens, which LoadGen gets only under the official rules: drop it"
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
             yield (
@@ -280,9 +290,18 @@ class Request:
         return {**self.options, **({"qdl": True} if self.division == NETWORK else {})}
 
     def run_config(
-        self, scenario: str, mode: str, audit: Path | None, searched_rate: float | None = None
+        self,
+        scenario: str,
+        mode: str,
+        audit: Path | None,
+        searched_rate: float | None = None,
+        conf: Path | None = None,
     ) -> RunConfig:
-        """Returns the settings of one run of the matrix. searched_rate: Server's rate from a search, in queries/s."""
+        """Returns the settings of one run of the matrix.
+
+        searched_rate: Server's rate from a search, in queries/s. conf: the user.conf with the settings of the round, if
+        it has any for this scenario.
+        """
         plain = {**self._run_options, "scenario": OURS[scenario], "mode": mode}
         if scenario not in AT_A_RATE:
             plain = {k: v for k, v in plain.items() if k not in OF_SERVER}
@@ -294,18 +313,20 @@ class Request:
             plain["audit"] = str(audit)
         if audit is not None or mode != "performance":
             plain.pop("meter", None)
-        if audit is not None and audit.stem == TEST06 and plain.get("backend") == "openai":
+        if audit is not None and audit.stem in OF_TOKENS and plain.get("backend") == "openai":
             given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
             plain["backend_option"] = [
                 *given,
                 "answer=ids",
-            ]  # scoring may need texts, TEST06 needs tokens
+            ]  # scoring may need texts, these audits need tokens
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")
         if not self.is_short:
             plain.pop("slo", None)
             plain |= {"mlperf": True, "mlperf_model": self.loadgen_model(scenario)}
+            if conf is not None:
+                plain["user_conf"] = str(conf)
             plain.setdefault("performance_count", self.of_round.performance_samples)
         return from_plain(plain, FILE)
 

@@ -24,9 +24,10 @@ from harness.submit.rules.tree.consistency import (
     TEST06,
     verify_consistency,
 )
+from harness.submit.rules.tree.lengths import TEST09, verify_lengths
 from harness.submit.rules.tree.rounds import Benchmark, Round
 from harness.submit.rules.tree.submission import ACCURACY, PERFORMANCE, Result, RunLog
-from harness.submit.rules.tree.tree import join
+from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join
 from harness.submit.rules.tree.verify import (
     ANSWER_DTYPES,
     PASS,
@@ -61,6 +62,8 @@ def audits(result: Result) -> Iterator[Finding]:
             yield from _accuracy(result, folder)
         if name == TEST06:
             yield from _consistency(result, folder)
+        if name == TEST09:
+            yield from _lengths(result, folder)
 
 
 def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
@@ -219,6 +222,25 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
     if not any(CONSISTENT in text for text in texts):
         expected = "the first token and as many tokens as LoadGen received, at most one end token, in each answer"
         yield Finding("audit-failed", path, " ".join(texts[0].split("\n")), expected)
+
+
+def _lengths(result: Result, folder: str) -> Iterator[Finding]:
+    """Checks the answers if the log exists, as MLCommons' script does, which takes each four bytes for a token."""
+    path = join(folder, "accuracy", ACCURACY_LOG)
+    content = result.tree.content(path, LOG_LIMIT_BYTES)
+    if content is None or result.name is None:
+        return
+    try:
+        answers = list(logged_answers(content, path))
+    except AccuracyLogError:
+        yield Finding("accuracy-log", path, "not a list of answers", "the whole log of the audit")
+        return
+    settings = result.round.audit_settings(TEST09, result.name)
+    text = verify_lengths(answers, "int32", settings)
+    if PASS not in text:
+        lines = [line for line in text.splitlines() if "False" in line or "Mean" in line]
+        expected = "answers to all queries, with the round's mean number of tokens"
+        yield Finding("audit-failed", path, ", ".join(dict.fromkeys(lines))[:200], expected)
 
 
 def _counts(result: Result, path: str, text: str, *, passed: bool) -> Iterator[Finding]:

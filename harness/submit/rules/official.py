@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import ConfigError, one_line
+from harness.loadgen.logs import ACCURACY
 from harness.submit.rules.tree.consistency import DTYPES, TEST06
+from harness.submit.rules.tree.entropy import TEST08
+from harness.submit.rules.tree.lengths import TEST09
 from harness.submit.rules.tree.tree import is_folder
-from harness.submit.rules.tree.verify import PASS, TEST01, Verified
+from harness.submit.rules.tree.verify import FAIL, PASS, TEST01, Verified
 from harness.submit.rules.validate import Checked
 
 LIMIT_S = 900.0
@@ -141,15 +144,39 @@ def verify_test06(checkout: Path, test: Path, dtype: str, scenario: str) -> Veri
     return _verified(checkout, TEST06, words, {"test": test})
 
 
-def _verified(
-    checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
-) -> Verified:
-    """Runs the script in a temporary folder. logs: path in that folder -> folder of logs."""
+def verify_test08(checkout: Path, accuracy: Path, test: Path) -> Verified:
+    """Runs TEST08's run_verification.py, which prints its text. accuracy, test: folders of whole logs."""
+    script = _script(checkout, TEST08)
+    logs = ["-r", str(accuracy.absolute() / ACCURACY), "-t", str(test.absolute() / ACCURACY)]
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            done = _call([sys.executable, str(script), *logs], Path(scratch))
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise ConfigError(f"{script} did not run: {one_line(e)}") from e
+    if PASS not in done.stdout and FAIL not in done.stdout:
+        raise ConfigError(f"{script} printed no verdict: {one_line(done.stdout)}")
+    return Verified(PASS in done.stdout, {"verify_accuracy.txt": done.stdout})
+
+
+def verify_test09(checkout: Path, test: Path, config: Path) -> Verified:
+    """Runs TEST09's run_verification.py. test: folder of the audit's logs. config: its audit.config."""
+    return _verified(checkout, TEST09, ["--audit-config", str(config.absolute())], {"test": test})
+
+
+def _script(checkout: Path, audit: str) -> Path:
     script = checkout.absolute() / "compliance" / audit / "run_verification.py"
     if not script.is_file():
         raise ConfigError(
             f"--official {checkout} has no compliance/{audit}: pass a complete checkout"
         )
+    return script
+
+
+def _verified(
+    checkout: Path, audit: str, words: Sequence[str], logs: Mapping[str, Path]
+) -> Verified:
+    """Runs the script in a temporary folder. logs: path in that folder -> folder of logs."""
+    script = _script(checkout, audit)
     with tempfile.TemporaryDirectory() as scratch:
         here = Path(scratch)
         for place, folder in logs.items():

@@ -55,7 +55,7 @@ def fill(
             start_ns + int(stored.after_ns[end - 1]) + int(random.integers(1_000_000, 9_000_000))
         )
         stamps = [done_ns - 9000, done_ns - 8000, done_ns - 3000 if stamped else 0, done_ns - 2000]
-        stamps += [done_ns - 1000, done_ns, 0, 0, 0, 0, 0]
+        stamps += [done_ns - 1000, done_ns, 0, 0, 0, 0, 0, 0]
         writer.reply(first, stored.samples[first:end].tolist(), int(random.random() < 0.1), *stamps)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from harness.core.otlp.collector import Collector, _refused, from_environment, post
 from harness.errors import ConfigError
 from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
-from harness.explain.profile.spans.collector import Collector, _refused, from_environment, post
 from harness.explain.profile.spans.spans import Span
 from tests.servers import real_servers
 from tests.stand_ins.servers.otlp_collector import collecting, spans_of
@@ -128,7 +128,7 @@ def test_a_missing_collector_is_reported_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(
-        ConfigError, match=r"did not accept the spans \(.*refused\): is a collector there\?$"
+        ConfigError, match=r"did not accept the data \(.*refused\): is a collector there\?$"
     ):
         post(
             otlp.messages(SPANS, STARTED, "m"), Collector(url=f"http://127.0.0.1:{port}/v1/traces")

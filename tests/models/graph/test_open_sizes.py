@@ -64,6 +64,16 @@ def test_sizes_of_a_manifest_are_used_unless_the_user_sets_others(
     assert subject.graph.tensors["x"].shape == (1, 3, width, width)
 
 
+def test_a_named_batch_is_the_batch_of_a_state_as_well(tmp_path: Path) -> None:
+    """Bug: a detector of speech had no size for `batch` in [2, batch, 128], and 64 was proposed."""
+    ends = [value("x", ("batch", 4)), value("state", (2, "batch", 4)), value("y", (2, "batch", 4))]
+    node = helper.make_node("Add", ["x", "state"], ["y"])
+    path = write(tmp_path / "m.onnx", [node], ends[:2], ends[2:])
+    graph = read(path, batch=3)
+    assert graph.tensors["state"].shape == (2, 3, 4)
+    assert graph.sizes == {"batch": 3}
+
+
 @pytest.mark.parametrize("size", OPEN_SIZES.values(), ids=OPEN_SIZES)
 def test_a_backend_reports_an_open_size_without_a_name(size: int | str, tmp_path: Path) -> None:
     from harness.backends.ort import OrtBackend

@@ -39,7 +39,7 @@ def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     assert refusal(Path("docs"), "savedmodel", "keras") == lacks
     assert refusal(Path("README.md"), "onnx") == (
         "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, .keras, .tflite, .pte, .ubj, "
-        ".tl, .param, .mnn, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
+        ".tl, .param, .mnn, .gguf, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
     )
     Path("docs/saved_model.pb").touch()
     assert load_model("docs").path(("savedmodel",)) == tmp_path / "docs"
@@ -70,7 +70,6 @@ def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
         ("net.keras", b'{"error": "not found"}', ": it is JSON, perhaps a server's error"),
         ("net.pth", b"PK\x03\x04\x00", " is weights without their network: load them"),
         ("net.SafeTensors", b"\x00\x01", " is weights without their network: load them"),
-        ("net.gguf", b"GGUF\x00", " is a GGUF file of llama.cpp: serve it"),
         ("net.plan", b"\x00", " is an engine of TensorRT: pass the ONNX file"),
         ("model.json", b"{}", " is a model of TensorFlow.js: convert it"),
     ],

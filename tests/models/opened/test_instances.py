@@ -220,3 +220,21 @@ def test_the_plan_is_one_line() -> None:
 def test_one_thread_per_core_and_more_threads_than_cores_contradict() -> None:
     told = refusal(RunConfig, scenario="server", pin=True, oversubscribe=True)
     assert told == "--pin gives each thread a separate core, --oversubscribe shares cores: drop one"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "model", "asked", "may_shrink"),
+    [
+        ("offline", "mobilenet", {}, True),
+        ("offline", "mobilenet", {"max_batch": 8}, False),
+        ("offline", "digits", {}, False),  # its manifest sets the batch
+        ("server", "mobilenet", {}, False),
+        ("multi-stream", "mobilenet", {}, False),
+    ],
+)
+def test_only_offline_without_a_set_batch_may_shrink_it(
+    scenario: str, model: str, asked: dict[str, Any], may_shrink: bool
+) -> None:
+    config = RunConfig(scenario=scenario, **asked)
+    plugin = registry.load("scenario", scenario)
+    assert instances.plan(config, plugin, load_model(model), TWO).may_shrink == may_shrink

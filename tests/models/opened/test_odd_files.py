@@ -224,13 +224,15 @@ def test_a_batch_that_the_graph_refuses_is_one_line_without_a_class(
 
 def test_weights_and_checkpoints_are_named_by_init_too(tmp_path: Path) -> None:
     """Bug: "here their shapes will do" after a file that cannot be loaded."""
-    weights, checkpoint = tmp_path / "a.pth", tmp_path / "a.pt"
+    weights, checkpoint, old = (tmp_path / name for name in ("a.pth", "a.pt", "old.pt"))
+    old.write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02")
     weights.write_bytes(b"\x80\x02")
     with zipfile.ZipFile(checkpoint, "w") as parts:
         parts.writestr("a/data.pkl", b"\x80\x02.")
     for path, line in {
         weights: "a.pth is weights without their network: load them",
         checkpoint: "a.pt: it is a checkpoint of torch.save and not TorchScript",
+        old: "old.pt: it is a checkpoint of torch.save and not TorchScript",
     }.items():
         with pytest.raises(ConfigError, match=re.escape(line)) as refusal:
             manifest_of(path, tmp_path / "m.yaml", {})

@@ -13,6 +13,7 @@ pytest.importorskip("onnxruntime")
 
 from harness.core import registry
 from tests.builders.models import recurrent_nets as nets
+from tests.builders.models.converted import mnn_file
 from tests.faults.command import ROOT
 
 ANSWERS = """
@@ -107,6 +108,25 @@ def test_openvino_answers_as_onnx_runtime(count: int, tmp_path: Path) -> None:
     path, samples = nets.lstm(tmp_path / "m.onnx"), drawn(count)
     ours = answered(path, "openvino", samples)
     assert ours.shape == (count, 4, nets.ANSWERS)
+    np.testing.assert_allclose(ours, answered(path, "ort", samples), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3])
+def test_tract_answers_as_onnx_runtime(count: int, tmp_path: Path) -> None:
+    path, samples = nets.lstm(tmp_path / "m.onnx"), drawn(count)
+    ours = answered(path, "tract", samples)
+    assert ours.shape == (count, 4, nets.ANSWERS)
+    np.testing.assert_allclose(ours, answered(path, "ort", samples), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_mnn_answers_as_onnx_runtime(tmp_path: Path) -> None:
+    """Its converter writes 1 for the open batch of the frame."""
+    if not registry.BACKENDS["mnn"].installed:
+        pytest.skip("mnn is not installed")
+    path, samples = nets.lstm(tmp_path / "m.onnx", batch=1), drawn(1)
+    ours = answered(mnn_file(path, tmp_path / "m.mnn"), "mnn", samples)
     np.testing.assert_allclose(ours, answered(path, "ort", samples), rtol=1e-3, atol=1e-5)
 
 

@@ -1,5 +1,6 @@
 """LibriSpeech's layout: samples, lengths and transcripts; every error names its file."""
 
+import json
 import re
 import shutil
 import struct
@@ -246,3 +247,49 @@ def test_flac_without_its_package_names_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, "soundfile", None)
     with pytest.raises(PluginUnavailable, match=re.escape(f"{how_to_install('audio')}, or conv")):
         LibrispeechDataset(setup(tmp_path))
+
+
+def test_mlperfs_list_of_clips_is_read_in_its_order(tmp_path: Path) -> None:
+    clips = tmp_path / "dev-all-repack"
+    for name in ("b.wav", "a.wav"):
+        wav(clips / name, ramp(400))
+    entries = [
+        {
+            "transcript": text,
+            "files": [{"fname": name, "speed": 1}],
+            "original_duration": seconds,
+        }
+        for name, text, seconds in (
+            ("/data/dev-all-repack/b.wav", "it's 3 o'clock", 0.4),
+            ("missing.wav", "too long", 30.1),
+            ("dev-all-repack/a.wav", "caf\u00e9, Yes", 0.4),
+        )
+    ]
+    (tmp_path / "dev-all-repack.json").write_text(json.dumps(entries))
+    data = LibrispeechDataset(setup(tmp_path))
+    assert [data.label(i) for i in range(len(data))] == ["it's 3 o'clock", "caf es"]
+    named = LibrispeechDataset(setup(tmp_path / "dev-all-repack.json"))
+    assert named.describe()["digest"] == data.describe()["digest"]
+    data.load([1, 0])
+    assert data.batch([0]).inputs["length"].tolist() == [400]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{}", "is not a list of utterances"),
+        ("[", "cannot be read"),
+        ("[{}]", "entry 0 is not an utterance"),
+        ("[]", "has no utterances"),
+        (
+            '[{"transcript": "a", "files": [{"fname": "a.wav", "speed": 1}], "original_duration": 1}]',
+            "there is no file a.wav",
+        ),
+    ],
+)
+def test_list_of_clips_that_cannot_be_read_is_named(
+    content: str, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "list.json").write_text(content)
+    (found,) = refusals(LibrispeechDataset, setup(tmp_path))
+    assert told in found

@@ -228,7 +228,7 @@ def test_the_store_of_mlflow_takes_many_runs_and_each_of_them_once(
     assert [*(tmp_path / "store").glob("*/*/meta.yaml")] == runs
 
 
-@pytest.mark.parametrize("kind", sorted({*FORMATS} - {"benchmark-report"}))
+@pytest.mark.parametrize("kind", sorted({*FORMATS} - {"benchmark-report", "otlp"}))
 def test_no_format_hides_an_invalid_run(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -271,7 +271,7 @@ def test_user_comes_from_the_variables_of_mlflow(
         (["mlflow", "--to", "nonsense"], "--to: 'nonsense' is not a server: write http://HOST:PORT"),
         (["mlflow", "--to", "http://me:pw@host"], "--to: 'http://me:pw@host' is not a server"),
         (["mlflow", "--to", "http://127.0.0.1:1"], "of MLflow (Connection refused): is one there?"),
-        (["csv", "--to", "http://127.0.0.1:1"], "--to names a server of MLflow: pass --format mlflow"),
+        (["csv", "--to", "http://127.0.0.1:1"], "--to names a server: pass --format mlflow"),
         (["mlflow", "--to", "http://127.0.0.1:1", "--out", "x"], "and no --out"),
         (["mlflow"], "pass --out, or --to URL"),
     ],

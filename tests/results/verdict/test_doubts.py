@@ -1,6 +1,7 @@
 """Doubts about VALID runs: one change causes each doubt, with its numbers."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,8 @@ from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.plan import Loaded
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.performance import Performance
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns
-from harness.results.evidence.steady_state import steady_state
 from harness.results.verdict import doubts, model_doubts
 from harness.types import Array, Score, TensorSpec
 from tests.builders.result import LOADED
@@ -225,6 +226,9 @@ def completions(entry_ns: Any, completed_ns: Any, batch_size: int = 1) -> Comple
         "taken_ns": entry,
         "completed_ns": completed,
         "batch_size": np.full(len(entry), batch_size),
+        "batch": np.arange(len(entry)),
+        "index": np.arange(len(entry)) % 20,
+        "failed": np.zeros(len(entry), np.int64),
     }
     return Completions(columns, len(entry), answered_once=True)
 
@@ -255,28 +259,44 @@ def test_a_stop_before_the_first_answer_counts(scenario: str) -> None:
     assert doubts.longest_gap_ns(completions([0, 5], [9, 10]), scenario) == 9
 
 
-def drifts(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> Iterator[Reason]:
+def steadiness(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> list[Reason]:
     starts = np.cumsum(spent) - spent
     done = completions(starts, starts + spent, batch_size)
-    return doubts.drift(steady_state(done, plan(scenario)))
+    numbers = Performance(evidence(scenario, done=done), None)
+    return [*doubts.steadiness(numbers.steady(None))]
+
+
+def noisy(count: int, seed: int = 1, deviation: float = 0.1) -> Array:
+    return np.exp(deviation * np.random.default_rng(seed).normal(size=count))
 
 
 def test_a_machine_that_slows_down_is_doubted() -> None:
-    spent = np.repeat([1_000_000, 1_100_000, 1_200_000], 100)
-    text = (
-        "median {} was 1.00 ms in the first third of the run and 1.20 ms in the last: "
-        "the machine's speed changed"
+    spent = (1e6 * np.repeat([1.0, 1.25], 800) * noisy(1600)).astype(np.int64)
+    (reason,) = steadiness(spent)
+    assert reason.code == "drift"
+    assert re.match(
+        r"(latency rose|rate fell) by 2\d % in a step, from 0\.8 s after the start", reason.text
     )
-    assert list(drifts(spent)) == [Reason("drift", text.format("latency"))]
-    batches = list(drifts(8 * spent, "offline", batch_size=8))
-    assert batches == [Reason("drift", text.format("time a sample in its batch"))]
+    (reason,) = steadiness(8 * spent, "offline", batch_size=8)
+    assert reason.code == "drift"
+
+
+def test_a_slow_start_that_counts_is_doubted() -> None:
+    x = np.arange(1600) / 1600
+    spent = (1e6 * (1 + 2.0 * np.exp(-x / 0.04)) * noisy(1600, deviation=0.05)).astype(np.int64)
+    (reason,) = steadiness(spent)
+    assert reason.code == "warming"
+    assert re.fullmatch(
+        r"the first \d+ ms were a warm-up, which raises the mean time of the run by \d %",
+        reason.text,
+    )
+    assert steadiness((1e6 * noisy(1600)).astype(np.int64)) == []
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 600))
 def test_steady_but_noisy_machine_is_not_doubted(seed: int, count: int) -> None:
-    noise = np.random.default_rng(seed).exponential(1, 5)
-    spent = (1e6 * (1 + np.tile(noise, count // 5 + 1))).astype(np.int64)
-    assert list(drifts(spent)) == []
+    noise = np.random.default_rng(seed).exponential(1, count)
+    assert steadiness((1e6 * (1 + noise)).astype(np.int64)) == []
 
 
 def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:

@@ -32,6 +32,7 @@ from harness.run.measured.own_scheduler import (
 )
 from harness.run.supervisor.completions import NewRows, read_completions
 from harness.run.supervisor.metrics.live_counts import LiveCounts
+from harness.run.supervisor.until import shortened
 from harness.run.supervisor.watchdog import Watchdog
 from harness.types import Array
 from tests.builders.support import journal, plan
@@ -232,6 +233,42 @@ def test_latencies_of_a_closed_loop_fill_the_run(tmp_path: Path) -> None:
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
     idle_ns = 3 * took_ns - int(done.latency_ns.sum())
     assert 0 <= idle_ns <= 3 * int(done.latency_ns.max())
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("kind", ["closed loop", "conversations", "replay"])
+def test_a_run_that_is_ended_answers_every_issued_query(
+    kind: str, how: How, tmp_path: Path
+) -> None:
+    """After the supervisor has ended the run, no query is issued, and the plan is that of a shorter run."""
+    load = plan("server", target_qps=None, concurrency=7, query_count=QUERIES)
+    if kind == "replay":
+        load = replayed(tmp_path, np.arange(QUERIES) * 100_000)
+    load = replace(load, until="steady", least_queries=50)
+    view = journal(QUERIES, 1)
+    scheduler = scheduler_for(load, view, TURNS if kind == "conversations" else None)
+    assert scheduler is not None
+    server = Server(view, scheduler, how)
+    answer = scheduler.complete
+
+    def complete(responses: Any) -> None:
+        answer(responses)
+        if responses[-1].id >= 100:
+            view.ends = True
+
+    scheduler.complete = complete  # type: ignore[method-assign]
+    server.run(tmp_path)
+    ended = shortened(load, view)
+    assert 100 < ended.query_count < QUERIES
+    assert ended.journal_samples == ended.query_count == view.issued
+    done = read_completions(view, ended)
+    assert done.answered_once
+    assert len(done) == ended.query_count
+
+
+def test_the_plan_of_a_run_that_was_not_ended_stays_as_it_is() -> None:
+    load = plan("server", until="steady", query_count=5)
+    assert shortened(load, journal(5, 1)) is load
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50), st.integers(1, 60))

@@ -257,3 +257,21 @@ def test_loadgens_cost_can_be_measured_before_a_run() -> None:
     costs = [float(line) for line in done.stdout.split()]
     assert len(costs) == 6
     assert min(costs) > 0
+
+
+def test_a_batch_that_may_shrink_is_chosen_by_the_warm_up() -> None:
+    class LargeIsSlow(Model):
+        def infer(self, batch: Batch) -> Any:
+            self.sleep_s = 0.0005 * batch.size**2
+            return super().infer(batch)
+
+    found = prepared(LargeIsSlow(), "sliced", 8, may_shrink=True)
+    message = found.run(0)
+    assert (found.max_batch, message["max_batch"]) == (1, 1)
+    assert [size for size, _ in message["batch_latency_ns"]] == [1, 2, 4, 8]
+
+
+def test_a_set_batch_stays_and_is_not_reported_as_chosen() -> None:
+    found = prepared(Model(), "sliced", 8)
+    message = found.run(0)
+    assert (found.max_batch, message["max_batch"], message["batch_latency_ns"]) == (8, None, [])

@@ -1,15 +1,18 @@
 """The scheduler of sessions: a turn waits for its answers and its delay, and a failed turn ends its session."""
 
+import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from harness.core.clock import wall_ns
+from harness.errors import ConfigError
+from harness.loadgen import schedule
 from harness.loadgen.binding import Callbacks
 from harness.run.journal import Journal
 from harness.run.measured.sessions import Sessions
@@ -19,6 +22,11 @@ from harness.types import Array, SessionTurns
 from tests.builders.support import journal, plan
 
 MS = 1_000_000
+
+
+def address_of(text: bytes) -> int:
+    """The address of the bytes, which must stay alive during the call."""
+    return ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value or 0
 
 
 class Response(NamedTuple):
@@ -44,6 +52,18 @@ class Issued(NamedTuple):
     at_ns: int
 
 
+class History:
+    """Notes which answers are put before which turn."""
+
+    live_history = True
+
+    def __init__(self) -> None:
+        self.put: list[tuple[int, dict[int, bytes]]] = []
+
+    def continue_with(self, index: int, answers: Mapping[int, bytes]) -> None:
+        self.put.append((index, dict(answers)))
+
+
 class Server:
     """Answers on a thread, in the order of the queries. fails: samples whose answer is empty."""
 
@@ -51,6 +71,7 @@ class Server:
         self._issuer, self._writer = view.issuer(), view.writer(0)
         self._scheduler, self._fails = scheduler, fails
         self._jobs: SimpleQueue[tuple[int, list[int], list[int]] | None] = SimpleQueue()
+        self.scheduler = scheduler
         self.issued: list[Issued] = []
         self.answered_ns: dict[int, int] = {}
 
@@ -66,7 +87,8 @@ class Server:
             for place, (query, sample) in enumerate(zip(ids, indices, strict=True)):
                 failed = sample in self._fails
                 self.answered_ns[query] = now_ns = wall_ns()
-                self._scheduler.complete([Response(query, 0 if failed else 8)])
+                text = b"" if failed else b"answer-%d" % sample
+                self._scheduler.complete([Response(query, len(text), address_of(text))])
                 self._writer.batch(first + place, [sample], int(failed), *([now_ns] * 5))
 
     def run(self, folder: Path) -> None:
@@ -79,21 +101,21 @@ class Server:
 
 
 def ran(
-    found: SessionTurns, folder: Path, queries: int, concurrency: int, fails: Sequence[int] = ()
+    found: SessionTurns,
+    folder: Path,
+    queries: int,
+    concurrency: int | None = None,
+    fails: Sequence[int] = (),
+    history: "History | None" = None,
+    **more: Any,
 ) -> tuple[Server, dict[str, Array]]:
-    """Returns the server and the columns of the run."""
+    """Returns the server and the columns of the run. more: settings of the plan."""
     count = len(found.after)
-    mine = plan(
-        "server",
-        query_count=queries,
-        journal_samples=queries,
-        total_count=count,
-        performance_count=count,
-        concurrency=concurrency,
-        sessions=True,
-    )
-    view = journal(queries, 1)
-    server = Server(view, Sessions(mine, view, found), fails)
+    settings = {"query_count": queries, "journal_samples": queries, **more}
+    held = {"total_count": count, "performance_count": count, **settings}
+    mine = plan("server", concurrency=concurrency, sessions=True, **held)
+    view = journal(settings["journal_samples"], 1)
+    server = Server(view, Sessions(mine, view, found, history), fails)
     server.run(folder)
     done = with_sessions(read_completions(view, mine), folder / SESSION_ROWS)
     return server, dict(done.columns)
@@ -147,6 +169,67 @@ def test_a_failed_turn_ends_its_session(tmp_path: Path) -> None:
 def test_the_count_of_queries_cuts_the_last_sessions(queries: int, tmp_path: Path) -> None:
     server, columns = ran(TWO, tmp_path, queries=queries, concurrency=2)
     assert len(server.issued) == len(columns["order"]) == queries
+
+
+def test_the_turns_of_a_run_do_not_depend_on_time(tmp_path: Path) -> None:
+    """Subagents that overtake each other change the order of issue, but neither the turns nor their order here."""
+    many = turns(
+        *[one for n in range(20) for one in ((), (3 * n,), (3 * n,))],
+        session=[n for n in range(20) for _ in range(3)],
+        delay_ms=[0, 2, 1] * 20,
+    )
+    orders = []
+    for concurrency in (1, 5, 20):
+        server, _ = ran(many, tmp_path, queries=50, concurrency=concurrency)
+        orders.append(server.scheduler.in_order())
+        assert sorted(one.sample for one in server.issued) == sorted(orders[-1])
+    assert orders[0] == orders[1] == orders[2]
+    assert len(orders[0]) == 50
+
+
+def test_sessions_begin_at_a_rate_that_does_not_wait_for_them(tmp_path: Path) -> None:
+    slow = turns((), (0,), (), (2,), session=[0, 0, 1, 1], delay_ms=[0, 80, 0, 80])
+    server, columns = ran(slow, tmp_path, queries=40, target_qps=400.0)
+    assert len(server.issued) == 40
+    first = np.sort(columns["scheduled_ns"][columns["index"] % 2 == 0])
+    assert len(first) == 20
+    # 200 sessions/s: 20 sessions begin within about 0.1 s, although each lasts 0.08 s.
+    assert 20 * MS < first[-1] - first[0] < 400 * MS
+    again, other = ran(slow, tmp_path, queries=40, target_qps=400.0)
+    begins = np.sort(other["scheduled_ns"][other["index"] % 2 == 0])
+    assert again.scheduler.in_order() == server.scheduler.in_order()
+    assert np.abs((begins - begins[0]) - (first - first[0])).max() < 1000
+
+
+def test_sessions_begin_at_the_times_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / schedule.SCHEDULE
+    schedule.store(path, np.array([0, 5 * MS, 30 * MS]), None)
+    more: Any = {"schedule": str(path), "journal_samples": 12}
+    server, columns = ran(AGENTS, tmp_path, queries=3, **more)
+    assert len(server.issued) == 12
+    begins = np.sort(columns["scheduled_ns"][columns["index"] == 0])
+    assert (begins - begins[0]).tolist() == [0, 5 * MS, 30 * MS]
+
+
+def test_a_file_of_arrivals_may_name_the_sessions(tmp_path: Path) -> None:
+    path = tmp_path / schedule.SCHEDULE
+    schedule.store(path, np.array([0, MS, 2 * MS]), np.array([2, 3, 0]))
+    more: Any = {"schedule": str(path), "journal_samples": 6}
+    server, _ = ran(TWO, tmp_path, queries=3, **more)
+    assert server.scheduler.in_order() == [2, 3, 2, 3, 0, 1]
+    schedule.stored.cache_clear()
+    with pytest.raises(ConfigError, match="whose session is not held in memory"):
+        ran(TWO, tmp_path, queries=3, performance_count=2, **more)
+
+
+def test_a_live_history_gets_the_answers_of_the_session(tmp_path: Path) -> None:
+    history = History()
+    ran(AGENTS, tmp_path, queries=8, concurrency=1, history=history)
+    first, second = b"answer-0", b"answer-1"
+    before = [(sample, sorted(answers)) for sample, answers in history.put]
+    assert before == [(0, []), (2, [0]), (1, [0, 2]), (3, [0, 1, 2])] * 2
+    assert history.put[3][1][0] == first
+    assert history.put[3][1][1] == second
 
 
 def test_without_the_file_of_due_times_a_turn_is_due_when_issued(tmp_path: Path) -> None:

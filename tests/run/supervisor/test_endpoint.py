@@ -241,6 +241,10 @@ def test_every_name_is_documented_and_every_documented_name_exists() -> None:
     on_nodes.describe_run(LABELS, {})
     on_nodes.begin(node_counts(), [])
     page += on_nodes.page().decode()
+    cancelling = Exporter()
+    cancelling.describe_run(LABELS, {})
+    cancelling.begin(cancelled_counts(), [])
+    page += cancelling.page().decode()
     served = set(re.findall(r"^# TYPE (\S+)", page + exported.getvalue(), re.MULTILINE))
     rows = re.findall(r"^\| `(harness_\w+)", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
     assert served == set(rows)
@@ -259,7 +263,7 @@ def test_tokens_are_counted_while_answers_come() -> None:
         issuer.issued(1, 1)
         stamps = [end_ms * ms] * 6
         first_ns = 1 + first_ms * ms if first_ms else 0
-        rows.reply(order, [0], not tokens, *stamps, first_ns, 0, tokens, 0, 0)
+        rows.reply(order, [0], not tokens, *stamps, first_ns, 0, tokens, 0, 0, 0)
     counts = LiveCounts(NewRows(remote, plan("single-stream", query_count=3, journal_samples=3)))
     counts.finish()
     assert counts.tokens == 7
@@ -275,6 +279,34 @@ def test_tokens_are_counted_while_answers_come() -> None:
     assert value(samples, "harness_token_time_seconds_count", phase="performance", time="tpot") == 1
 
 
+def cancelled_counts() -> LiveCounts:
+    """Three requests, of which the client cancelled the second one."""
+    fd = Journal.create()
+    Journal.resize(fd, 3, 1, RowKind.REPLY)
+    made = Journal(fd)
+    os.close(fd)
+    issuer, rows = made.issuer(), made.remote_writer()
+    for order in range(3):
+        issuer.issued(1, 1)
+        rows.reply(order, [0], 0, *[(1 + order) * 10**6] * 6, 10**6, 0, 4, 0, 0, order == 1)
+    load = plan("server", query_count=3, journal_samples=3, target_qps=None, cancel_share=0.5)
+    counts = LiveCounts(NewRows(made, load))
+    counts.finish()
+    return counts
+
+
+def test_cancelled_requests_are_counted_apart() -> None:
+    counts = cancelled_counts()
+    assert (counts.issued, counts.completed, counts.cancelled, counts.failed) == (3, 2, 1, 0)
+    assert (counts.latency.total, counts.tokens) == (2, 8)
+    exporter = Exporter()
+    exporter.describe_run(LABELS, {})
+    exporter.begin(counts, [])
+    samples = parsed(exporter.page().decode())
+    assert value(samples, "harness_requests_cancelled_total", phase="performance") == 1
+    assert value(samples, "harness_in_flight_samples", phase="performance") == 0
+
+
 def node_counts() -> LiveCounts:
     """Three batches of two samples on two nodes; the second node's last batch failed."""
     fd = Journal.create()
@@ -285,7 +317,7 @@ def node_counts() -> LiveCounts:
     for first, (server, failed) in enumerate(((0, 0), (1, 0), (1, 2))):
         issuer.issued(2, 1)
         sent_ns, read_ns = 10**6, (2 + server) * 10**6
-        rows.reply(2 * first, [0, 1], failed, 1, sent_ns, 0, *[read_ns] * 3, 0, 0, 0, 0, server)
+        rows.reply(2 * first, [0, 1], failed, 1, sent_ns, 0, *[read_ns] * 3, 0, 0, 0, 0, server, 0)
     cursor = NewRows(made, plan("offline", query_count=6, journal_samples=6))
     counts = LiveCounts(cursor, ["a:1", "b:2", "c:3"])
     counts.finish()

@@ -4,9 +4,9 @@ import sys
 import time
 from pathlib import Path
 
-import gguf  # type: ignore[import-not-found]
+import gguf
 import numpy as np
-import xllamacpp  # type: ignore[import-not-found]
+import xllamacpp
 
 FILE = Path("tiny.gguf")
 CONTEXT, WIDTH, HEADS, LAYERS, INNER = 512, 64, 4, 2, 128

@@ -5,14 +5,14 @@ integers, 64-bit integers as text), and its file exporter (one message per line)
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.core.otlp.values import Message, attributes, encoded
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span
 
@@ -21,9 +21,6 @@ SPANS_A_MESSAGE = 1_000
 
 _INTERNAL = 1  # SPAN_KIND_INTERNAL
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Message = Mapping[str, Any]
-"""An ExportTraceServiceRequest, which is a TracesData, too."""
 
 
 def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Message]:
@@ -38,7 +35,7 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]
     otlp_spans = (_span(span, trace_id, offset_ns) for span in spans)
     scope = {"name": "harness.profile", "version": __version__}
-    resource = _attributes({"service.name": "mlperf-harness", "harness.model": model})
+    resource = attributes({"service.name": "mlperf-harness", "harness.model": model})
     chunks = iter(lambda: list(islice(otlp_spans, SPANS_A_MESSAGE)), [])
     scoped = ([{"scope": scope, "spans": chunk}] for chunk in chunks)
     about = {"attributes": resource}
@@ -46,7 +43,7 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
 
 
 def _span(span: Span, trace_id: str, offset_ns: int) -> dict[str, Any]:
-    attributes = {
+    tags = {
         "harness.id": span.id,
         "harness.level": span.level,
         "harness.group": span.group,
@@ -63,29 +60,8 @@ def _span(span: Span, trace_id: str, offset_ns: int) -> dict[str, Any]:
         "kind": _INTERNAL,
         "startTimeUnixNano": str(span.start_ns + offset_ns),
         "endTimeUnixNano": str(span.end_ns + offset_ns),
-        "attributes": _attributes(attributes),
+        "attributes": attributes(tags),
     }
-
-
-def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _value(value)} for key, value in values.items()]
-
-
-def _value(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    if isinstance(value, float):
-        return {"doubleValue": value}
-    if isinstance(value, list | tuple):
-        return {"arrayValue": {"values": [_value(one) for one in value]}}
-    return {"stringValue": str(value)}
-
-
-def encoded(message: Message) -> bytes:
-    """Encodes a message as JSON."""
-    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
 def write(messages_: Iterable[Message], file: Path) -> None:

@@ -22,6 +22,7 @@ from harness.run.measured.client.tokens import Tokens
 from harness.run.measured.dispatch.instance import Failures, Responder
 from harness.run.measured.dispatch.threads import WORKER
 from harness.types import Array, Outputs, show_shape
+from harness.wire.cancelling import CANCELLED
 from harness.wire.flight import Flight
 from harness.wire.transport import Transport
 
@@ -96,6 +97,7 @@ class Delivery:
         """
         self._decode = None if isinstance(remote, HasReader) else remote.answer
         self._reader = remote.reader if isinstance(remote, HasReader) else None
+        self._itl_bound_ns = itl_bound_ns
         self.tokens = Tokens(itl_bound_ns) if self._reader is not None else None
         """Token counts of the answers so far; None if replies report no tokens."""
         self._postprocess, self._not_finite = postprocess.answers, postprocess.not_finite
@@ -109,6 +111,11 @@ class Delivery:
         self._keep = heads.append if heads is not None else None
         self._counts_tokens = token_latencies
         self.first_tokens = first_tokens
+
+    def count_anew(self) -> Tokens | None:
+        """Counts tokens from now on only; returns the new counts."""
+        self.tokens = Tokens(self._itl_bound_ns) if self._reader is not None else None
+        return self.tokens
 
     def begin(self, begun: list[Flight]) -> None:
         """Reports all first tokens of a turn to LoadGen in one call, before the turn's answers. Empties the list."""
@@ -125,7 +132,10 @@ class Delivery:
         for flight in done:
             reply, samples = flight.reply, len(flight.ids)
             if reply is None:
-                self._fail(flight, flight.error or RuntimeError(), flight.kind)
+                if flight.kind == CANCELLED:
+                    self._cancelled(flight)
+                else:
+                    self._fail(flight, flight.error or RuntimeError(), flight.kind)
                 continue
             try:
                 outputs = decode(reply, samples) if decode else self._read(flight)
@@ -218,6 +228,17 @@ class Delivery:
 
     def _fail(self, flight: Flight, error: BaseException, kind: str) -> None:
         self._failures.add(error, len(flight.ids), kind)
+        self._end_empty(flight, failed=1)
+
+    def _cancelled(self, flight: Flight) -> None:
+        """Completes a flight that the client ended: the tokens that came count, and the answer is empty."""
+        if flight.chunks:
+            flight.tokens = flight.chunks[-1][1]
+        else:
+            flight.reader = None
+        self._end_empty(flight, cancelled=1)
+
+    def _end_empty(self, flight: Flight, failed: int = 0, cancelled: int = 0) -> None:
         if self._counts_tokens:
             self._tell([flight])
         decoded_ns = wall_ns()
@@ -226,9 +247,16 @@ class Delivery:
         flight.sent_ns = flight.sent_ns or flight.read_ns
         if not flight.arrived_ns:  # nothing arrived: count the time as server time
             flight.arrived_ns = flight.read_ns
-        self._note(flight, 1, decoded_ns, completed_ns)
+        self._note(flight, failed, decoded_ns, completed_ns, cancelled)
 
-    def _note(self, flight: Flight, failed: int, decoded_ns: int, completed_ns: int) -> None:
+    def _note(
+        self,
+        flight: Flight,
+        failed: int,
+        decoded_ns: int,
+        completed_ns: int,
+        cancelled: int = 0,
+    ) -> None:
         taken_ns, sent_ns, arrived_ns = flight.taken_ns, flight.sent_ns, flight.arrived_ns
         seen_ns = arrived_ns or flight.read_ns
         if flight.chunks:
@@ -251,6 +279,7 @@ class Delivery:
             flight.tokens,
             flight.late_tokens,
             flight.server,
+            cancelled,
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter_ns
 from typing import Any, NoReturn
@@ -9,6 +10,7 @@ from typing import Any, NoReturn
 from harness.core.config.address import parse_address
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, one_line, type_and_text
+from harness.loadgen import cancelled
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import responder_for
 from harness.loadgen.plan import LoadPlan
@@ -25,7 +27,7 @@ from harness.remote import (
 )
 from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
-from harness.run.measured.client import ceiling, server_times
+from harness.run.measured.client import ceiling, sent, server_times
 from harness.run.measured.client.dispatch import (
     Delivery,
     DirectDispatcher,
@@ -35,8 +37,12 @@ from harness.run.measured.client.dispatch import (
 )
 from harness.run.measured.client.joined_samples import JoinedSamples, joins_samples
 from harness.run.measured.client.nodes import Nodes
+from harness.run.measured.client.probes import Probes
+from harness.run.measured.client.sample_facts import SampleFacts
 from harness.run.measured.client.shared_samples import SharedSamples, check_here, shares_samples
 from harness.run.measured.dispatch.instance import Failures
+from harness.types import HasLiveHistory
+from harness.wire.cancelling import CancellingFlights
 from harness.wire.connections import LateReply, Server, unreachable
 from harness.wire.flight import Flight
 from harness.wire.http1 import BadReply
@@ -92,6 +98,10 @@ class Session:
         self._joined = JoinedSamples(joins, dataset) if joins is not None else None
         self._encode = self._encoder()
         self._flights = self._transport(config, servers)
+        self._servers = servers
+        self._facts = SampleFacts(self._remote, dataset)
+        self.probes: Probes | None = None
+        """Requests beside the load; None without `add_probes`."""
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
         """The servers' names, for a run in MLPerf's Network division."""
@@ -123,7 +133,12 @@ class Session:
             self._timeout_s,
             resend=not config.no_resend,
             reader=stream_reader(self._remote),
+            cancels=config.cancel is not None,
         )
+
+    def add_probes(self, rate_per_s: float) -> None:
+        """Opens connections for probes beside the load. Call before `rehearse`."""
+        self.probes = Probes(self._servers, self._remote, rate_per_s, self._timeout_s)
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
         """Answers one request on each connection, and measures the client's ceiling and floor.
@@ -146,6 +161,8 @@ class Session:
                 answered.add(server)
                 self._look_at(reply, loaded)
         self._rest()
+        if self.probes is not None:
+            self.probes.rehearse(self._remote, self._answerer.dataset, loaded[0])
         # A server that refuses only some requests is busy; the run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
@@ -218,7 +235,10 @@ class Session:
             self._shared.place(loaded)
         if self._joined is not None:
             self._joined.prepare(loaded)
-        if self.nodes is None:
+        self._facts.note(loaded)
+        dataset = self._answerer.dataset
+        is_live = isinstance(dataset, HasLiveHistory) and dataset.live_history
+        if self.nodes is None and not is_live:
             self._flights.prepare(loaded)
 
     def _time_codings(self, reply: Reply, loaded: Sequence[int]) -> int:
@@ -274,11 +294,19 @@ class Session:
             itl_bound_ns=next((slo.bound_ns for slo in self._slos if slo.of == "itl"), None),
         )
         self._delivery = delivery
-        self._tokens = delivery.tokens
+        self._tokens, self._journal = delivery.tokens, journal
         self._flights.forget()
+        if isinstance(self._flights, CancellingFlights) and plan.cancel_share:
+            self._flights.choose(cancelled.chosen(plan).tobytes(), plan.cancel_after_ns)
+        if self.probes is not None:
+            self.probes.begin(journal, plan.seeds.schedule)
         cls = InlineRemoteDispatcher if inline else DirectDispatcher
         self._dispatcher = cls(self._flights, delivery, self._max_batch, journal.issuer())
         return self._dispatcher
+
+    def count_anew(self) -> None:
+        """Forgets the tokens so far. Called when no request is in flight."""
+        self._tokens = self._delivery.count_anew()
 
     def _totals_now(self) -> ServerTotals | None:
         """Returns the server's statistics, if there is only one server and its replies have no times."""
@@ -290,8 +318,16 @@ class Session:
             return server_times.from_heads(self._heads)
         return server_times.from_totals(self._totals, self._totals_now())
 
+    def write(self, outdir: Path) -> None:
+        """Ends the probes after the load, and writes what the journal cannot hold into `outdir`."""
+        if self.probes is not None:
+            self.probes.end(outdir)
+        self._facts.write(outdir)
+
     def close(self) -> None:
         self._flights.close()
+        if self.probes is not None:
+            self.probes.close()
         if self._shared is not None:
             self._shared.close()
         if self.nodes is not None:
@@ -311,8 +347,10 @@ class Session:
                 "round_trip_ns": node.round_trip_ns if node is not None else None,
             }
 
-    def summary(self, failures: Failures) -> Mapping[str, Any]:
-        """Returns `client` of the last message."""
+    def summary(
+        self, failures: Failures, in_order: Sequence[int] | None = None
+    ) -> Mapping[str, Any]:
+        """Returns `client` of the last message. in_order: as in `sent.summary`."""
         found = self._ceiling
         return {
             "dispatcher": "direct" if isinstance(self._dispatcher, DirectDispatcher) else "inline",
@@ -333,7 +371,7 @@ class Session:
             "failures": dict(failures.kinds),
             "server_times": self._server_times(),
             "json_ns": self._json_ns,
-            "tokens": self._token_summary(),
+            "tokens": self._token_summary(in_order),
         }
 
     def _gone(self) -> str:
@@ -346,8 +384,11 @@ class Session:
             for number, error in refused
         )
 
-    def _token_summary(self) -> Mapping[str, Any] | None:
+    def _token_summary(self, in_order: Sequence[int] | None) -> Mapping[str, Any] | None:
         if self._tokens is None:
             return None
-        compared = self._tokens.compared(self._remote, self._answerer.dataset)
-        return {**self._tokens.summary(), **compared}
+        remote, dataset = self._remote, self._answerer.dataset
+        compared = self._tokens.compared(remote, dataset)
+        issued: list[int] = self._journal.index[: self._journal.issued].tolist()
+        found = sent.summary(remote, dataset, issued, in_order)
+        return {**self._tokens.summary(), **compared, **found}

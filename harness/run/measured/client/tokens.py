@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.otlp.boundaries import SECONDS_NS
 from harness.remote import HasSent, Remote, Sent, StreamReader, Usage
 from harness.run.measured.client.repeats import Repeats
 from harness.types import Array, Dataset
@@ -60,6 +61,9 @@ class Streams:
         self._gaps_ns = array("q")
         self._sizes = array("q")  # tokens of the later chunk
         self._second_ns = array("q")  # gaps before the second arrival
+        self._begins = array(
+            "q"
+        )  # by stream: place of its first gap, and tokens of its first arrival
         self._extra = self._chunks = self._tokens = self._at_once = self._several = 0
         self._long = self._held = 0
         self._all_exact = self._all_known = True
@@ -83,6 +87,8 @@ class Streams:
             self._long += 1
             self._held += arrivals[-1][0] - arrivals[0][0] < AT_ONCE_NS * chunks
         if arrivals:
+            self._begins.append(len(self._gaps_ns))
+            self._begins.append(arrivals[0][1])
             self._extra += arrivals[0][1] - 1
             if len(arrivals) >= FEWEST_ARRIVALS:
                 self._second_ns.append(max(0, arrivals[1][0] - arrivals[0][0]))
@@ -106,11 +112,13 @@ class Streams:
         gaps, sizes = np.array(self._gaps_ns), np.array(self._sizes)
         per_chunk = self._tokens / self._chunks if self._all_known else None
         itl: Mapping[str, int] | None = None
+        positions: list[dict[str, int]] = []
         if self._all_exact or (
             per_chunk is not None and 1 / MOST_PER_CHUNK <= per_chunk <= MOST_PER_CHUNK
         ):
             between = np.append(gaps / np.maximum(sizes, 1), 0.0)
             itl = percentiles(between, np.append(sizes, self._extra))
+            positions = self._by_position(gaps, sizes)
         return {
             "chunks": self._chunks,
             "tokens_per_chunk": per_chunk,
@@ -123,8 +131,41 @@ class Streams:
             "second_gap_ns": percentiles(
                 np.array(self._second_ns), np.ones(len(self._second_ns), np.int64)
             ),
+            "itl_by_position": positions,
             "chunk_gap_ns": percentiles(gaps, np.ones_like(gaps)),
+            "chunk_gaps": {
+                "counts": np.bincount(
+                    np.searchsorted(SECONDS_NS, gaps), minlength=len(SECONDS_NS) + 1
+                ).tolist(),
+                "sum_ns": int(gaps.sum()),
+            },
         }
+
+    def _by_position(self, gaps: Array, sizes: Array) -> list[dict[str, int]]:
+        """Returns percentiles of the ITL by the position of the later token, in ranges that grow by a factor of two."""
+        begins, firsts = np.array(self._begins, np.int64).reshape(-1, 2).T
+        counts = np.diff(np.append(begins, len(gaps)))
+        before = np.cumsum(sizes) - np.repeat(
+            (np.cumsum(sizes) - sizes)[begins[counts > 0]], counts[counts > 0]
+        )
+        position = before + np.repeat(firsts, counts)
+        found = []
+        place = np.ceil(np.log2(np.maximum(position, 1))).astype(np.int64)
+        for power in np.unique(place).tolist():
+            mine = place == power
+            times = percentiles((gaps / np.maximum(sizes, 1))[mine], sizes[mine])
+            if times is not None:
+                first = 2 ** (power - 1) + 1 if power else 1
+                found.append(
+                    {
+                        "first": first,
+                        "last": 2**power,
+                        "tokens": int(sizes[mine].sum()),
+                        "p50_ns": times["p50"],
+                        "p99_ns": times["p99"],
+                    }
+                )
+        return found
 
 
 def percentiles(values: Array, weights: Array) -> Mapping[str, int] | None:
@@ -152,7 +193,7 @@ class Tokens:
     def __init__(self, itl_bound_ns: int | None = None) -> None:
         """itl_bound_ns: bound of the SLO on the time between tokens; None without such an SLO."""
         self._answers = self._input = self._output = self._cached = self._alone = 0
-        self._from_cache = self._reasoning = 0
+        self._from_cache = self._reasoning = self._media_ns = 0
         # Dataset index -> tokens of the prompt, as first reported by the server, and of its longest answer.
         self._prompts: dict[int, int] = {}
         self._longest: dict[int, int] = {}
@@ -216,6 +257,7 @@ class Tokens:
         if usage.reasoning is not None:
             self._known["reasoning"] += 1
             self._reasoning += usage.reasoning
+        self._media_ns += usage.media_ns or 0
         self._sources[usage.source] += 1
         _count(self._finished, usage.finish_reason)
         if usage.contradiction:
@@ -233,6 +275,7 @@ class Tokens:
             "cached": self._cached if 0 < self._known["cached"] == answers else None,
             "cached_answers": self._from_cache,
             "reasoning": self._reasoning if self._known["reasoning"] else None,
+            "media_ns": self._media_ns,
             "one_token_answers": self._alone,
             "sources": dict(self._sources),
             "finish_reasons": dict(self._finished),

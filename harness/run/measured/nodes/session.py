@@ -128,9 +128,11 @@ class NodeSession(Session):
         except HarnessError:
             return {}
 
-    def summary(self, failures: Failures) -> Mapping[str, Any]:
+    def summary(
+        self, failures: Failures, in_order: Sequence[int] | None = None
+    ) -> Mapping[str, Any]:
         return {
-            **super().summary(failures),
+            **super().summary(failures, in_order),
             "connections": max(self._opened.requests),
             "nodes": [*map(self._node, range(len(self._urls)))],
         }

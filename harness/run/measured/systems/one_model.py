@@ -17,10 +17,10 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.opened.separate_instance import SeparateInstance
-from harness.models.steps.postprocess import check, in_frames
+from harness.models.steps.postprocess import check, identified, in_frames
 from harness.run.measured.answerer import Answerer, batch_of
 from harness.run.measured.systems.system import Progress, System
-from harness.types import Backend, Dataset, TensorSpec
+from harness.types import Backend, Dataset, HasOwnOrder, TensorSpec
 
 
 class OneModel(System):
@@ -47,6 +47,8 @@ class OneModel(System):
         self._output = output = model.output if takes_steps else None
         self._hook = load_hook(model, self.config.hook) if takes_steps else None
         postprocess = postprocessor_of(output, self._hook, has_states=model.has_states)
+        if isinstance(self.dataset, HasOwnOrder):
+            postprocess = identified(postprocess, self.dataset)
         cpus = self._group.pinned or [()] * len(backends)
         self.answerers = [
             Answerer(backend, self.dataset, postprocess, cpus[i])

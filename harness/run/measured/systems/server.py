@@ -36,9 +36,11 @@ class RemoteModel(OneModel):
             check_hosts(self.config, [backends[0].peer()])
         return backends
 
-    def connect(self, _plan: LoadPlan, preparation: Preparation) -> None:
+    def connect(self, plan: LoadPlan, preparation: Preparation) -> None:
         self._session = self._new_session(preparation)
         with plugin(f"requests to {', '.join(self.config.url)}"):
+            if plan.probe_rate:
+                self._session.add_probes(plan.probe_rate)
             self._session.rehearse(preparation.row, preparation.loaded)
 
     def _new_session(self, preparation: Preparation) -> Session:
@@ -67,7 +69,11 @@ class RemoteModel(OneModel):
         nodes = self._session.nodes
         return nodes.sut_name if nodes is not None else None
 
+    def begin_hold(self) -> None:
+        self._session.count_anew()
+
     def summary(self, failures: Failures) -> Mapping[str, Any]:
-        client = self._session.summary(failures)
+        client = self._session.summary(failures, self.in_order() if self.in_order else None)
+        self._session.write(self._setup.outdir)
         self._session.close()
         return {"client": client}

@@ -57,6 +57,9 @@ class System(ABC):
     separate: Sequence[SeparateInstance] = ()
     """Instances in separate processes."""
 
+    in_order: Callable[[], list[int]] | None = None
+    """Returns the samples of all queries in an order that no time changes, after the run; None: the order of issue."""
+
     answerers: Sequence[Answerer]
     """One answerer per instance or connection; set by `open`."""
     dataset: Dataset
@@ -103,6 +106,9 @@ class System(ABC):
     def sut_name(self) -> Callable[[], str] | None:
         """Returns a function that returns the system's name for LoadGen; None for the harness's name."""
         return None
+
+    def begin_hold(self) -> None:  # noqa: B027 - not every kind has any
+        """Forgets what was counted, because a ramp holds its rate from now on. No query is in flight."""
 
     def summary(self, _failures: Failures) -> Mapping[str, Any]:
         """Returns the keys of OF_KINDS that this kind of system has, with values. Call after the dispatcher has stopped."""

@@ -32,6 +32,7 @@ from harness.errors import ConfigError, one_line
 from harness.results.export.openmetrics import RUN_LABELS
 from harness.results.run_folder import ENDPOINT, METRICS
 from harness.run.supervisor.metrics.live_counts import LiveCounts
+from harness.run.supervisor.metrics.otlp_push import OtlpPush, is_collector, message
 from harness.run.supervisor.metrics.run_series import RunSeries
 
 DEFAULT = Endpoint("127.0.0.1", 9464)
@@ -124,6 +125,17 @@ class Exporter(Collector):
 
     def write(self, folder: Path) -> None:
         (folder / METRICS).write_bytes(self.page())
+
+    def genai(self) -> Mapping[str, Any] | None:
+        """Returns OpenTelemetry's metrics of the performance phase; None before it, and for other models."""
+        with self._lock:
+            counts = self._phases.get("performance")
+            if counts is None:
+                return None
+            counts.read()
+            if not counts.tokens and not counts.operations["duration"].total:
+                return None
+            return message(self._labels, self._started_s, counts, self._result)
 
     def push(self, url: str) -> None:
         """Replaces the group of this workload on this machine in the Pushgateway at `url`. Raises OSError."""
@@ -238,6 +250,9 @@ class MetricsEndpoint:
         self._quiet = quiet
         self._linger_s = config.metrics_linger_ns / 1e9
         self._gateway = config.metrics_push
+        self._otlp: OtlpPush | None = None
+        if self._gateway is not None and is_collector(self._gateway):
+            self._otlp = OtlpPush(self._gateway, self.exporter.genai)
         self._server = None if config.no_metrics else self._bind(config.metrics)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
@@ -278,6 +293,8 @@ class MetricsEndpoint:
     def __enter__(self) -> Self:
         if self._server is not None:
             self._thread.start()
+        if self._otlp is not None:
+            self._otlp.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -285,6 +302,8 @@ class MetricsEndpoint:
             self._closing.set()
             self._thread.join(CLIENT_LIMIT_S)
             self._server.server_close()
+        if self._otlp is not None:
+            self._otlp.stop()
         if self.exporter.has_result:
             self.push()
 
@@ -296,6 +315,9 @@ class MetricsEndpoint:
     def push(self) -> None:
         """Pushes the metrics for --metrics-push. A failure loses nothing, because metrics.prom also has them."""
         if self._gateway is None:
+            return
+        if self._otlp is not None:
+            self._otlp.push()
             return
         try:
             self.exporter.push(self._gateway)

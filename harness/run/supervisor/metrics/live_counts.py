@@ -4,11 +4,12 @@ Each `read` counts only new rows, so a scrape costs the same early and late in a
 run, all rows are counted once, at its end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from harness.core.clock import wall_ns
+from harness.core.otlp.boundaries import SECONDS_NS, TOKENS
 from harness.models.cache.cache import ORIGINS
 from harness.results.evidence.stages import edges_of
 from harness.run.journal import JournalReader
@@ -57,12 +58,23 @@ class LiveCounts:
         self.batches = Histogram(BATCH_EDGES)
         self.token_times = {time: Histogram(EDGES_NS) for time in ("ttft", "tpot")}
         """Token times of a language model's streams."""
+        self.operations = {
+            "duration": Histogram(SECONDS_NS),
+            "failed": Histogram(SECONDS_NS),
+            "first": Histogram(SECONDS_NS),
+            "tokens": Histogram(TOKENS),
+        }
+        """A language model's answers with OpenTelemetry's boundaries: latency, latency of failures, TTFT and tokens."""
         self.tokens = 0
         """Tokens of a language model's answers."""
         self.issued = self.completed = self.failed = self.failed_queries = 0
+        self.cancelled = 0
+        """Requests that the client cancelled."""
         self.busy_ns = self.queued = self.last_completed_ns = 0
         self.scheduled_queries = 0
         self.start_ns: int | None = None
+        self.about: Mapping[str, object] = {}
+        """OpenTelemetry's attributes of a language model and its server."""
         self._rows: NewRows | None = rows
         self._newest = (
             0,
@@ -87,6 +99,7 @@ class LiveCounts:
         for rows in cursor.read():
             is_wide = self._has_wide and cursor.worker == self.workers
             self._count(rows, cursor.samples(rows), self.workers if is_wide else 1)
+        self.cancelled = cursor.cancelled
         self.start_ns = cursor.start_ns
         self.issued = cursor.journal.issued  # after the rows: never below what was completed
         self._look_at_queue(cursor.journal, cursor.due_ns)
@@ -111,7 +124,9 @@ class LiveCounts:
         per_query = self.plan.samples_per_query
         self.latency.add(samples.query_latency_ns(per_query))
         self._count_failures(rows, size, per_query)
-        if self._is_remote and (rows["tokens"].any() or rows["first_token_ns"].any()):
+        if self._is_remote and (
+            self.tokens or rows["tokens"].any() or rows["first_token_ns"].any()
+        ):
             self._count_tokens(rows, samples.scheduled_ns[np.cumsum(size) - size])
         if self.is_cached:
             known = np.clip(rows["origin"], 0, len(ORIGINS) - 1)
@@ -141,6 +156,12 @@ class LiveCounts:
         tokens, first_ns = rows["tokens"].astype(np.int64), rows["first_token_ns"]
         self.tokens += int(tokens.sum())
         streamed = first_ns > 0
+        right = rows["failed"] == 0
+        spent_ns = rows["completed_ns"] - scheduled_ns
+        self.operations["duration"].add(spent_ns[right])
+        self.operations["failed"].add(spent_ns[~right])
+        self.operations["first"].add((first_ns - scheduled_ns)[streamed & right])
+        self.operations["tokens"].add(tokens[right & (tokens > 0)])
         self.token_times["ttft"].add((first_ns - scheduled_ns)[streamed])
         several = streamed & (tokens > 1)
         spent_ns = (rows["completed_ns"] - first_ns)[several]
@@ -164,7 +185,7 @@ class LiveCounts:
         issued = self.issued
         end, taken_ns = self._newest
         entered = int(np.searchsorted(journal.entry_ns[:issued], taken_ns, side="right"))
-        self.queued = max(0, min(entered - end, issued - self.completed))
+        self.queued = max(0, min(entered - end, issued - self.completed - self.cancelled))
         scheduled = self.queries(issued)
         if due_ns is not None and self.start_ns is not None and not self.plan.model_key:
             after_ns = wall_ns() - self.start_ns

@@ -44,7 +44,11 @@ _COUNTERS: _Known = (
     ),
 )
 _GAUGES: _Known = (
-    ("in_flight_samples", "Samples issued and not answered", lambda c: c.issued - c.completed),
+    (
+        "in_flight_samples",
+        "Samples issued and not answered",
+        lambda c: c.issued - c.completed - c.cancelled,
+    ),
     (
         "queue_depth_samples",
         "Samples that waited after the newest finished batch was taken",
@@ -74,6 +78,7 @@ class RunSeries:
             yield _family(core.CounterMetricFamily, name, text, value, rows)
         for name, text, value in _GAUGES:
             yield _family(GaugeMetricFamily, name, text, value, rows)
+        yield from _cancelled(rows)
         yield from _cache(rows)
         yield from _nodes(rows)
         yield from _rates(rows)
@@ -108,6 +113,14 @@ def _family(
     for labels, counts in rows:
         family.add_metric(labels, value(counts))
     return family
+
+
+def _cancelled(rows: _Rows) -> Iterator[Metric]:
+    """Yields the requests that the client cancelled; nothing for a run without --cancel."""
+    found = [(labels, counts) for labels, counts in rows if counts.plan.cancel_share]
+    if found:
+        name, text = "requests_cancelled", "Requests whose connection the client closed"
+        yield _family(core.CounterMetricFamily, name, text, lambda c: c.cancelled, found)
 
 
 def _cache(rows: _Rows) -> Iterator[Metric]:

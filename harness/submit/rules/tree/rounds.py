@@ -48,6 +48,14 @@ class Interactive(_Strict):
     targets: dict[str, Bound]
 
 
+class Work(_Strict):
+    """The least work of a benchmark: operations of a sample (two per multiplication), and the size of model and data."""
+
+    gflop: float
+    memory_gb: float
+    disk_gb: float
+
+
 class Benchmark(_Strict):
     """One benchmark of the round; counts are in samples.
 
@@ -55,7 +63,10 @@ class Benchmark(_Strict):
     edge, datacenter, both: scenarios required for a system of one or both categories
     token_limits_ns: None if the benchmark has no tokens
     end_tokens: token ids that end an answer of a language model
+    audit_config: by audit, settings of its audit.config that hold for this benchmark only
+    user_conf: by scenario, settings that the round requires and LoadGen's mlperf.conf lacks
     timed: False if a run is a single pass over the data set
+    client: the program with which its rules measure the speed, if that is not LoadGen
     """
 
     loadgen: str
@@ -77,7 +88,11 @@ class Benchmark(_Strict):
     end_tokens: tuple[int, ...] = ()
     interactive: Interactive | None = None
     accuracy_videos: tuple[int, ...] = ()
+    audit_config: dict[str, dict[str, int | float]] = {}
+    user_conf: dict[str, dict[str, int]] = {}
+    work: Work
     timed: bool = True
+    client: str = ""
 
     def scenarios(self, category: str) -> tuple[str, ...]:
         """Returns the scenarios that a closed submission requires; () if the category lacks the benchmark."""
@@ -190,6 +205,13 @@ class Round(_Strict):
     @property
     def scenarios(self) -> tuple[str, ...]:
         return tuple(self.results)
+
+    def audit_settings(self, audit: str, benchmark: str) -> Mapping[str, int | float]:
+        """Returns the settings of LoadGen's audit.config for this audit of this benchmark."""
+        chosen = self.benchmarks[benchmark]
+        answers = chosen.test01_answers if audit == "TEST01" else None
+        target = {} if answers is None else {"accuracy_log_sampling_target": answers}
+        return {**self.audits[audit].config, **target, **chosen.audit_config.get(audit, {})}
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
         """Returns the benchmark of a folder, in the official checker's order: name, alias, mapping, part of the name."""

@@ -1,7 +1,10 @@
 """The remote backend http-json: templates of requests, pointers into replies, and the errors of both."""
 
+import email
+import email.policy
 import io
 import json
+import wave
 from base64 import b64decode
 from typing import Any
 
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from harness.backends.http_json import HttpJsonRemote
 from harness.backends.parts.http_json.png import png_of
 from harness.backends.parts.http_json.pointer import Pointer
-from harness.remote import BadAnswer, JoinsSamples, Refused, Remote, Reply, Request
+from harness.remote import BadAnswer, HasReader, JoinsSamples, Refused, Remote, Reply, Request
 from harness.types import BackendSetup, Batch, TensorSpec
 from tests.builders.refusals import refusal
 
@@ -365,7 +368,7 @@ def test_any_reply_is_an_answer_per_sample_or_an_error(
         ((IMAGE,), {"body": '{"{{image}}": 1}'}, "--backend-option body: the key '{{image}}' has a placeholder: placeholders are values"),
         ((IMAGE,), {"body": "1: '{{image}}'"}, "--backend-option body: the key 1 is not a text: put it into quotes"),
         ((IMAGE,), {"body": '["{{image}}", "{{a b"]'}, "'{{a b' is not a placeholder such as {{image}}"),
-        ((IMAGE,), {"body": "{{image|jpeg}}"}, "unknown form 'jpeg': use list, flat, shape, base64, png, npy, json"),
+        ((IMAGE,), {"body": "{{image|jpeg}}"}, "unknown form 'jpeg': use list, flat, shape, base64, png, npy, wav, json"),
         ((IMAGE,), {"body": "{{image|json}}"}, "the form json is for texts, but the input is float32"),
         ((IMAGE,), {"body": "{{image|png}}"}, "PNG holds uint8 or uint16, but the input is float32: use npy or base64"),
         ((TEXT,), {"body": "{{text|png}}"}, "a text has no png: use list, base64 or json"),
@@ -428,3 +431,91 @@ def test_description_shows_the_request_and_the_answer() -> None:
         "body": '{"x":"{{image}}"}',
         "answer": "/y, float32 of shape [?, 4]",
     }
+
+
+SOUND = TensorSpec("audio", "float32", ("batch", 4))
+HEARD = np.array([[0.0, 0.5, -1.0, 1.0]], np.float32)
+
+
+def wav(content: bytes) -> tuple[int, list[int]]:
+    with wave.open(io.BytesIO(content)) as file:
+        assert (file.getnchannels(), file.getsampwidth()) == (1, 2)
+        values = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+        return file.getframerate(), values.tolist()
+
+
+def test_sound_is_sent_as_a_wav_file() -> None:
+    remote = opened((SOUND,), body='{"audio": "{{audio|wav}}", "low": "{{audio|wav/8000}}"}')
+    content = sent(remote, audio=HEARD)
+    values = [0, 16384, -32768, 32767]
+    assert wav(b64decode(content["audio"])) == (16_000, values)
+    assert wav(b64decode(content["low"])) == (8000, values)
+
+
+def test_form_has_its_fields_and_the_sample_as_a_file() -> None:
+    body = '{"model": "w", "file": "{{audio|wav}}", "temperature": 0}'
+    remote = opened(
+        (SOUND,), content_type="multipart/form-data", body=body, answer="/text", dtype="text"
+    )
+    request = remote.request(Batch(1, {"audio": HEARD}))
+    assert remote.joined([remote.pieces(Batch(1, {"audio": HEARD}))]) == request
+    ((name, kind),) = request.headers
+    assert name == "Content-Type"
+    message = email.message_from_bytes(
+        b"Content-Type: " + kind.encode() + b"\r\n\r\n" + b"".join(map(bytes, request.body)),
+        policy=email.policy.HTTP,
+    )
+    parts = {
+        part.get_param("name", header="content-disposition"): part for part in message.iter_parts()
+    }
+    assert [*parts] == ["model", "temperature", "file"]
+    assert parts["model"].get_payload() == "w"
+    assert parts["temperature"].get_payload() == "0"
+    assert (parts["file"].get_content_type(), parts["file"].get_filename()) == (
+        "audio/wav",
+        "sample.wav",
+    )
+    file = bytes(request.body[0]).split(b"Content-Type: audio/wav\r\n\r\n")[1]
+    assert wav(file.rpartition(b"\r\n--")[0])[1] == [0, 16384, -32768, 32767]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("{{audio|wav}}", "the body of a form is an object"),
+        ('{"model": "w"}', "a form has one placeholder, but this one has 0"),
+        ('{"a": "{{audio|wav}}", "b": "{{audio|npy}}"}', "but this one has 2"),
+        ('{"a": "{{audio|wav}}", "b": [1]}', "the field 'b' of a form is not a text or a number"),
+        ('{"a": "{{audio|wav/x}}"}', "the sampling rate 'x' is not a number of Hz"),
+    ],
+)
+def test_form_that_cannot_be_written_is_refused(body: str, told: str) -> None:
+    assert told in refusal(opened, (SOUND,), content_type="multipart/form-data", body=body)
+
+
+def test_tokens_are_read_where_the_option_points() -> None:
+    remote = opened(
+        (TEXT,),
+        body='{"q": "{{text}}"}',
+        answer="/text",
+        dtype="text",
+        tokens="/usage/output_tokens",
+    )
+    assert isinstance(remote, HasReader)
+    assert not remote.streams
+    reader = remote.reader()
+    (answer,) = reader.answer(reply({"text": "hi", "usage": {"output_tokens": 3}}))
+    assert (bytes(answer), reader.usage.output, reader.usage.source) == (b"hi", 3, "usage")
+    assert refusal(remote.reader().answer, reply({"text": "hi"}), error=BadAnswer) == (
+        "the reply has no tokens at '/usage/output_tokens'"
+    )
+    bad = reply({"text": "hi", "usage": {"output_tokens": "3"}})
+    assert "has a text at" in refusal(remote.reader().answer, bad, error=BadAnswer)
+    assert not isinstance(opened((TEXT,), body='{"q": "{{text}}"}'), HasReader)
+
+
+def test_tokens_may_be_listed() -> None:
+    remote = opened((TEXT,), body='{"q": "{{text}}"}', answer="/text", dtype="text", tokens="/ids")
+    reader = remote.reader()
+    reader.answer(reply({"text": "hi", "ids": [5, 6]}))
+    assert reader.usage.output == 2

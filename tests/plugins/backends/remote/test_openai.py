@@ -273,7 +273,8 @@ def test_missing_feature_of_a_server_is_reported_before_the_run(
             {"temperature": "1"},
             (
                 "backend 'openai' has no option 'temperature': it has served=NAME stream=on|off max_tokens=NUMBER "
-                "ignore_eos=off|on answer=ids|text body=FIELDS|@FILE endpoint=auto|responses|messages"
+                "ignore_eos=off|on answer=ids|text body=FIELDS|@FILE endpoint=auto|responses|messages "
+                "cache_block=TOKENS fresh=on|SEED"
             ),
         ),
     ],

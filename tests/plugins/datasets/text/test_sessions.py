@@ -57,7 +57,7 @@ def test_turns_are_samples_with_their_prompts(tmp_path: Path) -> None:
     [
         ("{", ":1: it is not JSON"),
         ({"turns": []}, "a session needs `turns`, a list of at least one turn"),
-        ([1], "a session needs `turns`"),
+        ([1], ":1: it is not a JSON object"),
         ({"turns": [{"prompt": ""}]}, "turn 1: prompt must be a text, and not empty"),
         (
             {"turns": [{"prompt": "a", "after": ["b"]}, {"id": "b", "prompt": "b"}]},

@@ -61,7 +61,9 @@ class Recorder:
         self.told.append(("tokens", [*counts]))
 
     def reply(self, first: int, indices: Sequence[int], failed: int, /, *values: int) -> None:
-        *stamps, _first_token_ns, _answer_token_ns, _tokens, _late_tokens, _server = values
+        *stamps, _first_token_ns, _answer_token_ns, _tokens, _late_tokens, _server, _cancelled = (
+            values
+        )
         assert stamps == sorted(stamps)
         self.rows[first] = (len(indices), failed)
 

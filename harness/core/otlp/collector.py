@@ -1,4 +1,4 @@
-"""Posts spans to the OpenTelemetry collector that the user or the environment names.
+"""Posts spans or metrics to the OpenTelemetry collector that the user or the environment names.
 
 Source: OpenTelemetry's "OTLP Exporter Configuration" (names and precedence of the variables) and OTLP/HTTP.
 The values of headers are secrets: no message, no file and no log holds them.
@@ -16,13 +16,17 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from harness.core.config.parse import parse_http_url
+from harness.core.otlp.values import METRICS, TRACES, Message, encoded
 from harness.errors import ConfigError, one_line, refuse
-from harness.explain.profile.options import TRACES
-from harness.explain.profile.spans.otlp import Message, encoded
 
 T = TypeVar("T")
 
 TIMEOUT_S = 10.0
+_SIGNALS = {TRACES: "TRACES", METRICS: "METRICS"}
+"""Path -> the part of the variables' names."""
+
+_DROPPED = {"rejectedSpans": "spans", "rejectedDataPoints": "data points"}
+"""Key of a collector's reply -> what it dropped."""
 
 _HEADER = re.compile(r"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*([\x21-\x7e]*)\s*")
 """Source: W3C Baggage; the value is percent-encoded."""
@@ -30,7 +34,7 @@ _HEADER = re.compile(r"\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*([\x21-\x7e]*)\s*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """Receives ExportTraceServiceRequests as JSON by HTTP POST."""
+    """Receives messages as JSON by HTTP POST."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -38,48 +42,54 @@ class Collector:
     compress: bool = False
     certificate: Path | None = None
     """PEM file of the authority that signed the collector's certificate; None: the system's authorities."""
+    option: str = "--otlp"
+    """The option that names it, for messages."""
 
     def __str__(self) -> str:
         """Returns the URL without its query, which may hold a key."""
         return self.url.partition("?")[0]
 
 
-def from_environment(variables: Mapping[str, str]) -> Collector:
-    """Returns the collector of OTEL_EXPORTER_OTLP_TRACES_* or, if these are not set, of OTEL_EXPORTER_OTLP_*.
+def from_environment(
+    variables: Mapping[str, str], path: str = TRACES, option: str = "--otlp", url: str = ""
+) -> Collector:
+    """Returns the collector of OTEL_EXPORTER_OTLP_TRACES_* (METRICS_*) or, if these are not set, of OTEL_EXPORTER_OTLP_*.
 
-    Raises one ConfigError with every problem.
+    path: TRACES or METRICS. url: replaces the address of the variables. Raises one ConfigError with every problem.
     """
     problems: list[str] = []
+    signal = _SIGNALS[path]
 
     def read(key: str, parse: Callable[[str], T], default: T) -> T:
-        name, text = _variable(variables, key)
+        name, text = _variable(variables, key, signal)
         try:
             return parse(text) if text else default
         except ValueError as e:
             problems.append(f"{name}: {e}")
             return default
 
-    name, endpoint = _variable(variables, "ENDPOINT")
-    if not endpoint:
-        problems.append(f"--otlp env: {name} is not set: set it, or pass the collector's URL")
-    elif "TRACES" not in name:
-        variables = {**variables, name: f"{endpoint.rstrip('/')}{TRACES}"}
+    name, endpoint = _variable(variables, "ENDPOINT", signal)
+    if not endpoint and not url:
+        problems.append(f"{option} env: {name} is not set: set it, or pass the collector's URL")
+    elif signal not in name and not url:
+        variables = {**variables, name: f"{endpoint.rstrip('/')}{path}"}
     read("PROTOCOL", _protocol, "")
     collector = Collector(
-        url=read("ENDPOINT", _url, ""),
+        url=url or read("ENDPOINT", _url, ""),
         headers=read("HEADERS", _headers, {}),
         timeout_s=read("TIMEOUT", _seconds, TIMEOUT_S),
         compress=read("COMPRESSION", _compression, "none") == "gzip",
         certificate=read("CERTIFICATE", _pem, None),
+        option=option,
     )
     refuse(problems)
     return collector
 
 
-def _variable(variables: Mapping[str, str], key: str) -> tuple[str, str]:
+def _variable(variables: Mapping[str, str], key: str, signal: str) -> tuple[str, str]:
     """Returns (name, text) of the first variable that is set; an empty text if none is."""
     general = f"OTEL_EXPORTER_OTLP_{key}"
-    for name in (f"OTEL_EXPORTER_OTLP_TRACES_{key}", general):
+    for name in (f"OTEL_EXPORTER_OTLP_{signal}_{key}", general):
         if text := variables.get(name, "").strip():
             return name, text
     return general, ""
@@ -148,14 +158,14 @@ def post(messages: Iterable[Message], collector: Collector) -> None:
             text = answer.read()
             if answer.status != 200:
                 raise ConfigError(
-                    f"--otlp {collector}: it answered {answer.status} {answer.reason}"
+                    f"{collector.option} {collector}: it answered {answer.status} {answer.reason}"
                 )
             if refused := _refused(text):
-                raise ConfigError(f"--otlp {collector}: {refused}")
+                raise ConfigError(f"{collector.option} {collector}: {refused}")
     except (OSError, http.client.HTTPException) as e:
         why = one_line(e) or type(e).__name__
         raise ConfigError(
-            f"--otlp {collector} did not accept the spans ({why}): is a collector there?"
+            f"{collector.option} {collector} did not accept the data ({why}): is a collector there?"
         ) from None
     finally:
         if connection is not None:
@@ -174,10 +184,13 @@ def _connection(collector: Collector) -> http.client.HTTPConnection:
 
 
 def _refused(body: bytes) -> str:
-    """Returns an ExportTraceServiceResponse's report of dropped spans; "" for none."""
+    """Returns a collector's report of dropped spans or data points; "" for none."""
     try:
         partial = json.loads(body or b"{}").get("partialSuccess") or {}
-        count, why = int(partial.get("rejectedSpans", 0)), partial.get("errorMessage", "")
+        counts = {noun: int(partial.get(key, 0)) for key, noun in _DROPPED.items()}
+        why = partial.get("errorMessage", "")
     except (ValueError, TypeError, AttributeError):
         return ""  # an answer of another kind, with status 200
-    return one_line(f"it dropped {count:,} spans: {why or 'it does not say why'}") if count else ""
+    dropped = [f"{count:,} {noun}" for noun, count in counts.items() if count]
+    why = why or "it does not say why"
+    return one_line(f"it dropped {' and '.join(dropped)}: {why}") if dropped else ""

@@ -1,0 +1,129 @@
+"""Scores images by their CLIP score and FID, with MLPerf's accuracy_coco.py of Stable Diffusion XL.
+
+The script needs its own networks and packages, so it runs as it is. The environment variable IMAGE_SCORER names it, e.g.
+`python ~/inference/text_to_image/tools/accuracy_coco.py --device gpu`.
+"""
+
+import io
+import json
+import math
+import tempfile
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.accuracy.parts import program
+from harness.accuracy.parts.text import TextLabels, text_of
+from harness.types import Answer, Metric, Score
+
+SIDE = 1024
+"""Pixels of a side of an image."""
+
+VARIABLE, SCRIPT = "IMAGE_SCORER", "accuracy_coco.py"
+SCORES = ("CLIP_SCORE", "FID_SCORE")
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class ClipFid(TextLabels):
+    """The value is the mean CLIP score; the details also have the FID, which has a lower and an upper limit.
+
+    An answer is an image of 1024 x 1024 pixels: RGB as uint8, a PNG file, or a PNG file in base64. A label is the
+    caption.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        if dtype != "uint8":
+            raise ValueError(f"clip-fid needs images as uint8, but the answers are {dtype}")
+
+    def check_labels(self, labels: Mapping[int, object]) -> None:
+        """Refuses labels that are not captions, and a run that nothing could score at its end."""
+        super().check_labels(labels)
+        program.named(VARIABLE, SCRIPT)
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        scorer = program.named(VARIABLE, SCRIPT)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            total = _write_log(folder / "mlperf_log_accuracy.json", answers)
+            _write_captions(folder / "captions.tsv", labels)
+            program.run(
+                scorer,
+                [
+                    *("--mlperf-accuracy-file", str(folder / "mlperf_log_accuracy.json")),
+                    *("--caption-path", str(folder / "captions.tsv")),
+                    *("--output-file", str(folder / "results.json")),
+                ],
+                folder,
+            )
+            scores = _scores(folder / "results.json")
+        return Score(
+            metric="clip-fid",
+            value=float(scores["CLIP_SCORE"]),
+            unit="",
+            samples=total,
+            line=f"Accuracy Results: {scores}, scored by {scorer.version}",
+            details={name.lower(): float(text) for name, text in scores.items()},
+        )
+
+
+def pixels_of(payload: bytes) -> bytes:
+    """Returns an image as rows of RGB; black for the empty answer of a failed sample. Raises a ValueError."""
+    expected = SIDE * SIDE * 3
+    if not payload:
+        return bytes(expected)
+    if len(payload) == expected:
+        return payload
+    file = payload if payload.startswith(_PNG) else b64decode(payload, validate=True)
+    return np.asarray(_opened(file)).tobytes()
+
+
+def _opened(file: bytes) -> Any:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(file), formats=("PNG",)) as image:
+        if image.size != (SIDE, SIDE):
+            raise ValueError(f"an image has {image.width} x {image.height} pixels")
+        return image.convert("RGB")
+
+
+def _write_log(path: Path, answers: Iterable[Answer]) -> int:
+    """Writes the answers as LoadGen's log of pixels, one image at a time; returns their number."""
+    total = 0
+    with path.open("w") as file:
+        file.write("[")
+        for index, payload in answers:
+            try:
+                pixels = pixels_of(payload)
+            except (OSError, ValueError) as e:
+                raise ValueError(f"the answer to sample {index} is not an image: {e}") from e
+            row = json.dumps({"qsl_idx": index, "data": pixels.hex().upper()})
+            file.write(f"{',' if total else ''}\n{row}")
+            total += 1
+        file.write("\n]\n")
+    return total
+
+
+def _write_captions(path: Path, labels: Mapping[int, object]) -> None:
+    """Writes the captions as the script reads them: line i + 2 belongs to sample i."""
+    rows = [text_of(i, labels[i]) if i in labels else "" for i in range(max(labels) + 1)]
+    quoted = ('"{}"'.format(text.replace('"', '""')) for text in rows)
+    path.write_text("caption\n" + "".join(f"{text}\n" for text in quoted), encoding="utf-8")
+
+
+def _scores(path: Path) -> dict[str, str]:
+    """Returns both scores as the script wrote them. Raises a ValueError if they are not there."""
+    try:
+        content = json.loads(path.read_bytes())
+        scores = {name: str(content[name]) for name in ("FID_SCORE", "CLIP_SCORE")}
+        is_finite = all(math.isfinite(float(text)) for text in scores.values())
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        raise ValueError(f"{SCRIPT} wrote no {' and '.join(SCORES)}") from e
+    if not is_finite:
+        raise ValueError(f"{SCRIPT} wrote scores that are not numbers: {scores}")
+    return scores
+
+
+_: type[Metric] = ClipFid

@@ -1,0 +1,76 @@
+"""Scores the build of the RAG benchmark's database, e2e-rag-db: the share of pages that were stored, and its MD5.
+
+The share is the success rate of mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py, whose report has no line
+that the submission checker reads. The environment variable RAG_DB_CHECK names this program, e.g.
+`python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`: it then also compares the MD5 with
+the database, and asks the database.
+"""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.accuracy.parts import program
+from harness.types import Answer, HasLabelCheck, Metric, Score
+
+VARIABLE, SCRIPT = "RAG_DB_CHECK", "datasetup_accuracy_eval.py"
+STORED = b"\x01"
+_MD5 = re.compile(rb"[0-9a-f]{32}")
+
+
+class Ingestion:
+    """Answers are bytes: 1 for a stored page, 0 for a failure, and once the MD5 of the database as 32 letters."""
+
+    def __init__(self, dtype: str) -> None:
+        if np.dtype(dtype).itemsize != 1:
+            raise ValueError(f"ingestion needs bytes, but the answers are {dtype}")
+
+    def check_labels(self, _labels: Mapping[int, object]) -> None:
+        """Refuses a run whose program does not exist; no program is accepted."""
+        if os.environ.get(VARIABLE):
+            program.named(VARIABLE, SCRIPT)
+
+    def score(self, answers: Iterable[Answer], _labels: Mapping[int, Any]) -> Score:
+        ordered = list(answers)
+        sums = [answer for answer in ordered if _MD5.fullmatch(answer.payload)]
+        if len(sums) != 1:
+            raise ValueError(
+                f"{len(sums)} answers are the MD5 of the database: the answer to the last page must be it, and no other"
+            )
+        stored = len(sums) + sum(answer.payload == STORED for answer in ordered)
+        value = 100.0 * stored / len(ordered)
+        checked = _checked(ordered) if os.environ.get(VARIABLE) else ""
+        by = f", checked by {checked}" if checked else ""
+        md5 = sums[0].payload.decode()
+        return Score(
+            metric="ingestion",
+            value=value,
+            unit="%",
+            samples=len(ordered),
+            line=f"Accuracy: {value:.4f}, stored={stored}, total={len(ordered)}, md5={md5}{by}",
+            details={"stored": stored, "checked": float(bool(checked))},
+        )
+
+
+def _checked(answers: Sequence[Answer]) -> str:
+    """Returns the version of the program that accepted the database. Raises a ValueError if it refused it."""
+    judge = program.named(VARIABLE, SCRIPT)
+    rows = [
+        {"seq_id": i, "qsl_idx": answer.sample, "data": answer.payload.hex().upper()}
+        for i, answer in enumerate(answers)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "mlperf_log_accuracy.json"
+        log.write_text(json.dumps(rows), encoding="utf-8")
+        program.run(judge, ["--log_dir", folder, "--output_dir", folder], Path(folder))
+    return judge.version
+
+
+_: type[Metric] = Ingestion
+__: type[HasLabelCheck] = Ingestion

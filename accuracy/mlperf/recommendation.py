@@ -1,0 +1,109 @@
+"""Scores recommended items like MLPerf's DLRM-v3: normalised entropy, accuracy and AUC by request.
+
+The definitions are those of torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which mlcommons/inference b66003e runs in
+recommendation/dlrm_v3/accuracy.py, over the whole run.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.types import Answer, Array, Metric, Score
+
+LEAST = 1e-12
+"""The smallest probability, as in torchrec."""
+
+_IDENTITY = 2
+"""Numbers at the beginning of an answer: its timestamp and its request."""
+
+
+class Recommendation:
+    """Answers are float32: the identity of the request, a score for each candidate, and perhaps its labels and weights.
+
+    Labels come from the dataset: `identity`, and `liked`, 0 or 1 for each candidate. Each request has one answer. A missing
+    score counts as the wrong certainty.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        if np.dtype(dtype) != np.float32:
+            raise ValueError(f"recommendation needs float32 scores, but the answers are {dtype}")
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
+        liked = {label["identity"]: label["liked"] for label in labels.values()}
+        entropy = right = total = positive = negative = auc = 0.0
+        requests = judged = 0
+        for scores, of_request in _pairs(answers, liked):
+            requests += 1
+            total += len(of_request)
+            positive += float(of_request.sum())
+            negative += float((1 - of_request).sum())
+            entropy += _entropy(scores, of_request)
+            right += int(((scores >= 0.5) == of_request).sum())
+            area = _area(scores, of_request)
+            if area is not None:
+                judged += 1
+                auc += area
+        if not judged or not positive or not negative:
+            raise ValueError(
+                "recommendation needs requests with candidates of both labels and different scores: choose other data"
+            )
+        share = min(max(positive / total, LEAST), 1 - LEAST)
+        base = -positive * np.log2(share) - negative * np.log2(1 - share)
+        values = {
+            "ne": float(entropy / base),
+            "accuracy": right / total,
+            "gauc": (auc + 1e-9) / (judged + 2e-9),
+        }
+        return Score(
+            metric="recommendation",
+            value=values["gauc"],
+            unit="of 1",
+            samples=requests,
+            line=" ".join(f"metric/lifetime_{k}/rating: {v}" for k, v in values.items()),
+            details={**values, "candidates": total, "judged_requests": judged},
+        )
+
+
+def _pairs(
+    answers: Iterable[Answer], liked: Mapping[tuple[int, int], Array]
+) -> Iterator[tuple[Array, Array]]:
+    """Yields the scores and the labels of each request. Raises a ValueError if a request has no or two answers."""
+    left = dict(liked)
+    for answer in answers:
+        whole = len(answer.payload) // 4 * 4
+        numbers = np.frombuffer(answer.payload[:whole], np.float32)
+        identity = tuple(int(n) for n in numbers[:_IDENTITY] if np.isfinite(n))
+        labels = left.pop(identity, None) if len(identity) == _IDENTITY else None
+        if labels is None:
+            again = "was answered before" if identity in liked else "is not in the data"
+            raise ValueError(f"request {identity} of sample {answer.sample} {again}")
+        scores = numbers[_IDENTITY : _IDENTITY + len(labels)]
+        missing = 1 - labels[len(scores) :]
+        yield np.concatenate([scores, missing]).astype(np.float32), labels
+    if left:
+        raise ValueError(f"{len(left):,} of {len(liked):,} requests have no answer")
+
+
+def _entropy(scores: Array, labels: Array) -> float:
+    """Returns the cross entropy in bits."""
+    likely = np.clip(np.nan_to_num(scores, nan=0.0).astype(np.float64), LEAST, 1 - LEAST)
+    terms = -labels * np.log2(likely) - (1 - labels) * np.log2(1 - likely)
+    return float(terms.sum())
+
+
+def _area(scores: Array, labels: Array) -> float | None:
+    """Returns the area under the ROC curve of one request; None if its labels or its scores are all alike.
+
+    Of equal scores, the first candidate comes first.
+    """
+    positive, negative = float(labels.sum()), float((1 - labels).sum())
+    if not positive or not negative or bool(((scores == scores[0]) | (scores == 0)).all()):
+        return None
+    by_score = labels[np.argsort(scores, kind="stable")]
+    below = np.cumsum(1 - by_score, dtype=np.float64)
+    area = np.float32((by_score * below).sum()) / np.float32(positive * negative + 1e-10)
+    return float(area)
+
+
+_: type[Metric] = Recommendation

@@ -1,0 +1,97 @@
+"""Scores videos by six dimensions of VBench, with MLPerf's run_evaluation.py of Wan 2.2.
+
+The script needs its own networks and packages, so it runs as it is. The environment variable VIDEO_SCORER names it, e.g.
+`python ~/inference/text_to_video/wan-2.2-t2v-a14b/run_evaluation.py --num-gpus 1`.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+
+from harness.accuracy.parts import program
+from harness.accuracy.parts.text import TextLabels, text_of
+from harness.core.formats.video import video_of
+from harness.types import Answer, Metric, Score
+
+VARIABLE, SCRIPT = "VIDEO_SCORER", "run_evaluation.py"
+DIMENSIONS = (
+    "subject_consistency",
+    "dynamic_degree",
+    "motion_smoothness",
+    "appearance_style",
+    "scene",
+    "background_consistency",
+)
+
+
+class Vbench(TextLabels):
+    """The mean of the six dimensions, in percent; the details have each dimension.
+
+    An answer is an MP4 file, the same in base64, or the path of one on this machine. A label is the prompt.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        if dtype != "uint8":
+            raise ValueError(f"vbench needs videos as uint8, but the answers are {dtype}")
+
+    def check_labels(self, labels: Mapping[int, object]) -> None:
+        """Refuses labels that are not prompts, and a run that nothing could score at its end."""
+        super().check_labels(labels)
+        program.named(VARIABLE, SCRIPT)
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        scorer = program.named(VARIABLE, SCRIPT)
+        with tempfile.TemporaryDirectory() as name:
+            videos, out = Path(name) / "videos", Path(name) / "out"
+            videos.mkdir()
+            out.mkdir()
+            total = _write_videos(videos, answers, labels)
+            program.run(scorer, [f"--videos-path={videos}", f"--output-path={out}"], Path(name))
+            dimensions = _dimensions(out)
+        value = 100 * fmean(dimensions.values())
+        shown = {"vbench_score": round(value, 4)}
+        return Score(
+            metric="vbench",
+            value=value,
+            unit="%",
+            samples=total,
+            line=f"{shown}, scored by {scorer.version}",
+            details={name: 100 * share for name, share in dimensions.items()},
+        )
+
+
+def _write_videos(folder: Path, answers: Iterable[Answer], labels: Mapping[int, object]) -> int:
+    """Writes each video as VBench expects it, PROMPT-NUMBER.mp4; returns the number of answers.
+
+    A failed sample has no video; its run is INVALID anyway.
+    """
+    used: Counter[str] = Counter()
+    total = 0
+    for index, payload in answers:
+        total += 1
+        if not payload:
+            continue
+        prompt = text_of(index, labels[index]).replace("/", "_")
+        try:
+            content = video_of(payload)
+        except (OSError, ValueError) as e:
+            raise ValueError(f"the answer to sample {index} is not a video: {e}") from e
+        (folder / f"{prompt}-{used[prompt]}.mp4").write_bytes(content)
+        used[prompt] += 1
+    return total
+
+
+def _dimensions(out: Path) -> dict[str, float]:
+    """Returns the share of each dimension in the newest results. Raises a ValueError if one is missing."""
+    files = sorted(out.glob("*_eval_results.json"))
+    try:
+        content = json.loads(files[-1].read_bytes())
+        return {name: float(content[name][0]) for name in DIMENSIONS}
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        raise ValueError(f"{SCRIPT} wrote no results of {', '.join(DIMENSIONS)}") from e
+
+
+_: type[Metric] = Vbench

@@ -1,0 +1,74 @@
+"""Runs the reference's scoring program that the user names in an environment variable.
+
+Some scores need a judge of their own: a language model, or a model of images. Such a program runs once, at the end of the
+accuracy run. `check` never runs it: the stored score counts (BY_PROGRAM in harness/core/registry.py).
+"""
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import one_line
+
+LIMIT_S = 24 * 3600.0
+"""Timeout of a program; 824 answers take a judge about an hour."""
+
+_SHOWN_LINES = 3
+
+
+class Program(NamedTuple):
+    variable: str
+    """The environment variable."""
+    words: tuple[str, ...]
+    """The command, without the arguments that the harness adds."""
+    script: Path
+    """The program's file, whose digest is its version."""
+
+    @property
+    def version(self) -> str:
+        """Returns the file's name and the beginning of its SHA-256."""
+        digest = hashlib.sha256(self.script.read_bytes()).hexdigest()
+        return f"{self.script.name} {digest[:16]}"
+
+
+def named(variable: str, script: str) -> Program:
+    """Returns the program in the variable. Raises a ValueError if it names none. script: the usual file, for messages."""
+    words = shlex.split(os.environ.get(variable, ""))
+    how = f"export {variable}='python PATH/{script} …', in an environment that has its packages"
+    if not words:
+        raise ValueError(f"the score comes from MLCommons' {script}: {how}")
+    files = [Path(word) for word in words if word.endswith(".py")] or [Path(words[0])]
+    if not files[0].is_file() and shutil.which(words[0]) is None:
+        raise ValueError(f"{variable} names {files[0]}, which is not a file: {how}")
+    found = files[0] if files[0].is_file() else Path(str(shutil.which(words[0])))
+    return Program(variable, tuple(words), found.absolute())
+
+
+def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
+    """Runs the program in `folder` and returns its output. Raises a ValueError if it fails."""
+    words = [str(Path(word).absolute()) if Path(word).is_file() else word for word in program.words]
+    try:
+        done = subprocess.run(
+            [*words, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise ValueError(f"{program.variable}: the program did not end: {one_line(e)}") from e
+    if done.returncode:
+        last = "; ".join(done.stdout.strip().splitlines()[-_SHOWN_LINES:])
+        raise ValueError(
+            f"{program.variable}: the program ended with status {done.returncode}: {one_line(last)}"
+        )
+    return done.stdout

@@ -1,0 +1,150 @@
+"""Generates with llama.cpp, from a GGUF file, through the package xllamacpp."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from secrets import token_hex
+from typing import Any, ClassVar
+
+import xllamacpp
+
+from harness.backends.parts.engines import gguf_file
+from harness.backends.parts.engines.token_engine import TokenEngine
+from harness.backends.parts.framework import Choices
+from harness.backends.parts.native.printed import stdout_to_stderr
+from harness.core.number_types import number_type, precision
+from harness.errors import PluginUnavailable
+from harness.types import Backend
+
+_CACHES = {"f32": "GGML_TYPE_F32", "f16": "GGML_TYPE_F16"}
+
+_GREEDY = {"temperature": 0, "top_k": 1, "samplers": ["top_k"]}
+_WITH_IDS = {"logprobs": 1, "post_sampling_probs": True}
+"""A reply then has the id of each token. After the sampler, only the chosen token is left, so this costs no sorting."""
+
+
+class LlamaCppBackend(TokenEngine):
+    """One server of llama.cpp in this process, with a slot for each sequence.
+
+    The package has no call for a single step: a thread per answer waits for its tokens, which arrive one by one.
+    cache: the number type of keys and values. llama.cpp's own default is f16.
+    An end that is ignored is left out by llama.cpp: it then chooses the best other token.
+    """
+
+    name = "llama-cpp"
+    title = "llama.cpp"
+    formats = ("gguf",)
+    options: ClassVar[Choices] = {"cache": tuple(_CACHES)}
+
+    def _open(self) -> None:
+        self._weights = gguf_file.weights(self._path)
+        sequences = self._setup.max_batch
+        with stdout_to_stderr():
+            self._server = xllamacpp.Server(self._params(sequences))
+        # A thread of an answer that has left may not have returned when the next answer joins.
+        self._pool = ThreadPoolExecutor(2 * sequences, thread_name_prefix="llama-cpp")
+        self._active: set[int] = set()
+        self._arrived: SimpleQueue[tuple[int, int | Exception]] = SimpleQueue()
+        self._kept: deque[tuple[int, int | Exception]] = deque()
+
+    def _params(self, sequences: int) -> Any:
+        params = xllamacpp.CommonParams()
+        params.model.path = str(self._path)
+        params.n_parallel = sequences
+        params.n_ctx = sequences * self._decoding.context
+        params.n_gpu_layers = 0
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._setup.threads
+        kind = getattr(xllamacpp.ggml_type, _CACHES[self._option["cache"]])
+        params.cache_type_k = params.cache_type_v = kind
+        params.cache_prompt = False  # every prompt is computed
+        params.cache_ram_mib = 0
+        params.warmup = False
+        params.fit_params = False
+        params.verbosity = 0
+        # The server also listens on the loopback interface; nobody else gets the key.
+        params.port, params.api_keys, params.n_threads_http = 0, [token_hex()], 1
+        return params
+
+    def __exit__(self, *exc: object) -> None:
+        self._active.clear()
+        self._pool.shutdown()
+        del self._server
+
+    def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
+        request = {
+            "prompt": [*prompt],
+            "n_predict": most,
+            "stream": True,
+            "ignore_eos": ignores_end,
+            "cache_prompt": False,
+            **_GREEDY,
+            **_WITH_IDS,
+        }
+        self._active.add(key)
+        self._pool.submit(self._ask, key, request)
+
+    def _ask(self, key: int, request: Mapping[str, object]) -> None:
+        """Puts the tokens of an answer into the queue, then its end."""
+        try:
+            self._server.handle_completions(dict(request), self._taker(key))
+        except Exception as e:  # noqa: BLE001 - the step that waits for the tokens raises it
+            self._arrived.put((key, e))
+        self._arrived.put((key, PluginUnavailable(
+            "llama.cpp ended an answer with a token that `end` of the manifest does not list: add it"
+        )))  # fmt: skip
+
+    def _taker(self, key: int) -> Callable[[Mapping[str, Any]], bool]:
+        """Returns the function that llama.cpp calls with each part of a reply; True ends the answer."""
+
+        def take(reply: Mapping[str, Any]) -> bool:
+            if "error" in reply:
+                why = PluginUnavailable(f"llama.cpp refuses a prompt: {reply['error']['message']}")
+                self._arrived.put((key, why))
+                return True
+            for choice in reply["choices"]:
+                for token in (choice.get("logprobs") or {}).get("content", ()):
+                    self._arrived.put((key, token["id"]))
+            return key not in self._active
+
+        return take
+
+    def step(self) -> Sequence[tuple[int, int]]:
+        """Waits for a token, and returns all that have arrived; a second token of one answer stays for the next step."""
+        found: dict[int, int] = {}
+        later: deque[tuple[int, int | Exception]] = deque()
+        while not found or self._kept or not self._arrived.empty():
+            key, token = self._kept.popleft() if self._kept else self._arrived.get()
+            if key not in self._active:
+                continue
+            if key in found:
+                later.append((key, token))
+            elif isinstance(token, Exception):
+                raise token
+            else:
+                found[key] = token
+        self._kept = later
+        return [*found.items()]
+
+    def leave(self, key: int) -> None:
+        self._active.discard(key)
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "framework": f"llama.cpp of xllamacpp {xllamacpp.__version__}",
+            "device": "cpu",
+            "precision": precision(self._weights, ["float32"]),
+            "cache": number_type(self._option["cache"]),
+            "threads": self._setup.threads,
+            "instructions": _instructions(),
+            "math_library": "ggml",
+        }
+
+
+def _instructions() -> str:
+    """Returns the instruction sets that the package was built for, as far as the processor has them."""
+    words = xllamacpp.get_system_info().partition("CPU :")[2].split("|")
+    return " ".join(word.split("=")[0].strip() for word in words if word.strip().endswith("= 1"))
+
+
+_: type[Backend] = LlamaCppBackend

@@ -1,0 +1,35 @@
+"""Reads the configuration of a model for ONNX Runtime GenAI."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+
+NAME = "genai_config.json"
+
+
+def read(folder: Path) -> Mapping[str, Any]:
+    """Returns the configuration. Raises a ConfigError if the folder has none."""
+    path = folder / NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{folder}: it has no {NAME}: name the folder that ONNX Runtime GenAI's model builder wrote"
+        ) from None
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"{path} cannot be read: {e}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise ConfigError(f"{path}: it has no object `model`: build the model again")
+    return content
+
+
+def decoder(folder: Path, content: Mapping[str, Any]) -> Path | None:
+    """Returns the ONNX file of the decoder; None if the configuration names none, or a file outside of the folder."""
+    name = (content["model"].get("decoder") or {}).get("filename")
+    if not isinstance(name, str):
+        return None
+    path = folder / name
+    return path if path.resolve().is_relative_to(folder.resolve()) and path.is_file() else None

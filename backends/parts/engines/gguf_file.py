@@ -1,0 +1,107 @@
+"""Reads the head of a GGUF file: the shapes and the number types of its weights."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.formats.protobuf import mapped
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Type of a value -> its bytes."""
+
+_TEXT, _LIST = 8, 9
+_MOST_AXES = 4
+_CUT = "the file is cut: fetch it again"
+
+_TYPES = {
+    0: "float32",
+    1: "float16",
+    30: "bfloat16",
+    28: "float64",
+    **dict.fromkeys((2, 3, 10, 11, 12, 16, 17, 18, 19, 20, 21, 22, 23, 29, 34, 35, 39), "int4"),
+    **dict.fromkeys((6, 7, 8, 9, 13, 14, 15, 24), "int8"),
+    25: "int16",
+    26: "int32",
+    27: "int64",
+}
+"""ggml's number of a type -> the narrowest NumPy type that holds its weights: 5 and 6 bits are int8, fewer are int4."""
+
+
+class Weight(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class _Reader:
+    def __init__(self, content: memoryview) -> None:
+        self._content, self._at = content, 0
+
+    def number(self, form: str) -> int:
+        size = struct.calcsize(form)
+        if self._at + size > len(self._content):
+            raise ValueError(_CUT)
+        (value,) = struct.unpack_from(f"<{form}", self._content, self._at)
+        self._at += size
+        return int(value)
+
+    def skip(self, size: int) -> None:
+        self._at += size
+        if self._at > len(self._content):
+            raise ValueError(_CUT)
+
+    def skip_text(self) -> None:
+        self.skip(self.number("Q"))
+
+    def skip_value(self, kind: int) -> None:
+        if kind == _TEXT:
+            self.skip_text()
+        elif kind == _LIST:
+            inner, count = self.number("I"), self.number("Q")
+            self._skip_list(inner, count)
+        elif kind in _SIZES:
+            self.skip(_SIZES[kind])
+        else:
+            raise ValueError(f"a value has the type {kind}, which GGUF does not have")
+
+    def _skip_list(self, kind: int, count: int) -> None:
+        if kind in _SIZES:
+            self.skip(_SIZES[kind] * count)
+        elif kind == _TEXT:
+            for _ in range(count):
+                self.skip_text()
+        else:
+            raise ValueError("it has a list of lists, which llama.cpp does not read")
+
+
+def weights(path: Path) -> list[Weight]:
+    """Raises a ValueError with the reason if the file is not a GGUF file."""
+    content = mapped(path)
+    if bytes(content[:4]) != _MAGIC:
+        raise ValueError(
+            "it is not a GGUF file: convert the model with llama.cpp's convert_hf_to_gguf.py"
+        )
+    reader = _Reader(content)
+    reader.skip(len(_MAGIC))
+    version = reader.number("I")
+    if version not in _VERSIONS:
+        raise ValueError(f"it has version {version} of GGUF: convert it again, to version 3")
+    tensors, values = reader.number("Q"), reader.number("Q")
+    for _ in range(values):
+        reader.skip_text()
+        reader.skip_value(reader.number("I"))
+    return [*_infos(reader, tensors)]
+
+
+def _infos(reader: _Reader, count: int) -> Iterator[Weight]:
+    for _ in range(count):
+        reader.skip_text()
+        axes = reader.number("I")
+        if axes > _MOST_AXES:
+            raise ValueError(f"a weight has {axes} axes, more than llama.cpp reads")
+        shape = tuple(reader.number("Q") for _ in range(axes))
+        kind = reader.number("I")
+        reader.skip(8)  # the place of its numbers
+        yield Weight(shape, _TYPES.get(kind, f"ggml type {kind}"))

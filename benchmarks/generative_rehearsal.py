@@ -1,0 +1,148 @@
+"""Makes a closed rehearsal at full length of a benchmark of speech, images, videos, products or function calls.
+
+    python benchmarks/generative_rehearsal.py BENCHMARK WORK [--official CHECKOUT]
+
+BENCHMARK: whisper, stable-diffusion-xl, wan-2.2-t2v-a14b, qwen3-vl-235b-a22b or qwen3.6-27b. The data have the
+benchmark's formats and its number of samples, and a stand-in server sleeps, then gives the right answers. Each run takes
+600 s or more under the official rules: two (qwen3.6-27b) to twelve runs (stable-diffusion-xl). The exit status is the
+exit status of `check`.
+
+The numbers mean nothing for any model: the script tests the steps from runs to a submission.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.builders import generated_data as made  # noqa: E402
+from tests.stand_ins.servers import makers  # noqa: E402
+from tests.stand_ins.servers.json_services import Service, serving_json  # noqa: E402
+
+SCRIPTS = ROOT / "tests/stand_ins/reference"
+BFCL = {
+    "simple_python": 400, "simple_java": 100, "simple_javascript": 50, "multiple": 200,
+    "parallel": 200, "parallel_multiple": 200, "live_simple": 258, "live_multiple": 1053,
+    "live_parallel": 16, "live_parallel_multiple": 24, "irrelevance": 240, "live_irrelevance": 884,
+}  # fmt: skip
+"""Samples of BFCL v4 by subset; MLPerf takes 995 of them."""
+
+
+def speech(folder: Path) -> Service:
+    return makers.transcribes(made.speech(folder, 1633))
+
+
+def images(folder: Path) -> Service:
+    made.coco(folder, 5000)
+    return makers.draws()
+
+
+def videos(folder: Path) -> Service:
+    folder.mkdir(parents=True)
+    made.prompts(folder / "vbench_prompts.txt", 248)
+    return makers.films()
+
+
+def products(folder: Path) -> Service:
+    return makers.chats(made.products(folder, 48_289, rows_per_group=1000))
+
+
+def functions(folder: Path) -> Service:
+    folder.mkdir(parents=True)
+    return makers.chats(made.functions(folder, BFCL))
+
+
+@dataclass(frozen=True)
+class Kind:
+    category: str
+    serve: Callable[[Path], Service]
+    words: tuple[str, ...]
+    service_s: float
+    """Time of an answer. The server has a thread for each connection."""
+    conf: str
+    """user.conf."""
+
+
+HTTP = ("--backend=http-json",)
+CHAT = ("--backend=openai", "--backend-option=stream=off")
+KINDS = {
+    "whisper": Kind("edge", speech, HTTP, 4.0, "*.Offline.target_qps = 16\n"),
+    "stable-diffusion-xl": Kind(
+        "datacenter,edge",
+        images,
+        HTTP,
+        2.0,
+        "*.SingleStream.target_latency = 2000\n*.Server.target_qps = 2\n*.Offline.target_qps = 25\n",
+    ),
+    "wan-2.2-t2v-a14b": Kind(
+        "datacenter",
+        videos,
+        HTTP,
+        8.0,
+        "*.SingleStream.target_latency = 8000\n*.Offline.target_qps = 8\n",
+    ),
+    "qwen3-vl-235b-a22b": Kind(
+        "datacenter",
+        products,
+        (*CHAT, "--backend-option=answer=text"),
+        0.3,
+        "*.Server.target_qps = 20\n*.Offline.target_qps = 200\n",
+    ),
+    "qwen3.6-27b": Kind(
+        "edge",
+        functions,
+        (*CHAT, "--backend-option=answer=calls"),
+        0.5,
+        "*.SingleStream.target_latency = 500\n",
+    ),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("benchmark", choices=KINDS)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--official", type=Path)
+    options = parser.parse_args()
+    work, kind = options.work.absolute(), KINDS[options.benchmark]
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "user.conf").write_text(kind.conf)
+    for variable, name in (
+        ("IMAGE_SCORER", "accuracy_coco.py"),
+        ("VIDEO_SCORER", "run_evaluation.py"),
+    ):
+        os.environ[variable] = shlex.join([sys.executable, str(SCRIPTS / name)])
+    data = work / "data"
+    subprocess.run(["rm", "-rf", str(data)], check=True)  # made from a seed: equal in each call
+    service = makers.paced(kind.serve(data), kind.service_s)
+    with serving_json(service) as url:
+        status = _submit(
+            "run",
+            work,
+            *("--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=asleep"),
+            *(f"--category={kind.category}", f"--benchmark={options.benchmark}"),
+            *(f"--model={options.benchmark}", f"--data-dir={data}", f"--url={url}"),
+            *(f"--user-conf={work / 'user.conf'}", "--hang-timeout=30min", *kind.words),
+        )
+    if status:
+        return status
+    more = ["--official", str(options.official)] if options.official else []
+    _submit("pack", work, *more)
+    return _submit("check", None, str(work / "tree"), "--rehearsal", *more)
+
+
+def _submit(verb: str, work: Path | None, *words: str) -> int:
+    place = ["--work", str(work)] if work else []
+    command = [sys.executable, "-m", "harness", "submit", verb, *place, *words]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,350 @@
+"""Reads the requests of DLRM-v3 from MLCommons' `sampled_data`: candidates that a user rates, by timestamp.
+
+The last tenth of the timestamps is answered. A request at one timestamp sees the user's history before it, so requests are
+answered by timestamp, whichever samples LoadGen draws. Within a timestamp their order is shuffled as in
+mlcommons/inference b66003e, recommendation/dlrm_v3/main.py: Python's random numbers with the seed 123.
+"""
+
+import csv
+import json
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.datasets.parts import sources
+from harness.errors import ConfigError
+from harness.types import Array, Batch, Dataset, DatasetSetup, HasOwnOrder, TensorSpec
+
+OFFSETS, USERS = "offset.csv", "users_cumsum_per_ts.csv"
+REQUESTS, REQUEST_OFFSETS = "requests_per_ts.csv", "requests_per_ts_offset.csv"
+ORDER_SEED = 123
+ANSWERED = 10
+"""One of this many timestamps is answered; the others trained the model."""
+
+MOST_CANDIDATES = 2048
+MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
+"""Limits of the model, whose sequence also has the user: the first items of a longer list are kept."""
+
+ITEMS_PER_CATEGORY = 1_000_000_000 // 128
+ACTION_WEIGHTS = np.array([1, 2, 4, 8, 16])
+"""By rating, from 1 on."""
+
+LIKED = 3.5
+"""A candidate with at least this rating has the label 1."""
+
+_AT_ONCE = 4096
+"""Requests that are read before their lists are joined."""
+
+IDENTITY_BYTES = 8
+"""An answer begins with its timestamp and its request within the timestamp, each as float32."""
+
+_USER = "user_id"
+_OF_HISTORY = (
+    *("item_id", "item_rating", "action_timestamp", "item_weights"),
+    *("dummy_watch_time", "item_category_id"),
+)
+_OF_CANDIDATES = (
+    *("item_candidate_id", "item_query_time", "item_dummy_watchtime"),
+    "item_candidate_category_id",
+)
+_LENGTHS = ("history_length", "candidates_length")
+FEATURES = (_USER, *_OF_HISTORY, *_OF_CANDIDATES, *_LENGTHS)
+"""The reference's names of a request's features. The ratings of the candidates are the label."""
+
+
+class Request(NamedTuple):
+    """One sample: a user's request at a timestamp."""
+
+    timestamp: int
+    """The answered timestamp, from 0 on."""
+    query: int
+    """The request within its timestamp."""
+    user: int
+    file: int
+    """The number of the CSV file that has the user's line."""
+
+
+class Content(NamedTuple):
+    """What a request's line holds, as int64."""
+
+    history: Array
+    history_ratings: Array
+    candidates: Array
+    ratings: Array
+
+
+class Streaming100bDataset:
+    """--data-dir is the folder `sampled_data`.
+
+    The model's inputs are named like the reference's features; lists are padded with zeros to the longest of a batch, and
+    history_length and candidates_length are their sizes. The candidates' ratings are not an input.
+    """
+
+    labelled = False
+    """Whether answers end with the labels, the weights and the number of candidates, as in an accuracy run."""
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        sources.check_steps(setup, "streaming-100b", ())
+        for spec in setup.inputs:
+            if spec.name not in FEATURES or spec.dtype not in ("int64", "int32", "float32"):
+                raise ConfigError(
+                    f"dataset 'streaming-100b' has no input {spec.name!r} of {spec.dtype}: name the inputs like its "
+                    f"features, as integers or float32: {', '.join(FEATURES)}"
+                )
+        self._setup = setup
+        self._root = sources.given_folder(setup, "streaming-100b", f"{OFFSETS} and its tables")
+        self._tables = _Tables(self._root)
+        self._requests = list(self._tables.requests())
+        self._labels: dict[int, Array] = {}
+        self._place = np.full(len(self._requests), -1, np.int64)
+        self._held: dict[str, _Lists] = {}
+        self._loaded = self._at = 0
+        self.performance_count = len(self._requests)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def load(self, indices: Sequence[int]) -> None:
+        """Loads samples, in the order of the files, and lets the stream begin again."""
+        wanted = sorted(dict.fromkeys(indices), key=lambda i: self._requests[i][2:])
+        self._place[:] = -1
+        self._place[wanted] = np.arange(len(wanted))
+        chunks = [[_Lists.of([], spec) for spec in self._setup.inputs]]
+        for begin in range(0, len(wanted), _AT_ONCE):
+            rows = [self._row(index) for index in wanted[begin : begin + _AT_ONCE]]
+            chunks.append([_Lists.of([r[s.name] for r in rows], s) for s in self._setup.inputs])
+            self._setup.progress(begin, len(wanted))
+        names = [spec.name for spec in self._setup.inputs]
+        self._held = dict(zip(names, map(_Lists.joined, zip(*chunks, strict=True)), strict=True))
+        self._loaded, self._at = len(wanted), 0
+
+    def _row(self, index: int) -> Mapping[str, Array]:
+        content = self._tables.content(self._requests[index])
+        self._labels[index] = (content.ratings >= LIKED).astype(np.float32)
+        return self._features(self._requests[index], content)
+
+    def _features(self, request: Request, content: Content) -> Mapping[str, Array]:
+        history, candidates = content.history, content.candidates
+        now = np.int64(len(history) > 0)  # each action has the time 1
+        every = {
+            _USER: np.array(request.user),
+            "item_id": history,
+            "item_rating": content.history_ratings,
+            "action_timestamp": np.ones_like(history),
+            "item_weights": ACTION_WEIGHTS[content.history_ratings - 1],
+            "dummy_watch_time": np.zeros_like(history),
+            "item_category_id": history // ITEMS_PER_CATEGORY,
+            "item_candidate_id": candidates,
+            "item_query_time": np.full_like(candidates, now),
+            "item_dummy_watchtime": np.ones_like(candidates),
+            "item_candidate_category_id": candidates // ITEMS_PER_CATEGORY,
+            "history_length": np.array(len(history)),
+            "candidates_length": np.array(len(candidates)),
+        }
+        return every
+
+    def unload(self, indices: Sequence[int]) -> None:
+        self._place[:] = -1
+        self._held, self._loaded = {}, 0
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        places = self._place[np.fromiter(indices, np.int64, len(indices))]
+        if places.min() < 0:
+            raise KeyError(f"sample {indices[int(places.argmin())]} is not loaded")
+        return Batch(len(indices), {name: held.rows(places) for name, held in self._held.items()})
+
+    def next(self, count: int) -> list[int]:
+        """Returns the next requests by time. After the last one, the stream begins again."""
+        total = len(self._requests)
+        if self._loaded != total:
+            raise ConfigError(
+                f"the requests follow each other in time, so all {total:,} must be in memory, but {self._loaded:,} are: "
+                f"pass --performance-count {total}"
+            )
+        begin, self._at = self._at, (self._at + count) % total
+        return [(begin + i) % total for i in range(count)]
+
+    def identified(self, answers: Sequence[Array], indices: Sequence[int]) -> list[Array]:
+        """Returns each answer in the reference's form: timestamp, request, then a score for each candidate."""
+        return [self._identified(row, i) for row, i in zip(answers, indices, strict=True)]
+
+    def _identified(self, answer: Array, index: int) -> Array:
+        request, labels = self._requests[index], self._labels[index]
+        scores = np.asarray(answer, np.float32).reshape(-1)[: len(labels)]
+        if len(scores) < len(labels):
+            raise ValueError(f"{len(scores)} scores for {len(labels)} candidates")
+        parts = [(request.timestamp, request.query), scores]
+        if self.labelled:
+            parts += [labels, np.ones_like(labels), (len(labels),)]
+        return np.concatenate([np.asarray(part, np.float32) for part in parts])
+
+    def label(self, index: int) -> Mapping[str, object]:
+        """Returns the request's identity, and 0 or 1 for each candidate."""
+        request = self._requests[index]
+        if index not in self._labels:
+            ratings = self._tables.content(request).ratings
+            self._labels[index] = (ratings >= LIKED).astype(np.float32)
+        return {"identity": (request.timestamp, request.query), "liked": self._labels[index]}
+
+    def describe(self) -> Mapping[str, object]:
+        files = {path.name: path for path in sorted(self._root.glob("*.csv"))}
+        return {
+            "name": "streaming-100b",
+            "count": len(self),
+            "source": str(self._root),
+            "timestamps": self._requests[-1].timestamp + 1,
+            "order": "by time",
+            "identity_bytes": IDENTITY_BYTES,
+            "digest": sources.digest(files, self._setup),
+        }
+
+
+class _Lists(NamedTuple):
+    """The lists of one feature behind each other, because hundreds of thousands of small arrays need several GB."""
+
+    numbers: Array
+    ends: Array
+    """(rows + 1,) the end of each list, behind a 0."""
+    is_list: bool
+    """Whether rows are lists, and not single numbers."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Array], spec: TensorSpec) -> "_Lists":
+        ends = np.cumsum([0, *(row.size for row in rows)])
+        flat = [row.reshape(-1).astype(spec.dtype) for row in rows]
+        return cls(np.concatenate([np.empty(0, spec.dtype), *flat]), ends, len(spec.shape) > 1)
+
+    @classmethod
+    def joined(cls, parts: Sequence["_Lists"]) -> "_Lists":
+        ends = [part.ends[1:] for part in parts]
+        begins = np.cumsum([0, *(len(part.numbers) for part in parts)])
+        moved = [end + begin for end, begin in zip(ends, begins[:-1], strict=True)]
+        numbers = np.concatenate([part.numbers for part in parts])
+        return cls(numbers, np.concatenate([[0], *moved]), parts[0].is_list)
+
+    def rows(self, places: Array) -> Array:
+        """Returns a row per place; lists are padded with zeros to the longest one."""
+        if not self.is_list:
+            return self.numbers[places]
+        begins, ends = self.ends[places], self.ends[places + 1]
+        if len(places) == 1:
+            return self.numbers[begins[0] : ends[0]][np.newaxis]
+        padded = np.zeros((len(places), int((ends - begins).max())), self.numbers.dtype)
+        for row, begin, end in zip(padded, begins.tolist(), ends.tolist(), strict=True):
+            row[: end - begin] = self.numbers[begin:end]
+        return padded
+
+
+class _Tables:
+    """The files of one folder. A table's rows are lists of numbers."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._offsets = [_numbers(text, root / OFFSETS) for text in _cells(root / OFFSETS)]
+        self._users = [_numbers(text, root / USERS) for text in _cells(root / USERS)]
+        (starts,) = [_numbers(t, root / REQUEST_OFFSETS) for t in _cells(root / REQUEST_OFFSETS)]
+        self._starts = starts
+        if not self._offsets or len(self._users) != len(starts):
+            raise ConfigError(
+                f"{root / USERS} has {len(self._users)} timestamps, {REQUEST_OFFSETS} {len(starts)}: download the data again"
+            )
+        self._total = len(starts)
+        self._trained = self._total - max(1, self._total // ANSWERED)
+        self._per_file = len(self._offsets[0])
+
+    def requests(self) -> Iterator[Request]:
+        """Yields the requests in their order."""
+        shuffle = random.Random(ORDER_SEED).shuffle
+        for timestamp in range(self._trained, self._total):
+            path = self._root / REQUESTS
+            users = _numbers(_cell(_line(path, self._starts[timestamp]), path), path)
+            ends = self._users[timestamp]
+            if ends[-1] != len(users):
+                raise ConfigError(
+                    f"{path} has {len(users):,} requests at timestamp {timestamp}, {USERS} {ends[-1]:,}: download the data "
+                    "again"
+                )
+            order = list(range(len(users)))
+            shuffle(order)
+            files = np.searchsorted(ends, order, side="right")
+            for query, file in zip(order, files.tolist(), strict=True):
+                yield Request(timestamp - self._trained, query, users[query], file)
+
+    def content(self, request: Request) -> Content:
+        path = self._root / f"{request.file}.csv"
+        cells = next(csv.reader([self._line_of(request)]))
+        if len(cells) != 4 * (self._total + 2):
+            raise ConfigError(
+                f"{path}: the line of user {request.user} has {len(cells)} cells, {4 * (self._total + 2)} are expected"
+            )
+        now = self._trained + request.timestamp
+        # The line has four cells for a first time, each timestamp and an evaluation after the training: candidates,
+        # their ratings, items that were used, their ratings.
+        before = [*range(self._trained + 1), *range(self._trained + 2, now + 2)]
+        history, history_ratings = (
+            [n for i in before if cells[4 * i] for n in _numbers(cells[4 * i + part], path)]
+            for part in (2, 3)
+        )
+        candidates, ratings = (_numbers(cells[4 * (now + 2) + part], path) for part in (0, 1))
+        if len(history) != len(history_ratings) or len(candidates) != len(ratings):
+            raise ConfigError(f"{path}: user {request.user} has items without ratings")
+        if not candidates or not all(1 <= n <= len(ACTION_WEIGHTS) for n in history_ratings):
+            raise ConfigError(
+                f"{path}: user {request.user} has no candidates, or a rating beyond 5"
+            )
+        cut = (history, history_ratings), (candidates, ratings)
+        arrays = [
+            np.array(numbers[:most], np.int64)
+            for numbers_of, most in zip(cut, (MOST_HISTORY, MOST_CANDIDATES), strict=True)
+            for numbers in numbers_of
+        ]
+        return Content(*arrays)
+
+    def _line_of(self, request: Request) -> str:
+        offsets = self._offsets[request.file]
+        return _line(self._root / f"{request.file}.csv", offsets[request.user % self._per_file])
+
+
+def _line(path: Path, offset: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.readline().decode("ascii").rstrip("\r\n")
+    except (OSError, ValueError) as e:
+        raise sources.unreadable(path, e) from e
+
+
+def _cells(path: Path) -> list[str]:
+    """Returns the only cell of each row."""
+    try:
+        with path.open(encoding="ascii", newline="") as file:
+            return [_cell(line.rstrip("\r\n"), path) for line in file if line.strip()]
+    except (OSError, ValueError) as e:
+        raise sources.unreadable(path, e) from e
+
+
+def _cell(line: str, path: Path) -> str:
+    csv.field_size_limit(sys.maxsize)
+    cells = next(csv.reader([line]), [])
+    if len(cells) != 1:
+        raise ConfigError(f"{path} has a row with {len(cells)} cells: one is expected")
+    return cells[0]
+
+
+def _numbers(text: str, path: Path) -> list[int]:
+    """Returns the whole numbers of a list: [1, 2] or 1,2; [] for an empty text."""
+    try:
+        found = json.loads(text if text.startswith("[") else f"[{text}]")
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(type(n) is int for n in found):
+        raise ConfigError(f"{path} has {text[:40]!r} in place of whole numbers")
+    return found
+
+
+_: type[Dataset] = Streaming100bDataset
+__: type[HasOwnOrder] = Streaming100bDataset

@@ -1,0 +1,98 @@
+"""Reads recorded chats: ShareGPT, OpenAI's messages with calls of tools (SWE-smith, mini-SWE-agent), SWE-agent.
+
+Each answer of the model is a turn: its prompt is everything before it. Tools and persons take no time in these
+formats, except in SWE-agent's, which records `execution_time`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.core.files import parse_json
+from harness.core.units import NS_PER_S
+from harness.datasets.parts.sessions.turns import Turn, list_of, number_of
+
+_ROLES = {
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt"), "assistant"),
+    "system": "system",
+    **dict.fromkeys(("tool", "observation", "function"), "tool"),
+}
+_SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
+"""Keys of a message that are sent; traces add others, e.g. `extra` and `message_type`."""
+
+
+def session(content: Mapping[str, Any]) -> list[Turn]:
+    """Reads `conversations` or `messages`; a text in place of the list is JSON, as in SWE-smith's tables."""
+    rows = content.get("conversations", content.get("messages"))
+    if isinstance(rows, str):
+        try:
+            rows = parse_json(rows)
+        except json.JSONDecodeError:
+            raise ValueError("messages is a text that is not JSON") from None
+    if not isinstance(rows, list):
+        raise ValueError(
+            "a chat needs `messages` or `conversations`, a list of at least one message"
+        )
+    return _turns([message(row) for row in rows], content)
+
+
+def _turns(messages: Sequence[Mapping[str, Any]], content: Mapping[str, Any]) -> list[Turn]:
+    turns: list[Turn] = []
+    fields = {key: content[key] for key in ("tools", "max_tokens") if content.get(key)}
+    for place, one in enumerate(messages):
+        is_answer = one["role"] == "assistant"
+        if is_answer and place and messages[place - 1]["role"] != "assistant":
+            turns.append(_turn(messages[:place], fields, len(turns), one.get("content")))
+    if messages and messages[-1]["role"] in ("user", "tool"):
+        turns.append(_turn(messages, fields, len(turns), None))
+    if not turns:
+        raise ValueError("it has no message that the model can answer")
+    return turns
+
+
+def _turn(
+    messages: Sequence[Mapping[str, Any]], fields: Mapping[str, Any], number: int, answer: object
+) -> Turn:
+    reference = {"reference": answer} if isinstance(answer, str) and answer else {}
+    row = {**fields, **reference, "messages": [*messages]}
+    return Turn(row, (number - 1,) if number else ())
+
+
+def message(row: object) -> dict[str, Any]:
+    """Returns a message as OpenAI's API takes it. Raises a ValueError if it cannot be sent."""
+    if not isinstance(row, dict):
+        raise ValueError(f"a message is {row!r:.40}, and must be an object")
+    given = str(row.get("from", row.get("role")))
+    role = _ROLES.get(given)
+    if role is None:
+        raise ValueError(
+            f"a message has the role {given!r:.40}: use system, user, assistant or tool"
+        )
+    content = row.get("value", row.get("content"))
+    found = {"role": role, "content": content, **{k: row[k] for k in _SENT[2:] if row.get(k)}}
+    if role == "tool" and not found.get("tool_call_id"):
+        found = {"role": "user", "content": content}  # ShareGPT's observations name no call
+    if not isinstance(found["content"], str | list) and not found.get("tool_calls"):
+        raise ValueError(f"a message of role {role!r} has no content")
+    return found
+
+
+def trajectory(content: Mapping[str, Any]) -> list[Turn]:
+    """Reads SWE-agent's .traj files since version 1.1: each step has `query`, the messages that the model got."""
+    turns: list[Turn] = []
+    spent_ns = 0
+    for number, step in enumerate(list_of(content, "trajectory")):
+        query = step.get("query") if isinstance(step, dict) else None
+        if not isinstance(query, list) or not query:
+            raise ValueError(
+                f"step {number + 1} has no `query`: SWE-agent records it since version 1.1"
+            )
+        response = step.get("response")
+        reference = {"reference": response} if isinstance(response, str) and response else {}
+        row = {**reference, "messages": [message(one) for one in query]}
+        turns.append(Turn(row, (number - 1,) if number else (), spent_ns))
+        spent_ns = round(number_of(step, "execution_time", 0) * NS_PER_S)
+    if not turns:
+        raise ValueError("its `trajectory` has no steps")
+    return turns

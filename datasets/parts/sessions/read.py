@@ -1,0 +1,169 @@
+"""Reads a file of sessions in any known format, which its content shows."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.files import parse_json
+from harness.datasets.parts.sessions import chats, dag, mooncake, otel, own, weka
+from harness.datasets.parts.sessions.turns import Turn
+from harness.datasets.parts.sources import unreadable
+from harness.errors import MOST_PROBLEMS, ConfigError, refuse
+
+_Row = tuple[str, Mapping[str, Any]]
+"""The place of an object and its content."""
+_Session = tuple[str, list[Turn]]
+"""The place of a session, and its turns."""
+
+
+class Settings(NamedTuple):
+    """What the formats need besides the file."""
+
+    seed: int
+    block_tokens: int
+    """Tokens of a block of Mooncake's hash_ids."""
+
+
+class Format(NamedTuple):
+    name: str
+    is_mine: Callable[[Mapping[str, Any]], bool]
+    """Whether the first object of a file has this format."""
+    read: Callable[[Sequence[_Row], Settings], Iterable[_Session]]
+    """Raises a ValueError with the place."""
+
+
+class Found(NamedTuple):
+    format: str
+    sessions: list[list[Turn]]
+
+
+def _each(one: Callable[[Mapping[str, Any], int], list[Turn]]) -> Callable[..., Iterator[_Session]]:
+    """Returns a reader of files in which each object is one session. one: gets the content and its number."""
+
+    def read(rows: Sequence[_Row], _settings: Settings) -> Iterator[_Session]:
+        problems: list[str] = []
+        for number, (place, row) in enumerate(rows):
+            try:
+                yield place, one(row, number)
+            except ValueError as e:
+                problems.append(f"{place}: {e}")
+                if len(problems) == MOST_PROBLEMS:
+                    break
+        refuse(problems)
+
+    return read
+
+
+def _otel(rows: Sequence[_Row], _settings: Settings) -> Iterator[_Session]:
+    spans: list[otel.Span] = []
+    for place, row in rows:
+        try:
+            spans += otel.spans_of(place, row)
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise ValueError(f"{place}: it is not a span of OpenTelemetry: {e}") from None
+    return otel.sessions(spans)
+
+
+_FORMATS = (
+    Format(
+        "opentelemetry",
+        lambda row: "resourceSpans" in row or isinstance(row.get("spans"), list) or _is_span(row),
+        _otel,
+    ),
+    Format("weka", lambda row: "requests" in row and "block_size" in row, _each(weka.session)),
+    Format("swe-agent", lambda row: isinstance(row.get("trajectory"), list), _each(lambda r, _: chats.trajectory(r))),
+    Format("aiperf-dag", dag.is_conversation, lambda rows, s: dag.sessions(rows, s.seed)),
+    Format("sessions", lambda row: "turns" in row, _each(lambda r, _: own.session(r))),
+    Format("sharegpt", lambda row: "conversations" in row, _each(lambda r, _: chats.session(r))),
+    Format("mooncake", lambda row: bool(row.keys() & {"input_length", "text_input", "payload"}) or _is_aiperf(row), lambda rows, s: mooncake.sessions(rows, s.block_tokens)),
+    Format("messages", lambda row: "messages" in row, _each(lambda r, _: chats.session(r))),
+    Format("prompts", lambda row: bool(row.keys() & {"prompt", "input_ids", "body"}), _each(lambda r, _: own.prompt(r))),
+)  # fmt: skip
+FORMATS = ("auto", *(one.name for one in _FORMATS))
+"""Values of the option `format`, and the names that the result has."""
+
+
+def _is_span(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("attributes"), dict) and "trace_id" in row
+
+
+def _is_aiperf(row: Mapping[str, Any]) -> bool:
+    """Returns whether a line with `messages` has further keys of AIPerf's Mooncake lines."""
+    return "messages" in row and bool(row.keys() & {"output_length", "timestamp", "session_id"})
+
+
+def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Found:
+    """Reads the files as one. Raises a ConfigError that lists what cannot be used. wanted: one of FORMATS."""
+    rows = [row for path in paths for row in _objects(path)]
+    if not rows:
+        raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")
+    first = rows[0][1]
+    chosen = next(
+        (
+            one
+            for one in _FORMATS
+            if one.name == wanted or (wanted == "auto" and one.is_mine(first))
+        ),
+        None,
+    )
+    if chosen is None:
+        # The message of this package's own format says what a line needs.
+        chosen = next(one for one in _FORMATS if one.name == "sessions")
+    try:
+        sessions = [turns for _, turns in chosen.read(rows, settings) if turns]
+    except ConfigError:
+        raise
+    except ValueError as e:
+        raise ConfigError(str(e)) from None
+    if not sessions:
+        raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")
+    return Found(chosen.name, sessions)
+
+
+def _objects(path: Path) -> list[_Row]:
+    """Returns the objects of a file: of each line, or of one JSON list, or the file's only object."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as e:
+        raise unreadable(path, e) from e
+    if path.suffix != ".jsonl" and (whole := _whole(text)) is not None:
+        places = [f"{path}: entry {number}" for number in range(1, len(whole) + 1)]
+        found: Iterable[tuple[str, Any]] = zip(places, whole, strict=True)
+        return _checked(found)
+    return _checked(_of_lines(path, text))
+
+
+def _whole(text: str) -> list[Any] | None:
+    """Returns the entries of one JSON text; None if it is not one."""
+    try:
+        content = parse_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, list) else [content]
+
+
+def _of_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                yield f"{path}:{number}", parse_json(line)
+            except json.JSONDecodeError:
+                yield f"{path}:{number}", ValueError("it is not JSON")
+            except (ValueError, RecursionError) as e:
+                yield f"{path}:{number}", ValueError(str(e))
+
+
+def _checked(found: Iterable[tuple[str, Any]]) -> list[_Row]:
+    problems: list[str] = []
+    rows: list[_Row] = []
+    for place, content in found:
+        if isinstance(content, dict):
+            rows.append((place, content))
+            continue
+        text = str(content) if isinstance(content, ValueError) else "it is not a JSON object"
+        problems.append(f"{place}: {text}")
+        if len(problems) == MOST_PROBLEMS:
+            break
+    refuse(problems)
+    return rows

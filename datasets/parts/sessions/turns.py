@@ -1,0 +1,71 @@
+"""The turns of a session, in the form in which every reader returns them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from harness.core.units import NS_PER_MS
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
+
+
+class Blocks(NamedTuple):
+    """A prompt that is recorded without its tokens: they are made from the ids of its blocks."""
+
+    scope: int
+    """Equal ids in one scope are equal tokens."""
+    ids: tuple[int, ...]
+    block_tokens: int
+    tokens: int
+    """Of the whole prompt. Tokens after the last block belong to this prompt alone."""
+
+
+class Turn(NamedTuple):
+    """One request of a session."""
+
+    row: Mapping[str, Any]
+    """A line of the dataset `prompts`; with `blocks` it has no prompt."""
+    after: tuple[int, ...] = ()
+    """Positions of the earlier turns of the session whose answers it waits for."""
+    delay_ns: int = 0
+    answers: Mapping[int, int] = NOTHING
+    """Place in `messages` -> the turn whose answer stands there, for answers that are not recorded."""
+    blocks: Blocks | None = None
+
+
+def number_of(row: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    """Returns a number of at least 0. Raises a ValueError without one."""
+    value = row.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        raise ValueError(f"{key} is {value!r:.40}, and must be a number of at least 0")
+    return value
+
+
+def whole_of(row: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = row.get(key, default)
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ValueError(f"{key} is {value!r:.40}, and must be a whole number of at least 0")
+    return value
+
+
+def list_of(row: Mapping[str, Any], key: str) -> list[Any]:
+    """Returns a list, [] without the key. Raises a ValueError for anything else."""
+    value = row.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError(f"{key} is {value!r:.40}, and must be a list")
+    return value
+
+
+def delay_ns(row: Mapping[str, Any], key: str) -> int:
+    """Returns a delay that is recorded in milliseconds."""
+    return round(number_of(row, key, 0) * NS_PER_MS)
+
+
+def ids_of(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Returns the ids of a prompt's blocks."""
+    ids = list_of(row, "hash_ids")
+    if any(type(one) is not int or one < 0 for one in ids):
+        raise ValueError("hash_ids must be a list of whole numbers")
+    return tuple(ids)

@@ -1,0 +1,84 @@
+"""Reads the list of utterances that MLPerf's download for Whisper makes: one JSON file, with WAV files beside it.
+
+Source: mlcommons/inference, speech2text/manifest.py and utils/repackage_librispeech.py.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.files import parse_json
+from harness.datasets.parts.sound import checked_frames
+from harness.datasets.parts.sources import refuse, unreadable
+from harness.errors import ConfigError
+
+LETTERS = frozenset(" abcdefghijklmnopqrstuvwxyz'0123456789$%+-")
+"""The characters of MLPerf's texts; others are dropped."""
+
+LONGEST_S = 30.0
+"""Longer utterances are left out."""
+
+
+class Utterance(NamedTuple):
+    name: str
+    """The name in the transcript."""
+    path: Path
+    transcript: str
+    frames: int
+    """Audio samples in the file."""
+
+
+def list_in(given: Path | None) -> Path | None:
+    """Returns the list of utterances: a JSON file, or the folder's only one; None if there is none."""
+    if given is None or (given.is_file() and given.suffix == ".json"):
+        return given
+    found = sorted(given.glob("*.json"))
+    return found[0] if len(found) == 1 else None
+
+
+def listed_utterances(path: Path, rate: int) -> list[Utterance]:
+    """Returns the utterances in the order of the list. Raises a ConfigError that lists all problems."""
+    problems: list[str] = []
+    found = []
+    for number, entry in enumerate(_entries(path)):
+        try:
+            utterance = _utterance(entry, path, rate)
+        except ConfigError as e:
+            problems.append(str(e))
+        except (LookupError, TypeError, ValueError) as e:
+            problems.append(f"{path}: entry {number} is not an utterance: {e!r:.60}")
+        else:
+            found += [utterance] if utterance else []
+    refuse(problems)
+    if not found:
+        raise ConfigError(f"{path} has no utterances: nothing can be measured")
+    return found
+
+
+def _entries(path: Path) -> list[Any]:
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as e:
+        raise unreadable(path, e) from e
+    if not isinstance(content, list):
+        raise ConfigError(f"{path} is not a list of utterances")
+    return content
+
+
+def _utterance(entry: Any, path: Path, rate: int) -> Utterance | None:
+    """Returns an utterance; None if it is too long."""
+    if entry["original_duration"] > LONGEST_S:
+        return None
+    name = next(file["fname"] for file in entry["files"] if file["speed"] == 1)
+    sound = next((place for place in _places(path, Path(name)) if place.is_file()), None)
+    if sound is None:
+        raise ConfigError(f"{path}: there is no file {name}")
+    text = "".join(character for character in entry["transcript"] if character in LETTERS)
+    return Utterance(sound.stem, sound, text, checked_frames(sound, rate))
+
+
+def _places(path: Path, name: Path) -> Iterator[Path]:
+    """Yields where a file may lie: lists name files from the folder of the data, or as on the machine that wrote them."""
+    yield path.parent / name
+    yield path.parent / Path(*name.parts[-2:])
+    yield path.parent / name.name

@@ -1,0 +1,368 @@
+"""The verbs of an MLPerf Endpoints submission: endpoints plan, rehearse, run, witness, pack and check."""
+
+import argparse
+import json
+import shutil
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness.cli.parser import Parser
+from harness.core.config.options import user_path
+from harness.core.console import say, show
+from harness.core.units import NS_PER_S, counted, parse_duration_ns
+from harness.errors import ConfigError, RunInvalid
+
+if TYPE_CHECKING:
+    from harness.submit.endpoints.client.config import Template
+    from harness.submit.endpoints.points import Curve
+    from harness.submit.endpoints.request import Request
+    from harness.submit.endpoints.rules.official import Outcome
+    from harness.submit.endpoints.rules.validate import Checked
+
+WORK = "endpoints"
+_QUIET = "print no progress and no notices"
+_OFFICIAL = (
+    "a Python environment with MLCommons' checker (endpoints-submission-cli) and mlperf-viz, which "
+    "check the tree, too"
+)
+_INSTALL = "make the environment of --official with uv, or complete it"
+
+_REQUEST: Mapping[str, tuple[str, str]] = {
+    "submitter": ("NAME", "folder name of the submitter"),
+    "system": ("NAME", "folder name of the system"),
+    "division": ("NAME", "standardized, serviced or rdi"),
+    "model": ("NAME", "the rules' name of the benchmark, e.g. llama3_1-8b"),
+    "cohort": ("NAME", "cohort of the publication, e.g. 2026-10-C1"),
+    "seed-set": ("ID", "seed set of the cohort (default: the newest)"),
+    "url": ("URL", "the server, e.g. http://127.0.0.1:8000 (repeatable)"),
+    "served": ("NAME", "name of the model on the server"),
+    "tokenizer": ("DIR", "folder of the tokenizer that counts tokens"),
+    "template": (
+        "FILE",
+        "the client's YAML file with data sets, sampling and scores: an example of mlcommons/endpoints",
+    ),
+    "prompts": (
+        "FILE",
+        "JSONL prompts for the harness's client, if the client makes the data itself",
+    ),
+    "c-max": ("N", "largest supported number of requests in flight; or pass --slo"),
+    "slo": (
+        "SLOS",
+        "bound under which `plan` searches for C_max, e.g. 'ttft:p99=2s tpot:p99=50ms'",
+    ),
+    "c-min": ("N", "an override of C_min, a point from 1 to 32 (default: the lowest point)"),
+    "points": (
+        "NUMBERS",
+        "concurrencies, e.g. 1,4,8,16,32,48,64 (default: seven points, evenly spread)",
+    ),
+    "offline": ("NAME", "elected: the point at C_max; dedicated: a separate run (default elected)"),
+}
+"""Option of a request -> its metavar and help. WORK/request.yaml keeps these options."""
+
+
+class _Call(NamedTuple):
+    """A verb's request with everything that follows from it."""
+
+    request: "Request"
+    template: "Template"
+    curve: "Curve"
+    work: Path
+
+
+def _request_parser(
+    verb: str,
+    about: str,
+    own: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    many: Collection[str] = (),
+) -> Parser:
+    parser = Parser(
+        f"endpoints {verb}",
+        f"{about} WORK/request.yaml keeps the options, so that later calls need only --work.",
+        "[--work DIR] [options]",
+    )
+    group = parser.add_argument_group("submission")
+    work_help = f"folder of the request and its runs (default {WORK})"
+    group.add_argument("--work", default=WORK, metavar="DIR", help=work_help)
+    for name, (metavar, text) in {**own, **_REQUEST}.items():
+        action = "append" if name == "url" or name in many else "store"
+        group.add_argument(f"--{name}", metavar=metavar, help=text, action=action)
+    text = "allow any model and data, and short points with --duration; never a submission"
+    group.add_argument("--rehearsal", action="store_true", default=None, help=text)
+    text = "with --rehearsal: least length of a point's steady window (default by the rules)"
+    group.add_argument("--duration", metavar="TIME", help=text)
+    parser.flag("--quiet", _QUIET)
+    return parser
+
+
+def _values(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the request's values on the command line."""
+    given = vars(options)
+    values = {name.replace("-", "_"): given[name.replace("-", "_")] for name in _REQUEST}
+    values["rehearsal"] = options.rehearsal
+    values = {key: value for key, value in values.items() if value is not None}
+    for key in ("c_max", "c_min"):
+        if key in values:
+            values[key] = _whole(f"--{key.replace('_', '-')}", values[key])
+    if "points" in values:
+        words = [word for word in values["points"].split(",") if word.strip()]
+        values["points"] = tuple(_whole("--points", word.strip()) for word in words)
+    if options.duration is not None:
+        values["duration_s"] = _seconds("--duration", options.duration)
+    return values
+
+
+def _whole(flag: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"{flag} {text}: write a whole number")
+    return int(text)
+
+
+def _seconds(flag: str, text: str) -> float:
+    try:
+        return parse_duration_ns(text) / NS_PER_S
+    except ValueError as e:
+        raise ConfigError(f"{flag} {text}: {e}") from None
+
+
+def _request(options: argparse.Namespace) -> tuple["Request", "Template", Path]:
+    from harness.submit.endpoints.client.config import Template
+    from harness.submit.endpoints.request import kept_request
+
+    work = user_path(options.work)
+    request = kept_request(work, _values(options))
+    if not request.template:
+        raise ConfigError(
+            "--template is missing: pass the benchmark's YAML file of the client, see examples/ of mlcommons/endpoints"
+        )
+    return request, Template(Path(request.template)), work
+
+
+def _call(options: argparse.Namespace) -> _Call:
+    """Returns the request with its curve. Raises a ConfigError if C_max is not known yet."""
+    from harness.submit.endpoints import points
+    from harness.submit.endpoints.plan.c_max import known_c_max
+
+    request, template, work = _request(options)
+    c_max = known_c_max(request, work)
+    if c_max is None:
+        raise ConfigError(
+            "C_max is not known: pass --c-max, or run `endpoints plan --slo SLO` first"
+        )
+    return _Call(request, template, points.curve(request, c_max), work)
+
+
+def plan(arguments: Sequence[str]) -> int:
+    parser = _request_parser(
+        "plan",
+        "List the points that a submission needs, with regions, passes, hours and seeds, and what cannot be met. "
+        "Without --c-max, search for C_max under --slo first.",
+    )
+    options = parser.parse_args(arguments)
+    from harness.submit.endpoints import points
+    from harness.submit.endpoints.plan import table
+
+    request, template, work = _request(options)
+    curve = points.curve(request, _found_c_max(request, template, work, quiet=options.quiet))
+    rows = table.rows(request, template, curve, work)
+    show("\n".join(table.lines(request, curve, rows)))
+    if not options.quiet:
+        say("\n".join(table.notes(request, template, rows)))
+    return 0
+
+
+def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet: bool) -> int:
+    from harness.core.signals import stoppable
+    from harness.run.progress import Progress
+    from harness.submit.endpoints.plan.c_max import find_c_max, known_c_max
+
+    known = known_c_max(request, work)
+    if known is not None:
+        return known
+    if not request.slo:
+        raise ConfigError(
+            "pass --c-max N, or --slo to search for it, e.g. 'ttft:p99=2s tpot:p99=50ms'"
+        )
+    with stoppable() as stopping, Progress(quiet=quiet) as progress:
+        progress.series("search for C_max", None)
+        with stopping.allowed():
+            return find_c_max(request, template, work, lambda _: progress.show("running"))
+
+
+def rehearse(arguments: Sequence[str]) -> int:
+    parser = _request_parser(
+        "rehearse",
+        "Measure every point with the harness's own client, and report early what will fail. The rates give `plan` its "
+        "passes and hours.",
+        {"each": ("TIME", "length of each point (default 60s)")},
+    )
+    options = parser.parse_args(arguments)
+    from harness.submit.endpoints.plan.rehearse import EACH_S
+    from harness.submit.endpoints.plan.rehearse import rehearse as make
+
+    call = _call(options)
+    each_s = EACH_S if options.each is None else _seconds("--each", options.each)
+    return make(call.request, call.template, call.curve, call.work, each_s, quiet=options.quiet)
+
+
+def run(arguments: Sequence[str]) -> int:
+    parser = _request_parser(
+        "run",
+        "Make the points that are missing, stale or failed with the official client. After an interruption, the same "
+        "command continues.",
+        {
+            "client": (
+                "DIR",
+                "a checkout of mlcommons/endpoints; the first call copies and installs it with uv",
+            ),
+            "only": ("POINT", "make this point only, e.g. r16"),
+        },
+    )
+    options = parser.parse_args(arguments)
+    from harness.submit.endpoints.plan.execute import execute
+
+    call = _call(options)
+    client = user_path(options.client) if options.client else None
+    return execute(
+        call.request,
+        call.template,
+        call.curve,
+        call.work,
+        client,
+        options.only,
+        quiet=options.quiet,
+    )
+
+
+def witness(arguments: Sequence[str]) -> int:
+    parser = _request_parser(
+        "witness",
+        "Recompute the numbers of every finished point from the client's events, and look for signs that they are not "
+        "what they seem.",
+        {"only": ("POINT", "judge this point only, e.g. r16")},
+    )
+    options = parser.parse_args(arguments)
+    from harness.submit.endpoints.witness.page import judge
+
+    call = _call(options)
+    lines, passed = judge(call.request, call.template, call.curve, call.work, options.only)
+    show("\n".join(lines))
+    return 0 if passed else RunInvalid.exit_status
+
+
+def pack(arguments: Sequence[str]) -> int:
+    parser = _request_parser(
+        "pack",
+        "Write the tree of the submission from the finished and witnessed points, and check it.",
+        {
+            "describe": (
+                "FILE",
+                "facts about the system: YAML, or mlperf-sysinfo's system_desc.json (repeatable)",
+            ),
+            "to": ("DIR", "folder to write (default WORK/tree)"),
+            "official": ("DIR", _OFFICIAL),
+        },
+        many=("describe",),
+    )
+    parser.flag("--install", _INSTALL)
+    options = parser.parse_args(arguments)
+    from harness.submit.endpoints.pack.description import read_description
+    from harness.submit.endpoints.pack.pack import describe_hint
+    from harness.submit.endpoints.pack.pack import pack as write_tree
+
+    call = _call(options)
+    official = _official(options)
+    if not options.describe and not call.request.rehearsal:
+        show(describe_hint())
+        raise ConfigError("--describe is missing: fill in the file above")
+    described = read_description([user_path(f) for f in options.describe or ()], call.request)
+    to = user_path(options.to) if options.to else call.work / "tree"
+    partial = to.with_name(f"{to.name}.partial")
+    if to.exists():
+        raise ConfigError(f"{to} exists: remove it, or pass --to with another folder")
+    shutil.rmtree(partial, ignore_errors=True)
+    write_tree(call.request, call.template, call.curve, described, call.work, partial)
+    status = _check(partial, official, rehearsal=call.request.rehearsal)
+    if status and not call.request.rehearsal:
+        say(f"{partial} keeps its name while the check has findings: correct them, and pack again")
+        return status
+    partial.rename(to)
+    show(str(to))
+    return status
+
+
+def check(arguments: Sequence[str]) -> int:
+    parser = Parser(
+        "endpoints check",
+        "Check a tree, from `endpoints pack` or another tool, against every rule of MLPerf Endpoints. The exit status "
+        "is 4 if a rule is broken.",
+        "TREE [options]",
+    )
+    parser.text("tree", "TREE", "the folder of an organisation or a submission")
+    parser.text("--official", "DIR", _OFFICIAL)
+    parser.flag("--install", _INSTALL)
+    parser.flag(
+        "--rehearsal", "check a rehearsal: ignore its mark, its model's name and its durations"
+    )
+    parser.flag("--json", "print the findings as JSON")
+    options = parser.parse_args(arguments)
+    official = _official(options)
+    tree = user_path(options.tree)
+    return _check(tree, official, rehearsal=options.rehearsal, as_json=options.json)
+
+
+def _official(options: argparse.Namespace) -> Path | None:
+    from harness.submit.endpoints.rules import official
+
+    if not options.official:
+        if options.install:
+            raise ConfigError("--install needs --official DIR, the environment to make")
+        return None
+    folder = user_path(options.official)
+    official.ensure(folder, install=options.install)
+    return folder
+
+
+def _check(
+    tree: Path, official: Path | None, *, rehearsal: bool = False, as_json: bool = False
+) -> int:
+    """Prints the findings and the official tools' answers. Returns 4 if a finding counts, else 0."""
+    from harness.submit.endpoints.rules import official as official_tools
+    from harness.submit.endpoints.rules.validate import validate
+
+    checked = validate(tree)
+    outcomes = official_tools.run_tools(official, tree, checked) if official else []
+    counting = checked.counted(rehearsal=rehearsal)
+    refused = not rehearsal and not all(one.passed for one in outcomes)
+    if as_json:
+        show(json.dumps(_json(checked, outcomes, rehearsal=rehearsal), indent=2))
+    else:
+        lines = [line for finding in counting for line in finding.lines()]
+        lines.append(_summary(checked, rehearsal=rehearsal))
+        lines += [line for one in outcomes for line in official_tools.lines(one)]
+        show("\n".join(lines))
+    return RunInvalid.exit_status if counting or refused else 0
+
+
+def _json(checked: "Checked", outcomes: "Sequence[Outcome]", *, rehearsal: bool) -> dict[str, Any]:
+    counting = checked.counted(rehearsal=rehearsal)
+    return {
+        "passed": not counting and (rehearsal or all(one.passed for one in outcomes)),
+        "findings": [finding.to_json() for finding in counting],
+        "left_out": [f.to_json() for f in checked.findings if f not in counting],
+        "points": checked.points,
+        "official": [one._asdict() for one in outcomes],
+    }
+
+
+def _summary(checked: "Checked", *, rehearsal: bool) -> str:
+    counting = checked.counted(rehearsal=rehearsal)
+    verdict = "not passed" if counting else "passed"
+    counts = f"{counted(len(checked.points), 'point')}, {counted(len(counting), 'finding')}"
+    left_out = Counter(f.rule for f in checked.findings if f not in counting)
+    if not left_out:
+        return f"{verdict}: {counts}"
+    rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
+    return f"{verdict}, as a rehearsal: {counts}; not counted: {rules}"

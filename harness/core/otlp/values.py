@@ -1,0 +1,35 @@
+"""Encodes attributes and messages of OTLP as JSON.
+
+Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
+integers, 64-bit integers as text).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+TRACES, METRICS = "/v1/traces", "/v1/metrics"
+"""Default paths of a collector."""
+
+Message = Mapping[str, Any]
+"""An ExportTraceServiceRequest or ExportMetricsServiceRequest, which is a TracesData or MetricsData, too."""
+
+
+def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in values.items()]
+
+
+def _value(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, list | tuple):
+        return {"arrayValue": {"values": [_value(one) for one in value]}}
+    return {"stringValue": str(value)}
+
+
+def encoded(message: Message) -> bytes:
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()

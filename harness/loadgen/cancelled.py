@@ -1,0 +1,19 @@
+"""Draws the queries whose requests the client cancels."""
+
+import numpy as np
+
+from harness.loadgen.plan import LoadPlan
+from harness.types import Array
+
+_DRAW = 0x63616E63
+"""Distinguishes this draw from others with the same seed."""
+
+
+def chosen(plan: LoadPlan) -> Array:
+    """Returns (queries,) whether each query is cancelled, drawn from the sample_index seed.
+
+    Uses RandomState because NumPy promises that its numbers are the same in every version.
+    """
+    random = np.random.RandomState([plan.seeds.sample_index & 0xFFFFFFFF, _DRAW])
+    drawn: Array = random.random_sample(plan.query_count) < plan.cancel_share
+    return drawn

@@ -1,0 +1,83 @@
+"""Generates with a backend that keeps the cache itself: a token engine, e.g. of ONNX Runtime GenAI."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from harness.models.generation.engine import Answering, Generator, room_of
+from harness.models.manifest.schema import Generation
+from harness.types import GeneratesTokens
+
+
+class EngineGenerator:
+    """Hands prompts to a token engine and takes its tokens; used like `Generator`, by one thread.
+
+    The engine decides which active sequences a step advances. At most `most_sequences` are active.
+    """
+
+    def __init__(self, engine: GeneratesTokens, about: Generation, most_sequences: int) -> None:
+        """engine: a backend that has been entered."""
+        self._engine = engine
+        self._about = about
+        self._end = frozenset(about.end)
+        self._most = most_sequences
+        self._waiting: deque[Answering] = deque()
+        self._working: dict[int, Answering] = {}
+        self._next_key = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._working or self._waiting)
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """Returns the maximum number of tokens in an answer to the prompt. Raises a ValueError if there is no room."""
+        return room_of(self._about, prompt)
+
+    def add(self, one: Answering) -> None:
+        """Lets the prompt join at the next step that has room. Raises a ValueError if it cannot be answered."""
+        if one.least:
+            raise ValueError(
+                "min_tokens needs the logits, which a token engine keeps: drop it, or use backend ort"
+            )
+        one.most = min(one.most, self.room(one.prompt))
+        self._waiting.append(one)
+
+    def drop_all(self) -> None:
+        """Forgets every sequence, e.g. after a step that raised."""
+        self._waiting.clear()
+        for key in [*self._working]:
+            self._leave(key)
+
+    def step(self) -> Sequence[Answering]:
+        """Lets waiting sequences join, waits for new tokens, and returns all sequences with a new token."""
+        for key in [key for key, one in self._working.items() if not one.is_wanted]:
+            self._leave(key)
+        self._join()
+        return (
+            [self._take(key, token) for key, token in self._engine.step()] if self._working else []
+        )
+
+    def _join(self) -> None:
+        while self._waiting and len(self._working) < self._most:
+            one = self._waiting.popleft()
+            if one.is_wanted:
+                key, self._next_key = self._next_key, self._next_key + 1
+                self._engine.begin(key, one.prompt, one.most, ignores_end=one.ignores_end)
+                self._working[key] = one
+
+    def _take(self, key: int, token: int) -> Answering:
+        one = self._working[key]
+        one.tokens.append(token)
+        if token in one.stops or (token in self._end and not one.ignores_end):
+            one.finish_reason = "stop"
+        elif len(one.tokens) >= one.most:
+            one.finish_reason = "length"
+        if one.finish_reason:
+            self._leave(key)
+        return one
+
+    def _leave(self, key: int) -> None:
+        del self._working[key]
+        self._engine.leave(key)
+
+
+AnyGenerator = Generator | EngineGenerator

@@ -1,0 +1,82 @@
+"""Finds the lines of host.csv around a change of the level, and the columns that changed with it. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from harness.core.units import NS_PER_S
+
+_AROUND = 5
+"""Rows on each side whose means are compared."""
+
+_FEWEST = 2
+"""Fewest rows on each side."""
+
+_CHANGED = 0.10
+"""Smallest change of a column as a share of the larger mean."""
+
+_MOST = 4
+"""Most columns that are listed."""
+
+_GROWING = ("cpu_", "measured_cpu_s", "cgroup_throttled_s", "thermal_throttles")
+_GROWING_ENDS = ("_switches", "_faults")
+"""Columns that only grow: their growth per second is compared."""
+
+_FIRST_LINE = 2
+"""Line of the first row, below the line with the names."""
+
+Row = Mapping[str, float]
+
+
+class Column(NamedTuple):
+    """A column that changed."""
+
+    name: str
+    before: float
+    """Mean of the rows before; per second for a counter."""
+    after: float
+
+    @property
+    def size(self) -> float:
+        return abs(self.after - self.before) / max(abs(self.before), abs(self.after))
+
+
+class HostLines(NamedTuple):
+    """Lines of host.csv near a time."""
+
+    lines: Sequence[int]
+    """Line numbers of the last row before and of the first row after."""
+    columns: Sequence[Column]
+    """Columns that changed most."""
+
+
+def host_lines(rows: Sequence[Row], at_ns: int) -> HostLines | None:
+    """Returns None if there are too few rows before or after. rows: all rows of the log."""
+    first = next((i for i, row in enumerate(rows) if row["wall_ns"] > at_ns), len(rows))
+    before, after = rows[max(0, first - _AROUND) : first], rows[first : first + _AROUND]
+    if min(len(before), len(after)) < _FEWEST:
+        return None
+    found = [_column(name, before, after) for name in before[-1] if name != "wall_ns"]
+    changed = [one for one in found if one is not None and one.size >= _CHANGED]
+    changed.sort(key=lambda one: -one.size)
+    return HostLines((first - 1 + _FIRST_LINE, first + _FIRST_LINE), changed[:_MOST])
+
+
+def _column(name: str, before: Sequence[Row], after: Sequence[Row]) -> Column | None:
+    mean = _growth if name.startswith(_GROWING) or name.endswith(_GROWING_ENDS) else _mean
+    values = mean(name, before), mean(name, after)
+    if any(math.isnan(value) for value in values) or max(map(abs, values)) == 0:
+        return None
+    return Column(name, *values)
+
+
+def _mean(name: str, rows: Sequence[Row]) -> float:
+    values = [row[name] for row in rows if name in row]
+    return fmean(values) if values else math.nan
+
+
+def _growth(name: str, rows: Sequence[Row]) -> float:
+    if name not in rows[0] or name not in rows[-1]:
+        return math.nan
+    return (rows[-1][name] - rows[0][name]) * NS_PER_S / (rows[-1]["wall_ns"] - rows[0]["wall_ns"])

@@ -1,0 +1,372 @@
+"""Finds the steady-state window of MLPerf Endpoints with the constants of its detector. Pure.
+
+A *pass* (the rules say super-pass) is a block of samples in issue order, usually one pass over the dataset. The
+passes of the warm-up are dropped, a window grows from the left for as long as TPOT shows no trend and little
+variation, and the first window that is long enough is the result. docs/intervals.md shows what this rule misses.
+
+Source: mlcommons/endpoints, src/inference_endpoint/metrics/steady_state_diagnostics.py at commit
+40b78bf (Apache-2.0), profiles `concurrency` and `poisson`: `build_super_pass_series`, `adaptive_warmup`,
+`segment_plateaus`, `min_steady_duration`, `detect_level_shift`, `build_steady_state`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from harness.core.units import NS_PER_S
+from harness.results.steady.rank_tests import (
+    FEWEST,
+    Trend,
+    end_to_end,
+    mean_interval,
+    step_of,
+    trend_of,
+    variation,
+)
+from harness.types import Array
+
+GATED = (("tpot_p50", 0.5), ("tpot_p90", 0.9))
+"""Series that decide. TTFT and latency decide nothing."""
+
+WATCHED = (("tpot_p50", 0.5), ("tpot_p90", 0.9), ("ttft_p50", 0.5), ("ttft_p90", 0.9))
+"""Series whose trend from the window to the end of the run is reported."""
+
+LARGEST_CHANGE = 0.05
+"""A significant trend ends a window if the fitted line changes by this share of the median or more."""
+
+LARGEST_VARIATION = 0.08
+"""Largest coefficient of variation of a series within a window."""
+
+WARM_UP_BAND = 0.05
+"""Leading passes whose tpot_p50 differs by more from the level of the second half of the run are dropped."""
+
+MOST_WARM_UP = 0.5
+"""Largest share of the passes that the warm-up may take; at least one pass is dropped."""
+
+SHIFT = 0.05
+"""A later window whose mean TPOT differs by more is an anomaly, if Pettitt's test is significant."""
+
+PRECISION = 0.05
+"""Half width of the 95 % interval that decides how many passes a window needs."""
+
+RELAXATIONS = 5.0
+"""Fewest p90 latencies in a window."""
+
+FLOOR_S = 600.0
+"""Least duration of a window."""
+
+Status = Literal["windowable", "insufficient_duration", "insufficient_passes", "partial_dataset"]
+"""Values of `steady_state.status` in point.yaml."""
+
+_Z_95 = 1.96
+
+
+class Samples(NamedTuple):
+    """Samples of a run in issue order; every array is (n,). NaN replaces a missing time."""
+
+    issued_ns: Array
+    ttft_ns: Array
+    """From issue to the first chunk."""
+    tpot_ns: Array
+    """Time after the first chunk, divided by the tokens after it; NaN for a sample without such tokens."""
+    latency_ns: Array
+    """From issue to completion."""
+    tokens: Array
+    """Output tokens after the first chunk."""
+
+
+class Duration(NamedTuple):
+    """Length that a window needs: the largest of three terms."""
+
+    window_s: float
+    """From the first to the last issue of the window."""
+    precision_s: float
+    """0 if the fewest passes are precise enough."""
+    relaxation_s: float
+    floor_s: float
+
+    @property
+    def needed_s(self) -> float:
+        return max(self.precision_s, self.relaxation_s, self.floor_s)
+
+    @property
+    def dominant(self) -> str:
+        """The term that decides: precision, relaxation or floor."""
+        terms = {"precision": self.precision_s, "relaxation": self.relaxation_s}
+        return next((name for name, s in terms.items() if s == self.needed_s), "floor")
+
+    @property
+    def is_short(self) -> bool:
+        return self.window_s < self.needed_s
+
+
+class Window(NamedTuple):
+    """The steady window. Passes count from 0 at the start of the run."""
+
+    first_pass: int
+    end_pass: int
+    """The first pass after the window."""
+    samples: int
+    """Samples with a TTFT."""
+    duration: Duration
+    skipped_short: int
+    """Earlier windows that were too short."""
+    plateaus: int
+    """Windows in all, of any duration."""
+    per_user_tps: float
+    """1 / mean TPOT."""
+    per_user_interval: tuple[float, float]
+    system_tps: float
+    """Tokens after the first chunk, divided by the window's duration."""
+    system_interval: tuple[float, float]
+
+
+class Shift(NamedTuple):
+    """A later window at another level (the rules say anomaly)."""
+
+    at_pass: int
+    """The first pass after the change, from 0 at the start of the run."""
+    change: float
+    """Change of the mean TPOT as a share of the reported window's."""
+
+
+class Official(NamedTuple):
+    """The answer of the rule."""
+
+    is_found: bool
+    reason: str | None
+    """Why no window was found; None with a window."""
+    passes: int
+    """Passes of the run; the last one may be incomplete."""
+    warm_up_passes: int
+    """Passes that were dropped at the start."""
+    window: Window | None
+    """The window; the longest candidate if all are too short; None without a candidate."""
+    trends: Mapping[str, Trend]
+    """Series of WATCHED -> trend from the window to the end of the run."""
+    shift: Shift | None
+    status: Status | None
+    """The status for point.yaml; None if there are enough passes but no window: the rules have no word for it."""
+
+    @property
+    def drifts_up(self) -> Sequence[str]:
+        return [name for name, trend in self.trends.items() if trend == "up"]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether a window was found without an anomaly and without a warning of drift."""
+        return self.is_found and self.shift is None and not self.drifts_up
+
+
+def judge(samples: Samples, pass_samples: int) -> Official:
+    """Returns the official verdict. pass_samples: samples in a pass, the size of the dataset by default."""
+    if pass_samples < 1:
+        raise ValueError(f"a pass has at least 1 sample, got {pass_samples}")
+    run = _Passes(samples, pass_samples)
+    warm_up = min(_warm_up(run.series["tpot_p50"]), len(run))
+    rest = run.since(warm_up)
+    plateaus = _plateaus(rest)
+    durations = [rest.duration(*plateau) for plateau in plateaus]
+    chosen = next((i for i, one in enumerate(durations) if not one.is_short), None)
+    found = chosen is not None
+    if chosen is None and plateaus:
+        chosen = max(range(len(plateaus)), key=lambda i: durations[i].window_s)
+    trends = rest.trends(plateaus[chosen][0] if chosen is not None else 0)
+    window, shift, reason = None, None, "no admissible steady plateau"
+    if chosen is not None:
+        window = _window(rest, plateaus, durations, chosen, warm_up)
+        shift = _shift(rest, plateaus, chosen, warm_up)
+        reason = _too_short(durations, chosen)
+    return Official(
+        is_found=found,
+        reason=None if found else reason,
+        passes=len(run),
+        warm_up_passes=warm_up,
+        window=window,
+        trends=trends,
+        shift=shift,
+        status=_status(len(samples.issued_ns), pass_samples, window, found=found),
+    )
+
+
+class _Passes:
+    """Passes of a run and their series."""
+
+    def __init__(self, samples: Samples, size: int, first: int = 0) -> None:
+        """first: the first pass that is used."""
+        self._all, self._size = samples, size
+        self._samples = Samples(*(one[first * size :] for one in samples))
+        self._begins = range(0, len(self._samples.issued_ns), size)
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def since(self, first: int) -> "_Passes":
+        return _Passes(self._all, self._size, first)
+
+    def pooled(self, name: str, low: int, high: int) -> Array:
+        """Returns the present values of passes low to high."""
+        values = getattr(self._samples, name)[low * self._size : high * self._size]
+        present: Array = values[np.isfinite(values)]
+        return present
+
+    @cached_property
+    def series(self) -> Mapping[str, Array]:
+        """Series of WATCHED -> (passes,) its percentile in each pass; NaN for a pass without values."""
+        sorted_by_kind = {
+            kind: [np.sort(self.pooled(f"{kind}_ns", i, i + 1)) for i in range(len(self))]
+            for kind in ("tpot", "ttft")
+        }
+        return {
+            name: np.array([_lower(v, share) for v in sorted_by_kind[name.partition("_")[0]]])
+            for name, share in WATCHED
+        }
+
+    @cached_property
+    def tpot_means(self) -> Array:
+        """(passes,) the mean TPOT of each pass; 0 for a pass without tokens."""
+        pooled = (self.pooled("tpot_ns", i, i + 1) for i in range(len(self)))
+        return np.array([float(one.mean()) if len(one) else 0.0 for one in pooled])
+
+    def issue_s(self, low: int, high: int) -> float:
+        """Returns the time from the first to the last issue of passes low to high."""
+        issued = self._samples.issued_ns[low * self._size : high * self._size]
+        return float(issued.max() - issued[0]) / NS_PER_S if len(issued) else 0.0
+
+    def tokens(self, low: int, high: int) -> int:
+        return int(self._samples.tokens[low * self._size : high * self._size].sum())
+
+    def rate(self, low: int, high: int) -> float:
+        """Returns tokens per second of passes low to high; 0 without a duration."""
+        spent_s = self.issue_s(low, high)
+        return self.tokens(low, high) / spent_s if spent_s > 0 else 0.0
+
+    def trends(self, first: int) -> Mapping[str, Trend]:
+        return {
+            name: trend_of(values[first:][np.isfinite(values[first:])])
+            for name, values in self.series.items()
+        }
+
+    def duration(self, low: int, high: int) -> Duration:
+        """Returns how long the window must be."""
+        tpot = self.series["tpot_p50"][low:high]
+        spans_s = [span for i in range(low, high) if (span := self.issue_s(i, i + 1)) > 0]
+        passes = max(math.ceil((_Z_95 * variation(tpot) / PRECISION) ** 2), FEWEST)
+        latency_ns = _lower(np.sort(self.pooled("latency_ns", low, high)), 0.9)
+        return Duration(
+            window_s=self.issue_s(low, high),
+            precision_s=passes * float(np.median(spans_s)) if passes > FEWEST and spans_s else 0.0,
+            relaxation_s=RELAXATIONS * latency_ns / NS_PER_S if math.isfinite(latency_ns) else 0.0,
+            floor_s=FLOOR_S,
+        )
+
+
+def _lower(ordered: Array, share: float) -> float:
+    """Returns the percentile of ascending values without interpolation; NaN without values."""
+    return float(ordered[int(share * (len(ordered) - 1))]) if len(ordered) else math.nan
+
+
+def _warm_up(tpot: Array) -> int:
+    """Returns the number of leading passes to drop. tpot: (passes,)."""
+    values = tpot[np.isfinite(tpot)]
+    n = len(values)
+    if n < FEWEST:
+        return 1
+    level = float(np.median(values[n // 2 :])) or 1e-9
+    most = max(1, int(n * MOST_WARM_UP))
+    off = np.abs(values - level) / level > WARM_UP_BAND
+    leading = n if off.all() else int(np.argmin(off))
+    return max(1, min(most, leading))
+
+
+def _plateaus(passes: _Passes) -> list[tuple[int, int]]:
+    """Returns all windows: each grows from its start until it is not admissible, and the next one follows."""
+    found, start = [], 0
+    while start <= len(passes) - FEWEST:
+        end = start + FEWEST - 1
+        while end < len(passes) and _is_admissible(passes, start, end + 1):
+            end += 1
+        if end >= start + FEWEST:
+            found.append((start, end))
+            start = end
+        else:
+            start += 1
+    return found
+
+
+def _is_admissible(passes: _Passes, low: int, high: int) -> bool:
+    for name, _ in GATED:
+        values = passes.series[name][low:high]
+        if not np.isfinite(values).all() or variation(values) > LARGEST_VARIATION:
+            return False
+        if abs(end_to_end(values)) >= LARGEST_CHANGE and trend_of(values) != "steady":
+            return False
+    return True
+
+
+def _window(
+    passes: _Passes,
+    plateaus: Sequence[tuple[int, int]],
+    durations: Sequence[Duration],
+    chosen: int,
+    warm_up: int,
+) -> Window:
+    low, high = plateaus[chosen]
+    mean_ns = float(passes.pooled("tpot_ns", low, high).mean())
+    fast_ns, slow_ns = mean_interval(passes.tpot_means[low:high])
+    rate = passes.rate(low, high)
+    rates = [one for i in range(low, high) if (one := passes.rate(i, i + 1))]
+    slowest, fastest = mean_interval(rates)
+    half = (fastest - slowest) / 2
+    return Window(
+        first_pass=warm_up + low,
+        end_pass=warm_up + high,
+        samples=len(passes.pooled("ttft_ns", low, high)),
+        duration=durations[chosen],
+        skipped_short=sum(one.is_short for one in durations[:chosen]),
+        plateaus=len(plateaus),
+        per_user_tps=_per_second(mean_ns),
+        per_user_interval=(_per_second(slow_ns), _per_second(fast_ns)),
+        system_tps=rate,
+        system_interval=(rate - half, rate + half),
+    )
+
+
+def _per_second(each_ns: float) -> float:
+    return NS_PER_S / each_ns if each_ns > 0 else 0.0
+
+
+def _shift(
+    passes: _Passes, plateaus: Sequence[tuple[int, int]], chosen: int, warm_up: int
+) -> Shift | None:
+    """Returns the first later window at another level, if the means of all passes have a significant step."""
+    level = float(passes.pooled("tpot_ns", *plateaus[chosen]).mean())
+    step = step_of(passes.tpot_means)
+    if level <= 0 or not step.is_significant:
+        return None
+    for plateau in plateaus[chosen + 1 :]:
+        change = float(passes.pooled("tpot_ns", *plateau).mean()) / level - 1
+        if abs(change) > SHIFT:
+            return Shift(warm_up + step.at, change)
+    return None
+
+
+def _too_short(durations: Sequence[Duration], chosen: int) -> str:
+    one = durations[chosen]
+    return (
+        f"all {len(durations)} plateaus are too short: the longest has {one.window_s:.0f} s, and "
+        f"{one.needed_s:.0f} s are needed ({one.dominant})"
+    )
+
+
+def _status(samples: int, size: int, window: Window | None, *, found: bool) -> Status | None:
+    if samples < size:
+        return "partial_dataset"
+    if found:
+        return "windowable"
+    if samples // size < FEWEST + 1:
+        return "insufficient_passes"
+    return "insufficient_duration" if window is not None else None

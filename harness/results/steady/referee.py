@@ -1,0 +1,190 @@
+"""Decides whether a run was steady, in three values: steady, not steady, undecided. Pure.
+
+A series is *steady* if a change of CHANGED or more is improbable, and *not steady* if a change below TOLERATED is
+improbable. Absence of proof is neither: the run is then undecided, and the referee estimates how much longer it must
+be. Series of rare events, such as the tail, can only show a change.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from harness.core.stats import LEVEL
+from harness.core.units import NS_PER_S
+from harness.results.steady.levels import FEWEST, Levels, levels_of
+from harness.results.steady.series import Series, Stream, series_of
+from harness.types import Array
+
+Verdict = Literal["steady", "not steady", "undecided"]
+
+TOLERATED = 0.04
+"""Changes below this share are tolerated."""
+
+CHANGED = 0.10
+"""A steady run has no change of this share or more."""
+
+WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.008
+"""Probabilities at which a change is improbable."""
+
+EVENTS_CHANGED = 1.5
+"""Factor by which the share of slow or failed samples must surely have changed."""
+
+MOST_WARM_UP = 1 / 4
+"""Largest share of the run that a slow start may take; a fast start MOST_FAST_START."""
+
+MOST_FAST_START = 1 / 16
+
+_START_BATCHES, _START_DEVIATIONS, _START_CHANGE = 2, 3.5, 0.02
+"""A start is dropped while _START_BATCHES batches differ from the line through the rest by so much."""
+
+_MOST_TIMES = 100.0
+"""Largest estimate of the factor by which a run must be longer."""
+
+_ENOUGH = 5.5
+"""Distance from a limit, in deviations of the change, at which about 9 of 10 runs are decided, as simulated."""
+
+
+class Judged(NamedTuple):
+    """The verdict on one series."""
+
+    name: str
+    verdict: Verdict
+    change: float
+    """Most probable change from the lowest to the highest level, as a share; negative if the level fell."""
+    shape: str
+    """step, ramp, wave or phase: the form of the most probable change."""
+    at_ns: int
+    """When this change begins."""
+    half_width: float
+    """Half width of the interval of the mean level, as a share, at LEVEL."""
+    correlation_s: float
+    """Time over which the level is correlated; 0 if batches are independent."""
+    times_longer: float
+    """Estimated length of a run that decides, as a multiple of this one; 1 if it is decided."""
+
+
+class Refereed(NamedTuple):
+    """The verdict on a run."""
+
+    verdict: Verdict
+    series: Sequence[Judged]
+    """Series by importance: latency, rate, TTFT, TPOT, tail, failures."""
+    warm_up_s: float
+    """Time at the start that was left out, because the run had not reached its level."""
+    warm_up_change: float
+    """By how much this time changes the mean latency of the whole run, as a share."""
+    judged_s: float
+    """Length of the rest."""
+    needed_s: float | None
+    """Estimated length of a run that would be decided; None for a decided run."""
+
+    @property
+    def cause(self) -> Judged | None:
+        """The first series that changed; None for a run that is steady or undecided."""
+        return next((one for one in self.series if one.verdict == "not steady"), None)
+
+
+def referee(stream: Stream) -> Refereed | None:
+    """Returns None if the run has too few samples for any verdict."""
+    found = series_of(stream)
+    if "latency" not in found:
+        return None
+    latency = found["latency"]
+    left_out = _warm_up(latency.values)
+    added = float(latency.values.mean() - latency.values[left_out:].mean())
+    begin_ns = int(stream.issued_ns[0])
+    from_ns = int(latency.begins_ns[left_out]) if left_out else begin_ns
+    end_ns = int(stream.issued_ns[-1] + stream.latency_ns[-1])
+    scale = (end_ns - begin_ns) / max(1, end_ns - from_ns)
+    judged = [
+        one for each in found.values() if (one := _judged(each, from_ns, end_ns, scale)) is not None
+    ]
+    verdict = _verdict(judged)
+    times = max((one.times_longer for one in judged), default=1.0)
+    return Refereed(
+        verdict=verdict,
+        series=judged,
+        warm_up_s=(from_ns - begin_ns) / NS_PER_S,
+        warm_up_change=math.expm1(added),
+        judged_s=(end_ns - from_ns) / NS_PER_S,
+        needed_s=times * (end_ns - begin_ns) / NS_PER_S if verdict == "undecided" else None,
+    )
+
+
+def _verdict(judged: Sequence[Judged]) -> Verdict:
+    verdicts = {one.verdict for one in judged}
+    if "not steady" in verdicts:
+        return "not steady"
+    return "undecided" if "undecided" in verdicts else "steady"
+
+
+def _warm_up(values: Array) -> int:
+    """Returns the number of batches at the start that lie off the line through the rest.
+
+    A line fits a ramp as well as a level, so a ramp is never taken for a warm-up. If the start does not come to an
+    end within its limit, nothing is left out: the run has not reached a level.
+    """
+    n = len(values)
+    noise = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
+    limit = max(_START_CHANGE, _START_DEVIATIONS * noise * math.sqrt(1 / _START_BATCHES + 4 / n))
+    first = 0.0
+    for begin in range(int(n * MOST_WARM_UP) + 1):
+        off = _off_the_line(values[begin:])
+        first = off if begin == 0 else first
+        if abs(off) <= limit or off * first < 0:
+            most = MOST_WARM_UP if first > 0 else MOST_FAST_START
+            fits = begin <= n * most and n - begin >= FEWEST
+            return begin if fits else 0
+    return 0
+
+
+def _off_the_line(values: Array) -> float:
+    """Returns how far the first batches lie above the line through the others."""
+    rest = values[_START_BATCHES:]
+    time = np.arange(len(rest)) - (len(rest) - 1) / 2
+    slope = float(time @ rest) / float(time @ time)
+    line = float(rest.mean()) + slope * (time[0] - (_START_BATCHES + 1) / 2)
+    return float(values[:_START_BATCHES].mean()) - line
+
+
+def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged | None:
+    """scale: length of the run divided by the length of the judged rest: a ramp also grew before."""
+    kept = series.begins_ns >= from_ns
+    values, begins_ns = series.values[kept], series.begins_ns[kept]
+    if len(values) < FEWEST:
+        return None
+    levels = levels_of(values)
+    verdict, times = _decided(levels, scale, counts=series.counts)
+    low, high = levels.mean_interval(LEVEL)
+    shape = levels.shape
+    return Judged(
+        name=series.name,
+        verdict=verdict,
+        change=math.expm1(levels.change),
+        shape=shape.kind,
+        at_ns=int(begins_ns[min(len(values) - 1, round(shape.begin * len(values)))]),
+        half_width=math.expm1((high - low) / 2),
+        correlation_s=levels.correlation * (end_ns - from_ns) / NS_PER_S,
+        times_longer=times,
+    )
+
+
+def _decided(levels: Levels, scale: float, *, counts: bool) -> tuple[Verdict, float]:
+    """Returns the verdict, and the factor by which the run must be longer."""
+    least = math.log(EVENTS_CHANGED) if counts else math.log1p(TOLERATED)
+    if 1 - levels.beyond(least) < WRONGLY_CHANGED:
+        return "not steady", 1.0
+    if counts:
+        return "steady", 1.0
+    most = math.log1p(CHANGED) / scale
+    if levels.beyond(most) < WRONGLY_STEADY:
+        return "steady", 1.0
+    size, deviation = abs(levels.change), levels.change_deviation
+    # The most probable of many changes is about two deviations large, even in noise.
+    to_steady = (most - max(0.0, size - 2 * deviation)) / _ENOUGH
+    to_changed = (size - least) / _ENOUGH
+    precise = max(to_steady, to_changed)
+    times = (deviation / precise) ** 2 if precise > 0 else _MOST_TIMES
+    return "undecided", min(_MOST_TIMES, max(1.25, times))

@@ -1,0 +1,228 @@
+"""Turns the samples of a run into short series of batch means: one for each quantity that must stay the same. Pure.
+
+If samples of the dataset repeat, a time is compared with the other times of the same sample. The mix of long and
+short samples then vanishes, and a few seconds show what whole passes over the dataset would show.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.types import Array
+
+BATCHES = 64
+"""Most batches."""
+
+LEAST_BATCHES = 16
+"""Fewest batches: `levels_of` needs as many."""
+
+BATCH_SAMPLES = 6
+"""Fewest samples in a batch."""
+
+FEWEST = LEAST_BATCHES * BATCH_SAMPLES
+"""Fewest samples of a series."""
+
+_EVENTS = 60
+"""Fewest late samples for a series of the tail."""
+
+_TAILS = (0.99, 0.95, 0.90)
+"""Percentiles whose exceedances may be counted. The highest one with enough events is used."""
+
+_FEWEST_FAILURES = 10
+
+_SPARSE = 10
+"""Largest number of a sample, in samples of the run, for a table of all numbers."""
+
+_ROUNDS, _EXACT = 12, 1e-5
+"""Most rounds of the paired estimate, and the change of a batch below which they end."""
+
+_NEIGHBOURS, _SPIKE = 5, 4.0
+"""A batch further from the median of its neighbours than _SPIKE deviations is moved to that distance: one stall is
+a different finding."""
+
+
+class Stream(NamedTuple):
+    """Samples of a run in issue order; every array is (n,)."""
+
+    issued_ns: Array
+    latency_ns: Array
+    index: Array
+    """Sample of the dataset."""
+    is_ok: Array
+    """False for a failed sample. The times of a failed sample are not used."""
+    ttft_ns: Array | None = None
+    """NaN for a sample without tokens."""
+    tpot_ns: Array | None = None
+    """NaN for a sample without a second token."""
+    done_ns: Array | None = None
+    """When each sample was answered; None if that is `latency_ns` after its issue."""
+    work: Array | None = None
+    """Work of each entry, e.g. its samples; None if each entry is one sample of the dataset."""
+    is_paced: bool = False
+    """Whether a schedule decides when samples are issued. The rate then shows the schedule, not the system."""
+
+
+class Series(NamedTuple):
+    """Batch means of one quantity."""
+
+    name: str
+    """latency, rate, TTFT, TPOT, tail or failures."""
+    values: Array
+    """(batches,) logarithms: a difference of 0.1 is a change by about 10 %."""
+    begins_ns: Array
+    """(batches,) when the first sample of each batch was issued (rate: answered)."""
+    counts: bool
+    """Whether the values count rare events. Such a series can show a change, and never its absence."""
+
+
+def series_of(stream: Stream) -> Mapping[str, Series]:
+    """Returns the series that the stream has enough samples for; {} for a short run."""
+    ok = stream.is_ok.astype(bool)
+    stream = stream._replace(index=_dense(stream.index))
+    latency, effects = _timed("latency", stream, stream.latency_ns, ok)
+    found = {
+        "latency": latency,
+        "rate": None if stream.is_paced else _rate(stream, ok, effects),
+        "TTFT": _timed("TTFT", stream, stream.ttft_ns, ok)[0],
+        "TPOT": _timed("TPOT", stream, stream.tpot_ns, ok)[0],
+        "tail": _tail(stream, ok),
+        "failures": _events("failures", stream.issued_ns, ~ok, _FEWEST_FAILURES),
+    }
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _dense(index: Array) -> Array:
+    """Returns (n,) numbers of the samples from 0 without gaps."""
+    if len(index) and int(index.max()) > _SPARSE * len(index):
+        return np.unique(index, return_inverse=True)[1]
+    number = np.cumsum(np.bincount(index) > 0) - 1
+    dense: Array = number[index]
+    return dense
+
+
+def _batches(n: int) -> int:
+    return min(BATCHES, n // BATCH_SAMPLES)
+
+
+def _blocks(n: int) -> tuple[Array, Array]:
+    """Returns (n,) the batch of each value, and (batches,) the first value of each batch."""
+    count = _batches(n)
+    first = -(-np.arange(count) * n // count)
+    return np.arange(n) * count // n, first
+
+
+def _timed(
+    name: str, stream: Stream, times_ns: Array | None, ok: Array
+) -> tuple[Series | None, Array]:
+    """Returns the series of a time per sample, None with too few times; and (n,) effects of the samples."""
+    effects = np.zeros(len(ok))
+    if times_ns is None:
+        return None, effects
+    used = ok & (times_ns > 0)  # False for NaN
+    if int(used.sum()) < FEWEST:
+        return None, effects
+    logs = np.log(times_ns[used].astype(np.float64))
+    block, first = _blocks(len(logs))
+    levels, effects[used] = _paired(logs, stream.index[used], block, len(first))
+    series = Series(name, without_spikes(levels), stream.issued_ns[used][first], counts=False)
+    return series, effects
+
+
+def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Array, Array]:
+    """Returns (batches,) levels, and (n,) the effect of each value's sample.
+
+    Both are fitted in turns. The effect of a sample is its mean deviation from the levels, drawn towards 0 by as
+    much as its repeats leave it uncertain (a random effect), so that few repeats do not hide a change.
+    """
+    sizes = np.bincount(block, minlength=batches)
+    repeats = np.bincount(sample)
+    levels = np.bincount(block, logs, batches) / sizes
+    trust = _trust(logs - levels[block], sample, repeats)
+    effects = np.zeros(len(logs))
+    if trust is None:
+        return levels, effects
+    for _ in range(_ROUNDS):
+        effects = (trust * np.bincount(sample, logs - levels[block]))[sample]
+        before, levels = levels, np.bincount(block, logs - effects, batches) / sizes
+        if np.abs(levels - before).max() < _EXACT:
+            break
+    return levels, effects
+
+
+def _trust(rest: Array, sample: Array, repeats: Array) -> Array | None:
+    """Returns (samples,) the factor from the sum of a sample's deviations to its effect; None if nothing repeats."""
+    n, seen = len(rest), repeats > 0
+    samples = int(seen.sum())
+    if n - samples < FEWEST or samples == 1:
+        return None
+    each = np.maximum(repeats, 1)
+    means = np.bincount(sample, rest) / each
+    within = float(np.square(rest - means[sample]).sum()) / (n - samples)
+    between = float(np.var(means[seen])) - within * float(np.mean(1 / repeats[seen]))
+    if between <= 0:
+        return None
+    trust: Array = 1 / (each + within / between)
+    return trust
+
+
+def without_spikes(values: Array) -> Array:
+    """Returns the values with single spikes cut to a few deviations from the median of their neighbours."""
+    half = _NEIGHBOURS // 2
+    padded = np.pad(values, half, mode="edge")
+    near = np.median(np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBOURS), axis=1)
+    apart = values - near
+    limit = _SPIKE * 1.4826 * float(np.median(np.abs(apart)))
+    cut: Array = near + np.clip(apart, -limit, limit)
+    return cut if limit > 0 else values
+
+
+def _rate(stream: Stream, ok: Array, effects: Array) -> Series | None:
+    """Returns the series of the work per second, while samples are still issued.
+
+    The work of an answer is the mean time of its sample, so a batch of long samples is not a slow batch.
+    """
+    done_ns = stream.done_ns
+    if done_ns is None:
+        done_ns = stream.issued_ns + stream.latency_ns
+    used = ok & (stream.latency_ns > 0) & (done_ns <= stream.issued_ns[-1])
+    if int(used.sum()) < FEWEST:
+        return None
+    weights = np.exp(effects) if stream.work is None else stream.work
+    order = np.argsort(done_ns[used], kind="stable")
+    times = done_ns[used][order]
+    work = np.cumsum(weights[used][order])
+    last = np.flatnonzero(np.diff(times, append=times[-1] + 1))  # of the answers at the same time
+    times, work = times[last], work[last]
+    batches = _batches(len(times) - 1)
+    if batches < LEAST_BATCHES:
+        return None
+    edges = np.interp(np.linspace(work[0], work[-1], batches + 1), work, times.astype(np.float64))
+    values = without_spikes(-np.log(np.diff(edges)))
+    return Series("rate", values, edges[:-1].astype(np.int64), counts=False)
+
+
+def _tail(stream: Stream, ok: Array) -> Series | None:
+    """Returns the series of the share of slow samples."""
+    latency_ns = stream.latency_ns[ok]
+    for share in _TAILS:
+        if len(latency_ns) * (1 - share) >= _EVENTS:
+            rank = int(len(latency_ns) * share)
+            late = latency_ns > np.partition(latency_ns, rank)[rank]
+            return _events("tail", stream.issued_ns[ok], late, _EVENTS // 2)
+    return None
+
+
+def _events(name: str, issued_ns: Array, happened: Array, fewest: int) -> Series | None:
+    """Returns the series of a share of samples; None with fewer events.
+
+    The root of a count of rare events varies by 1/2, whatever their share is. Divided by the root of the mean
+    count, its doubled change is close to the logarithm of the change of the share.
+    """
+    total = int(happened.sum())
+    if total < fewest or len(happened) < FEWEST:
+        return None
+    block, first = _blocks(len(happened))
+    counts = np.bincount(block, happened, len(first))
+    values = 2 * np.sqrt((counts + 0.375) / (counts.mean() + 0.375))
+    return Series(name, without_spikes(values), issued_ns[first], counts=True)

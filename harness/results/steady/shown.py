@@ -1,0 +1,63 @@
+"""Writes one line about the steady state, for a screen or a page. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.core.units import show_percent
+
+_NAMES = {"tail": "the share of slow samples", "failures": "the share of failures"}
+_FORMS = {"step": "in a step", "ramp": "gradually", "wave": "in waves", "phase": "for a time"}
+
+
+NOT_STEADY = "not steady"
+
+
+def verdict_of(result: Mapping[str, Any]) -> str | None:
+    """Returns the verdict; None without one. result: the content of result.json."""
+    steady = result.get("steady")
+    return steady["verdict"] if steady else None
+
+
+def shown(result: Mapping[str, Any]) -> str | None:
+    """Returns the line; None without a verdict. result: the content of result.json."""
+    steady = result.get("steady")
+    if not steady:
+        return None
+    text = _verdict(steady)
+    if steady["warm_up_s"]:
+        text += f"; the first {_seconds(steady['warm_up_s'])} were left out as warm-up"
+    difference = (steady.get("official") or {}).get("difference")
+    return f"{text}; {difference}" if difference else text
+
+
+def _verdict(steady: Mapping[str, Any]) -> str:
+    if steady["verdict"] == "steady":
+        names = " and ".join(n for n in steady["series"] if n not in _NAMES)
+        return f"yes: no change of 10 % or more in {names}"
+    if steady["change"] is not None:
+        return f"no: {change_text(steady['change'])}"
+    return f"undecided: run about {_seconds(steady['needed_s'])}"
+
+
+def change_text(change: Mapping[str, Any]) -> str:
+    """Returns a clause with the change, its time and the columns of host.csv that changed with it."""
+    name = _NAMES.get(change["series"], change["series"])
+    verb = "rose" if change["size"] > 0 else "fell"
+    verb = "changed" if change["shape"] == "wave" else verb
+    at = f"{_seconds(max(change['after_s'], 0.0))} after the start ({change['at'][11:19]} UTC)"
+    form, size = _FORMS[change["shape"]], show_percent(abs(change["size"]))
+    text = f"{name} {verb} by {size} {form}, from {at}"
+    host = change["host"]
+    if host is None or not host["changed"]:
+        return text
+    columns = ", ".join(
+        f"{column} {before:.3g} to {after:.3g}"
+        for column, (before, after) in host["changed"].items()
+    )
+    return f"{text}; host.csv line {host['lines'][1]}: {columns}"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,80 @@
+"""Ends a run of the harness's scheduler once its verdict is decided, or its number is precise enough."""
+
+from dataclasses import replace
+
+from harness.core.config.parse import STEADY, until_share
+from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
+from harness.results.evidence.block_intervals import blocks, percentile_intervals
+from harness.results.evidence.stages import Completions, query_completed_ns, query_latency_ns
+from harness.results.evidence.steady_state import stream_of
+from harness.results.steady.referee import referee
+from harness.run.journal import Journal
+from harness.run.supervisor.completions import completions_so_far
+from harness.run.supervisor.watchdog import Now
+
+GROWTH = 1.25
+"""Growth of the run between two checks: each reads all samples, and a check more often would decide by chance."""
+
+_AGREEING = 2
+"""Checks in a row that must agree."""
+
+
+class Until:
+    """Checks a run with --until at growing intervals. Not thread-safe."""
+
+    def __init__(self, journal: Journal, plan: LoadPlan) -> None:
+        self._journal = journal
+        self._plan = plan
+        self._next = plan.least_queries or 1
+        self._before, self._agreeing = "", 0
+
+    def check(self, now: Now) -> None:
+        """Ends the run if it is decided."""
+        if self._plan.until is None or self._journal.ends or now.completed < self._next:
+            return
+        self._next = int(now.completed * GROWTH) + 1
+        found = decision(completions_so_far(self._journal, self._plan), self._plan)
+        self._agreeing = self._agreeing + 1 if found == self._before else 1
+        self._before = found
+        if found and self._agreeing >= _AGREEING:
+            self._journal.ends = True
+
+
+def decision(done: Completions, plan: LoadPlan) -> str:
+    """Returns the verdict, or `precise`; '' if the run must go on."""
+    assert plan.until is not None
+    if not len(done):
+        return ""
+    if plan.until == STEADY:
+        found = referee(stream_of(done, plan))
+        return "" if found is None or found.verdict == "undecided" else found.verdict
+    half_width = _half_width(done, plan)
+    return "precise" if half_width is not None and half_width <= until_share(plan.until) else ""
+
+
+def _half_width(done: Completions, plan: LoadPlan) -> float | None:
+    """Returns the half width of the 95 % interval of the run's number, as a share; None without an interval.
+
+    The number is the rate of a closed loop. A schedule sets the rate of the other runs: their number is the
+    percentile of the latency that the answer begins with.
+    """
+    if plan.concurrency is not None:
+        found = referee(stream_of(done, plan))
+        rates = [one for one in found.series if one.name == "rate"] if found is not None else []
+        return rates[0].half_width if rates else None
+    latency_ns = query_latency_ns(done, plan.samples_per_query)
+    fraction = plan.percentile or scenario_named(plan.scenario).percentile
+    block = blocks(query_completed_ns(done, plan.samples_per_query))
+    found_ns = percentile_intervals(latency_ns, block, {"": fraction})[""]
+    if found_ns.low is None or found_ns.high is None or found_ns.low <= 0:
+        return None
+    return (found_ns.high - found_ns.low) / (found_ns.high + found_ns.low)
+
+
+def shortened(plan: LoadPlan, journal: Journal) -> LoadPlan:
+    """Returns the plan of the run as it ended: its queries are those that were issued."""
+    if not journal.ends:
+        return plan
+    issued = journal.issued // plan.samples_per_query
+    return replace(plan, query_count=issued, journal_samples=issued * plan.samples_per_query)

@@ -1,0 +1,1 @@
+"""MLPerf Endpoints: plan, rehearse, drive, witness, check and pack a submission."""

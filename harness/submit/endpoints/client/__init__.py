@@ -1,0 +1,1 @@
+"""Official client: its environment, configuration and runs."""

@@ -1,0 +1,154 @@
+"""Runs the official client once, with the host log and the server's metrics around it."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from harness.core.clock import wall_ns
+from harness.core.files import sha256, write_json
+from harness.core.formats.strict_yaml import write_yaml
+from harness.core.signals import Stopped
+from harness.errors import ConfigError, one_line
+from harness.machine.host_log import HOST_CSV, HostReader
+from harness.submit.endpoints.client.checkout import CHECKOUT, prove
+from harness.submit.endpoints.client.config import mode_of
+from harness.submit.endpoints.environments import environment_variables
+from harness.submit.endpoints.runs import CONFIG, LOG, RUN, Attempt
+from harness.wire.server_metrics import ServerMetrics
+
+BYTECODE = "bytecode"
+"""Folder in WORK for the client's compiled modules: its checkout stays as it is."""
+
+LOOK_EVERY_S = 0.5
+HOST_EVERY_S = 1.0
+STOP_LIMIT_S = 60.0
+
+Look = Callable[[float], None]
+
+
+def run_client(
+    program: Path,
+    work: Path,
+    attempt: Attempt,
+    asked: Mapping[str, Any],
+    metrics: ServerMetrics | None,
+    look: Look,
+) -> int:
+    """Runs one point into `attempt`, and returns the client's exit status.
+
+    look: called twice a second with the seconds since the start. Raises Stopped after Ctrl-C, when the client has
+    ended.
+    """
+    try:
+        attempt.folder.mkdir(parents=True)
+        write_yaml(attempt.folder / CONFIG, asked)
+    except OSError as e:
+        raise ConfigError(
+            f"{attempt.folder} cannot be written: {e.strerror}: pass another --work"
+        ) from e
+    before = prove(work / CHECKOUT)
+    words = [str(program), "benchmark", "from-config", "--config", str(attempt.folder / CONFIG)]
+    words += ["--mode", mode_of(asked)]
+    began_ns, began_s = wall_ns(), time.monotonic()
+    with (
+        (attempt.folder / LOG).open("wb") as log,
+        _host_log(attempt.folder) as host,
+        _started(words, work / BYTECODE, log) as process,
+    ):
+        status = _wait(process, look, metrics, host)
+    after = prove(work / CHECKOUT)
+    content = {
+        "status": status,
+        "began_ns": began_ns,
+        "took_s": time.monotonic() - began_s,
+        "asked": dict(asked),
+        "asked_sha256": sha256(attempt.folder / CONFIG),
+        "client": after.to_json(),
+        "changed": before.digest != after.digest or bool(after.changed),
+        "server": None if metrics is None else _of_server(metrics),
+        "server_absent": "not read" if metrics is None else metrics.absent or None,
+    }
+    write_json(attempt.folder / RUN, content)
+    return status
+
+
+@contextmanager
+def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """Starts the client in its own session, so that Ctrl-C reaches it only through us."""
+    try:
+        process = subprocess.Popen(
+            words,
+            env=environment_variables(bytecode),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise ConfigError(f"{words[0]} did not start: {one_line(e)}") from e
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+
+def _wait(
+    process: "subprocess.Popen[bytes]",
+    look: Look,
+    metrics: ServerMetrics | None,
+    host: Callable[[], None],
+) -> int:
+    began_s = read_s = time.monotonic()
+    _read(metrics)
+    try:
+        while True:
+            now_s = time.monotonic()
+            look(now_s - began_s)
+            if now_s - read_s >= HOST_EVERY_S:
+                read_s = now_s
+                host()
+                _read(metrics)
+            with suppress(subprocess.TimeoutExpired):
+                status = process.wait(LOOK_EVERY_S)
+                _read(metrics)
+                return status
+    except Stopped:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_LIMIT_S)
+        raise
+
+
+def _read(metrics: ServerMetrics | None) -> None:
+    if metrics is not None:
+        metrics.look()
+
+
+def _of_server(metrics: ServerMetrics) -> dict[str, Any]:
+    """Returns the first and last reading, and the largest number of running requests."""
+    rows = metrics.rows
+    if not rows:
+        return {}
+    running = [row["running_requests"] for row in rows if "running_requests" in row]
+    most = {"most_running": max(running)} if running else {}
+    return {"first": rows[0], "last": rows[-1], "readings": len(rows), **most}
+
+
+@contextmanager
+def _host_log(folder: Path) -> Iterator[Callable[[], None]]:
+    """Yields a function that reads the machine once; writes host.csv at the end."""
+    reader = HostReader()
+    reader.look()
+    try:
+        yield reader.look
+    finally:
+        with suppress(OSError):
+            reader.log.write(folder / HOST_CSV)

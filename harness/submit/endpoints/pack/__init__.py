@@ -1,0 +1,1 @@
+"""Writes the result tree of MLPerf Endpoints."""

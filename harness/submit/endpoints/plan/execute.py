@@ -1,0 +1,123 @@
+"""Makes the missing points with the official client, one after another, and keeps finished ones."""
+
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.core.config.address import parse_address
+from harness.core.console import say
+from harness.core.signals import Stopped, stoppable
+from harness.errors import ConfigError, RunInvalid, one_line
+from harness.run.progress import Progress
+from harness.submit.endpoints import runs
+from harness.submit.endpoints.client.checkout import ensure_client, program_of
+from harness.submit.endpoints.client.config import Template
+from harness.submit.endpoints.client.process import run_client
+from harness.submit.endpoints.plan import table
+from harness.submit.endpoints.points import Curve
+from harness.submit.endpoints.request import Request
+from harness.submit.plan.matrix import show_s
+from harness.wire.connections import Server
+from harness.wire.server_metrics import ServerMetrics
+
+_WRONG_CONFIG = 2
+"""The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""
+
+
+def execute(
+    request: Request,
+    template: Template,
+    curve: Curve,
+    work: Path,
+    client: Path | None,
+    only: str | None,
+    *,
+    quiet: bool,
+) -> int:
+    """Returns 0 if every point is done, else 4. client: a checkout of mlcommons/endpoints; only: one point, e.g. r16."""
+    names = [point.name for point in curve.points]
+    if only is not None and only not in names:
+        raise ConfigError(f"--only {only}: choose from {', '.join(names)}")
+    with _alone(work), stoppable() as stopping, Progress(quiet=quiet) as progress:
+        try:
+            with stopping.allowed():
+                _prove(work, client)
+            for row in table.rows(request, template, curve, work):
+                if row.state != runs.DONE and only in (None, row.point.name):
+                    with stopping.allowed():
+                        _run(request, row, work, progress, quiet=quiet)
+        except Stopped as e:
+            say("stopped: repeat `endpoints run` to make the remaining points")
+            return e.exit_status
+    rows = table.rows(request, template, curve, work)
+    for row in rows:
+        if row.state != runs.DONE and only in (None, row.point.name):
+            say(f"{row.point.name} {row.state}: {row.why}")
+    done = all(row.state == runs.DONE for row in rows if only in (None, row.point.name))
+    return 0 if done else RunInvalid.exit_status
+
+
+def _prove(work: Path, client: Path | None) -> None:
+    proof = ensure_client(work, client)
+    say(f"client {proof.commit[:12]}: clean, {proof.files:,} files, SHA-256 {proof.digest[:12]}")
+    if not proof.is_known:
+        say("this commit is not in data/rules.yaml: a reviewer must find it in mlcommons/endpoints")
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    path = work / "run.lock"
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+    except BlockingIOError:
+        raise ConfigError(
+            f"{path} is locked by another `endpoints run`: wait for its end"
+        ) from None
+
+
+def _run(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:
+    attempt = runs.next_attempt(work, row.point.name)
+    asked = {**row.asked, "report_dir": str(attempt.report.absolute())}
+    progress.series(f"point {row.point.name}", row.expected_s)
+    metrics = ServerMetrics(_pages(request.url)) if request.url else None
+
+    def look(took_s: float) -> None:
+        share = None if not row.expected_s else min(1.0, took_s / row.expected_s)
+        progress.show("running", share=share, details=[show_s(took_s)])
+
+    try:
+        status = run_client(program_of(work), work, attempt, asked, metrics, look)
+    finally:
+        if metrics is not None:
+            metrics.close()
+    if status == _WRONG_CONFIG:
+        raise ConfigError(
+            f"{row.point.name}: the client refuses its configuration: {last_line(attempt.folder / runs.LOG)}"
+        )
+    outcome = "done" if status == 0 else f"exit status {status}: see {attempt.folder / runs.LOG}"
+    if status or not quiet:
+        say(f"{row.point.name} {outcome}")
+
+
+def _pages(urls: Sequence[str]) -> list[Server]:
+    """Returns the servers' pages of metrics."""
+    found = []
+    for url in urls:
+        address = parse_address(url)
+        prefix = address.prefix.rstrip("/").removesuffix("/v1")
+        found.append(Server(address=address._replace(prefix=f"{prefix}/metrics")))
+    return found
+
+
+def last_line(log: Path) -> str:
+    """Returns the client's last message that looks like an error, else its last line."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return f"see {log}"
+    errors = [line for line in lines if "ERROR" in line or "Error" in line] or lines[-1:]
+    return one_line(f"{errors[-1] if errors else 'no message'} ({log})")

@@ -1,0 +1,165 @@
+"""Runs the harness's own client and its search: command lines, prompts, and numbers of finished runs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.files import read_json, write_text
+from harness.core.formats.strict_yaml import write_yaml
+from harness.errors import ConfigError
+from harness.results.run_folder import RESULT
+from harness.submit.endpoints.client.config import ACCURACY, PERFORMANCE, Template
+from harness.submit.endpoints.request import Request
+
+FOLDER = "rehearsal"
+COMMAND = "harness.cli.main"
+"""Module whose `main` makes a single run."""
+
+MOST_PROMPTS = 100_000
+_FIELDS = ("temperature", "top_p", "seed")
+"""Sampling parameters of the client that the harness sends, too."""
+
+_METRICS = {"string_match": "exact_match", "rouge": "rouge"}
+"""Scorer of the client -> metric of the harness. Other scorers are left to the client."""
+
+
+class Own(NamedTuple):
+    """Files and options of the harness's client."""
+
+    words: Sequence[str]
+    metric: str
+    """'' if the harness cannot score the answers."""
+    slo: str
+
+
+class Rates(NamedTuple):
+    """Numbers of a finished rehearsal of one point."""
+
+    verdict: str
+    answers_per_s: float | None
+    tokens_per_s: float | None
+    ttft_ns: Mapping[str, float]
+    tpot_ns: Mapping[str, float]
+    score: float | None
+    reasons: Sequence[str]
+    codes: Sequence[str]
+    """Codes of reasons and doubts."""
+
+
+def prepare(request: Request, template: Template, work: Path) -> Own:
+    """Writes the prompts and the manifest for the harness's client, and returns its options."""
+    folder = work / FOLDER
+    prompts, metric = folder / "prompts.jsonl", _metric(template)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(row, ensure_ascii=False) for row in _prompts(request, template, metric)]
+        write_text(prompts, "\n".join(lines) + "\n")
+        manifest: dict[str, Any] = {
+            "name": request.served or request.model,
+            "files": {},
+            "inputs": [{"name": "request", "dtype": "string", "shape": ["batch"]}],
+            "outputs": [{"name": "answer"}],
+            "dataset": "prompts",
+        }
+        write_yaml(folder / "model.yaml", manifest)
+    except OSError as e:
+        raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
+    words = ["--scenario", "server", "--backend", "openai", "--model", str(folder / "model.yaml")]
+    words += ["--data-dir", str(prompts), "--backend-option", f"served={request.served}"]
+    for url in request.url:
+        words += ["--url", url]
+    return Own(words, metric, request.slo)
+
+
+def _metric(template: Template) -> str:
+    for row in template.of_type(ACCURACY):
+        block = row.get("accuracy_config")
+        scorer = block.get("eval_method") if isinstance(block, Mapping) else None
+        if scorer in _METRICS and template.file(row) is not None:
+            return _METRICS[str(scorer)]
+    return ""
+
+
+def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapping[str, Any]]:
+    """Yields the prompts in the form in which the client sends them."""
+    model = template.content.get("model_params")
+    model = model if isinstance(model, Mapping) else {}
+    more = {key: model[key] for key in _FIELDS if model.get(key) is not None}
+    if model.get("max_new_tokens"):
+        more["max_tokens"] = model["max_new_tokens"]
+    kind = (template.content.get("endpoint_config") or {}).get("api_type", "openai")
+    path, column, answers = _source(request, template)
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(islice(file, MOST_PROMPTS), 1):
+                if line.strip():
+                    yield (
+                        _prompt(path, number, line, column, answers if metric else "", kind) | more
+                    )
+    except (OSError, UnicodeError) as e:
+        raise ConfigError(f"{path} cannot be read: {e}") from None
+
+
+def _source(request: Request, template: Template) -> tuple[Path, str, str]:
+    """Returns the file of the prompts, and the columns of prompts and right answers."""
+    if request.prompts:
+        return Path(request.prompts), "prompt", "reference"
+    row = template.of_type(PERFORMANCE)[0]
+    path = template.file(row)
+    if path is None or path.suffix != ".jsonl":
+        raise ConfigError(
+            f"--template {template.path}: the client makes this data set itself: pass --prompts FILE, JSONL with the "
+            "key `prompt`, for the harness's client"
+        )
+    config = next((r.get("accuracy_config") for r in template.of_type(ACCURACY)), None)
+    answers = config.get("ground_truth") if isinstance(config, Mapping) else None
+    return path, template.prompt_column, str(answers or "ground_truth")
+
+
+def _prompt(
+    path: Path, number: int, line: str, column: str, answers: str, kind: str
+) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        text = row[column]
+    except (ValueError, KeyError, TypeError) as e:
+        raise ConfigError(
+            f"{path}: line {number} has no prompt in the key {column!r}: {e}"
+        ) from None
+    is_chat = kind == "openai" and isinstance(text, str)
+    prompt = {"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}
+    return {**prompt, "reference": str(row[answers])} if answers and answers in row else prompt
+
+
+def read_rates(folder: Path) -> Rates | None:
+    """Returns the numbers of a rehearsed point; None if it has no finished run."""
+    if not (folder / RESULT).is_file():
+        return None
+    result = read_json(folder / RESULT)
+    tokens, speed = _map(result.get("tokens")), _map(result.get("throughput_per_s"))
+    rows = [*_list(result.get("reasons")), *_list(result.get("doubts"))]
+    accuracy = _map(result.get("accuracy"))
+    return Rates(
+        str(result.get("verdict")),
+        speed.get("completed"),
+        tokens.get("output_per_s"),
+        _map(tokens.get("ttft_ns")),
+        _map(tokens.get("tpot_ns")),
+        accuracy.get("value"),
+        [str(row.get("text")) for row in _list(result.get("reasons"))],
+        [str(row.get("code")) for row in rows],
+    )
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def point_folder(work: Path, name: str) -> Path:
+    return work / FOLDER / name

@@ -1,0 +1,114 @@
+"""Rehearses every point with the harness's own client, for minutes, and says early what will fail."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.console import say, show
+from harness.core.signals import Stopped, stoppable
+from harness.core.units import show_ns
+from harness.errors import RunInvalid
+from harness.results.pages.tables import Cell, Column, aligned
+from harness.run.progress import Progress
+from harness.submit.endpoints.client.config import Template
+from harness.submit.endpoints.plan.child import run_harness
+from harness.submit.endpoints.plan.own import Own, Rates, point_folder, prepare, read_rates
+from harness.submit.endpoints.points import Curve, Point
+from harness.submit.endpoints.request import DEDICATED, Request
+
+EACH_S = 60.0
+_START_S = 10.0
+_FALLS = 0.98
+"""Least ratio of tokens/s to the next lower concurrency before the curve counts as saturated."""
+
+_CLIENT = ("client-bound", "client-busy")
+"""Codes of a run whose client was the limit."""
+
+_NO_BOUND = "p99=1h"
+"""SLO of a request without one: only the rates count."""
+
+
+class Rehearsed(NamedTuple):
+    point: Point
+    rates: Rates | None
+
+
+def rehearse(
+    request: Request, template: Template, curve: Curve, work: Path, each_s: float, *, quiet: bool
+) -> int:
+    """Makes the missing points, prints a table and warnings; returns 0 if every point is VALID, else 4."""
+    own = prepare(request, template, work)
+    points = [p for p in curve.points if p.offline != DEDICATED]
+    with stoppable() as stopping, Progress(quiet=quiet) as progress:
+        try:
+            for number, point in enumerate(points, 1):
+                if read_rates(point_folder(work, point.name)) is None:
+                    left_s = (len(points) - number + 1) * (each_s + _START_S)
+                    progress.series(f"point {number} of {len(points)}: {point.name}", left_s)
+                    with stopping.allowed():
+                        _run(own, point, work, each_s, progress)
+        except Stopped as e:
+            say("stopped: repeat `endpoints rehearse` to make the remaining points")
+            return e.exit_status
+    found = [Rehearsed(p, read_rates(point_folder(work, p.name))) for p in points]
+    show("\n".join(_table(found)))
+    for line in warnings(found):
+        say(line)
+    valid = all(one.rates is not None and one.rates.verdict == "VALID" for one in found)
+    return 0 if valid else RunInvalid.exit_status
+
+
+def _run(own: Own, point: Point, work: Path, each_s: float, progress: Progress) -> None:
+    folder = point_folder(work, point.name)
+    for old in (folder, folder.with_name(f"{folder.name}.partial")):
+        shutil.rmtree(old, ignore_errors=True)
+    words = [*own.words, "--concurrency", str(point.concurrency), "--duration", f"{each_s:g}s"]
+    words += ["--out", str(folder), "--no-metrics", "--no-report"]
+    words += [word for slo in own.slo.split() or [_NO_BOUND] for word in ("--slo", slo)]
+    if own.metric and point.is_accuracy:
+        words += ["--mode", "both", "--metric", own.metric, "--backend-option", "answer=text"]
+    log = folder.with_name(f"{folder.name}.log")
+    status = run_harness(words, log, lambda s: progress.show("running", share=min(1.0, s / each_s)))
+    if status:
+        say(f"{point.name} ended with status {status}: see {log}")
+
+
+def _table(found: Sequence[Rehearsed]) -> Iterator[str]:
+    columns = [Column("point"), Column("verdict"), Column("answers/s"), Column("tokens/s")]
+    columns += [Column("TTFT p90"), Column("TPOT p90"), Column("score")]
+    yield from aligned(columns, [_cells(one) for one in found])
+
+
+def _cells(one: Rehearsed) -> Sequence[Cell]:
+    rates = one.rates
+    if rates is None:
+        return one.point.name, "failed", "-", "-", "-", "-", "-"
+    times = [rates.ttft_ns.get("p90"), rates.tpot_ns.get("p90")]
+    numbers = [rates.answers_per_s, rates.tokens_per_s, rates.score]
+    answers, tokens, score = ("-" if n is None else f"{n:,.1f}" for n in numbers)
+    shown = ["-" if t is None else show_ns(t) for t in times]
+    return one.point.name, rates.verdict, answers, tokens, *shown, score
+
+
+def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
+    """Yields what will fail in the official runs, or count less than it could."""
+    for one in found:
+        name, rates = one.point.name, one.rates
+        if rates is None:
+            yield f"{name}: no result, so the official run will fail, too"
+            continue
+        if rates.verdict != "VALID":
+            yield f"{name} is {rates.verdict}: {'; '.join(rates.reasons) or 'no reason recorded'}"
+        if any(code in _CLIENT for code in rates.codes):
+            yield f"{name}: the client limits the rate, and the official client needs more than ours: use more cores"
+        if rates.tpot_ns.get("p90") is None:
+            yield f"{name} has no TPOT, which MLCommons needs: the server must stream and report tokens"
+    for lower, higher in pairwise(found):
+        rates = [one.rates.tokens_per_s if one.rates else None for one in (lower, higher)]
+        if rates[0] and rates[1] and rates[1] < _FALLS * rates[0]:
+            yield (
+                f"{higher.point.name} has fewer tokens/s than {lower.point.name}: the system is saturated, so declare a "
+                "smaller C_max"
+            )

@@ -1,0 +1,1 @@
+"""Provisioned power of a system by the formula of the rules."""

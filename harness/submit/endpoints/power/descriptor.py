@@ -1,0 +1,42 @@
+"""Writes system_power.json from a few facts, with the defaults of the rules for the rest."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.submit.endpoints.power.formula import SystemPower, system_power
+
+FILE = "system_power.json"
+
+
+def descriptor(facts: Mapping[str, Any], system: str) -> tuple[dict[str, Any], SystemPower]:
+    """Returns the file's content and the power that it gives.
+
+    facts: the section `power` of the description, a descriptor in which all that one node without a network has may be
+    missing.
+    """
+    content: dict[str, Any] = {"system_desc_id": system, **facts}
+    content.setdefault("scale_out", {"present": False})
+    sets = content.get("node_sets")
+    if isinstance(sets, list):
+        content["node_sets"] = [_node_set(row, number) for number, row in enumerate(sets)]
+    power = system_power(content)
+    if power.kw is not None:
+        content["provisioned_power_kw"] = power.kw
+        content["mlc_estimated_power"] = bool(power.estimated)
+    return content, power
+
+
+def _node_set(row: object, number: int) -> object:
+    if not isinstance(row, Mapping):
+        return row
+    known = {
+        "node_set_id": number,
+        "system_node_ensemble_id": number,
+        "nodes_provisioned": 1,
+        "power_method": "component_sum",
+        **row,
+    }
+    components = known.get("components")
+    if isinstance(components, Mapping):
+        known["components"] = {"scale_up_network": {"method": "none"}, **components}
+    return known

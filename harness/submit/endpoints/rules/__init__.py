@@ -1,0 +1,1 @@
+"""Rules of MLPerf Endpoints, applied to a result tree."""

@@ -1,0 +1,129 @@
+"""Runs MLCommons' checker and mlperf-viz from an environment of the user, and reads their answers.
+
+This package contains no part of these programs.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.errors import ConfigError, one_line
+from harness.submit.endpoints.environments import (
+    environment_variables,
+    is_environment,
+    make_environment,
+    python_of,
+)
+from harness.submit.endpoints.rules.validate import Checked
+
+PACKAGES = ("endpoints-submission-cli", "mlperf-viz")
+LIMIT_S = 300.0
+_CHECK = "from submission_checker.cli import main; main()"
+_VIZ_WARNINGS = 3
+"""Exit status of mlperf-viz if it has warnings."""
+
+
+class Outcome(NamedTuple):
+    tool: str
+    passed: bool
+    errors: Sequence[tuple[str, str, str]]
+    """(rule, path, message) of each error."""
+    warnings: Sequence[tuple[str, str, str]]
+    crash: str = ""
+    """Why the tool gave no answer, else ''."""
+
+
+def ensure(folder: Path, *, install: bool) -> None:
+    """Raises a ConfigError if the environment does not exist. install: make it with uv instead."""
+    if install:
+        make_environment(folder, PACKAGES)
+    elif not is_environment(folder):
+        raise ConfigError(
+            f"--official {folder} is not a Python environment: add --install to make it with uv"
+        )
+
+
+def run_tools(environment: Path, tree: Path, checked: Checked) -> list[Outcome]:
+    """Runs both tools on each submission of the tree."""
+    outcomes = []
+    for root in checked.roots or [""]:
+        folder = (tree / root).absolute()
+        outcomes += [_checker(environment, folder), _viz(environment, folder)]
+    return outcomes
+
+
+def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        words,
+        env=environment_variables(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def _checker(environment: Path, tree: Path) -> Outcome:
+    with tempfile.TemporaryDirectory() as scratch:
+        answer = Path(scratch) / "answer.json"
+        words = [str(python_of(environment)), "-I", "-c", _CHECK, "check", str(tree), "--strict"]
+        try:
+            done = _call([*words, "-o", str(answer)])
+            rows = json.loads(answer.read_text(encoding="utf-8"))
+        except (OSError, ValueError, subprocess.TimeoutExpired) as e:
+            return Outcome("submission-checker", False, (), (), one_line(e))
+    found = list(_rows(rows, tree))
+    by = {
+        name: [row[1:] for row in found if row[0] == severity]
+        for name, severity in (("errors", "error"), ("warnings", "warning"))
+    }
+    if done.returncode and not found:
+        return Outcome("submission-checker", False, (), (), one_line(done.stdout[-300:]))
+    return Outcome("submission-checker", not done.returncode, by["errors"], by["warnings"])
+
+
+def _rows(content: Any, tree: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Yields (severity, rule, path, message) of each fault in the checker's answer."""
+    rows = content.get("results", content.get("findings")) if isinstance(content, dict) else content
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict) and row.get("severity") in ("error", "warning"):
+            path = str(row.get("path") or "").replace(f"{tree}/", "")
+            yield str(row.get("severity")), str(row.get("rule")), path, str(row.get("message"))
+
+
+def _viz(environment: Path, tree: Path) -> Outcome:
+    program = environment / "bin" / "mlperf-viz"
+    if not program.exists():
+        return Outcome("mlperf-viz", False, (), (), "it is not installed in this environment")
+    with tempfile.TemporaryDirectory() as scratch:
+        bundle = Path(scratch) / "bundle.json"
+        words = [str(program), str(tree), "--export", str(bundle), "--strict", "--no-browser"]
+        try:
+            done = _call(words)
+        except (OSError, subprocess.TimeoutExpired) as e:
+            return Outcome("mlperf-viz", False, (), (), one_line(e))
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode in (0, _VIZ_WARNINGS):
+        noted = [("warning", "", line) for line in lines if "warn" in line.lower()]
+        return Outcome("mlperf-viz", not done.returncode, (), noted if done.returncode else ())
+    return Outcome("mlperf-viz", False, (), (), one_line("; ".join(lines[-3:]) or "no output"))
+
+
+def lines(outcome: Outcome) -> Iterator[str]:
+    """Yields the text about one tool: its verdict, then each error and warning once."""
+    if outcome.crash:
+        yield f"official ({outcome.tool}): no answer: {outcome.crash}"
+        return
+    verdict = "passed" if outcome.passed else "failed"
+    counts = f"{len(outcome.errors)} errors, {len(outcome.warnings)} warnings"
+    yield f"official ({outcome.tool}): {verdict}: {counts}"
+    for word, rows in (("error", outcome.errors), ("warning", outcome.warnings)):
+        for rule, path, message in dict.fromkeys(rows):
+            where = f" {path}" if path else ""
+            yield f"    {word} {rule}{where}: {one_line(message)}"

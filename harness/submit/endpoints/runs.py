@@ -1,0 +1,100 @@
+"""Folders of the official client's runs in WORK, and the state of each point."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.files import read_json
+from harness.errors import ConfigError
+
+RUNS = "runs"
+RUN, CONFIG, REPORT, WITNESS, LOG = "run.json", "asked.yaml", "report", "witness.json", "client.log"
+DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
+_VARYING = ("report_dir",)
+"""Keys of a configuration that do not make a run stale."""
+
+
+class Attempt(NamedTuple):
+    folder: Path
+
+    @property
+    def report(self) -> Path:
+        return self.folder / REPORT
+
+    @property
+    def events(self) -> Path:
+        return self.report / "events.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        return self.report / "performance" / "result_summary.json"
+
+    @property
+    def accuracy(self) -> Path:
+        return self.report / "accuracy" / "accuracy_results.json"
+
+    def run(self) -> Mapping[str, Any]:
+        """Returns what the harness recorded around the run. Raises a ConfigError if there is nothing."""
+        return read_json(self.folder / RUN)
+
+
+def point_folder(work: Path, name: str) -> Path:
+    return work / RUNS / name
+
+
+def newest(work: Path, name: str) -> Attempt | None:
+    """Returns the newest attempt of a point, with or without a result."""
+    folders = sorted(
+        point_folder(work, name).glob("attempt-*"), key=lambda path: int(path.name[8:] or 0)
+    )
+    return Attempt(folders[-1]) if folders else None
+
+
+def next_attempt(work: Path, name: str) -> Attempt:
+    last = newest(work, name)
+    number = int(last.folder.name[8:]) + 1 if last else 1
+    return Attempt(point_folder(work, name) / f"attempt-{number}")
+
+
+def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the state of a point, and why. asked: the configuration that a run would have now."""
+    attempt = newest(work, name)
+    if attempt is None:
+        return MISSING, ""
+    found, why = state_of(attempt)
+    if found == DONE and (differing := _differing(attempt.run().get("asked"), asked)):
+        return STALE, f"the run was made with another {differing}"
+    return found, why
+
+
+def state_of(attempt: Attempt) -> tuple[str, str]:
+    """Returns whether an attempt is done or failed, and why; its settings are not judged."""
+    try:
+        run = attempt.run()
+        summary = read_json(attempt.summary)
+    except ConfigError:
+        return FAILED, f"the client left no result: see {attempt.folder / LOG}"
+    if run.get("status") != 0:
+        return (
+            FAILED,
+            f"the client ended with status {run.get('status')}: see {attempt.folder / LOG}",
+        )
+    if summary.get("complete") is False or summary.get("state") not in (None, "complete"):
+        return FAILED, f"the client's result is {summary.get('state')}"
+    if run.get("changed"):
+        return FAILED, "the client was modified during the run"
+    return DONE, ""
+
+
+def _differing(made: object, asked: Mapping[str, Any], where: str = "") -> str:
+    """Returns the first key in which two configurations differ, '' if they are equal."""
+    if not isinstance(made, Mapping):
+        return where or "configuration"
+    for key in (*asked, *(k for k in made if k not in asked)):
+        path = f"{where}.{key}" if where else str(key)
+        ours, theirs = asked.get(key), made.get(key)
+        if path in _VARYING or ours == theirs:
+            continue
+        both = isinstance(ours, Mapping) and isinstance(theirs, Mapping)
+        return _differing(theirs, ours, path) if both else path  # type: ignore[arg-type]
+    return ""

@@ -1,0 +1,1 @@
+"""Witness: recomputes what the official client published from its events."""

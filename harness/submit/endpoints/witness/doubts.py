@@ -1,0 +1,197 @@
+"""Looks for signs in the events that numbers are not what they seem: order, queue, clocks, tokens, lag."""
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.units import show_ns
+from harness.submit.endpoints.witness.events import Events
+from harness.submit.endpoints.witness.numbers import duration_ns
+
+LEAST_IN_FLIGHT = 0.95
+"""Least mean number of queries in flight as a share of the concurrency, apart from the end of the run."""
+
+MOST_NEGATIVE = 0.0
+MOST_LAG = 0.01
+"""Largest p50 of the time between an answer and the next request, as a share of the mean latency."""
+
+MOST_TOKENS = 0.02
+"""Largest relative difference between the server's and the client's tokens, besides one end token for each answer."""
+
+MOST_CHUNK = 0.01
+"""Largest relative difference between the mean TPOT by the completion and by the last chunk."""
+
+
+class Doubt(NamedTuple):
+    code: str
+    text: str
+
+
+def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
+    """Compares the issue order in sample_idx_map.json with the order that the seed gives."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        indices = list(content["performance"].values())
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        yield Doubt("order-unknown", f"{path.name} has no order of the samples")
+        return
+    expected = seeded_order(seed, size, len(indices))
+    wrong = next(
+        (i for i, pair in enumerate(zip(indices, expected, strict=True)) if pair[0] != pair[1]),
+        None,
+    )
+    if wrong is not None:
+        yield Doubt(
+            "order-differs",
+            f"request {wrong + 1:,} is sample {indices[wrong]}, but seed {seed} gives sample {expected[wrong]}",
+        )
+
+
+def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
+    """Returns the client's order: one list of all samples, shuffled again for each pass."""
+    generator, samples, found = random.Random(seed), list(range(size)), []
+    while len(found) < count:
+        generator.shuffle(samples)
+        found += samples
+    return found[:count]
+
+
+def events_and_map(events: Events, path: Path) -> Iterator[Doubt]:
+    """Checks that the map names exactly the tracked requests, in the order of their events."""
+    try:
+        named = list(json.loads(path.read_text(encoding="utf-8"))["performance"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # `order` reports it
+    issued = [s.uuid for s in events.samples]
+    if named != issued:
+        common = len({*named} & {*issued})
+        yield Doubt(
+            "map-differs",
+            f"{path.name} has {len(named):,} requests and the events {len(issued):,}, {common:,} of them the same"
+            + ("" if common < len(issued) else ", in another order"),
+        )
+
+
+def in_flight(events: Events, concurrency: int) -> Iterator[Doubt]:
+    """Checks Little's law, and that never more queries were in flight than the concurrency.
+
+    The end of a run, after the last request, is left out: there the queue only empties.
+    """
+    done = events.completed
+    if not done or events.start_ns is None:
+        return
+    last_issue_ns = events.samples[-1].issued_ns
+    span_ns = last_issue_ns - events.start_ns
+    busy_ns = sum(
+        min(s.complete_ns or 0, last_issue_ns) - s.issued_ns
+        for s in done
+        if s.issued_ns < last_issue_ns
+    )
+    mean = busy_ns / span_ns if span_ns > 0 else float(concurrency)
+    if mean < LEAST_IN_FLIGHT * concurrency:
+        yield Doubt(
+            "below-concurrency", f"{mean:.2f} queries were in flight on average, not {concurrency}"
+        )
+    if (most := most_in_flight(events)) > concurrency:
+        yield Doubt(
+            "above-concurrency", f"{most} queries were in flight at once, not {concurrency}"
+        )
+
+
+def most_in_flight(events: Events) -> int:
+    """Returns the largest number of requests that were open at once; an answer at the same time closes first."""
+    changes = sorted(
+        [(s.issued_ns, 1) for s in events.samples]
+        + [(s.complete_ns, -1) for s in events.completed if s.complete_ns is not None]
+    )
+    open_now = most = 0
+    for _, change in changes:
+        open_now += change
+        most = max(most, open_now)
+    return most
+
+
+def refill_lag_ns(events: Events, concurrency: int) -> np.ndarray[Any, Any]:
+    """Returns for each request after the first ones the time since the answer that made room for it."""
+    issued = np.array([s.issued_ns for s in events.samples], dtype=np.int64)
+    completed = np.sort([s.complete_ns for s in events.completed if s.complete_ns is not None])
+    later = issued[concurrency:]
+    return later - completed[: len(later)] if len(completed) >= len(later) else later[:0]
+
+
+def lag(events: Events, concurrency: int) -> Iterator[Doubt]:
+    """Checks how long the client takes to send the next request."""
+    found = refill_lag_ns(events, concurrency)
+    latencies = [s.complete_ns - s.issued_ns for s in events.completed if s.complete_ns is not None]
+    if not len(found) or not latencies:
+        return
+    half = float(np.percentile(found, 50))
+    share = half / (sum(latencies) / len(latencies))
+    if share > MOST_LAG:
+        yield Doubt(
+            "client-slow",
+            f"after half of the answers the client took more than {show_ns(half)} to send the next request, "
+            f"{share:.1%} of the mean latency",
+        )
+
+
+def negative_tpot(events: Events) -> Iterator[Doubt]:
+    """Counts samples whose completion was stamped before their first chunk, and shows TPOT by the last chunk."""
+    if events.uncounted:
+        return
+    times = [one for s in events.samples if (one := s.tpot_ns) is not None]
+    negative = sum(one <= 0 for one in times)
+    if negative:
+        yield Doubt(
+            "tpot-negative",
+            f"{negative:,} of {len(times):,} samples have a TPOT of 0 or less, because the client stamps the first "
+            "chunk and the completion in different processes",
+        )
+    both = [
+        (one, other)
+        for s in events.samples
+        if (one := s.tpot_ns) is not None and (other := s.chunk_tpot_ns) is not None
+    ]
+    if both:
+        ours, theirs = (sum(column) / len(both) for column in zip(*both, strict=True))
+        if theirs > 0 and abs(ours / theirs - 1) > MOST_CHUNK:
+            yield Doubt(
+                "tpot-by-chunk",
+                f"the mean TPOT is {show_ns(ours)} by the completion and {show_ns(theirs)} by the last chunk",
+            )
+
+
+def server_tokens(events: Events, server: Mapping[str, Any] | None) -> Iterator[Doubt]:
+    """Compares the client's tokens with the server's counter over the run."""
+    found = tokens_of_server(server)
+    if found is None or events.uncounted or events.structured:
+        return
+    answers = len(events.completed) + events.other_answers
+    ours = sum(s.tokens or 0 for s in events.completed) + events.other_tokens
+    slack = MOST_TOKENS * max(ours, 1)
+    if not ours - slack <= found <= ours + answers + slack:
+        yield Doubt(
+            "tokens-differ",
+            f"the server counts {found:,.0f} tokens, the client {ours:,} in {answers:,} answers",
+        )
+
+
+def tokens_of_server(server: Mapping[str, Any] | None) -> float | None:
+    first, last = ((server or {}).get(key) or {} for key in ("first", "last"))
+    name = "generated_tokens"
+    return last[name] - first[name] if name in first and name in last else None
+
+
+def errors(events: Events) -> Iterator[Doubt]:
+    failed = sum(s.failed for s in events.samples)
+    lost = len(events.samples) - len(events.completed)
+    if failed:
+        yield Doubt("failed-requests", f"{failed:,} requests failed, e.g. {events.errors[0]}")
+    if lost:
+        yield Doubt("lost-requests", f"{lost:,} requests have no completion")
+    if events.last_complete_ns is not None and duration_ns(events) <= 0:
+        yield Doubt("clock", "the last completion is before the start of the tracking")

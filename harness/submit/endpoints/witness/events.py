@@ -1,0 +1,210 @@
+"""Reads the client's events.jsonl: the times and token counts of each sample, in issue order."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.core.files import reading
+from harness.errors import ConfigError
+
+Count = Callable[[Sequence[str]], list[int]]
+
+BATCH = 2048
+"""Answers whose tokens are counted at once."""
+
+_LONGEST_LINE = 64 << 20
+_TEXT = "TextModelOutput"
+
+
+@dataclass(slots=True)
+class Sample:
+    """A request within the performance tracking. Times are of the client's monotonic clock."""
+
+    uuid: str
+    issued_ns: int
+    first_ns: int | None = None
+    """When its first chunk with text arrived."""
+    last_ns: int | None = None
+    """When its last chunk arrived; None if the client did not record further chunks."""
+    complete_ns: int | None = None
+    tokens: int | None = None
+    """Tokens of the whole answer; None if they were not counted."""
+    rest_tokens: int | None = None
+    """Tokens after the first chunk."""
+    finish_reason: str = ""
+    failed: bool = False
+
+    @property
+    def tpot_ns(self) -> float | None:
+        """Returns the client's time per further token; None without further tokens."""
+        if self.first_ns is None or self.complete_ns is None or not self.rest_tokens:
+            return None
+        return (self.complete_ns - self.first_ns) / self.rest_tokens
+
+    @property
+    def chunk_tpot_ns(self) -> float | None:
+        """Returns the time per further token by the last chunk, which the same process stamped as the first chunk."""
+        if self.first_ns is None or self.last_ns is None or not self.rest_tokens:
+            return None
+        return (self.last_ns - self.first_ns) / self.rest_tokens
+
+
+@dataclass(slots=True)
+class Events:
+    samples: list[Sample] = field(default_factory=list)
+    """Tracked samples in issue order."""
+    start_ns: int | None = None
+    """Start of the performance tracking."""
+    stop_ns: int | None = None
+    other_tokens: int = 0
+    """Tokens of answers outside the tracking: warm-up and accuracy."""
+    other_answers: int = 0
+    warm_up_issued: int = 0
+    """Requests before the tracking."""
+    warm_up_completed: int = 0
+    warm_up_first_ns: int | None = None
+    structured: int = 0
+    """Answers with reasoning or tool calls, whose tokens the client counts through its chat template."""
+    errors: list[str] = field(default_factory=list)
+    """Texts of the client's error events."""
+    uncounted: str = ""
+    """Why tokens were not counted, else ''."""
+
+    @property
+    def completed(self) -> list[Sample]:
+        return [s for s in self.samples if s.complete_ns is not None]
+
+    @property
+    def last_complete_ns(self) -> int | None:
+        return max(
+            (s.complete_ns for s in self.completed if s.complete_ns is not None), default=None
+        )
+
+
+class _Reader:
+    """Follows the events and counts tokens in batches."""
+
+    def __init__(self, count: Count | None) -> None:
+        self.events = Events()
+        self._count = count
+        self._by_uuid: dict[str, Sample] = {}
+        self._open = False
+        self._waiting: list[tuple[Sample | None, str, str]] = []
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind, stamp_ns = str(event["event_type"]), int(event["timestamp_ns"])
+        if kind.startswith("session."):
+            self._session(kind.removeprefix("session."), stamp_ns)
+        elif kind.startswith("error."):
+            self._error(event)
+        elif kind.startswith("sample."):
+            self._sample(kind.removeprefix("sample."), event, stamp_ns)
+
+    def _session(self, kind: str, stamp_ns: int) -> None:
+        if kind == "start_performance_tracking":
+            self._open = True
+            if self.events.start_ns is None:
+                self.events.start_ns = stamp_ns
+        elif kind == "stop_performance_tracking":
+            self._open = False
+            self.events.stop_ns = stamp_ns
+
+    def _error(self, event: dict[str, Any]) -> None:
+        self.events.errors.append(json.dumps(event.get("data"))[:200])
+        sample = self._by_uuid.get(str(event.get("sample_uuid") or ""))
+        if sample is not None:
+            sample.failed = True
+
+    def _sample(self, kind: str, event: dict[str, Any], stamp_ns: int) -> None:
+        uuid = str(event["sample_uuid"])
+        if kind == "issued":
+            self._issued(uuid, stamp_ns)
+            return
+        sample_or_none = self._by_uuid.get(uuid)
+        if kind == "complete":
+            self._complete(sample_or_none, event, stamp_ns)
+        elif sample_or_none is not None:
+            if kind == "recv_first":
+                sample_or_none.first_ns = stamp_ns
+            else:
+                sample_or_none.last_ns = stamp_ns
+
+    def _issued(self, uuid: str, stamp_ns: int) -> None:
+        if self._open:
+            sample = self._by_uuid[uuid] = Sample(uuid, stamp_ns)
+            self.events.samples.append(sample)
+        elif self.events.start_ns is None:
+            self.events.warm_up_issued += 1
+            if self.events.warm_up_first_ns is None:
+                self.events.warm_up_first_ns = stamp_ns
+
+    def _complete(self, sample: Sample | None, event: dict[str, Any], stamp_ns: int) -> None:
+        if sample is not None:
+            sample.complete_ns = stamp_ns
+            sample.finish_reason = str(event.get("finish_reason") or "")
+            self._by_uuid.pop(sample.uuid, None)
+        else:
+            self.events.other_answers += 1
+            self.events.warm_up_completed += self.events.start_ns is None
+        text, rest, structured = answer_texts(event.get("data"))
+        self.events.structured += structured
+        if not structured:
+            self._waiting.append((sample, text, rest))
+            if len(self._waiting) >= BATCH:
+                self.flush()
+
+    def flush(self) -> None:
+        """Counts the tokens of the waiting answers."""
+        waiting, self._waiting = self._waiting, []
+        if self._count is None or not waiting:
+            return
+        counts = iter(self._count([part for _, *parts in waiting for part in parts]))
+        for sample, _, _ in waiting:
+            tokens, rest = next(counts), next(counts)
+            if sample is None:
+                self.events.other_tokens += tokens
+            else:
+                sample.tokens, sample.rest_tokens = tokens, rest
+
+
+def answer_texts(data: object) -> tuple[str, str, bool]:
+    """Returns an answer's text, its text after the first chunk, and whether it has parts besides text."""
+    if not isinstance(data, list) or not data or data[0] != _TEXT:
+        return "", "", False
+    output = data[1] if len(data) > 1 else ""
+    structured = any(data[2:4])
+    if isinstance(output, str):
+        return output, "", structured
+    chunks = [str(chunk) for chunk in output] if isinstance(output, list) else []
+    return "".join(chunks), "".join(chunks[1:]), structured
+
+
+def read_events(path: Path, count: Count | None = None) -> Events:
+    """Reads the file. count: counts the tokens of texts; None: leaves tokens unknown.
+
+    Raises a ConfigError for a file that is not the client's, with the line's number.
+    """
+    reader = _Reader(count)
+    for number, line in _lines(path):
+        with reading(f"{path}: line {number} is not an event of the client"):
+            reader.take(json.loads(line))
+    reader.flush()
+    if reader.events.start_ns is None:
+        raise ConfigError(
+            f"{path} has no start of the performance tracking: is this the client's file?"
+        )
+    return reader.events
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(_LONGEST_LINE):
+                number += 1
+                if line.strip():
+                    yield number, line
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e

@@ -1,0 +1,198 @@
+"""Judges one run of the official client from its files, and keeps the outcome in witness.json."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core.files import read_json, sha256, write_json
+from harness.errors import ConfigError
+from harness.results.steady import official
+from harness.submit.endpoints.client.checkout import ENVIRONMENT
+from harness.submit.endpoints.runs import WITNESS, Attempt
+from harness.submit.endpoints.witness import doubts
+from harness.submit.endpoints.witness.doubts import Doubt
+from harness.submit.endpoints.witness.events import Events, read_events
+from harness.submit.endpoints.witness.numbers import Row, compare, metrics
+from harness.submit.endpoints.witness.tokens import counter_of
+
+FORMAT = 1
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    rows: Sequence[Row]
+    doubts: Sequence[Doubt]
+    steady: Mapping[str, Any]
+    """The block `steady_state` of point.yaml."""
+    warm_up: Mapping[str, float]
+    metrics: Mapping[str, float | None]
+    tokens_absent: str
+    """Why tokens were not counted, else ''."""
+    summary_sha256: str
+    events_sha256: str
+
+    @property
+    def disagreements(self) -> Sequence[Row]:
+        """Rows whose recomputed number is another one."""
+        return [row for row in self.rows if not row.agrees and row.recomputed is not None]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every number was recomputed and is equal."""
+        return all(row.agrees for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "passed": self.passed,
+            "summary_sha256": self.summary_sha256,
+            "events_sha256": self.events_sha256,
+            "tokens_absent": self.tokens_absent or None,
+            "metrics": dict(self.metrics),
+            "steady_state": dict(self.steady),
+            "warm_up": dict(self.warm_up),
+            "doubts": [one._asdict() for one in self.doubts],
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+def witness(work: Path, attempt: Attempt, concurrency: int, size: int, tokenizer: str) -> Witnessed:
+    """Recomputes the numbers of a run, writes witness.json, and returns the outcome.
+
+    size: samples of the data set, which is also the size of a pass.
+    """
+    summary = read_json(attempt.summary)
+    counter, absent = counter_of(tokenizer, work / ENVIRONMENT)
+    try:
+        events = read_events(attempt.events, counter.count if counter else None)
+    finally:
+        if counter is not None:
+            counter.close()
+    if events.structured and not absent:
+        absent = f"{events.structured:,} answers have reasoning or tool calls, whose tokens depend on the chat template"
+    events.uncounted = absent
+    found = Witnessed(
+        list(compare(events, summary)),
+        list(_doubts(attempt, events, concurrency, size)),
+        steady_block(events, size),
+        _warm_up(events),
+        metrics(events),
+        absent,
+        sha256(attempt.summary),
+        sha256(attempt.events),
+    )
+    write_json(attempt.folder / WITNESS, found.to_json())
+    return found
+
+
+def _warm_up(events: Events) -> Mapping[str, float]:
+    """Returns the numbers of the warm-up for point.yaml."""
+    first_ns, start_ns = events.warm_up_first_ns, events.start_ns
+    duration_s = 0.0 if first_ns is None or start_ns is None else (start_ns - first_ns) / 1e9
+    return {
+        "duration_s": round(duration_s, 3),
+        "requests_issued": events.warm_up_issued,
+        "requests_completed": events.warm_up_completed,
+    }
+
+
+def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> Iterator[Doubt]:
+    run = attempt.run()
+    asked = run.get("asked")
+    settings = asked.get("settings") if isinstance(asked, Mapping) else {}
+    settings = settings if isinstance(settings, Mapping) else {}
+    pattern = (settings.get("load_pattern") or {}).get("type")
+    seed = (settings.get("runtime") or {}).get("dataloader_random_seed")
+    index = attempt.report / "sample_idx_map.json"
+    if isinstance(seed, int) and pattern != "agentic_inference":
+        yield from doubts.order(index, seed, size)
+    yield from doubts.events_and_map(events, index)
+    if pattern == "concurrency":
+        yield from doubts.in_flight(events, concurrency)
+        yield from doubts.lag(events, concurrency)
+    yield from doubts.negative_tpot(events)
+    server = run.get("server")
+    yield from doubts.server_tokens(events, server if isinstance(server, Mapping) else None)
+    yield from doubts.errors(events)
+    yield from _drift(events, size)
+    if run.get("changed"):
+        yield Doubt("client-changed", "the client's files changed during the run")
+
+
+def _drift(events: Events, size: int) -> Iterator[Doubt]:
+    """Reports a trend after the window, which the official numbers leave out."""
+    if events.uncounted or not events.completed:
+        return
+    found = official.judge(samples_of(events), size)
+    if found.is_found and found.drifts_up:
+        yield Doubt(
+            "drift-after-window",
+            f"after the window, {', '.join(found.drifts_up)} rise until the end",
+        )
+
+
+def samples_of(events: Events) -> official.Samples:
+    """Returns the run as the detector wants it: completed samples in issue order."""
+    done = events.completed
+
+    def column(values: Iterator[float | None]) -> np.ndarray[Any, Any]:
+        return np.array([_NAN if value is None else value for value in values], dtype=np.float64)
+
+    return official.Samples(
+        np.array([s.issued_ns for s in done], dtype=np.int64),
+        column(None if s.first_ns is None else s.first_ns - s.issued_ns for s in done),
+        column(s.tpot_ns for s in done),
+        column((s.complete_ns or 0) - s.issued_ns for s in done),
+        np.array([s.rest_tokens or 0 for s in done], dtype=np.int64),
+    )
+
+
+def steady_block(events: Events, size: int) -> dict[str, Any]:
+    """Returns the block `steady_state` of point.yaml by the official rule; a run that is not judged has a reason.
+
+    Passes count from 1 in the file.
+    """
+    if events.uncounted:
+        return {"status": "insufficient_passes", "reason": events.uncounted}
+    if not events.completed:
+        return {"status": "insufficient_passes", "reason": "no request was completed"}
+    found = official.judge(samples_of(events), size)
+    status = found.status or "insufficient_duration"
+    verdict = "STEADY STATE" if found.is_found else "not found"
+    if found.shift is not None:
+        verdict = "anomaly"
+    block: dict[str, Any] = {"status": status, "verdict": verdict}
+    if found.window is not None:
+        window = found.window
+        block["window"] = {
+            "super_pass_start": window.first_pass + 1,
+            "super_pass_end": window.end_pass,
+            "super_pass_size": size,
+            "n_samples": window.samples,
+            "duration_s": window.duration.window_s,
+        }
+    # Within a window, no gated series has a trend; trends reach from the window to the end of the run.
+    words = {} if found.is_found else {"up": "Drifting Up", "down": "Drifting Down"}
+    block["state"] = {
+        name: words.get(str(found.trends.get(name)), "Plateau") for name, _ in official.GATED
+    }
+    if found.shift is not None:
+        block["anomaly"] = {"at_pass": found.shift.at_pass + 1, "change": found.shift.change}
+    if found.reason is not None:
+        block["reason"] = found.reason
+    return block
+
+
+def kept_witness(attempt: Attempt) -> Mapping[str, Any]:
+    """Returns witness.json. Raises a ConfigError if it is missing, or older than the result."""
+    path = attempt.folder / WITNESS
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: run `endpoints witness` first")
+    content = read_json(path)
+    if content.get("summary_sha256") != sha256(attempt.summary):
+        raise ConfigError(f"{path} is of another result: run `endpoints witness` again")
+    return content

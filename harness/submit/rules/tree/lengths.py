@@ -1,0 +1,56 @@
+"""Verifies the mean length of a language model's answers, like MLCommons' script in compliance/TEST09.
+
+Source: mlcommons/inference b66003e, compliance/TEST09/README.md.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from harness.loadgen.logs import LoggedAnswer
+from harness.submit.rules.tree.verify import FAIL, PASS
+
+TEST09 = "TEST09"
+OUTPUT = "verify_output_len.txt"
+_LEAST, _MOST = "test09_min_output_tokens", "test09_max_output_tokens"
+_TOKEN_BYTES = 4
+"""The script takes each four bytes of an answer for a token."""
+
+_RULE = "=" * 80
+
+
+def verify_lengths(
+    answers: Iterable[LoggedAnswer], dtype: str, settings: Mapping[str, int | float]
+) -> str:
+    """Returns the text of TEST09. dtype: type of an answer's tokens. settings: of the benchmark's audit.config.
+
+    The mean number of tokens must lie within the bounds. Unlike the script, this function also fails fewer answers than
+    queries, answers of other types, and answers with other numbers of tokens than LoadGen received.
+    """
+    least, most = settings[_LEAST], settings[_MOST]
+    lengths, alike = [], np.dtype(dtype).itemsize == _TOKEN_BYTES
+    for row in answers:
+        lengths.append(len(row.answer.payload) // _TOKEN_BYTES)
+        alike = alike and row.tokens in (None, lengths[-1])
+    counts = np.array(lengths or [0])
+    mean = float(counts.mean())
+    checks = {"Min check pass": mean >= least, "Max check pass": mean <= most}
+    enough = len(lengths) >= settings["min_query_count"]
+    lines = [
+        *(_RULE, "TEST09: Verify Output Token Length in Performance Mode", _RULE, ""),
+        *("Output Token Length Statistics", "-" * 40),
+        f"Total samples: {len(lengths)}",
+        f"Mean output tokens: {mean:.2f}",
+        f"Min output tokens: {counts.min()}",
+        f"Max output tokens: {counts.max()}",
+        f"Std deviation: {counts.std():.2f}",
+        *("", _RULE, "Verification Results", _RULE),
+        f"Mean output tokens: {mean:.2f}",
+        f"Min threshold: {float(least)}",
+        f"Max threshold: {float(most)}",
+        *(f"{name}: {passed}" for name, passed in checks.items()),
+        *([] if enough else [f"Samples check pass: False, {settings['min_query_count']} needed"]),
+        *([] if alike else [f"Tokens check pass: False, of {dtype}"]),
+        *("", PASS if all(checks.values()) and enough and alike else FAIL),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,177 @@
+"""Data of MLPerf's generative benchmarks in their own formats, small, made from a seed, with known right answers."""
+
+import hashlib
+import io
+import json
+import struct
+import wave
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+RATE_HZ = 16_000
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "while",
+    "seven",
+    "cats",
+    "watch",
+    "from",
+    "under",
+    "an",
+    "old",
+    "oak",
+]
+CATEGORIES = (
+    "Home > Kitchen > Pans",
+    "Home > Garden > Hoses",
+    "Clothing > Shirts",
+    "Toys > Trains",
+)
+
+
+def speech(folder: Path, count: int, seconds: float = 0.2) -> Mapping[str, str]:
+    """Writes clips and their list as MLPerf's download for Whisper; returns the texts by digest of the sound."""
+    draw = np.random.default_rng(1)
+    sounds = folder / "dev-all-repack"
+    sounds.mkdir(parents=True)
+    entries, texts = [], {}
+    for number in range(count):
+        values = draw.integers(-3000, 3000, int(seconds * RATE_HZ)) | 1  # no zero at the end
+        path = sounds / f"{number}-1_0.wav"
+        with wave.open(str(path), "wb") as file:
+            file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
+            file.writeframes(struct.pack(f"<{len(values)}h", *values.tolist()))
+        text = " ".join(draw.choice(WORDS, 6).tolist()) + f" {number}"
+        sound = values.astype("<i2").tobytes()
+        texts[hashlib.sha256(sound.rstrip(b"\0")).hexdigest()] = text
+        about = {"fname": f"/data/dev-all-repack/{path.name}", "speed": 1, "duration": seconds}
+        entries.append({"transcript": text, "files": [about], "original_duration": seconds})
+    (folder / "dev-all-repack.json").write_text(json.dumps(entries, indent=2))
+    return texts
+
+
+def coco(folder: Path, count: int) -> None:
+    """Writes captions as MLPerf's download of COCO 2014."""
+    path = folder / "captions/captions.tsv"
+    path.parent.mkdir(parents=True)
+    head = "id\timage_id\tcaption\theight\twidth\tfile_name\tcoco_url\n"
+    rows = [
+        f'{i}\t{i}\t"A ""{WORDS[i % 16]}"" picture {i}."\t480\t640\t{i}.jpg\tu\n'
+        for i in range(count)
+    ]
+    path.write_text(head + "".join(rows))
+
+
+def prompts(path: Path, count: int) -> None:
+    """Writes prompts of videos, one per line."""
+    path.write_text("".join(f"a {WORDS[i % 16]} in scene {i}\n" for i in range(count)))
+
+
+def products(folder: Path, count: int, rows_per_group: int = 5) -> Callable[[Any], str]:
+    """Writes products as the hub has them, two splits; returns the right answer to a chat, and a wrong one to a tenth."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = []
+    for i in range(count):
+        picture = io.BytesIO()
+        kind = ("JPEG", "PNG")[i % 2]
+        Image.new("RGB", (8, 8), (i % 256, 90, 10)).save(picture, format=kind)
+        rows.append(
+            {
+                "product_title": f"Product {i}",
+                "product_description": f'<p>"Soft" & {WORDS[i % 16]}</p>',
+                "product_image": {"bytes": picture.getvalue(), "path": None},
+                "potential_product_categories": list(CATEGORIES),
+                "ground_truth_category": CATEGORIES[i % 4],
+                "ground_truth_brand": f"brand {i % 7}",
+                "ground_truth_is_secondhand": i % 3 == 0,
+            }
+        )
+    data = folder / "data"
+    data.mkdir(parents=True)
+    half = count * 2 // 3
+    for name, part in (("train", rows[:half]), ("test", rows[half:])):
+        table = pa.Table.from_pylist(part)
+        pq.write_table(
+            table, data / f"{name}-00000-of-00001.parquet", row_group_size=rows_per_group
+        )
+
+    def right(asked: Any) -> str:
+        text = asked["messages"][1]["content"][0]["text"]
+        row = rows[int(text.split("Product ", 1)[1].split("\n", 1)[0])]
+        number = int(row["product_title"].split()[1])
+        category = str(row["ground_truth_category"])
+        if number % 10 == 9:
+            category = "Other"
+        answer = {"category": category, "brand": row["ground_truth_brand"], "is_secondhand": False}
+        return json.dumps(answer)
+
+    return right
+
+
+def functions(folder: Path, sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+    """Writes BFCL's files. sizes: samples by subset; returns the right answer to a chat, and a wrong one to a tenth."""
+    answers = folder / "possible_answer"
+    answers.mkdir(parents=True)
+    for subset, count in sizes.items():
+        called = "irrelevance" not in subset
+        several = 2 if "parallel" in subset else 1
+        asked, right = [], []
+        for i in range(count):
+            parameters = {
+                "type": "dict",
+                "properties": {"number": {"type": _type_of(subset), "description": "n"}},
+                "required": ["number"],
+            }
+            function = {"name": "math.double", "description": "Doubles.", "parameters": parameters}
+            other = {**function, "name": "math.half"}
+            text = f"Call {i} of {subset}" if called else f"Sing {i} of {subset}"
+            question = [[{"role": "user", "content": text}]]
+            offered = [other, function] if "multiple" in subset else [function]
+            asked.append({"id": f"{subset}_{i}", "question": question, "function": offered})
+            wanted = [_wanted(subset, i + n) for n in range(several)]
+            truth = [{"math.double": {"number": [value]}} for value in wanted]
+            right.append({"id": f"{subset}_{i}", "ground_truth": truth})
+        name = f"BFCL_v4_{subset}.json"
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in asked))
+        if called:
+            (answers / name).write_text("".join(json.dumps(row) + "\n" for row in right))
+
+    def answer(request: Any) -> Any:
+        verb, number, _, subset = request["messages"][0]["content"].split()
+        names = [tool["function"]["name"] for tool in request["tools"]]
+        assert "math_double" in names
+        if verb == "Sing":
+            return "I cannot sing."
+        first = int(number) + (1 if int(number) % 10 == 9 else 0)
+        count = 2 if "parallel" in subset else 1
+        given = [_given(subset, first + n) for n in range(count)]
+        return [("math_double", {"number": value}) for value in given]
+
+    return answer
+
+
+def _type_of(subset: str) -> str:
+    return "long" if subset == "simple_java" else "integer"
+
+
+def _wanted(_subset: str, number: int) -> int:
+    return number
+
+
+def _given(subset: str, number: int) -> Any:
+    """Java's and JavaScript's arguments are source text."""
+    return {"simple_java": f"{number}L", "simple_javascript": str(number)}.get(subset, number)

@@ -1,0 +1,188 @@
+"""The scores of recommendation, of RAG answers and of a database, against definitions written down twice."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.accuracy.mlperf.ingestion import VARIABLE as CHECK
+from harness.accuracy.mlperf.ingestion import Ingestion
+from harness.accuracy.mlperf.rag_answers import VARIABLE as JUDGE
+from harness.accuracy.mlperf.rag_answers import RagAnswers
+from harness.accuracy.mlperf.recommendation import Recommendation
+from harness.submit.rules.tree.rounds import load_round
+from harness.types import Answer
+
+MD5 = b"0123456789abcdef0123456789abcdef"
+
+
+def answer(sample: int, request: tuple[int, int], *scores: float) -> Answer:
+    return Answer(sample, np.float32([*request, *scores]).tobytes())
+
+
+def label(request: tuple[int, int], *liked: int) -> dict[str, Any]:
+    return {"identity": request, "liked": np.float32(liked)}
+
+
+def test_recommendation_is_scored_by_definition() -> None:
+    labels = {0: label((0, 0), 1, 0, 1), 1: label((0, 1), 0, 1), 2: label((1, 0), 1, 1)}
+    answers = [  # LoadGen's samples are others than the stream's
+        answer(2, (0, 1), 0.2, 0.9),
+        answer(0, (1, 0), 0.6, 0.4),
+        answer(1, (0, 0), 0.8, 0.6, 0.5),
+    ]
+    score = Recommendation("float32").score(answers, labels)
+    likely = np.float32([0.2, 0.9, 0.6, 0.4, 0.8, 0.6, 0.5]).astype(float)
+    liked = np.array([0, 1, 1, 1, 1, 0, 1])
+    entropy = -np.log2(np.where(liked, likely, 1 - likely)).sum()
+    base = -5 * np.log2(5 / 7) - 2 * np.log2(2 / 7)
+    assert score.details["ne"] == pytest.approx(entropy / base, rel=1e-14)
+    assert score.details["accuracy"] == pytest.approx(5 / 7)
+    # the requests (0, 1) with 1.0 and (0, 0) with 0.5; (1, 0) has one label only
+    assert score.value == pytest.approx(0.75, abs=1e-8)
+    assert (score.samples, score.details["judged_requests"]) == (3, 2)
+    rules = load_round()
+    found = rules.scores(score.line, rules.benchmarks["dlrm-v3"].targets)
+    assert found == {
+        "DLRM_NE": [score.details["ne"]],
+        "DLRM_ACC": [score.details["accuracy"]],
+        "DLRM_AUC": [score.value],
+    }
+
+
+def test_missing_scores_count_as_wrong() -> None:
+    labels = {0: label((0, 0), 1, 0), 1: label((0, 1), 1, 0)}
+    whole = [answer(0, (0, 0), 0.9, 0.1), answer(1, (0, 1), 0.9, 0.1)]
+    cut = [whole[0], answer(1, (0, 1))]
+    assert Recommendation("float32").score(whole, labels).value == pytest.approx(1)
+    assert Recommendation("float32").score(cut, labels).value == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("requests", "named"),
+    [
+        ([(0, 0), (0, 0)], "was answered before"),
+        ([(0, 0), (7, 7)], "is not in the data"),
+        ([(0, 0)], "1 of 2 requests have no answer"),
+    ],
+)
+def test_each_request_needs_one_answer(requests: list[tuple[int, int]], named: str) -> None:
+    labels = {0: label((0, 0), 1, 0), 1: label((0, 1), 1, 0)}
+    answers = [answer(i, request, 0.9, 0.1) for i, request in enumerate(requests)]
+    with pytest.raises(ValueError, match=named):
+        Recommendation("float32").score(answers, labels)
+
+
+def test_answers_without_float32_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs float32 scores"):
+        Recommendation("int64")
+    labels = {0: label((0, 0), 1, 1)}
+    with pytest.raises(ValueError, match="candidates of both labels"):
+        Recommendation("float32").score([answer(0, (0, 0), 0.9, 0.1)], labels)
+
+
+JUDGING = """\
+import json, sys
+arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+results = json.load(open(arguments["--results_file"]))
+right = sum(r["answer"] == r["query"].removeprefix("after ") for r in results.values())
+found = sum(len(r["retrieved_urls"]) for r in results.values())
+details = {"total_queries": len(results) - (arguments.get("--judge_model") == "lazy"),
+           "retrieval_precision": found / len(results), "retrieval_recall": 0.5, "retrieval_f1": 0.25}
+json.dump(details, open(arguments["--output"], "w"))
+open(arguments["--log_dir"] + "/accuracy.txt", "w").write(f"Accuracy: {100 * right / len(results):.4f}\\n")
+"""
+
+
+def rag_labels(count: int) -> dict[int, object]:
+    return {
+        i: {"text": str(i), "question": f"after {i}", "links": (), "file": "q.tsv"}
+        for i in range(count)
+    }
+
+
+def test_a_program_judges_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "accuracy_eval.py"
+    script.write_text(JUDGING)
+    monkeypatch.setenv(JUDGE, f"{sys.executable} {script} --judge_model tiny")
+    metric, labels = RagAnswers("uint8"), rag_labels(3)
+    metric.check_labels(labels)
+    rich = json.dumps({"answer": "2", "retrieved_urls": ["a", "b", "c"]}).encode()
+    score = metric.score([Answer(0, b"0"), Answer(1, b"no"), Answer(2, rich)], labels)
+    assert score.value == pytest.approx(66.6667)
+    assert score.details["retrieval_precision"] == 1
+    assert score.line.startswith("Accuracy: 66.6667, judged by accuracy_eval.py ")
+    rules = load_round()
+    targets = rules.benchmarks["e2e-rag-qna"].targets
+    assert rules.scores(score.line, targets) == {"E2E_ACCURACY": [66.6667]}
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("", "export RAG_JUDGE='python PATH/accuracy_eval.py"),
+        ("no-such-program-9 nowhere.py", "which is not a file"),
+        ("{python} {fails}", "ended with status 3: a reason"),
+        ("{python} {script} --judge_model lazy", "judged 1 of 2 answers"),
+        ("{python} {empty}", "the program wrote no accuracy"),
+    ],
+)
+def test_a_judge_that_cannot_judge_is_one_line(
+    command: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "fails": "import sys; print('a reason'); sys.exit(3)",
+        "script": JUDGING,
+        "empty": "pass",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    paths = {name: str(tmp_path / f"{name}.py") for name in texts}
+    monkeypatch.setenv(JUDGE, command.format(python=sys.executable, **paths))
+    labels = rag_labels(2)
+    with pytest.raises(ValueError, match=named):
+        RagAnswers("uint8").score([Answer(0, b"0"), Answer(1, b"1")], labels)
+
+
+def test_labels_of_another_dataset_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs the questions of dataset `frames`"):
+        RagAnswers("uint8").check_labels({0: "text"})
+
+
+def test_the_share_of_stored_pages_is_the_score() -> None:
+    answers = [Answer(i, payload) for i, payload in enumerate([b"\1", b"\0", b"\1", MD5])]
+    score = Ingestion("uint8").score(answers, {})
+    assert (score.value, score.details["stored"], score.details["checked"]) == (75.0, 3, 0)
+    targets = load_round().benchmarks["e2e-rag-db"].targets
+    assert load_round().scores(score.line, targets) == {"E2E_ACCURACY": [75.0]}
+    assert MD5.decode() in score.line
+
+
+@pytest.mark.parametrize("payloads", [[b"\1", b"\1"], [MD5, MD5], [b"", b"\0"]])
+def test_a_database_has_one_md5(payloads: list[bytes]) -> None:
+    with pytest.raises(ValueError, match="answers are the MD5"):
+        Ingestion("uint8").score([Answer(i, p) for i, p in enumerate(payloads)], {})
+
+
+@pytest.mark.parametrize(("status", "passes"), [(0, True), (1, False)])
+def test_a_program_checks_the_database(
+    status: int, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "datasetup_accuracy_eval.py"
+    script.write_text(
+        "import json, sys\n"
+        "rows = json.load(open(sys.argv[sys.argv.index('--log_dir') + 1] + '/mlperf_log_accuracy.json'))\n"
+        f"assert [r['data'] for r in rows] == ['01', {MD5.hex().upper()!r}]\nsys.exit({status})"
+    )
+    monkeypatch.setenv(CHECK, f"{sys.executable} {script}")
+    answers = [Answer(0, b"\1"), Answer(1, MD5)]
+    if not passes:
+        with pytest.raises(ValueError, match="ended with status 1"):
+            Ingestion("uint8").score(answers, {})
+        return
+    score = Ingestion("uint8").score(answers, {})
+    assert score.details["checked"] == 1
+    assert "checked by datasetup_accuracy_eval.py " in score.line

@@ -1,0 +1,88 @@
+"""The section of result.json and its line on the screen."""
+
+import pytest
+
+from harness.core.units import NS_PER_S
+from harness.machine.host_log import HostLog
+from harness.results.steady.host_lines import host_lines
+from harness.results.steady.referee import Judged, Refereed
+from harness.results.steady.section import section
+from harness.results.steady.shown import change_text, shown
+
+BEGIN_NS = 1_700_000_000 * NS_PER_S
+
+
+def latency(verdict: str = "not steady", shape: str = "step", change: float = 0.25) -> Judged:
+    return Judged(
+        name="latency",
+        verdict=verdict,  # type: ignore[arg-type]
+        change=change,
+        shape=shape,
+        at_ns=BEGIN_NS + 12 * NS_PER_S,
+        half_width=0.01,
+        correlation_s=0.0,
+        times_longer=1.0,
+    )
+
+
+def refereed(one: Judged, warm_up_s: float = 0.0, needed_s: float | None = None) -> Refereed:
+    return Refereed(one.verdict, [one], warm_up_s, 0.0, 30.0, needed_s)
+
+
+def log(seconds: int = 30) -> HostLog:
+    """Returns rows in which the temperature jumps at 12 s, and the processes need more CPU from then on."""
+    return HostLog(
+        [
+            {
+                "wall_ns": BEGIN_NS + s * NS_PER_S + 1,
+                "celsius_cpu": 60.0 if s < 12 else 90.0,
+                "cpu_user_s": s + max(0, s - 12) * 2.0,
+                "memory_available_bytes": 1e9,
+            }
+            for s in range(seconds)
+        ]
+    )
+
+
+def test_lines_of_the_host_log_name_what_changed() -> None:
+    near = host_lines(log().rows, BEGIN_NS + 12 * NS_PER_S)
+    assert near is not None
+    assert list(near.lines) == [13, 14]  # the first row is line 2
+    assert [one.name for one in near.columns] == ["cpu_user_s", "celsius_cpu"]
+    assert near.columns[0].before == pytest.approx(1.0)
+    assert near.columns[0].after == pytest.approx(3.0)
+
+
+def test_a_change_at_the_edge_of_the_log_has_no_lines() -> None:
+    assert host_lines(log().rows, BEGIN_NS) is None
+    assert host_lines([], BEGIN_NS) is None
+
+
+def test_a_change_is_shown_with_its_time_and_the_host() -> None:
+    found = section(refereed(latency()), None, BEGIN_NS, log())
+    assert found["change"] is not None
+    assert found["change"]["after_s"] == 12
+    assert shown({"steady": found}) == (
+        "no: latency rose by 25 % in a step, from 12 s after the start (22:13:32 UTC); host.csv line 14: "
+        "cpu_user_s 1 to 3, celsius_cpu 60 to 90"
+    )
+
+
+def test_a_change_without_a_host_log_is_shown() -> None:
+    found = section(refereed(latency(shape="wave", change=-0.2)), None, BEGIN_NS, None)
+    assert found["change"] is not None
+    assert change_text(found["change"]).startswith("latency changed by 20 % in waves, from 12 s")
+
+
+def test_steady_and_undecided_runs_are_shown() -> None:
+    steady = section(refereed(latency("steady"), warm_up_s=2.0), None, BEGIN_NS, None)
+    assert shown({"steady": steady}) == (
+        "yes: no change of 10 % or more in latency; the first 2.0 s were left out as warm-up"
+    )
+    undecided = section(refereed(latency("undecided"), needed_s=75.0), None, BEGIN_NS, None)
+    assert shown({"steady": undecided}) == "undecided: run about 75 s"
+
+
+def test_a_run_without_a_verdict_shows_nothing() -> None:
+    assert shown({"steady": None}) is None
+    assert shown({}) is None  # written by an older version

@@ -1,0 +1,134 @@
+"""A RAG service: answers questions as a chat of OpenAI's API, and stores pages as a service of JSON.
+
+It knows the answers of tests/builders/mlperf_data.py. Every `wrong_every`-th question gets another answer.
+"""
+
+import hashlib
+import json
+import re
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+MODEL = "e2e-rag-qna"
+STORED = "\x01"
+
+
+class RagServer:
+    """Serves until the block ends.
+
+    tokens: of each answer. wrong_every: number of the question that is answered wrongly, and its multiples; 0 for none.
+    pages: the number of pages; the answer to the last page is the MD5 of the database.
+    """
+
+    def __init__(
+        self, tokens: int = 270, wrong_every: int = 0, pages: int = 0, port: int = 0
+    ) -> None:
+        self.tokens, self.wrong_every, self.pages = tokens, wrong_every, pages
+        owner = self
+
+        class Handler(_Handler):
+            server_owner = owner
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, question: str) -> str:
+        match = re.search(r"follows (\d+)", question)
+        if match is None:
+            return "0"
+        number = int(match[1])
+        wrong = self.wrong_every and number % self.wrong_every == 0
+        return str(number + (2 if wrong else 1))
+
+    def store(self, name: str, html: str) -> str:
+        """Returns the byte for a stored page, or the MD5 for the last page."""
+        if not html:
+            return "\0"
+        if name != f"page_{self.pages - 1:05}.html":
+            return STORED
+        return hashlib.md5(f"{self.pages} pages".encode()).hexdigest()
+
+    def judged(self, prompt: str) -> str:
+        """Answers MLCommons' prompt to a judge: an answer is right if it is the right one."""
+        right, given = (
+            re.search(rf"{name} ANSWER: (.*)", prompt) for name in ("GROUND TRUTH", "LLM")
+        )
+        correct = right is not None and given is not None and right[1] == given[1]
+        return f"```json\n{json.dumps({'correct': correct, 'reasoning': 'compared'})}\n```"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_owner: RagServer
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._reply({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        owner = self.server_owner
+        if self.path == "/documents":
+            self._reply({"stored": owner.store(body["name"], body["html"])})
+            return
+        if self.path != "/v1/chat/completions":
+            self._reply({"error": {"message": "no such path"}}, 404)
+            return
+        prompt = body["messages"][-1]["content"]
+        text = owner.judged(prompt) if "GROUND TRUTH" in prompt else owner.answer(prompt)
+        choice: dict[str, Any] = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop",
+        }
+        if body.get("return_token_ids"):
+            choice["token_ids"] = [100 + int(text), *range(1, owner.tokens)]
+        usage = {
+            "prompt_tokens": 9,
+            "completion_tokens": owner.tokens,
+            "total_tokens": 9 + owner.tokens,
+        }
+        self._reply(
+            {
+                "id": "1",
+                "object": "chat.completion",
+                "model": MODEL,
+                "choices": [choice],
+                "usage": usage,
+            }
+        )
+
+    def _reply(self, content: object, status: int = 200) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def main() -> None:
+    """Serves in its process, for benchmarks: PORT TOKENS WRONG_EVERY PAGES."""
+    port, tokens, wrong_every, pages = map(int, sys.argv[1:])
+    with RagServer(tokens, wrong_every, pages, port) as server:
+        print(server.url, flush=True)
+        while True:
+            time.sleep(3600)
+
+
+if __name__ == "__main__":
+    main()

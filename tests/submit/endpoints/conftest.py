@@ -1,0 +1,36 @@
+"""MLCommons' programs for the slow tests: the checker in an environment of pytest's cache, the client from a checkout."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.submit.endpoints.rules import official
+
+CLIENT = "HARNESS_ENDPOINTS_CLIENT"
+"""Variable with the folder of a checkout of mlcommons/endpoints."""
+
+CHECKER = "HARNESS_ENDPOINTS_CHECKER"
+"""Variable with an environment that has the checker; default: an environment in pytest's cache."""
+
+
+@pytest.fixture(scope="session")
+def checker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if given := os.environ.get(CHECKER):
+        return Path(given)
+    cache = getattr(request.config, "cache", None)
+    folder = cache.mkdir("endpoints") if cache else tmp_path_factory.mktemp("endpoints")
+    try:
+        official.ensure(Path(folder) / "checker", install=True)
+    except ConfigError as e:
+        pytest.skip(str(e))
+    return Path(folder) / "checker"
+
+
+@pytest.fixture(scope="session")
+def client() -> Path:
+    given = os.environ.get(CLIENT)
+    if not given:
+        pytest.skip(f"{CLIENT} names no checkout of mlcommons/endpoints")
+    return Path(given)

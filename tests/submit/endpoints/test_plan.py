@@ -1,0 +1,276 @@
+"""The verbs plan and pack: what a request keeps, what the plan prints, and what pack refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.core.formats.strict_yaml import write_yaml
+from harness.errors import ConfigError
+from harness.results.run_folder import PEAK, RESULT
+from harness.submit.endpoints import runs
+from harness.submit.endpoints.pack.description import read_description
+from harness.submit.endpoints.pack.pack import pack
+from harness.submit.endpoints.plan import own
+from harness.submit.endpoints.plan.c_max import FOLDER
+from harness.submit.endpoints.plan.rehearse import Rehearsed, warnings
+from harness.submit.endpoints.points import Point
+from harness.submit.endpoints.request import kept_request, make_request
+from tests.builders.endpoints import DESCRIBE, REQUEST, TEMPLATE, made_work, put_json
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Path:
+    path = tmp_path / "template.yaml"
+    path.write_text(yaml.safe_dump(dict(TEMPLATE)))
+    return path
+
+
+def words(work: Path, file: Path, **changes: str) -> list[str]:
+    """Returns the words of `endpoints plan` for the request of the other tests."""
+    options = {
+        **{
+            key: str(REQUEST[key]) for key in ("submitter", "system", "division", "model", "cohort")
+        },
+        "url": "http://10.0.0.2:8000",
+        "served": "llama",
+        "template": str(file),
+        "c-max": "64",
+        **changes,
+    }
+    return [
+        "endpoints",
+        "plan",
+        "--work",
+        str(work),
+        *(f"--{k}={v}" for k, v in options.items() if v),
+    ]
+
+
+def test_the_plan_prints_regions_points_and_seeds(
+    template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(tmp_path / "w", template)) == 0
+    out, err = capsys.readouterr()
+    assert "regions     ultra-low 1-32, low 2-5, medium 6-17, high 18-64, margin 65-71" in out
+    assert "seeds       set A of 2026-10-C1, for cohort 2026-10-C1" in out
+    assert "7 of 7 points remain" in out
+    assert "r64" in out
+    assert "high and Offline" in out
+    assert "no approved drafter" in err
+    assert "model_seed is above 2^63 - 1" in err
+
+
+def test_later_calls_need_only_the_folder(
+    template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(tmp_path / "w", template)) == 0
+    assert main(["endpoints", "plan", "--work", str(tmp_path / "w")]) == 0
+    assert main(["endpoints", "plan", "--work", str(tmp_path / "w"), "--c-max", "128"]) == 2
+    assert "edit the file, or pass another --work" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"c-max": "32"}, "the rules need more than 32"),
+        ({"c-max": "x"}, "write a whole number"),
+        ({"model": "llama3.1-8b"}, "choose from llama3_1-8b"),
+        ({"division": "closed"}, "choose from standardized"),
+        ({"cohort": "2026-10"}, "write the cohort as"),
+        ({"cohort": "2028-01-C0"}, "has no seed set"),
+        ({"duration": "2s"}, "is for a rehearsal"),
+        ({"points": "1,1,2"}, "write different numbers"),
+        ({"c-max": "", "slo": ""}, "pass --c-max N, or --slo"),
+        ({"template": ""}, "--template is missing"),
+        ({"submitter": "a b"}, "is not a folder name"),
+    ],
+)
+def test_a_wrong_request_is_refused(
+    changes: dict[str, str],
+    text: str,
+    template: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(words(tmp_path / "w", template, **changes)) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_rates_of_a_rehearsal_give_passes_and_hours(
+    template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "w"
+    assert main(words(work, template, points="1,4,8,16,32,48,64")) == 0
+    for concurrency, rate in ((1, 0.5), (64, 500.0)):
+        folder = own.point_folder(work, f"r{concurrency}")
+        put_json(folder / RESULT, {"verdict": "VALID", "throughput_per_s": {"completed": rate}})
+    assert main(["endpoints", "plan", "--work", str(work)]) == 0
+    out, err = capsys.readouterr()
+    row = [line.split() for line in out.splitlines() if line.startswith("r64")][-1]
+    # 1,200 s at 500/s are 44.9 passes of 13,368 samples, after the first pass.
+    assert row[5:8] == ["missing", "46", "614,928"]
+    assert "r1 takes 44:33:46, because 5 passes of the data set are the least" in err
+
+
+def test_c_max_comes_from_a_finished_search(
+    template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "w"
+    values = {**REQUEST, "template": template, "c_max": None, "slo": "tpot:p99=50ms", "points": ()}
+    kept_request(work, {k: v for k, v in values.items() if v is not None})
+    put_json(work / FOLDER / PEAK, {"unit": "in flight", "peak": 100})
+    assert main(["endpoints", "plan", "--work", str(work)]) == 0
+    assert "C_max       100" in capsys.readouterr().out
+    put_json(work / FOLDER / PEAK, {"unit": "in flight", "peak": None})
+    assert main(["endpoints", "plan", "--work", str(work)]) == 2
+    assert "found no concurrency under" in capsys.readouterr().err
+
+
+def test_prompts_of_the_template_become_chats_of_our_client(tmp_path: Path) -> None:
+    rows = [{"q": "sort 21=", "a": "12"}, {"q": "sort 3=", "a": "3"}]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {"eval_method": "string_match", "ground_truth": "a"}
+    sets = [
+        {"type": "performance", "path": "d.jsonl", "parser": {"prompt": "q"}},
+        {
+            "type": "accuracy",
+            "path": "d.jsonl",
+            "parser": {"prompt": "q"},
+            "accuracy_config": config,
+        },
+    ]
+    content = {"model_params": {"temperature": 0.0, "max_new_tokens": 24}, "datasets": sets}
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(content))
+    from harness.submit.endpoints.client.config import Template
+
+    request = make_request({**REQUEST, "template": tmp_path / "t.yaml"})
+    found = own.prepare(request, Template(tmp_path / "t.yaml"), tmp_path / "w")
+    lines = (tmp_path / "w" / own.FOLDER / "prompts.jsonl").read_text().splitlines()
+    assert json.loads(lines[0]) == {
+        "messages": [{"role": "user", "content": "sort 21="}],
+        "reference": "12",
+        "temperature": 0.0,
+        "max_tokens": 24,
+    }
+    assert found.metric == "exact_match"
+    assert found.words[-2:] == ["--url", "http://10.0.0.2:8000"]
+
+
+def rehearsed(concurrency: int, tokens: float, **changes: object) -> Rehearsed:
+    rates = own.Rates("VALID", 1.0, tokens, {"p90": 1.0}, {"p90": 1.0}, None, (), ())
+    return Rehearsed(Point(concurrency, "", False), rates._replace(**changes))
+
+
+@pytest.mark.parametrize(
+    ("found", "texts"),
+    [
+        ([rehearsed(1, 10), rehearsed(4, 30)], []),
+        ([rehearsed(4, 30), rehearsed(8, 20)], ["smaller C_max"]),
+        ([rehearsed(4, 30, verdict="INVALID", reasons=("late",))], ["r4 is INVALID: late"]),
+        ([rehearsed(4, 30, codes=("client-bound",))], ["the client limits the rate"]),
+        ([rehearsed(4, 30, tpot_ns={})], ["has no TPOT"]),
+        ([Rehearsed(Point(4, "", False), None)], ["no result"]),
+    ],
+)
+def test_a_rehearsal_warns_of_what_will_fail(found: list[Rehearsed], texts: list[str]) -> None:
+    lines = list(warnings(found))
+    assert len(lines) == len(texts)
+    assert all(text in line for text, line in zip(texts, lines, strict=True))
+
+
+def described(work: Path, **changes: object) -> Path:
+    path = work / "describe.yaml"
+    content = {**DESCRIBE, **changes}
+    write_yaml(path, {key: value for key, value in content.items() if value is not None})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"driver": None}, "driver cannot be read from the machine"),
+        ({"power": None}, "standardized needs power"),
+        ({"power": {"cooling": "steam", "node_sets": []}}, "cooling is 'steam'"),
+        ({"colour": "red"}, "unknown keys colour"),
+        ({"data_parallel": "four"}, "write a whole number"),
+    ],
+)
+def test_pack_refuses_an_incomplete_description(
+    changes: dict[str, object], text: str, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    request, template, curve = made_work(work)
+    with pytest.raises(ConfigError, match=text):
+        pack(
+            request,
+            template,
+            curve,
+            read_description([described(work, **changes)], request),
+            work,
+            tmp_path / "tree",
+        )
+    assert not (tmp_path / "tree").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda a: (a.folder / runs.WITNESS).unlink(), "run `endpoints witness` first"),
+        (lambda a: put_json(a.summary, {"duration_ns": 1}), "is of another result"),
+        (lambda a: a.accuracy.unlink(), "has no accuracy result"),
+        (lambda a: put_json(a.folder / runs.RUN, {"status": 1, "asked": {}}), "status 1"),
+        (
+            lambda a: put_json(
+                a.folder / runs.WITNESS,
+                {
+                    **json.loads((a.folder / runs.WITNESS).read_text()),
+                    "rows": [{"name": "tps", "agrees": False, "recomputed": 1.0}],
+                },
+            ),
+            "1 numbers differ from the events, e.g. tps",
+        ),
+    ],
+)
+def test_pack_refuses_a_run_that_does_not_count(change: object, text: str, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    request, template, curve = made_work(work)
+    attempt = runs.newest(work, "r64")
+    assert attempt is not None
+    assert callable(change)
+    change(attempt)
+    with pytest.raises(ConfigError, match=text):
+        pack(
+            request,
+            template,
+            curve,
+            read_description([work / "describe.yaml"], request),
+            work,
+            tmp_path / "tree",
+        )
+
+
+def test_the_tree_has_no_secret_and_no_path_of_the_machine(tmp_path: Path) -> None:
+    from tests.builders.endpoints import made_tree
+
+    tree = made_tree(tmp_path)
+    texts = "".join(p.read_text() for p in tree.rglob("*") if p.is_file())
+    assert "k-secret" not in texts
+    assert str(tmp_path) not in texts
+
+
+def test_facts_of_mlperf_sysinfo_are_taken_without_empty_values(tmp_path: Path) -> None:
+    node = {
+        "host_memory_configuration": "8x 32 GB",
+        "driver": "N/A",
+        "filesystem": "ext4",
+        "cooling": "",
+    }
+    put_json(tmp_path / "system_desc.json", {"node_types": [node], "config_summary": "", "mlperf_sysinfo": {"user": "x"}})  # fmt: skip
+    request = make_request({**REQUEST, "rehearsal": True, "template": tmp_path})
+    found = read_description([tmp_path / "system_desc.json"], request).system_desc(request, 64, 16)
+    assert found["node_types"] == [{"host_memory_configuration": "8x 32 GB", "filesystem": "ext4"}]
+    assert "config_summary" not in found
+    assert "mlperf_sysinfo" not in found

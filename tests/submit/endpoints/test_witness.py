@@ -1,0 +1,326 @@
+"""The witness recomputes the client's numbers from events, and finds events that contradict them."""
+
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import ConfigError
+from harness.submit.endpoints import runs
+from harness.submit.endpoints.witness import doubts
+from harness.submit.endpoints.witness.events import Events, answer_texts, read_events
+from harness.submit.endpoints.witness.numbers import compare
+from harness.submit.endpoints.witness.report import kept_witness, steady_block, witness
+from tests.builders.endpoints import put_json
+
+SEED, SIZE, PASSES, CONCURRENCY = 7, 20, 6, 4
+STEP_NS = 1_000_000
+Event = dict[str, Any]
+
+
+def words(texts: Sequence[str]) -> list[int]:
+    """Counts words, as a tokenizer would count tokens."""
+    return [len(text.split()) for text in texts]
+
+
+def event(kind: str, stamp_ns: int, uuid: str = "", data: Any = None, **more: Any) -> Event:
+    return {"event_type": kind, "timestamp_ns": stamp_ns, "sample_uuid": uuid, "data": data, **more}
+
+
+def made_events(concurrency: int = CONCURRENCY, count: int = SIZE * PASSES) -> list[Event]:
+    """Returns the events of a closed loop whose answers all take 10 steps and have six words."""
+    found = [event("session.started", 0), event("session.start_performance_tracking", 10)]
+    for number in range(count):
+        begin = 10 + (number // concurrency) * 10 * STEP_NS + number % concurrency
+        uuid = f"u{number}"
+        chunks = ["one ", "two three ", "four five six"]
+        found += [
+            event("sample.issued", begin, uuid, ["PromptData", "text"]),
+            event("sample.recv_first", begin + 4 * STEP_NS, uuid),
+            event("sample.complete", begin + 10 * STEP_NS - concurrency, uuid, ["TextModelOutput", chunks], finish_reason="stop"),
+        ]  # fmt: skip
+    found = sorted(found, key=lambda one: one["timestamp_ns"])
+    last = found[-1]["timestamp_ns"]
+    return [*found, event("session.stop_performance_tracking", last), event("session.ended", last)]
+
+
+def written(folder: Path, events: Sequence[Event]) -> Path:
+    path = folder / "events.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in events))
+    return path
+
+
+def block(values: Sequence[float]) -> dict[str, Any]:
+    keys = ("99", "90", "50", "1")
+    at = {key: float(np.percentile(values, float(key), method="lower")) for key in keys}
+    mean = sum(values) / len(values)
+    return {
+        "total": sum(values),
+        "min": min(values),
+        "max": max(values),
+        "avg": mean,
+        "percentiles": at,
+    }
+
+
+def summary(count: int = SIZE * PASSES, concurrency: int = CONCURRENCY) -> dict[str, Any]:
+    """Computes the client's summary of `made_events` without the harness's code."""
+    rounds = -(-count // concurrency)
+    duration = (
+        (rounds - 1) * 10 * STEP_NS
+        + 10 * STEP_NS
+        - 1
+        - (concurrency - 1 - (count - 1) % concurrency)
+    )
+    latency = 10 * STEP_NS - concurrency
+    return {
+        "duration_ns": duration,
+        "n_samples_issued": count,
+        "n_samples_completed": count,
+        "n_samples_failed": 0,
+        "ttft": block([4 * STEP_NS] * count),
+        "tpot": block([(latency - 4 * STEP_NS) / 5] * count),
+        "latency": block([latency] * count),
+        "output_sequence_lengths": block([6] * count),
+        "qps": count / (duration / 1e9),
+        "tps": 6 * count / (duration / 1e9),
+        "state": "complete",
+        "complete": True,
+    }
+
+
+def order(seed: int = SEED) -> list[int]:
+    generator, samples, found = random.Random(seed), list(range(SIZE)), []
+    for _ in range(PASSES):
+        generator.shuffle(samples)
+        found += samples
+    return found
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> runs.Attempt:
+    """A finished run."""
+    made = runs.Attempt(tmp_path / "attempt-1")
+    put_json(made.summary, summary())
+    written(made.report, made_events())
+    index = {f"u{number}": sample for number, sample in enumerate(order())}
+    put_json(made.report / "sample_idx_map.json", {"performance": index})
+    settings = {
+        "load_pattern": {"type": "concurrency", "target_concurrency": CONCURRENCY},
+        "runtime": {"dataloader_random_seed": SEED},
+    }
+    put_json(made.folder / runs.RUN, {"status": 0, "asked": {"settings": settings}, "server": {}})
+    return made
+
+
+def tokenizer(folder: Path) -> str:
+    """Writes a tokenizer whose tokens are the words; skips the test without the package."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0}, unk_token="?"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    return str(folder)
+
+
+def codes(found: Iterator[doubts.Doubt]) -> list[str]:
+    return [one.code for one in found]
+
+
+def test_every_number_is_recomputed_from_the_events(attempt: runs.Attempt, tmp_path: Path) -> None:
+    found = witness(tmp_path, attempt, CONCURRENCY, SIZE, tokenizer(tmp_path / "tokenizer"))
+    assert [row.name for row in found.rows if not row.agrees and row.published is not None] == []
+    assert len(found.rows) > 30
+    assert found.doubts == []
+    assert found.tokens_absent == ""
+    assert kept_witness(attempt)["metrics"] == found.metrics
+
+
+def test_without_a_tokenizer_the_reason_is_kept(attempt: runs.Attempt, tmp_path: Path) -> None:
+    found = witness(tmp_path, attempt, CONCURRENCY, SIZE, "")
+    assert not found.passed
+    assert found.disagreements == []
+    assert found.tokens_absent == "no --tokenizer was given"
+    assert next(row for row in found.rows if row.name == "tpot.total").recomputed is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name"),
+    [
+        ("duration_ns", 5, "duration_ns"),
+        ("n_samples_failed", 3, "n_samples_failed"),
+        ("ttft", {"percentiles": {"90": 1.0}}, "ttft.p90"),
+        ("latency", {"total": 1}, "latency.total"),
+        ("output_sequence_lengths", {"total": 7200}, "output_sequence_lengths.total"),
+        ("tps", 1e6, "tps"),
+    ],
+)
+def test_a_changed_number_differs_from_the_events(
+    key: str, value: Any, name: str, tmp_path: Path
+) -> None:
+    events = read_events(written(tmp_path, made_events()), words)
+    changed = {**summary(), key: value}
+    rows = {row.name: row for row in compare(events, changed)}
+    assert not rows[name].agrees
+    assert all(row.agrees for row in compare(events, summary()) if row.published is not None)
+
+
+def test_a_witness_of_another_result_is_refused(attempt: runs.Attempt, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="run `endpoints witness` first"):
+        kept_witness(attempt)
+    witness(tmp_path, attempt, CONCURRENCY, SIZE, "")
+    put_json(attempt.summary, {**summary(), "duration_ns": 1})
+    with pytest.raises(ConfigError, match="is of another result"):
+        kept_witness(attempt)
+
+
+def test_another_order_than_the_seeds_is_a_doubt(attempt: runs.Attempt) -> None:
+    path = attempt.report / "sample_idx_map.json"
+    assert codes(doubts.order(path, SEED, SIZE)) == []
+    assert codes(doubts.order(path, SEED + 1, SIZE)) == ["order-differs"]
+    path.unlink()
+    assert codes(doubts.order(path, SEED, SIZE)) == ["order-unknown"]
+
+
+def test_a_map_of_other_requests_is_a_doubt(attempt: runs.Attempt) -> None:
+    events = read_events(attempt.events, words)
+    path = attempt.report / "sample_idx_map.json"
+    assert codes(doubts.events_and_map(events, path)) == []
+    put_json(path, {"performance": {f"v{n}": n for n in range(3)}})
+    assert codes(doubts.events_and_map(events, path)) == ["map-differs"]
+
+
+def changed(change: Callable[[list[Event]], None], tmp_path: Path) -> Events:
+    events = made_events()
+    change(events)
+    return read_events(written(tmp_path, events), words)
+
+
+def test_fewer_queries_in_flight_are_a_doubt(tmp_path: Path) -> None:
+    events = read_events(written(tmp_path, made_events()), words)
+    assert codes(doubts.in_flight(events, CONCURRENCY)) == []
+    assert codes(doubts.in_flight(events, 2 * CONCURRENCY)) == ["below-concurrency"]
+    assert codes(doubts.in_flight(events, CONCURRENCY - 1)) == ["above-concurrency"]
+
+
+def test_a_slow_client_is_a_doubt(tmp_path: Path) -> None:
+    def delay(events: list[Event]) -> None:
+        for one in events:
+            if one["event_type"] == "sample.complete":
+                one["timestamp_ns"] -= 2 * STEP_NS
+
+    assert codes(doubts.lag(changed(lambda _: None, tmp_path), CONCURRENCY)) == []
+    assert codes(doubts.lag(changed(delay, tmp_path), CONCURRENCY)) == ["client-slow"]
+
+
+def test_negative_tpot_is_counted(tmp_path: Path) -> None:
+    def late(events: list[Event]) -> None:
+        for one in [e for e in events if e["event_type"] == "sample.recv_first"][:9]:
+            one["timestamp_ns"] += 8 * STEP_NS
+
+    found = list(doubts.negative_tpot(changed(late, tmp_path)))
+    assert [one.code for one in found] == ["tpot-negative"]
+    assert found[0].text.startswith("9 of 120 samples")
+
+
+def test_tpot_by_the_last_chunk_is_shown_beside(tmp_path: Path) -> None:
+    def chunks(events: list[Event]) -> None:
+        events += [
+            event("sample.recv_non_first", e["timestamp_ns"] + 3 * STEP_NS, e["sample_uuid"])
+            for e in events
+            if e["event_type"] == "sample.recv_first"
+        ]
+        events.sort(key=lambda one: one["timestamp_ns"])
+
+    assert codes(doubts.negative_tpot(changed(chunks, tmp_path))) == ["tpot-by-chunk"]
+
+
+@pytest.mark.parametrize(("tokens", "found"), [(720, []), (840, []), (1500, ["tokens-differ"]), (100, ["tokens-differ"])])  # fmt: skip
+def test_tokens_are_compared_with_the_servers(
+    tokens: int, found: list[str], tmp_path: Path
+) -> None:
+    events = read_events(written(tmp_path, made_events()), words)
+    server = {"first": {"generated_tokens": 1000.0}, "last": {"generated_tokens": 1000.0 + tokens}}
+    assert codes(doubts.server_tokens(events, server)) == found
+
+
+def test_failed_and_lost_requests_are_doubts(tmp_path: Path) -> None:
+    def break_two(events: list[Event]) -> None:
+        ends = [e for e in events if e["event_type"] == "sample.complete"]
+        events.remove(ends[3])
+        index = events.index(ends[5])
+        events.insert(
+            index,
+            event(
+                "error.client", ends[5]["timestamp_ns"], ends[5]["sample_uuid"], ["ErrorData", "x"]
+            ),
+        )
+
+    assert codes(doubts.errors(changed(break_two, tmp_path))) == [
+        "failed-requests",
+        "lost-requests",
+    ]
+
+
+def test_requests_before_the_tracking_are_the_warm_up(tmp_path: Path) -> None:
+    early = [
+        event("session.started", 0),
+        event("sample.issued", 1, "w1"),
+        event("sample.issued", 2, "w2"),
+        event("sample.complete", 3, "w1", ["TextModelOutput", "one two"]),
+    ]
+    events = read_events(written(tmp_path, [*early, *made_events()[1:]]), words)
+    assert (events.warm_up_issued, events.warm_up_completed, events.other_tokens) == (2, 1, 2)
+    assert len(events.samples) == SIZE * PASSES
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (["TextModelOutput", "all at once"], ("all at once", "", False)),
+        (["TextModelOutput", ["a", "b", "c"]], ("abc", "bc", False)),
+        (["TextModelOutput", ["a"], ["thought"]], ("a", "", True)),
+        (["TextModelOutput"], ("", "", False)),
+        (None, ("", "", False)),
+    ],
+)
+def test_texts_of_an_answer_follow_its_chunks(data: Any, expected: tuple[str, str, bool]) -> None:
+    assert answer_texts(data) == expected
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"event_type": "sample.issued"}', "\x00"])
+def test_a_file_that_is_not_the_clients_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(text + "\n")
+    with pytest.raises(ConfigError, match="line 1 is not an event"):
+        read_events(path)
+    path.write_text("")
+    with pytest.raises(ConfigError, match="has no start of the performance tracking"):
+        read_events(path)
+
+
+def test_the_official_window_needs_its_600_seconds(tmp_path: Path) -> None:
+    short = read_events(written(tmp_path, made_events()), words)
+    assert steady_block(short, SIZE)["status"] == "insufficient_duration"
+    for one in short.samples:  # the same run, slowed down a thousand times
+        for name in ("issued_ns", "first_ns", "complete_ns"):
+            setattr(one, name, getattr(one, name) * 1000 * 10)
+    found = steady_block(short, SIZE)
+    assert (found["status"], found["verdict"]) == ("windowable", "STEADY STATE")
+    assert found["window"]["super_pass_start"] == 2
+    assert found["window"]["super_pass_end"] == PASSES
+
+
+def test_tokens_are_counted_in_another_process(tmp_path: Path) -> None:
+    from harness.submit.endpoints.witness.tokens import counter_of
+
+    counter, why = counter_of(tokenizer(tmp_path / "t"), Path(sys.prefix) / "no-such-folder")
+    assert counter is not None, why
+    assert counter.count(["one two", "", "three"]) == [2, 0, 1]
+    counter.close()
+    assert counter_of(str(tmp_path / "none"), tmp_path)[0] is None
