@@ -308,7 +308,7 @@ class LoadGenRun:
             done = process.completions(plan)
             if plan.ramp is not None:
                 ramp = records.read_ramp(self.outdir)
-                done, plan = split(done, ramp), replace(plan, query_count=done.issued)
+                done = split(done, ramp)
             if plan.sessions:
                 done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)
