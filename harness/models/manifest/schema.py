@@ -422,8 +422,9 @@ class Requires(_Strict):
 
     frameworks: dict[Framework, Versions] = {}
     """Module → versions: `onnxruntime`, `tensorflow`, `openvino`, `ai_edge_litert`, `torch`, `executorch`, `treelite`,
-    `ncnn`, `MNN`, `tract`, e.g. `">=1.20, <2"` or `"~=2.6"` (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as
-    `2.6.0`). Only the framework of the chosen backend is checked; the framework of a plug-in is unknown and not checked.
+    `ncnn`, `MNN`, `tract`, `onnxruntime_genai`, `openvino_genai`, `xllamacpp`, e.g. `">=1.20, <2"` or `"~=2.6"`
+    (PEP 440; a suffix is ignored: `2.6.0a0+cu124` counts as `2.6.0`). Only the framework of the chosen backend is
+    checked; the framework of a plug-in is unknown and not checked.
     """
     ram_mb: Annotated[int, Field(ge=1)] | None = None
     """Memory that must be free, in MiB."""
