@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.files import WRONG_CONTENT, parse_json
-from harness.datasets.parts.sessions import chats, dag, mooncake, otel, own, weka
+from harness.datasets.parts.sessions import agentic, chats, dag, mooncake, otel, own, weka
 from harness.datasets.parts.sessions.turns import Turn
 from harness.datasets.parts.sources import unreadable
 from harness.errors import MOST_PROBLEMS, ConfigError, refuse, type_and_text
@@ -74,6 +74,7 @@ _FORMATS = (
     Format("weka", lambda row: "requests" in row and "block_size" in row, _each(weka.session)),
     Format("swe-agent", lambda row: isinstance(row.get("trajectory"), list), _each(lambda r, _: chats.trajectory(r))),
     Format("aiperf-dag", dag.is_conversation, lambda rows, s: dag.sessions(rows, s.seed)),
+    Format("mlperf-agentic", agentic.is_line, lambda rows, _: agentic.sessions(rows, {"temperature": 0, "seed": 42})),
     Format("sessions", lambda row: "turns" in row, _each(lambda r, _: own.session(r))),
     Format("sharegpt", lambda row: "conversations" in row, _each(lambda r, _: chats.session(r))),
     Format("mooncake", lambda row: bool(row.keys() & {"input_length", "text_input", "payload"}) or _is_aiperf(row), lambda rows, s: mooncake.sessions(rows, s.block_tokens)),
