@@ -35,3 +35,10 @@ def test_unknown_token_numbers_are_not_shown() -> None:
     assert shown({"tokens": {"answers": 1, **nothing}}) == "not counted by the server"
     assert shown({"tokens": {"answers": 0, **nothing}}) == "none: no answer was read"
     assert shown({}) is None
+
+
+def test_the_share_of_the_cache_is_shown_beside_the_possible_share() -> None:
+    tokens = {"answers": 1, "output_per_s": 120.0, "cached": 450, "input": 1000}
+    line = "120 tokens/s, 45.0 % of the prompts cached (45.2 % possible)"
+    assert shown({"tokens": {**tokens, "reusable": 452}}) == line
+    assert shown({"tokens": {**tokens, "reusable": None}}) == "120 tokens/s"

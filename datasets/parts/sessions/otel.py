@@ -2,8 +2,7 @@
 
 The names are from OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` in parts or as OpenAI's messages,
 `gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. What waited for what follows
-from the times. Spans without messages, failed
-spans, and spans of tools and agents are skipped.
+from the times. Spans without messages, failed spans, and spans of tools and agents are skipped.
 """
 
 import json
