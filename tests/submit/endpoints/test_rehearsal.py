@@ -58,6 +58,8 @@ def prompts(path: Path) -> None:
         task = generator.choice(("sort", "reverse"))
         answer = "".join(sorted(digits)) if task == "sort" else digits[::-1]
         rows.append({"prompt": f"{task} {digits}=", "answer": answer})
+    # The client reads a column of digits as numbers, and cannot score them.
+    rows[-1]["answer"] = "a word"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
