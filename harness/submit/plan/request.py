@@ -134,7 +134,7 @@ class Request:
             benchmark.token_limits_ns or {}
         ):
             yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: drop it"
-        yield from self._rules_problems(rules)
+        yield from self._rule_problems(rules, benchmark)
         if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
             keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
             yield (
@@ -142,9 +142,8 @@ class Request:
                 "and pass it with --user-conf"
             )
 
-    def _rules_problems(self, rules: Round) -> Iterator[str]:
+    def _rule_problems(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
         """Yields a problem for each rule of the benchmark that the harness cannot follow."""
-        benchmark = self.of_round
         if benchmark.client and self.division != "open" and not self.rehearsal:
             yield (
                 f"--benchmark {self.benchmark}: its speed is measured with {benchmark.client}: use that client, --division "
