@@ -1,10 +1,11 @@
 """Counts the reasons and doubts of honest runs, in every scenario, with every backend, servers and nodes.
 
-    python benchmarks/honest_runs.py [--rounds 4] [--python PATH] [--only WORD]
+    python benchmarks/honest_runs.py [--rounds 4] [--python PATH] [--only WORD] [--language-models]
 
 No run here cheats or is broken, so a reason is a fault of the harness or of the machine. Each row has the number of
 runs, of VALID runs, and of runs with each reason and doubt. --python runs the harness of another environment, e.g. of
-an earlier commit: a comparison with its rows shows new reasons and doubts.
+an earlier commit: a comparison with its rows shows new reasons and doubts. --language-models adds servers of language
+models, of many kinds and under many loads: the last row counts the runs in which a server is accused, which must be 0.
 """
 
 import argparse
@@ -14,16 +15,87 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from harness.core.console import say, show
+from tests.stand_ins.servers.token_server import (
+    LLAMA_CPP,
+    TRANSFORMERS,
+    VLLM,
+    Ask,
+    Chunk,
+    Dialect,
+    TokenServer,
+)
 
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
 BACKENDS = ("null", "ort", "tensorflow", "openvino", "litert", "torch", "executorch", "trees")
 _WAIT_S = 300
+
+ACCUSING = (
+    *("tokens-contradicted", "tokens-doubtful", "tokens-at-once", "ends-unexplained", "cached"),
+    *("prompt-changed", "requests-failed", "prefix-cache", "answers-vary", "answers-alike"),
+    *("ids-repeated", "fields-ignored", "reasoning-cut", "other-model", "first-token-early"),
+    *("answers-differ", "journal-impossible"),
+)
+"""Codes that accuse the server of a language model."""
+
+_SLO = ("--slo", "p99=20s")
+LOADS: Mapping[str, Sequence[str]] = {
+    "single-stream": ("--scenario", "single-stream"),
+    "single-stream stream=off": ("--scenario", "single-stream", "--backend-option", "stream=off"),
+    "multi-stream": ("--scenario", "multi-stream"),
+    "server 20/s": ("--scenario", "server", "--target-qps", "20", "--duration", "3s", *_SLO),
+    "server 80/s": ("--scenario", "server", "--target-qps", "80", *_SLO),
+    "server stream=off": (
+        *("--scenario", "server", "--target-qps", "40", "--backend-option", "stream=off", *_SLO),
+    ),
+    "concurrency 4": ("--scenario", "server", "--concurrency", "4", "--queries", "200", *_SLO),
+    "concurrency 32": ("--scenario", "server", "--concurrency", "32", "--queries", "300", *_SLO),
+    "offline": ("--scenario", "offline"),
+    "ignore_eos": ("--scenario", "single-stream", "--backend-option", "ignore_eos=on"),
+    "drawn": ("--scenario", "single-stream", "--backend-option", "body={temperature: 0.9}"),
+}
+MANIFEST = """name: tinylm
+files: {}
+inputs: [{name: request, dtype: string, shape: [batch]}]
+outputs: [{name: answer}]
+dataset: prompts
+"""
+
+
+def _thinking(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Puts a few tokens of reasoning between marks before the answer."""
+    for number, (content, has_tokens) in enumerate(chunks):
+        mark = {0: "<think>", 5: "</think>"}.get(number, "")
+        if mark and isinstance(content, dict) and content["choices"]:
+            content["choices"][0]["text"] = mark + content["choices"][0]["text"]
+        yield content, has_tokens
+
+
+def _varied_s(ask: Ask) -> float:
+    """Returns a time to the first token that grows with the prompt."""
+    return 0.001 + len(ask.prompt) * 2e-6
+
+
+DIALECTS: Mapping[str, Dialect] = {
+    "vllm": replace(VLLM, tokens=20, first_s=0.004, gap_s=0.001),
+    "vllm slow": replace(VLLM, tokens=12, wait_s=_varied_s, gap_s=0.006),
+    "vllm two tokens a chunk": replace(VLLM, tokens=20, gap_s=0.001, per_chunk=2),
+    "vllm reasoning": replace(VLLM, tokens=24, gap_s=0.001, ids=False, stream=_thinking),
+    "sglang": replace(VLLM, name="sglang", ids=False, usage="last", gap_s=0.001, tokens=20),
+    "llama.cpp": replace(LLAMA_CPP, tokens=20, gap_s=0.001),
+    "transformers": replace(TRANSFORMERS, tokens=20, gap_s=0.001, first_s=0.003),
+    "old http": replace(VLLM, http="1.0", tokens=8, gap_s=0.001),
+}
+"""Honest servers in the formats of several frameworks."""
 
 
 def main() -> None:
@@ -31,18 +103,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", default="")
+    parser.add_argument("--language-models", action="store_true")
     options = parser.parse_args()
     totals: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as servers:
-        for name, words in _workloads(options.python, servers):
+        kinds = _workloads(options.python, servers)
+        if options.language_models:
+            kinds = language_models(options.python, Path(temporary), servers)
+        for name, words in kinds:
             if options.only not in name:
                 continue
             counts: Counter[str] = Counter()
             for number in range(options.rounds):
                 counts.update(_codes(options.python, words, Path(temporary) / f"{name}-{number}"))
-            show(f"{name:<36}{_text(counts)}")
+            show(f"{name:<52}{_text(counts)}")
             totals.update(counts)
-    show(f"{'all':<36}{_text(totals)}")
+    show(f"{'all':<52}{_text(totals)}")
+    accused = sum(totals[f"{kind} {code}"] for kind in ("reason", "doubt") for code in ACCUSING)
+    show(f"{accused} accusations of a server in {totals['runs']} runs")
 
 
 def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]]]:
@@ -55,23 +133,67 @@ def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]
         count = 1 if scenario in SCENARIOS[:2] else 2  # streams issue one query at a time
         yield f"nodes {scenario}", ["--nodes", f"local:{count}", "--scenario", scenario]
     yield "tinylm", ["--model", "tinylm", "--scenario", "offline"]
-    digits = servers.enter_context(_serving(python, "digits"))
+    digits = servers.enter_context(serving(python, "digits"))
     ours = ["--backend", "kserve", "--url", digits, "--model", "digits"]
     for scenario in SCENARIOS:
         yield f"kserve {scenario}", [*ours, "--scenario", scenario]
     hosts = ["--scenario", "server", "--target-qps", "200", "--load-hosts", "2"]
     yield "kserve load hosts server", [*ours, *hosts]
-    tinylm = servers.enter_context(_serving(python, "tinylm"))
+    tinylm = servers.enter_context(serving(python, "tinylm"))
     ours = ["--backend", "openai", "--url", tinylm, "--model", "tinylm"]
     for scenario in ("single-stream", "server", "offline"):
         for more in ([], ["--backend-option", "stream=off"]):
             yield f"openai {scenario} {' '.join(more[1:])}", [*ours, "--scenario", scenario, *more]
 
 
+def language_models(
+    python: str, folder: Path, servers: ExitStack
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields (name, options) of runs with honest servers of language models."""
+    prompts = _prompts(folder)
+    tinylm = {
+        "tinylm": ("--threads", "1"),
+        "tinylm batch=1": ("--threads", "1", "--max-batch", "1"),
+        "tinylm batch=32": ("--max-batch", "32"),
+    }
+    for server, words in tinylm.items():
+        url = servers.enter_context(serving(python, "tinylm", *words))
+        ours = ["--backend", "openai", "--url", url]
+        for data, of_data in ((name, prompts[name]) for name in ("ids", "texts", "chats")):
+            for load, of_load in LOADS.items():
+                yield f"{server} {data} {load}", [*ours, *of_data, *of_load]
+    for server, dialect in DIALECTS.items():
+        ours = ["--backend", "openai", "--url", servers.enter_context(TokenServer(dialect)).url]
+        for load, of_load in LOADS.items():
+            data = "texts" if "completions" in dialect.apis else "chats"
+            yield f"{server} {load}", [*ours, *prompts[f"long {data}"], *of_load]
+
+
+def _prompts(folder: Path) -> Mapping[str, Sequence[str]]:
+    """Writes prompts; returns the options of each kind."""
+    random = Random(3)
+    tasks = [
+        f"{random.choice(('sort', 'reverse'))} {''.join(random.choices('0123456789', k=random.randint(3, 20)))}="
+        for _ in range(300)
+    ]
+    words = [" ".join(random.choices(tasks, k=random.randint(5, 40))) for _ in range(300)]
+    (folder / "tiny.yaml").write_text(MANIFEST)
+    kinds: dict[str, Sequence[str]] = {"ids": ("--model", "tinylm")}
+    for name, texts in (("", tasks), ("long ", words)):
+        chats = [{"messages": [{"role": "user", "content": text}]} for text in texts]
+        rows = {"texts": [{"prompt": text} for text in texts], "chats": chats}
+        for kind, many in rows.items():
+            path = folder / f"{name.strip()}{kind}.jsonl"
+            path.write_text("".join(json.dumps({**row, "max_tokens": 24}) + "\n" for row in many))
+            own = ("--model", str(folder / "tiny.yaml"), "--data-dir", str(path))
+            kinds[f"{name}{kind}"] = (*own, "--mode", "performance")
+    return kinds
+
+
 @contextmanager
-def _serving(python: str, model: str) -> Iterator[str]:
+def serving(python: str, model: str, *words: str) -> Iterator[str]:
     """Runs `serve` until the end of the block, and yields its URL."""
-    command = [python, "-P", "-m", "harness", "serve", model, "--listen", "127.0.0.1:0"]
+    command = [python, "-P", "-m", "harness", "serve", model, "--listen", "127.0.0.1:0", *words]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as server:
@@ -88,7 +210,8 @@ def _serving(python: str, model: str) -> Iterator[str]:
 
 def _codes(python: str, words: list[str], out: Path) -> Iterator[str]:
     """Makes one run; yields `runs`, the verdict, and the code of each reason and doubt."""
-    command = [python, "-P", "-m", "harness", *words, "--duration", "1s", "--no-report", "--quiet"]
+    length = [] if "--duration" in words or "--queries" in words else ["--duration", "1s"]
+    command = [python, "-P", "-m", "harness", *words, *length, "--no-report", "--quiet"]
     done = subprocess.run(
         [*command, "--out", str(out)], capture_output=True, text=True, timeout=_WAIT_S, check=False
     )

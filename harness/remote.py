@@ -69,7 +69,7 @@ class CutOff(BadAnswer):
 
 
 class Sign(StrEnum):
-    """What makes an answer suspicious. One answer proves nothing, so a verdict counts the answers with a sign."""
+    """Sign of a suspicious answer. One answer proves nothing, so the verdict counts the answers with a sign."""
 
     FEWER = "fewer tokens than chunks with text"
     UNSEEN = "most tokens came in chunks without text"

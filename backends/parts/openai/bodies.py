@@ -1,4 +1,4 @@
-"""Reads the fields of requests: those that a user adds to all of them, and those of one prompt."""
+"""Reads the fields of requests: a user's fields for every request, and the fields of a prompt."""
 
 import json
 from collections.abc import Mapping

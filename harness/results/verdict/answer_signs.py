@@ -43,34 +43,34 @@ HIT_SHARE = 0.05
 """Readings of this page, and its cache's share of the prompts' tokens, that suffice for a doubt."""
 
 
-def counts(told: Mapping[str, Any]) -> Iterator[str]:
-    """Yields signs against the token counts. told: `tokens` of the last message."""
+def counts(counted: Mapping[str, Any]) -> Iterator[str]:
+    """Yields signs against the token counts. counted: `tokens` of the last message."""
     for sign, most in COUNT_SHARES.items():
-        found = told.get("signs", {}).get(sign, 0)
-        if found and found > most * told["answers"]:
-            yield f"{sign} ({found:,} of {told['answers']:,} answers)"
+        found = counted.get("signs", {}).get(sign, 0)
+        if found and found > most * counted["answers"]:
+            yield f"{sign} ({found:,} of {counted['answers']:,} answers)"
 
 
-def doubts(run: Evidence, told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
-    """told: `tokens` of the last message. about: the plug-in's description of the server."""
-    if not told.get("cached_answers"):
+def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
+    """counted: `tokens` of the last message. about: the plug-in's description of the server."""
+    if not counted.get("cached_answers"):
         yield from _measured_cache(prompts((run.ended or {}).get("prompts")))
-    yield from _copies(told, ignores_end=about.get("ignore_eos") == "on")
-    yield from _ignored(told)
-    yield from _early(run, told.get("streams") or {})
+    yield from _copies(counted, ignores_end=about.get("ignore_eos") == "on")
+    yield from _ignored(counted)
+    yield from _early(run, counted.get("streams") or {})
     yield from _other_model(about)
-    unfinished = told.get("signs", {}).get(Sign.NO_ANSWER, 0)
-    if unfinished and unfinished > NO_ANSWER_SHARE * told["answers"]:
+    unfinished = counted.get("signs", {}).get(Sign.NO_ANSWER, 0)
+    if unfinished and unfinished > NO_ANSWER_SHARE * counted["answers"]:
         yield Reason(
             "reasoning-cut",
-            f"{unfinished:,} of {told['answers']:,} answers end within their reasoning or after it, and the server says "
+            f"{unfinished:,} of {counted['answers']:,} answers end within their reasoning or after it, and the server says "
             "that the model ended them",
         )
 
 
-def varied(told: Mapping[str, Any]) -> Iterator[Reason]:
+def varied(counted: Mapping[str, Any]) -> Iterator[Reason]:
     """Judges a run whose requests do not make the server draw tokens."""
-    repeated, differing = told.get("repeated_answers", 0), told.get("varied_answers", 0)
+    repeated, differing = counted.get("repeated_answers", 0), counted.get("varied_answers", 0)
     if repeated >= FEWEST and differing > VARIED_SHARE * repeated:
         yield Reason(
             "answers-vary",
@@ -101,8 +101,8 @@ def _measured_cache(probe: PromptProbe | NotProbed | None) -> Iterator[Reason]:
             return
 
 
-def _copies(told: Mapping[str, Any], *, ignores_end: bool) -> Iterator[Reason]:
-    alike, answered = told.get("alike_prompts", 0), told.get("long_answered", 0)
+def _copies(counted: Mapping[str, Any], *, ignores_end: bool) -> Iterator[Reason]:
+    alike, answered = counted.get("alike_prompts", 0), counted.get("long_answered", 0)
     if alike >= FEWEST_ALIKE and alike > ALIKE_SHARE * answered and not ignores_end:
         yield Reason(
             "answers-alike",
@@ -112,7 +112,7 @@ def _copies(told: Mapping[str, Any], *, ignores_end: bool) -> Iterator[Reason]:
         ("named_replies", "same_names", "the reply before"),
         ("named_repeats", "same_names_of_prompt", "the earlier reply to the same prompt"),
     ):
-        replies, again = told.get(total, 0), told.get(same, 0)
+        replies, again = counted.get(total, 0), counted.get(same, 0)
         if replies >= FEWEST and again > NAMED_AGAIN_SHARE * replies:
             yield Reason(
                 "ids-repeated",
@@ -121,12 +121,12 @@ def _copies(told: Mapping[str, Any], *, ignores_end: bool) -> Iterator[Reason]:
             return
 
 
-def _ignored(told: Mapping[str, Any]) -> Iterator[Reason]:
+def _ignored(counted: Mapping[str, Any]) -> Iterator[Reason]:
     ignored = []
-    asked, missing = told.get("calling_prompts", 0), told.get("uncalled_prompts", 0)
+    asked, missing = counted.get("calling_prompts", 0), counted.get("uncalled_prompts", 0)
     if missing > IGNORED_SHARE * asked:
         ignored.append(f"{missing:,} of {asked:,} prompts demand a call of a tool and got none")
-    asked, missing = told.get("bounded_prompts", 0), told.get("short_answers", 0)
+    asked, missing = counted.get("bounded_prompts", 0), counted.get("short_answers", 0)
     if missing > IGNORED_SHARE * asked:
         ignored.append(
             f"{missing:,} of {asked:,} prompts got fewer tokens than ignore_eos or min_tokens demands"
@@ -176,15 +176,15 @@ def _stem(name: str) -> str:
 
 
 def page(
-    servers: Mapping[str, Any] | None, told: Mapping[str, Any] | None, seconds: float
+    servers: Mapping[str, Any] | None, counted: Mapping[str, Any] | None, seconds: float
 ) -> Iterator[Reason]:
-    """Compares the replies with the server's page of metrics. servers, told: sections of result.json.
+    """Compares the replies with the server's page of metrics. servers, counted: sections of result.json.
 
     seconds: the run's length. The page also counts other clients, so it may have more tokens than the replies.
     """
-    if not servers or not told or servers["rows"] < FEWEST_ROWS or seconds <= 0:
+    if not servers or not counted or servers["rows"] < FEWEST_ROWS or seconds <= 0:
         return
-    output, page_tokens = told["output"], servers.get("generated_tokens")
+    output, page_tokens = counted["output"], servers.get("generated_tokens")
     share = min(1.0, (servers["rows"] - 1) / seconds)
     if output and page_tokens is not None and page_tokens < COUNTED_SHARE * share * output:
         yield Reason(
@@ -193,7 +193,7 @@ def page(
             f"run, its replies {output:,} in the whole run",
         )
     hits = servers.get("cache_hit_share")
-    if hits is not None and hits > HIT_SHARE and not told["cached_answers"]:
+    if hits is not None and hits > HIT_SHARE and not counted["cached_answers"]:
         yield Reason(
             "prefix-cache",
             f"by the server's page of metrics, {show_percent(hits)} of the prompts' tokens came from its cache",

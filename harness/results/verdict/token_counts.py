@@ -12,7 +12,7 @@ AT_ONCE_SHARE = 0.5
 """Largest share of streams of several tokens that may come in one chunk before the tokens' times are doubted."""
 
 HELD_SHARE = 0.9
-"""The same share for streams of several chunks that all came in one moment."""
+"""Largest share of streams of several chunks that may come in one moment."""
 
 
 def client_told(run: Evidence) -> Mapping[str, Any]:

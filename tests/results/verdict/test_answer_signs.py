@@ -98,7 +98,7 @@ def test_prompts_that_are_faster_when_repeated_are_a_cache(
     assert codes(prompts=prompts) == expected
 
 
-def test_a_cache_that_is_told_is_not_doubted_twice() -> None:
+def test_a_cache_that_the_server_reports_is_doubted_once() -> None:
     found = doubts(prompts=times(1600, 1000, 1000), cached_answers=3)
     assert [doubt.code for doubt in found] == ["prefix-cache"]
     assert found[0].text.startswith("for 3 of 700 answers")

@@ -59,7 +59,7 @@ def test_tokens_of_empty_chunks_are_a_sign_if_the_text_is_ascii() -> None:
     assert streamed([*events, chunk("", 24, "stop")]).signs == []
 
 
-def test_a_count_at_the_end_only_is_no_sign() -> None:
+def test_a_count_at_the_end_only_has_no_sign() -> None:
     events = [chunk(word) for word in WORDS]
     assert streamed([*events, chunk("", 40, "stop")]).signs == []
 

@@ -69,7 +69,7 @@ def test_each_round_sends_a_new_prompt_a_known_one_and_the_new_one_again() -> No
         assert changed[0] != seen[0]
 
 
-def test_the_words_of_a_text_change_places_and_the_user_of_a_chat_is_changed() -> None:
+def test_words_of_a_text_and_of_the_user_of_a_chat_change_places() -> None:
     server = Server()
     system = {"role": "system", "content": "You are a clerk of few words"}
     chat = [system, {"role": "user", "content": "one two three four five"}]
