@@ -19,8 +19,9 @@ from harness.loadgen import cancelled
 from harness.results.run_files import read_files
 from harness.run.supervisor.metrics import otlp_push
 from harness.serve.served import ServedGeneration, open_served
-from tests.run.test_token_runs import VLLM, ran, right
+from tests.run.test_token_runs import ran, right
 from tests.serve.conftest import Server
+from tests.stand_ins.servers.token_server import VLLM
 
 LOOP = ("--scenario", "server", "--mode", "performance", "--concurrency", "4", "--slo", "p90=20s")
 
@@ -129,8 +130,8 @@ def test_cancelled_requests_free_their_places_in_serve(tmp_path: Path) -> None:
 
 def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
     with tinylm("base", "adapter") as server:
-        words = ("--queries", "200", "--backend-option", "models={base: 3, adapter: 1}")
-        words += ("--backend-option", "served=base")
+        mix = ("--backend-option", "models={base: 3, adapter: 1}")
+        words = ("--queries", "200", "--backend-option", "served=base", *mix)
         result = right(*against(server, tmp_path, *words))
     found = result["by_model"]
     adapter, base = found["models"]

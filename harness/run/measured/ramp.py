@@ -92,14 +92,14 @@ class RampAndHold(Scheduler):
             self._begin_hold()
             step = self._send(issue, rate_per_s, self._hold_ns, holds=True)
             self._drain()
-            if not self._is_broken(step) or hold == MOST_HOLDS - 1 or self._is_full:
+            if not self._is_broken(step) or hold == MOST_HOLDS - 1 or self._is_full():
                 return
             rate_per_s /= self._factor
 
     def _ramped(self, issue: _Issue) -> float:
         """Raises the rate until a step breaks. Returns the rate to hold."""
         rate_per_s = self._start_per_s
-        while not self._is_full:
+        while not self._is_full():
             step = self._send(issue, rate_per_s, self._step_ns, holds=False)
             broken = next((one for one in self._steps if self._is_broken(one)), None)
             if broken is not None:
@@ -107,7 +107,6 @@ class RampAndHold(Scheduler):
             rate_per_s = step.rate_per_s * self._factor
         return rate_per_s / self._factor
 
-    @property
     def _is_full(self) -> bool:
         """Whether the journal has no room for another query."""
         return self._end == len(self._samples)
@@ -121,7 +120,7 @@ class RampAndHold(Scheduler):
         watched = [step] if holds else self._steps[-2:]
         look_ns = begin_ns + _LOOK_NS
         mean_ns = NS_PER_S / rate_per_s
-        while not self._is_full:
+        while not self._is_full():
             now_ns = wall_ns()
             if now_ns >= look_ns:
                 self._judge()
@@ -129,7 +128,7 @@ class RampAndHold(Scheduler):
                 if any(self._is_broken(one, now_ns) for one in watched):
                     break
             first = self._end
-            while due_ns <= now_ns and not self._is_full and due_ns < begin_ns + length_ns:
+            while due_ns <= now_ns and not self._is_full() and due_ns < begin_ns + length_ns:
                 self._due_ns[self._end] = due_ns
                 self._step_of[self._end] = len(self._steps) - 1
                 self._end += 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.models.generation.engine import Generator
 from harness.serve.answers import Refusal
 from harness.serve.openai.fields import BAD_REQUEST, MOST_CHOICES, refuse
 from harness.serve.served import ServedGeneration
@@ -18,6 +19,7 @@ from harness.types import Array
 
 PATHS = ("/v1/embeddings", "/pooling", "/v1/rerank", "/rerank")
 
+_NOT_IMPLEMENTED = 501
 _KNOWN = ("model", "input", "encoding_format", "user", "query", "documents", "top_n", "dimensions")
 _FORMATS = ("float", "base64")
 
@@ -56,9 +58,12 @@ def _texts(value: object, name: str) -> list[Any]:
 
 def _vectors(texts: Sequence[Any], name: str, served: ServedGeneration) -> tuple[Array, int]:
     """Returns the vectors of texts, and their tokens together."""
+    generator = served.generator
+    if not isinstance(generator, Generator):
+        raise Refusal(_NOT_IMPLEMENTED, "the engine of this model returns no vectors")
     try:
         prompts = [served.prompts.tokens({"prompt": text}) for text in texts]
-        return served.generator.embed(prompts), sum(map(len, prompts))
+        return generator.embed(prompts), sum(map(len, prompts))
     except ValueError as e:
         refuse(name, str(e))
 

@@ -73,7 +73,7 @@ def test_failures_are_points_of_their_own() -> None:
     assert run.performance is not None
     assert run.performance.done is not None
     columns = run.performance.done.columns
-    columns["failed"][:3] = 1  # type: ignore[index]
+    columns["failed"][:3] = 1
     _, found = metrics(run)
     points = found["gen_ai.client.operation.duration"].histogram.data_points
     counts = {attributes(point).get("error.type", ""): point.count for point in points}

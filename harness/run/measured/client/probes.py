@@ -6,6 +6,7 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
@@ -148,7 +149,7 @@ class Probes:
         self._thread.join(LAST_S + _TURN_S * 4)
         names = ("due_ns", "sent_ns", "first_ns", "completed_ns", "failed")
         rows = np.array(self._rows, np.int64).reshape(-1, len(names))
-        columns = dict(zip(names, rows.T, strict=True))
+        columns: dict[str, Any] = dict(zip(names, rows.T, strict=True))
         np.savez(
             outdir / PROBE_ROWS,
             sent=np.int64(len(self._due_ns)),

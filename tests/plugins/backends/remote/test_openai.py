@@ -268,12 +268,13 @@ def test_missing_feature_of_a_server_is_reported_before_the_run(
     ("options", "message"),
     [
         ({"max_tokens": "0"}, "--backend-option max_tokens: '0' is not a number of at least 1"),
-        ({"answer": "both"}, "--backend-option answer: 'both' is not one of ids, text"),
+        ({"answer": "both"}, "--backend-option answer: 'both' is not one of ids, text, calls"),
         (
             {"temperature": "1"},
             (
                 "backend 'openai' has no option 'temperature': it has served=NAME stream=on|off max_tokens=NUMBER "
-                "ignore_eos=off|on answer=ids|text body=FIELDS|@FILE endpoint=auto|responses|messages "
+                "ignore_eos=off|on answer=ids|text|calls body=FIELDS|@FILE models=WEIGHTS|@FILE "
+                "endpoint=auto|responses|messages|embeddings|pooling|rerank|transcriptions|speech|images "
                 "cache_block=TOKENS fresh=on|SEED"
             ),
         ),

@@ -29,7 +29,7 @@ from tests.stand_ins.servers.media_server import (
 )
 
 
-def remote(endpoint: str, max_batch: int = 1, **options: str) -> Any:
+def remote(endpoint: str, max_batch: int = 1, **options: Any) -> Any:
     setup = BackendSetup(
         model=None,
         model_name="media",
@@ -60,7 +60,11 @@ def answers(server: MediaServer, plug_in: Any, batch: Batch) -> Sequence[Array]:
 @pytest.mark.parametrize("endpoint", ["embeddings", "pooling"])
 def test_vectors_of_a_batch_keep_its_order(endpoint: str) -> None:
     with media_server() as server:
-        texts = [{"prompt": "a"}, {"prompt": "bcd"}, {"prompt": "ef", "max_tokens": 3}]
+        texts: list[dict[str, Any]] = [
+            {"prompt": "a"},
+            {"prompt": "bcd"},
+            {"prompt": "ef", "max_tokens": 3},
+        ]
         plug_in = remote(endpoint, max_batch=4)
         found = answers(server, plug_in, prompts(*texts))
         assert np.array(found).tolist() == [[1, 1], [3, 1], [2, 1]]
@@ -83,7 +87,7 @@ def test_scores_come_in_the_order_of_the_documents() -> None:
 
 def test_sound_is_uploaded_without_its_filling() -> None:
     sound = np.zeros((1, 16_000), np.float32)
-    inputs = {"audio": sound, "length": np.array([[4000]], np.int64)}
+    inputs: dict[str, Array] = {"audio": sound, "length": np.array([[4000]], np.int64)}
     with media_server() as server:
         plug_in = remote("transcriptions", body="{language: en, temperature: 0}")
         (found,) = answers(server, plug_in, Batch(1, inputs))
@@ -162,7 +166,7 @@ def test_a_refusal_keeps_the_servers_words(endpoint: str) -> None:
         ("images", {"body": "7"}, "is not a mapping of fields"),
     ],
 )
-def test_wrong_options_are_named(endpoint: str, options: dict[str, str], text: str) -> None:
+def test_wrong_options_are_named(endpoint: str, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         remote(endpoint, **options)
 
