@@ -195,7 +195,7 @@ def measured(count: int, rounds: int, noise: Noise) -> tuple[list[Run], pairs.Pa
 
 def rows_of(count: int, rounds: int) -> Callable[[int, Noise], Iterator[Row]]:
     def rows(number: int, noise: Noise) -> Iterator[Row]:
-        runs, seen = measured(count, rounds or number, noise)
+        runs, seen = measured(count, max(2, rounds or number), noise)
         yield _lag(count, runs, seen)
         yield _bytes(count, runs)
         yield _hits(count, runs)
@@ -221,7 +221,7 @@ def _lag(count: int, runs: list[Run], seen: pairs.Pairs) -> Row:
             "ours p99, ms": float(np.median(seen.a)),
             "bare p99, ms": float(np.median(seen.b)),
             "ours p50, ms": float(np.median(p50)),
-            "turns": runs[0].result["queries"]["issued"],
+            "turns": len(runs[0].columns["entry_ns"]),
             "codes": ", ".join(
                 sorted({one["code"] for run in runs for one in run.result["reasons"]})
             )
@@ -274,7 +274,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--sessions", type=int, default=500, metavar="N")
-    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="pairs of runs")
+    parser.add_argument(
+        "--rounds", type=int, default=0, metavar="N", help="pairs of runs, at least 2"
+    )
     known, _ = parser.parse_known_args()
     return command({"sessions": rows_of(known.sessions, known.rounds)}, parser)
 

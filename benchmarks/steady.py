@@ -20,6 +20,7 @@ import numpy as np
 from harness.core.stats import LEVEL
 from harness.results.steady import official
 from harness.results.steady.levels import levels_of
+from harness.results.steady.rank_tests import mean_interval
 from harness.results.steady.referee import referee
 from harness.results.steady.series import Stream
 from harness.types import Array
@@ -189,7 +190,7 @@ def coverage(streams: int, seed: int) -> Iterator[str]:
                     noise += 0.05 * wander(rng, n, 64 * passes_long)
                 low, high = levels_of(noise.reshape(64, -1).mean(axis=1)).mean_interval(LEVEL)
                 ours += low <= 0 <= high
-                low, high = official.mean_interval(noise.reshape(passes, -1).mean(axis=1))
+                low, high = mean_interval(noise.reshape(passes, -1).mean(axis=1))
                 theirs += low <= 0 <= high
             yield (
                 f"| {passes_long:g} passes | {passes} | {ours / streams:.1%} | {theirs / streams:.1%} |"
@@ -200,7 +201,7 @@ def main() -> None:
     """Prints both tables as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=15, help="streams per case and length")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=2)
     args = parser.parse_args()
     print("| stream | passes | steady | not steady | undecided | official: window | clean |")
     print("|---|---|---|---|---|---|---|")

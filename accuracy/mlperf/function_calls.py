@@ -67,7 +67,7 @@ class FunctionCalls:
 def _is_right(text: str, label: Mapping[str, Any]) -> bool:
     subset = label["subset"]
     if subset in (*HALLUCINATION, RELEVANCE):
-        return bool(tool_calls(text)) == (subset == RELEVANCE)
+        return bool(tool_calls(text)) is (str(subset) == RELEVANCE)
     try:
         calls = [_with_arguments(call) for call in calls_in(text)]
     except (TypeError, ValueError):  # a call in a text has a value that JSON lacks

@@ -1,6 +1,6 @@
 """Scores recommended items like MLPerf's DLRM-v3: normalised entropy, accuracy and AUC by request.
 
-The definitions are those of torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which mlcommons/inference b66003e runs in
+The definitions come from torchrec 1.3.0 (metrics/ne.py, accuracy.py, gauc.py), which mlcommons/inference b66003e runs in
 recommendation/dlrm_v3/accuracy.py, over the whole run.
 """
 
@@ -73,8 +73,9 @@ def _pairs(
     for answer in answers:
         whole = len(answer.payload) // 4 * 4
         numbers = np.frombuffer(answer.payload[:whole], np.float32)
-        identity = tuple(int(n) for n in numbers[:_IDENTITY] if np.isfinite(n))
-        labels = left.pop(identity, None) if len(identity) == _IDENTITY else None
+        known = len(numbers) >= _IDENTITY and bool(np.isfinite(numbers[:_IDENTITY]).all())
+        identity = (int(numbers[0]), int(numbers[1])) if known else (-1, -1)
+        labels = left.pop(identity, None)
         if labels is None:
             again = "was answered before" if identity in liked else "is not in the data"
             raise ValueError(f"request {identity} of sample {answer.sample} {again}")

@@ -1,6 +1,6 @@
 """Runs the reference's scoring program that the user names in an environment variable.
 
-Some scores need a judge of their own: a language model, or a model of images. Such a program runs once, at the end of the
+Some scores need a judge: a language model, or a model of images. Such a program runs once, at the end of the
 accuracy run. `check` never runs it: the stored score counts (BY_PROGRAM in harness/core/registry.py).
 """
 

@@ -1,6 +1,6 @@
 """Reads the questions of the RAG benchmark, e2e-rag-qna: `frames_dataset.tsv` of MLCommons' download.
 
-The columns are those of Google's FRAMES: Prompt, Answer, and the Wikipedia pages that have the facts, in columns named
+The columns have the names in Google's FRAMES: Prompt, Answer, and the Wikipedia pages that have the facts, in columns named
 wikipedia_link_*. The retrieval and the language models are the system's.
 """
 

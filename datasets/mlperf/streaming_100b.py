@@ -69,7 +69,7 @@ class Request(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a request's line holds, as int64."""
+    """The lists in a request's line, as int64."""
 
     history: Array
     history_ratings: Array
@@ -130,7 +130,7 @@ class Streaming100bDataset:
     def _features(self, request: Request, content: Content) -> Mapping[str, Array]:
         history, candidates = content.history, content.candidates
         now = np.int64(len(history) > 0)  # each action has the time 1
-        every = {
+        return {
             _USER: np.array(request.user),
             "item_id": history,
             "item_rating": content.history_ratings,
@@ -145,7 +145,6 @@ class Streaming100bDataset:
             "history_length": np.array(len(history)),
             "candidates_length": np.array(len(candidates)),
         }
-        return every
 
     def unload(self, indices: Sequence[int]) -> None:
         self._place[:] = -1

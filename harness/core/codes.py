@@ -475,7 +475,7 @@ _DOUBTS: _Rows = {
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
-            "The run was not steady, and a time or the rate changed by 10 % or more ([intervals.md](intervals.md)).",
+            "The run was not steady: a time or the rate changed by 10 % or more, and the last quarter lies 5 % or more off the mean ([intervals.md](intervals.md)).",
             "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
         ),
         "warming": (

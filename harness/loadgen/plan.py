@@ -196,6 +196,14 @@ def accuracy_samples(loaded: Loaded) -> int:
     return loaded.total_count + (sets + 1) * _LARGEST_QUERY
 
 
+def performance_samples(samples: int, loaded: Loaded, *, sessions: bool, from_file: bool) -> int:
+    """Returns the length of a performance run's journal. samples: that are planned.
+
+    Each arrival of a file begins a session, of which only the longest is known before the run.
+    """
+    return samples * loaded.dataset["turns"]["max"] if sessions and from_file else samples
+
+
 class InstanceGroup(NamedTuple):
     """The instance group: the number of loaded copies of the model, and their threads."""
 

@@ -187,6 +187,9 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
         yield f"{folder} is a published copy without its data or model, {stored}"
         return
     for name in untrusted(folder, trusted):
+        if name in registry.BY_PROGRAM:
+            yield f"{name} may run a program of yours, which `check` does not run, {stored}"
+            continue
         yield f"{name} is code and did not run, {stored}: --trust {name}"
 
 

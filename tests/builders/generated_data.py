@@ -84,7 +84,7 @@ def products(folder: Path, count: int, rows_per_group: int = 5) -> Callable[[Any
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for i in range(count):
         picture = io.BytesIO()
         kind = ("JPEG", "PNG")[i % 2]

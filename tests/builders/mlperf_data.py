@@ -80,7 +80,11 @@ def rgat_model(path: Path, topics: np.ndarray, wrong_share: float) -> Path:
     random = np.random.default_rng(11)
     wrong = random.random(len(topics)) < wrong_share
     answers = np.where(wrong, (topics + 1) % TOPICS, topics).astype(np.int64)
-    tensors = {"table": answers, "depth": np.array([TOPICS]), "values": np.float32([0, 1])}
+    tensors = {
+        "table": answers,
+        "depth": np.array([TOPICS]),
+        "values": np.array([0, 1], np.float32),
+    }
     weights = [onnx.numpy_helper.from_array(value, name) for name, value in tensors.items()]
     nodes = [
         onnx.helper.make_node("Gather", ["table", "paper"], ["topic"]),
@@ -142,7 +146,7 @@ def write_streaming(
 def dlrm_model(path: Path) -> Path:
     """Scores a candidate by its number and the user's first category: sigmoid of a value between -0.5 and 0.5."""
     tensors = {
-        "prime": np.array([97]), "scale": np.float32([1 / 97]), "shift": np.float32([0.5]),
+        "prime": np.array([97]), "scale": np.array([1 / 97], np.float32), "shift": np.array([0.5], np.float32),
         "one": np.array([1]), "first": np.array([0]), "axis": np.array([1]),
     }  # fmt: skip
     weights = [onnx.numpy_helper.from_array(value, name) for name, value in tensors.items()]

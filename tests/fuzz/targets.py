@@ -5,10 +5,11 @@ A reader may raise errors of the harness's own kinds, and nothing else.
 
 import contextlib
 import functools
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from harness.cli.start.config_files import from_file
 from harness.core.config.run_config import make_config
 from harness.core.files import reading
 from harness.core.formats.protobuf import onnx_origin
+from harness.datasets.text.sessions import SessionsDataset
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen import arrivals, user_conf
 from harness.loadgen.logs import (
@@ -49,7 +51,7 @@ from harness.results import database
 from harness.results.evidence.summary import differences, read_summary
 from harness.results.export.formats import FORMATS
 from harness.submit.plan.request_file import read_request
-from harness.types import PowerSource
+from harness.types import DatasetSetup, PowerSource, TensorSpec
 from tests.builders.models.table_nets import MODELS, saved
 from tests.builders.result import stored_result
 from tests.fuzz import mutate
@@ -263,7 +265,39 @@ rehearsal: true
 options: {}
 """
 
+_SESSIONS: Sequence[Mapping[str, object]] = (
+    {"turns": [{"id": "a", "prompt": "x"}, {"messages": [{"role": "user", "content": "y"}], "after": ["a"], "delay_ms": 3}]},
+    {"conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]},
+    {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "1"}]}]},
+    {"trajectory": [{"query": [{"role": "user", "content": "x"}], "response": "y", "execution_time": 0.5}]},
+    {"session_id": "a", "turns": [{"messages": [{"role": "user", "content": "x"}], "forks": [], "spawns": [], "delay": 5}]},
+    {"session_id": "a", "orchestrator": True, "rounds": [{"spawns": ["b"]}], "think_time_ms": 3, "think_time_sigma": 0.5},
+    {"block_size": 4, "requests": [{"t": 0, "type": "n", "in": 5, "out": 3, "hash_ids": [1]}, {"type": "subagent", "t": 1, "requests": [{"t": 2, "in": 5, "out": 3, "api_time": 2}]}]},
+    {"input_length": 9, "output_length": 3, "hash_ids": [1, 2], "session_id": "s", "delay": 4},
+    {"payload": {"prompt": "x", "max_tokens": 4}, "extra": {"top_k": 1}},
+    {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "startTimeUnixNano": "5", "attributes": [{"key": "gen_ai.input.messages", "value": {"arrayValue": {"values": [{"kvlistValue": {"values": [{"key": "role", "value": {"stringValue": "user"}}, {"key": "content", "value": {"stringValue": "x"}}]}}]}}}]}]}]}]},
+    {"trace_id": "t", "start_time": "2026-01-01", "attributes": {"gen_ai.input.messages": '[{"role": "user", "parts": [{"type": "text", "content": "x"}]}]'}},
+)  # fmt: skip
+
+
+def _sessions(path: Path) -> None:
+    inputs = (TensorSpec("request", "string", ("batch",)),)
+    for history in ("recorded", "live"):
+        options = {"history": history, "block": "4"}
+        with contextlib.suppress(ConfigError):
+            found = SessionsDataset(DatasetSetup(inputs=inputs, data_dir=path, options=options))
+            turns = found.sessions()
+            assert all(one < n for n, after in enumerate(turns.after) for one in after)
+            assert (turns.delay_ns >= 0).all()
+            found.describe()
+
+
 TARGETS: Mapping[str, Target] = {
+    "sessions": Target(
+        lambda: [json.dumps(one).encode() for one in _SESSIONS],
+        mutate.json_document,
+        _as_file("s.json", _sessions),
+    ),
     "detail": Target(_file(*_golden(f"*/run_1/{DETAIL}")), mutate.text, _as_file("log", _detail)),
     "summary": Target(
         _file(*_golden(f"*/run_1/{SUMMARY}")), mutate.text, _as_file("log", _summary)

@@ -278,7 +278,10 @@ def test_measured_process_and_supervisor_share_the_journal_only() -> None:
 
 COMMANDS = {
     f"harness.models.{name}"
-    for name in ("build_examples", "build_minilm", "train_digits", "train_tinylm", "train_trees")
+    for name in (
+        *("build_examples", "build_minilm", "build_token_engines"),
+        *("train_digits", "train_tinylm", "train_trees"),
+    )
 }
 """Programs separate from `python -m harness`."""
 

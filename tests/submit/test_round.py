@@ -44,7 +44,8 @@ def scenarios_of(benchmark: Benchmark) -> set[str]:
 def test_a_benchmark_names_only_what_the_round_defines(rules: Round, name: str) -> None:
     benchmark = rules.benchmarks[name]
     scenarios = scenarios_of(benchmark)
-    assert scenarios and scenarios <= {*rules.scenarios} & {*OURS}
+    assert scenarios
+    assert scenarios <= {*rules.scenarios} & {*OURS}
     assert {*benchmark.latency_limit_ns, *benchmark.results} <= {*rules.scenarios}
     assert {*(benchmark.token_limits_ns or {})} <= scenarios
     assert {*benchmark.audits} <= {*rules.audits}
@@ -126,13 +127,17 @@ def test_a_shipped_manifest_has_its_benchmarks_numbers(name: str) -> None:
     assert benchmark is not None, (
         f"{name}.yaml: no benchmark of the round is {manifest.mlperf_model}"
     )
-    assert manifest.performance_count == benchmark.performance_samples
+    assert (manifest.performance_count or 0) >= benchmark.performance_samples
     accuracy = manifest.accuracy
     if accuracy is None or accuracy.target is None:
         return
     targets = [(bound.reference, bound.value) for bound in benchmark.targets.values()]
-    errors = [(100 - reference, 100 - value) for reference, value in targets]  # of an error rate
-    assert (accuracy.reference, pytest.approx(accuracy.target, abs=5e-4)) in [*targets, *errors]
+    targets += [(100 - score, 100 - value) for score, value in targets]  # of an error rate
+    assert any(
+        accuracy.target == pytest.approx(value, abs=5e-4)
+        and accuracy.reference in (None, pytest.approx(score))
+        for score, value in targets
+    )
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +158,7 @@ def bounds(flat: tuple[Any, ...]) -> dict[str, float]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def values(named: Mapping[str, Bound], factor: float) -> dict[str, float]:
+def values(named: Mapping[str, Bound], factor: float) -> dict[str, Any]:
     return {metric: pytest.approx(bound.value / factor) for metric, bound in named.items()}
 
 

@@ -130,8 +130,9 @@ def _is_variable(
 ) -> bool | None:
     """Returns whether the right answer is a variable's name instead of a value; None if the value has a wrong type."""
     first = next((type(one) for one in right if one != _OMITTED), None)
-    if type(value) is not expected:
-        return True if first is not None and type(value) is first else None
+    kind: type = type(value)
+    if kind is not expected:
+        return True if first is not None and kind is first else None
     if of_items is not None and not any(_has_items(value, one, of_items) for one in right):
         return None
     return first is not None and first is not expected

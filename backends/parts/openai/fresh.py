@@ -37,7 +37,7 @@ class Fresh:
         return b"%b[%b] %b" % (sample[:at], json.dumps(self.seed)[1:-1].encode(), sample[at:])
 
     def _beginning(self, ids: bytes) -> bytes:
-        """Returns token ids, drawn from those of the first prompt: the model knows them."""
+        """Returns token ids, drawn from the first prompt: the model knows them."""
         if not self._ids:
             drawn = random.Random(self.seed).choices(json.loads(ids), k=_TOKENS)
             self._ids = ",".join(map(str, drawn)).encode()

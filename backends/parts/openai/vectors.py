@@ -111,9 +111,9 @@ class Rerank(Plain):
         for entry in results:
             index = entry.get("index") if isinstance(entry, dict) else None
             score = entry.get("relevance_score") if isinstance(entry, dict) else None
-            known = isinstance(score, int | float) and not isinstance(score, bool)
-            if type(index) is not int or not known or index in scores:
+            if type(index) is not int or type(score) not in (int, float) or index in scores:
                 raise BadAnswer(f"a result of the reply is {entry!r:.{_QUOTED}}")
+            assert score is not None
             scores[index] = float(score)
         if sorted(scores) != [*range(len(scores))]:
             raise BadAnswer(f"the reply has scores of the documents {sorted(scores)!r:.{_QUOTED}}")

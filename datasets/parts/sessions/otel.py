@@ -1,8 +1,9 @@
 """Reads OpenTelemetry spans of language models: OTLP's JSON, one span per line, or `spans` of one session per line.
 
-The names are those of OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` in parts or as OpenAI's messages,
+The names are from OpenTelemetry's conventions for GenAI: `gen_ai.input.messages` in parts or as OpenAI's messages,
 `gen_ai.system_instructions`, `gen_ai.tool.definitions` and `gen_ai.usage.output_tokens`. What waited for what follows
-from the times. Spans without messages, spans that failed, and spans of tools and agents are no calls.
+from the times. Spans without messages, failed
+spans, and spans of tools and agents are skipped.
 """
 
 import json

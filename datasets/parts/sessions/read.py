@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.files import parse_json
-from harness.datasets.parts.sessions import chats, dag, mooncake, otel, own, weka
+from harness.core.files import WRONG_CONTENT, parse_json
+from harness.datasets.parts.sessions import agentic, chats, dag, mooncake, otel, own, weka
 from harness.datasets.parts.sessions.turns import Turn
 from harness.datasets.parts.sources import unreadable
-from harness.errors import MOST_PROBLEMS, ConfigError, refuse
+from harness.errors import MOST_PROBLEMS, ConfigError, refuse, type_and_text
 
 _Row = tuple[str, Mapping[str, Any]]
 """The place of an object and its content."""
@@ -18,7 +18,7 @@ _Session = tuple[str, list[Turn]]
 
 
 class Settings(NamedTuple):
-    """What the formats need besides the file."""
+    """Options of the formats."""
 
     seed: int
     block_tokens: int
@@ -74,6 +74,7 @@ _FORMATS = (
     Format("weka", lambda row: "requests" in row and "block_size" in row, _each(weka.session)),
     Format("swe-agent", lambda row: isinstance(row.get("trajectory"), list), _each(lambda r, _: chats.trajectory(r))),
     Format("aiperf-dag", dag.is_conversation, lambda rows, s: dag.sessions(rows, s.seed)),
+    Format("mlperf-agentic", agentic.is_line, lambda rows, _: agentic.sessions(rows, {"temperature": 0, "seed": 42})),
     Format("sessions", lambda row: "turns" in row, _each(lambda r, _: own.session(r))),
     Format("sharegpt", lambda row: "conversations" in row, _each(lambda r, _: chats.session(r))),
     Format("mooncake", lambda row: bool(row.keys() & {"input_length", "text_input", "payload"}) or _is_aiperf(row), lambda rows, s: mooncake.sessions(rows, s.block_tokens)),
@@ -116,6 +117,10 @@ def read_sessions(paths: Sequence[Path], wanted: str, settings: Settings) -> Fou
         raise
     except ValueError as e:
         raise ConfigError(str(e)) from None
+    except WRONG_CONTENT as e:  # a value has another type than in the format
+        raise ConfigError(
+            f"{paths[0]} cannot be read as {chosen.name}: {type_and_text(e)}: name its --dataset-option format"
+        ) from e
     if not sessions:
         raise ConfigError(f"{paths[0]} has no sessions: nothing can be measured")
     return Found(chosen.name, sessions)

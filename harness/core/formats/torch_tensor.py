@@ -6,7 +6,6 @@ tensor is a fixed sequence of operations; every other file is refused.
 
 import pickletools
 import zipfile
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +58,7 @@ def read_tensor(path: Path) -> Array:
         return _view(found, np.frombuffer(content, found.storage.dtype)).copy()
     except (OSError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile) as e:
         raise ConfigError(
-            f"{path} is not a file with one tensor, as torch.save writes it: {e or type(e).__name__}"
+            f"{path} is not a file with one tensor, as torch.save writes it: {str(e) or type(e).__name__}"
         ) from None
 
 
@@ -69,7 +68,7 @@ def _view(found: _Described, numbers: Array) -> Array:
     last = found.offset + sum(
         (n - 1) * stride for n, stride in zip(found.shape, found.strides, strict=True)
     )
-    if found.offset < 0 or (prod(found.shape) and last >= len(numbers)):
+    if found.offset < 0 or (all(found.shape) and last >= len(numbers)):
         raise ValueError(f"its numbers end at {len(numbers)}, but the tensor needs {last + 1}")
     return np.lib.stride_tricks.as_strided(
         numbers[found.offset :],

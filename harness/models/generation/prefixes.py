@@ -31,7 +31,7 @@ class PrefixCache:
         self.queried_tokens = 0
         """Tokens of all prompts that were looked up."""
         self.hit_tokens = 0
-        """Those of them that were found."""
+        """Tokens that were found."""
 
     def __len__(self) -> int:
         return len(self._blocks)

@@ -3,7 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 
+from harness.errors import ConfigError
 from harness.models.generation.engine import Answering, Generator, room_of
+from harness.models.generation.prefixes import PrefixCache
 from harness.models.manifest.schema import Generation
 from harness.types import GeneratesTokens
 
@@ -23,6 +25,15 @@ class EngineGenerator:
         self._waiting: deque[Answering] = deque()
         self._working: dict[int, Answering] = {}
         self._next_key = 0
+        self.prefixes: PrefixCache | None = None
+        """None: the engine keeps its cache itself."""
+
+    def keep_prefixes(self, cache: PrefixCache) -> None:
+        """Raises a ConfigError: only the engine itself could keep beginnings."""
+        del cache
+        raise ConfigError(
+            "a token engine keeps its cache itself: drop --prefix-cache, or serve with --backend ort"
+        )
 
     @property
     def is_idle(self) -> bool:

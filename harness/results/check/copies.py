@@ -9,6 +9,7 @@ from harness.core import files
 from harness.loadgen.logs import SUMMARY
 from harness.results import run_folder
 from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import Completions
 from harness.results.evidence.summary import differences as summary_differences
 from harness.results.evidence.summary import read_summary
 from harness.results.findings import Findings
@@ -92,6 +93,16 @@ def _without_digest(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in dataset.items() if key != "digest"}
 
 
+def _counts(done: Completions) -> dict[str, int]:
+    """Returns the counts of metrics.prom, which has the steps of a ramp, too."""
+    parts = [done.columns, *([done.before] if done.before is not None else [])]
+    return {
+        "issued": done.issued,
+        "completed": sum(len(part["order"]) for part in parts),
+        "failed": sum(int(part["failed"].sum()) for part in parts),
+    }
+
+
 def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
     """Compares the verdict, the score and the sample counts in metrics.prom.
 
@@ -106,9 +117,7 @@ def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterat
     ]
     for role, run in derived.runs.items():
         done = run.done if run.ended is not None else None
-        counts = (
-            {"issued": done.issued, "completed": len(done), "failed": done.failed} if done else {}
-        )
+        counts = _counts(done) if done else {}
         for name, count in counts.items():
             key = f"harness_samples_{name}_total"
             values = [s[""] for n, s in samples if n == key and s.get("phase") == role]

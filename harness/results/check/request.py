@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core import files
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
-from harness.loadgen.plan import accuracy_samples
+from harness.loadgen.plan import Loaded, LoadPlan, accuracy_samples, performance_samples
 from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
@@ -55,6 +55,13 @@ def _text(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
+def _room(plan: LoadPlan, loaded: Loaded) -> int:
+    is_replay = plan.schedule is not None
+    return performance_samples(
+        plan.planned_samples, loaded, sessions=plan.sessions, from_file=is_replay
+    )
+
+
 def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tuple[str, Any, Any]]:
     """Yields (name, value in run.json, value in the other files) of each field that other files repeat."""
     plan, loaded, config = run.plan, facts.loaded, facts.config
@@ -74,7 +81,7 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "probe_rate", plan.probe_rate, config.probe_rate or 0.0
     if plan.model_key is None:
         yield "performance_count", plan.performance_count, loaded.performance_count
-        room = accuracy_samples(loaded) if plan.accuracy else plan.planned_samples
+        room = accuracy_samples(loaded) if plan.accuracy else _room(plan, loaded)
         yield "journal_samples", plan.journal_samples, room
     performance = facts.performance
     if performance is None or run is performance:

@@ -15,6 +15,7 @@ from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import utc_ns
 from harness.results import records, run_folder
 from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
 from harness.results.verdict.reasons import clock_step_ns
 from harness.types import Array
@@ -138,13 +139,19 @@ def _moments(run: Evidence, of_looks: bool) -> Iterator[tuple[str, int]]:
     if "power_begin" in log:
         yield "power_begin in LoadGen's log", utc_ns(str(log["power_begin"]))
     if run.done:
-        yield "first sample", int(run.done.columns["scheduled_ns"].min())
+        yield "first sample", _first_due_ns(run.done)
         if not of_looks:
             yield "last completion", int(np.max(run.done.columns["completed_ns"]))
         elif run.looks:
             yield "first look of the supervisor at an answer", _first_look_ns(run)
     if "power_end" in log:
         yield "power_end in LoadGen's log", utc_ns(str(log["power_end"]))
+
+
+def _first_due_ns(done: Completions) -> int:
+    """Returns when the first sample was due, before the last hold of a ramp if there is one."""
+    columns = done.columns if done.before is None or not len(done.before["order"]) else done.before
+    return int(min(columns["scheduled_ns"].min(), done.columns["scheduled_ns"].min()))
 
 
 def _first_look_ns(run: Evidence) -> int:

@@ -166,7 +166,7 @@ class Performance:
     def queries(self) -> schema.Queries:
         plan, log, done = self.run.plan, self.run.log, self.done
         return {
-            "planned": plan.query_count,
+            "planned": plan.query_count if plan.ramp is None or not done else done.issued,
             "samples_per_query": plan.samples_per_query,
             "counted_by_loadgen": (
                 None if plan.harness_scheduled else log.get("result_query_count")

@@ -54,7 +54,7 @@ def stream_of(done: Completions, plan: LoadPlan) -> Stream:
     return Stream(
         issued_ns=issued_ns,
         latency_ns=done.latency_ns,
-        index=columns["index"],
+        sample=columns["index"],
         is_ok=is_ok,
         ttft_ns=first_ns,
         tpot_ns=token_ns,
@@ -74,7 +74,7 @@ def _batches(done: Completions) -> Stream:
     return Stream(
         issued_ns=columns["taken_ns"][first],
         latency_ns=spent_ns // size,
-        index=np.arange(len(first)),
+        sample=np.arange(len(first)),
         is_ok=columns["failed"][first] == 0,
         done_ns=columns["completed_ns"][first],
         work=size,

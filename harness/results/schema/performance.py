@@ -301,6 +301,8 @@ class SteadySeries(TypedDict):
     """Most probable change as a share, from the lowest to the highest level; negative if the level fell."""
     shape: str
     """Form of that change: step, ramp, wave or phase."""
+    end_change: float
+    """How far the level of the last quarter lies above the mean, as a share."""
     half_width: float
     """Half width of the 95 % interval of the mean level, as a share. It allows for correlation longer than a batch."""
     correlation_s: float

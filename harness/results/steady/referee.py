@@ -25,13 +25,13 @@ TOLERATED = 0.04
 CHANGED = 0.10
 """A steady run has no change of this share or more."""
 
-WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.008
+WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.006
 """Probabilities at which a change is improbable."""
 
 EVENTS_CHANGED = 1.5
 """Factor by which the share of slow or failed samples must surely have changed."""
 
-MOST_WARM_UP = 1 / 4
+MOST_WARM_UP = 3 / 16
 """Largest share of the run that a slow start may take; a fast start MOST_FAST_START."""
 
 MOST_FAST_START = 1 / 16
@@ -57,6 +57,8 @@ class Judged(NamedTuple):
     """step, ramp, wave or phase: the form of the most probable change."""
     at_ns: int
     """When this change begins."""
+    end_change: float
+    """How far the level of the last quarter lies above the mean, as a share."""
     half_width: float
     """Half width of the interval of the mean level, as a share, at LEVEL."""
     correlation_s: float
@@ -145,7 +147,7 @@ def _off_the_line(values: Array) -> float:
     rest = values[_START_BATCHES:]
     time = np.arange(len(rest)) - (len(rest) - 1) / 2
     slope = float(time @ rest) / float(time @ time)
-    line = float(rest.mean()) + slope * (time[0] - (_START_BATCHES + 1) / 2)
+    line = float(rest.mean()) + slope * (float(time[0]) - (_START_BATCHES + 1) / 2)
     return float(values[:_START_BATCHES].mean()) - line
 
 
@@ -165,6 +167,7 @@ def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged |
         change=math.expm1(levels.change),
         shape=shape.kind,
         at_ns=int(begins_ns[min(len(values) - 1, round(shape.begin * len(values)))]),
+        end_change=math.expm1(float(values[-(len(values) // 4) :].mean()) - levels.mean),
         half_width=math.expm1((high - low) / 2),
         correlation_s=levels.correlation * (end_ns - from_ns) / NS_PER_S,
         times_longer=times,

@@ -33,6 +33,7 @@ def _series(one: Judged) -> schema.SteadySeries:
         "verdict": one.verdict,
         "change": one.change,
         "shape": one.shape,
+        "end_change": one.end_change,
         "half_width": one.half_width,
         "correlation_s": one.correlation_s,
     }

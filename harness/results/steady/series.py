@@ -47,8 +47,8 @@ class Stream(NamedTuple):
 
     issued_ns: Array
     latency_ns: Array
-    index: Array
-    """Sample of the dataset."""
+    sample: Array
+    """Index of the sample in the dataset."""
     is_ok: Array
     """False for a failed sample. The times of a failed sample are not used."""
     ttft_ns: Array | None = None
@@ -79,7 +79,7 @@ class Series(NamedTuple):
 def series_of(stream: Stream) -> Mapping[str, Series]:
     """Returns the series that the stream has enough samples for; {} for a short run."""
     ok = stream.is_ok.astype(bool)
-    stream = stream._replace(index=_dense(stream.index))
+    stream = stream._replace(sample=_dense(stream.sample))
     latency, effects = _timed("latency", stream, stream.latency_ns, ok)
     found = {
         "latency": latency,
@@ -124,7 +124,7 @@ def _timed(
         return None, effects
     logs = np.log(times_ns[used].astype(np.float64))
     block, first = _blocks(len(logs))
-    levels, effects[used] = _paired(logs, stream.index[used], block, len(first))
+    levels, effects[used] = _paired(logs, stream.sample[used], block, len(first))
     series = Series(name, without_spikes(levels), stream.issued_ns[used][first], counts=False)
     return series, effects
 
@@ -137,14 +137,15 @@ def _paired(logs: Array, sample: Array, block: Array, batches: int) -> tuple[Arr
     """
     sizes = np.bincount(block, minlength=batches)
     repeats = np.bincount(sample)
-    levels = np.bincount(block, logs, batches) / sizes
+    levels: Array = np.bincount(block, logs, batches) / sizes
     trust = _trust(logs - levels[block], sample, repeats)
     effects = np.zeros(len(logs))
     if trust is None:
         return levels, effects
     for _ in range(_ROUNDS):
         effects = (trust * np.bincount(sample, logs - levels[block]))[sample]
-        before, levels = levels, np.bincount(block, logs - effects, batches) / sizes
+        before = levels
+        levels = np.bincount(block, logs - effects, batches) / sizes
         if np.abs(levels - before).max() < _EXACT:
             break
     return levels, effects

@@ -88,6 +88,6 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if ramp["broke_per_s"] is not None:
         words.append(f"an SLO broke at {show_rate(ramp['broke_per_s'])}")
     else:
-        words.append("no SLO broke: raise the number of --queries")
+        words.append("no SLO broke before the last of the --queries")
     words.append(counted(len(ramp["steps"]), "step"))
     return ", ".join(words)

@@ -19,7 +19,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import PERCENTILES, Completions
 from harness.results.schema.performance import Steady
 from harness.results.steady.referee import CHANGED
-from harness.results.steady.shown import change_text
+from harness.results.steady.shown import NOT_STEADY, change_text
 
 NOISE_SHARE = 0.10
 """Share of the SLO's bound above which the noise floor decides the tail."""
@@ -40,6 +40,9 @@ STALL_BATCHES = 20
 """Neither a slow batch nor the scheduler explains a longer gap without completions."""
 
 SHORT_NS = NS_PER_S
+
+LASTING_SHARE = 0.05
+"""Smallest difference between the level of the last quarter and the mean of the run, as a share."""
 
 WARMING_SHARE = 0.05
 """Share of the mean time that a slow start may add."""
@@ -181,15 +184,23 @@ def steadiness(steady: Steady | None) -> Iterator[Reason]:
     if steady is None:
         return
     change = steady["change"]
-    if change is not None and abs(change["size"]) >= CHANGED:
+    if change is not None and abs(change["size"]) >= CHANGED and _is_lasting(steady):
         yield Reason("drift", change_text(change))
     added = steady["warm_up_change"]
-    if added > WARMING_SHARE:
+    if steady["verdict"] == "steady" and added > WARMING_SHARE:
         yield Reason(
             "warming",
             f"the first {show_ns(steady['warm_up_s'] * NS_PER_S)} were a warm-up, which raises the mean time of the run "
             f"by {show_percent(added)}",
         )
+
+
+def _is_lasting(steady: Steady) -> bool:
+    """Returns whether the means of the run do not describe its end: a change in the middle that is over does no harm."""
+    return any(
+        one["verdict"] == NOT_STEADY and abs(one["end_change"]) >= LASTING_SHARE
+        for one in steady["series"].values()
+    )
 
 
 def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:

@@ -159,7 +159,8 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
             f"the plan says {plan.performance_count}",
         )
     counted = log.get("result_query_count", 0)
-    if plan.model_key is None and not scenario.all_at_once and counted < plan.query_count:
+    is_counted = plan.model_key is None and plan.ramp is None and not scenario.all_at_once
+    if is_counted and counted < plan.query_count:
         yield Reason(
             "too-few-queries",
             f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
@@ -170,7 +171,7 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         bound = Slo(
             log.get("effective_target_latency_percentile"), log.get("effective_target_latency_ns")
         )
-        queries = log.get("result_query_count")
+        queries = log.get("result_query_count", 0) - (run.done.left_out if run.done else 0)
         yield too_late(Judged(bound, late, queries, None), plan, log.get("effective_target_qps"))
     elif log.get("result_validity") != "VALID" and not missed:
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")

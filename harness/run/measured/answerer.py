@@ -49,8 +49,8 @@ class Answerer(NamedTuple):
         """Raises ConfigError if there is one answer for the whole batch, or if answers are not numbers."""
         if answers.shape == ():
             raise ConfigError(
-                f"{self._output()} of the model has the shape []: its first dimension must be the batch; "
-                "export the model with one"
+                f"{self._output()} of the model has the shape []: its first dimension must be the batch: "
+                "state `batch_axis: none` for it in a manifest, which answers each sample alone, or export it with one"
             )
         if answers.dtype.hasobject:
             raise ConfigError(

@@ -117,6 +117,8 @@ class RampAndHold(Scheduler):
         begin_ns = due_ns = wall_ns()
         step = _Step(rate_per_s, self._end, begin_ns, len(self._slos), holds=holds)
         self._steps.append(step)
+        # The answers of the step before may still come; a hold begins when all have come.
+        watched = [step] if holds else self._steps[-2:]
         look_ns = begin_ns + _LOOK_NS
         mean_ns = NS_PER_S / rate_per_s
         while not self._is_full:
@@ -124,9 +126,7 @@ class RampAndHold(Scheduler):
             if now_ns >= look_ns:
                 self._judge()
                 look_ns = now_ns + _LOOK_NS
-                if any(
-                    self._is_broken(one, now_ns) for one in self._steps[-2:] if one.holds == holds
-                ):
+                if any(self._is_broken(one, now_ns) for one in watched):
                     break
             first = self._end
             while due_ns <= now_ns and not self._is_full and due_ns < begin_ns + length_ns:

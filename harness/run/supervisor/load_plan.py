@@ -13,7 +13,13 @@ from harness.core.units import NS_PER_MS, NS_PER_S, show_bytes, show_percent
 from harness.errors import ConfigError
 from harness.loadgen import real_time, user_conf
 from harness.loadgen.official import official_load
-from harness.loadgen.plan import Calibration, Loaded, LoadPlan, accuracy_samples
+from harness.loadgen.plan import (
+    Calibration,
+    Loaded,
+    LoadPlan,
+    accuracy_samples,
+    performance_samples,
+)
 from harness.loadgen.scenario import TURNS, Load, Scenario, scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.models.opened.remote import request_timeout_s
@@ -74,16 +80,18 @@ def performance_plan(
         load = load._replace(query_count=min(UNTIL_TIMES * least, MAX_QUERIES))
     plan = accuracy_plan(scenario, config, slo, loaded)
     in_sessions = "sessions" in loaded.dataset and scenario.scheduled and config.load_hosts is None
-    most_turns = 1
     if in_sessions:
         check_sessions(loaded)
-        # Each arrival of a file begins a session, of which only the longest is known here.
-        most_turns = loaded.dataset["turns"]["max"] if config.arrivals is not None else 1
     return replace(
         plan,
         accuracy=False,
         query_count=load.query_count,
-        journal_samples=load.query_count * plan.samples_per_query * most_turns,
+        journal_samples=performance_samples(
+            load.query_count * plan.samples_per_query,
+            loaded,
+            sessions=in_sessions,
+            from_file=config.arrivals is not None,
+        ),
         target_qps=load.target_qps,
         logged_answers=_logged(calibration) if compared else 0,
         answers_seed=secrets.randbits(63) if compared else 0,

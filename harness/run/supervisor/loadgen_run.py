@@ -283,8 +283,10 @@ class LoadGenRun:
     @staticmethod
     def _until(plan: LoadPlan, rows: NewRows) -> Until | None:
         """Returns the check of --until; None without it. Runs with several journals refuse this option."""
-        is_open = plan.until is not None and isinstance(rows.journal, Journal)
-        return Until(rows.journal, plan) if is_open else None
+        journal = rows.journal
+        if plan.until is None or not isinstance(journal, Journal):
+            return None
+        return Until(journal, plan)
 
     def _evidence(
         self,
@@ -306,7 +308,7 @@ class LoadGenRun:
             done = process.completions(plan)
             if plan.ramp is not None:
                 ramp = records.read_ramp(self.outdir)
-                done, plan = split(done, ramp), replace(plan, query_count=done.issued)
+                done = split(done, ramp)
             if plan.sessions:
                 done = with_sessions(done, self.outdir / SESSION_ROWS)
             log = records.log_of(plan, done, failure, name, self.outdir)

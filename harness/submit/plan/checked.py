@@ -108,12 +108,12 @@ def _text_faults(
         if "accuracy" not in made:
             return
         text = verify_entropy(made["accuracy"].accuracy_log, audit.accuracy_log)
-        wrong = ("NE mismatch", "num_unmatched", "num_matched")
+        wrong = ["NE mismatch", "num_unmatched", "num_matched"]
     else:
         answers = read_logged_answers(audit.accuracy_log)
         settings = request.rules.audit_settings(audit.kind, request.benchmark)
         text = verify_lengths(answers, audit.answer_dtype, settings)
-        wrong = ("Mean output tokens", "Min threshold", "Max threshold", "check pass: False")
+        wrong = ["Mean output tokens", "Min threshold", "Max threshold", "check pass: False"]
     if PASS not in text:
         lines = dict.fromkeys(line.strip() for line in text.splitlines())
         shown = [line for line in lines if any(word in line for word in wrong)]

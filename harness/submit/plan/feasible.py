@@ -86,8 +86,13 @@ def feasible(rules: Round, division: str, category: str, machine: Machine) -> li
     for name, benchmark in rules.benchmarks.items():
         scenarios = _scenarios(benchmark, category)
         if scenarios:
-            audits = benchmark.audits if division != "open" else ()
-            found.append(_feasible(rules, name, scenarios, audits, machine))
+            is_open = division == "open"
+            audits = () if is_open else benchmark.audits
+            row = _feasible(rules, name, scenarios, audits, machine)
+            if benchmark.client and not is_open:
+                why = f"its speed is measured with {benchmark.client}"
+                row = row._replace(least_s=None, why=why)
+            found.append(row)
     return found
 
 

@@ -134,6 +134,16 @@ class Request:
             benchmark.token_limits_ns or {}
         ):
             yield f"--scenarios Interactive: LoadGen has no Interactive settings for {self.benchmark}: drop it"
+        yield from self._rule_problems(rules, benchmark)
+        if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
+            keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
+            yield (
+                f"--target-qps would give {' and '.join(AT_A_RATE)} the same rate: set both in a file, as {' and '.join(keys)}, "
+                "and pass it with --user-conf"
+            )
+
+    def _rule_problems(self, rules: Round, benchmark: Benchmark) -> Iterator[str]:
+        """Yields a problem for each rule of the benchmark that the harness cannot follow."""
         if benchmark.client and self.division != "open" and not self.rehearsal:
             yield (
                 f"--benchmark {self.benchmark}: its speed is measured with {benchmark.client}: use that client, --division "
@@ -148,12 +158,6 @@ class Request:
         for audit in self.audits if self.is_short else ():
             if audit in OF_TOKENS:
                 yield f"--duration: {audit} counts tokens, which LoadGen gets only under the official rules: drop it"
-        if "target_qps" in self.options and {*AT_A_RATE} <= {*self.chosen_scenarios}:
-            keys = (f"{self.loadgen_model(s)}.Server.target_qps" for s in AT_A_RATE)
-            yield (
-                f"--target-qps would give {' and '.join(AT_A_RATE)} the same rate: set both in a file, as {' and '.join(keys)}, "
-                "and pass it with --user-conf"
-            )
 
     def _closed_scenario_problems(
         self, required: Sequence[str], optional: Sequence[str]

@@ -66,7 +66,7 @@ def test_a_known_beginning_is_not_computed_and_answers_are_equal(step: Any) -> N
     assert (cache.hit_tokens, cache.queried_tokens) == (5 * len(SHARED), 6 * 13)
 
 
-def test_prompts_of_one_step_wait_for_a_beginning_that_one_of_them_computes(step: Any) -> None:
+def test_prompts_of_one_step_wait_for_a_common_beginning(step: Any) -> None:
     many = prompts(9)
     plain, cached = Counting(step, None), Counting(step, PrefixCache(SIZE, 100))
     right, found = plain.answer(*many), cached.answer(*many)

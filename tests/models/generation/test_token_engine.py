@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.models.generation.engine import Answering
+from harness.models.generation.prefixes import PrefixCache
 from harness.models.generation.token_engine import EngineGenerator
 from harness.models.manifest.schema import Generation
 
@@ -158,3 +160,8 @@ def test_an_answer_ends_with_the_context(engine: Scripted) -> None:
 def test_a_least_number_of_tokens_is_refused(engine: Scripted) -> None:
     with pytest.raises(ValueError, match="min_tokens needs the logits"):
         of(engine).add(Answering([1], 4, least=2))
+
+
+def test_a_cache_of_beginnings_is_refused(engine: Scripted) -> None:
+    with pytest.raises(ConfigError, match="drop --prefix-cache"):
+        of(engine).keep_prefixes(PrefixCache(4, 8))

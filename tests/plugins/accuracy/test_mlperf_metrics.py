@@ -20,11 +20,11 @@ MD5 = b"0123456789abcdef0123456789abcdef"
 
 
 def answer(sample: int, request: tuple[int, int], *scores: float) -> Answer:
-    return Answer(sample, np.float32([*request, *scores]).tobytes())
+    return Answer(sample, np.array([*request, *scores], np.float32).tobytes())
 
 
 def label(request: tuple[int, int], *liked: int) -> dict[str, Any]:
-    return {"identity": request, "liked": np.float32(liked)}
+    return {"identity": request, "liked": np.array(liked, np.float32)}
 
 
 def test_recommendation_is_scored_by_definition() -> None:
@@ -35,7 +35,7 @@ def test_recommendation_is_scored_by_definition() -> None:
         answer(1, (0, 0), 0.8, 0.6, 0.5),
     ]
     score = Recommendation("float32").score(answers, labels)
-    likely = np.float32([0.2, 0.9, 0.6, 0.4, 0.8, 0.6, 0.5]).astype(float)
+    likely = np.array([0.2, 0.9, 0.6, 0.4, 0.8, 0.6, 0.5], np.float32).astype(float)
     liked = np.array([0, 1, 1, 1, 1, 0, 1])
     entropy = -np.log2(np.where(liked, likely, 1 - likely)).sum()
     base = -5 * np.log2(5 / 7) - 2 * np.log2(2 / 7)

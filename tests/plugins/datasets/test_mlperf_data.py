@@ -3,7 +3,7 @@
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,6 +31,15 @@ def setup_of(root: Path, *specs: TensorSpec) -> DatasetSetup:
     return DatasetSetup(inputs=specs, data_dir=root)
 
 
+def identity_of(data: Streaming100bDataset, index: int) -> tuple[int, int]:
+    timestamp, query = cast("tuple[int, int]", data.label(index)["identity"])
+    return timestamp, query
+
+
+def liked_of(data: Streaming100bDataset, index: int) -> Any:
+    return data.label(index)["liked"]
+
+
 def text_input(name: str) -> TensorSpec:
     return TensorSpec(name, "string", (None,))
 
@@ -53,14 +62,14 @@ def test_the_folder_of_one_graph_is_found(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "tiny", tmp_path / "tiny/processed"):
         assert len(IgbhDataset(setup_of(place, PAPER))) == 5
     write_igbh(tmp_path, 5, bare=True)
-    with pytest.raises(ConfigError, match="must have one graph with val_idx.pt, but it has full"):
+    with pytest.raises(ConfigError, match=r"must have one graph with val_idx\.pt, but it has full"):
         IgbhDataset(setup_of(tmp_path, PAPER))
 
 
 def test_papers_beyond_the_labels_are_refused(tmp_path: Path) -> None:
     write_igbh(tmp_path, 5)
     tensor_file(tmp_path / "tiny/processed/val_idx.pt", np.array([3, 10]))
-    with pytest.raises(ConfigError, match="names paper 10, but .* has the topics of 10 papers"):
+    with pytest.raises(ConfigError, match=r"names paper 10, but .* has the topics of 10 papers"):
         IgbhDataset(setup_of(tmp_path, PAPER)).label(0)
 
 
@@ -125,7 +134,7 @@ def stream(root: Path, names: tuple[str, ...] = LISTS, requests: int = 12) -> St
 def test_requests_follow_each_other_in_time(tmp_path: Path) -> None:
     data = stream(tmp_path / "data")
     assert (len(data), data.performance_count) == (12, 12)
-    identities = [data.label(i)["identity"] for i in range(12)]
+    identities = [identity_of(data, i) for i in range(12)]
     assert [t for t, _ in identities] == [0] * 6 + [1] * 6
     order = list(range(6))
     shuffled = random.Random(123)
@@ -156,7 +165,7 @@ def test_a_request_sees_the_history_before_its_time(tmp_path: Path) -> None:
     lines = list(csv.reader((tmp_path / "data/0.csv").read_text().splitlines()))
     for index in range(12):
         batch = data.batch([index]).inputs
-        user, (at, _) = int(batch["user_id"][0]), data.label(index)["identity"]
+        user, (at, _) = int(batch["user_id"][0]), identity_of(data, index)
         cells = lines[user]
         assert len(cells) == 4 * (total + 2)
         blocks = [*range(trained + 1), *range(trained + 2, trained + at + 2)]
@@ -169,21 +178,21 @@ def test_a_request_sees_the_history_before_its_time(tmp_path: Path) -> None:
         now = trained + at + 2
         assert batch["item_candidate_id"][0].tolist() == [int(n) for n in cells[4 * now].split(",")]
         liked = [float(int(r) >= 3.5) for r in cells[4 * now + 1].split(",")]
-        assert data.label(index)["liked"].tolist() == liked
+        assert liked_of(data, index).tolist() == liked
 
 
 def test_answers_begin_with_timestamp_and_request(tmp_path: Path) -> None:
     data = stream(tmp_path / "data")
     data.load(list(range(12)))
-    sizes = [len(data.label(i)["liked"]) for i in range(12)]
+    sizes = [len(liked_of(data, i)) for i in range(12)]
     assert set(sizes) == {4, 5}
     scores = [np.linspace(0, 1, 5, dtype=np.float32)] * 12
     for index, row in enumerate(data.identified(scores, range(12))):
-        assert row[:2].tolist() == list(data.label(index)["identity"])
+        assert row[:2].tolist() == list(identity_of(data, index))
         assert row[2:].tolist() == scores[0][: sizes[index]].tolist()
     data.labelled = True
     (row,) = data.identified(scores[:1], [3])
-    liked = data.label(3)["liked"]
+    liked = liked_of(data, 3)
     assert row[2 + len(liked) :].tolist() == [*liked, *[1.0] * len(liked), len(liked)]
     with pytest.raises(ValueError, match="2 scores for"):
         data.identified([np.zeros(2, np.float32)], [3])

@@ -1,5 +1,7 @@
 """Series of batch means from the samples of a run."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from harness.types import Array
 MS = 1_000_000
 
 
-def stream(latency_ns: Array, index: Array | None = None, **more: Array | bool) -> Stream:
+def stream(latency_ns: Array, index: Array | None = None, **more: Any) -> Stream:
     """Returns a run of one query at a time."""
     n = len(latency_ns)
     latency_ns = latency_ns.astype(np.int64)

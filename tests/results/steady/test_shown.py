@@ -19,6 +19,7 @@ def latency(verdict: str = "not steady", shape: str = "step", change: float = 0.
         change=change,
         shape=shape,
         at_ns=BEGIN_NS + 12 * NS_PER_S,
+        end_change=0.1,
         half_width=0.01,
         correlation_s=0.0,
         times_longer=1.0,

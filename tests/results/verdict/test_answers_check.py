@@ -61,6 +61,29 @@ def test_floats_may_differ_by_the_tolerance(payload: bytes, differs: int, tmp_pa
     assert compare(found, right, places(7), "float32", 1e-3).differing == differs
 
 
+IDENTIFIED: dict[str, tuple[list[tuple[int, tuple[float, ...]]], int]] = {
+    "the same answers": ([(5, (0, 1, 0.5, 0.25)), (6, (0, 0, 0.75))], 0),
+    "rounded answers": ([(5, (0, 1, 0.50001, 0.25))], 0),
+    "another answer": ([(5, (0, 1, 0.5, 0.3))], 1),
+    "another sample's answer": ([(0, (0, 1, 0.75))], 1),
+    "an unknown sample": ([(0, (3, 1, 0.75))], 1),
+    "an identity alone": ([(0, (0, 0))], 1),
+}
+
+
+@pytest.mark.parametrize("name", IDENTIFIED)
+def test_answers_with_an_identity_are_found_by_it(name: str, tmp_path: Path) -> None:
+    """LoadGen's samples are others than the dataset's, and the accuracy run's answers end with labels."""
+    rows, differing = IDENTIFIED[name]
+    accuracy = [(0, floats(0, 0, 0.75, 1, 1, 1)), (1, floats(0, 1, 0.5, 0.25, 1, 0, 1, 1, 2))]
+    right = written(tmp_path / "a", accuracy)
+    found = written(tmp_path / "p", [(sample, floats(*row)) for sample, row in rows])
+    compared = compare(found, right, {}, "float32", 1e-3, identity_bytes=8)
+    assert (compared.answers, compared.differing) == (len(rows), differing)
+    assert compared.misplaced == 0
+    assert compared.first.startswith("sample ") == bool(differing)
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_the_tolerance_goes_with_the_answers_size(scale: float, tmp_path: Path) -> None:
     """Ten thousand classes share a probability of 1, so differences of 1e-4 matter."""

@@ -46,8 +46,8 @@ def test_a_dataset_that_raises_is_named() -> None:
         (
             np.array(1.0),
             (
-                "output 'y' of the model has the shape []: its first dimension must be the batch; "
-                "export the model with one"
+                "output 'y' of the model has the shape []: its first dimension must be the batch: "
+                "state `batch_axis: none` for it in a manifest, which answers each sample alone, or export it with one"
             ),
         ),
         (

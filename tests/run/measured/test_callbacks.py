@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.run.measured.callbacks import SampleCallbacks
+from harness.run.measured.callbacks import SampleCallbacks, issuing
 from tests.builders.support import journal
 
 MASK = sorted(os.sched_getaffinity(0))
@@ -161,3 +161,31 @@ def test_a_thread_that_computes_keeps_the_usual_slice(monkeypatch: pytest.Monkey
     calls.load([0])
     calls.unload([0])
     assert calls.slice == {}
+
+
+class Issued:
+    """A dispatcher that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.queries: list[tuple[list[int], list[int]]] = []
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        self.queries.append((ids, indices))
+
+
+def test_a_dataset_with_its_own_order_chooses_the_samples() -> None:
+    dispatcher: Any = Issued()
+    left = iter(range(10))
+    died: list[BaseException] = []
+    issue = issuing(dispatcher, died.append, lambda count: [next(left) for _ in range(count)])  # type: ignore[arg-type] # it returns
+    issue([101, 102], [7, 3])
+    issue([103], [7])
+    assert dispatcher.queries == [([101, 102], [0, 1]), ([103], [2])]
+    issue([*range(9)], [*range(9)])
+    assert [type(error) for error in died] == [StopIteration]
+
+
+def test_loadgen_chooses_the_samples_of_other_datasets() -> None:
+    dispatcher: Any = Issued()
+    issuing(dispatcher, lambda _error: None)([1], [7])  # type: ignore[arg-type,return-value] # it returns
+    assert dispatcher.queries == [([1], [7])]

@@ -14,7 +14,16 @@ from harness.core.config.parse import Slo, parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.errors import ConfigError
-from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan, Seeds
+from harness.loadgen.plan import (
+    Calibration,
+    InstanceGroup,
+    Loaded,
+    LoadPlan,
+    Seeds,
+    performance_samples,
+)
+from harness.loadgen.scenario import scenario_named
+from harness.loadgen.schedule import planned_ns
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, seeds_of
 from harness.models.manifest.defaults import slos_of
 from harness.models.manifest.lookup import load_model
@@ -471,6 +480,38 @@ def test_hung_is_ten_seconds_or_twenty_slow_batches(
 ) -> None:
     config = RunConfig(scenario="server", hang_timeout_ns=given_ns)
     assert hang_timeout_s(config, slowest_ns) == seconds
+
+
+@pytest.mark.parametrize(
+    ("options", "sessions", "samples"),
+    [
+        ({"concurrency": 3, "queries": 40}, True, 40),
+        ({"target_qps": 5.0, "queries": 40}, True, 40),
+        ({"scenario": "offline", "queries": 40}, False, 40),
+    ],
+)
+def test_server_issues_the_turns_of_sessions(
+    options: dict[str, Any], sessions: bool, samples: int
+) -> None:
+    config = RunConfig(**{"scenario": "server", **options})
+    scenario = scenario_named(config.scenario)
+    of_sessions = dataclasses.replace(loaded(), dataset={"sessions": 9, "turns": {"max": 4}})
+    found = performance_plan(
+        scenario, config, scenario.default_slo, of_sessions, Calibration(slowest_batch_ns=1)
+    )
+    assert (found.sessions, found.harness_scheduled) == (sessions, sessions)
+    assert found.journal_samples == samples
+    if sessions:
+        assert planned_ns(found, 40) is None
+
+
+def test_each_arrival_of_a_file_may_begin_the_longest_session() -> None:
+    of_sessions = dataclasses.replace(loaded(), dataset={"turns": {"max": 4}})
+    lengths = [
+        performance_samples(10, of_sessions, sessions=sessions, from_file=from_file)
+        for sessions, from_file in ((True, True), (True, False), (False, True))
+    ]
+    assert lengths == [40, 10, 10]
 
 
 @pytest.mark.parametrize(("held", "refused"), [(3, True), (4, False)])

@@ -125,7 +125,8 @@ def main() -> None:
     """Serves in its process, for benchmarks: PORT TOKENS WRONG_EVERY PAGES."""
     port, tokens, wrong_every, pages = map(int, sys.argv[1:])
     with RagServer(tokens, wrong_every, pages, port) as server:
-        print(server.url, flush=True)
+        sys.stdout.write(f"{server.url}\n")
+        sys.stdout.flush()
         while True:
             time.sleep(3600)
 

@@ -22,7 +22,7 @@ if "-o" in sys.argv:
     pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text(json.dumps({{"results": rows}}))
 sys.exit({status})
 """
-ROWS = [
+ROWS: list[dict[str, object]] = [
     {"rule": "point-count", "severity": "error", "path": "results", "message": "Only 6"},
     {"rule": "point-duration", "severity": "warning", "path": None, "message": "too short"},
     {"rule": "docs", "severity": "info", "path": None, "message": "fine"},

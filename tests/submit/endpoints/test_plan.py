@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -159,7 +160,7 @@ def test_prompts_of_the_template_become_chats_of_our_client(tmp_path: Path) -> N
     assert found.words[-2:] == ["--url", "http://10.0.0.2:8000"]
 
 
-def rehearsed(concurrency: int, tokens: float, **changes: object) -> Rehearsed:
+def rehearsed(concurrency: int, tokens: float, **changes: Any) -> Rehearsed:
     rates = own.Rates("VALID", 1.0, tokens, {"p90": 1.0}, {"p90": 1.0}, None, (), ())
     return Rehearsed(Point(concurrency, "", False), rates._replace(**changes))
 

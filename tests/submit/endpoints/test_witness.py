@@ -15,7 +15,12 @@ from harness.submit.endpoints import runs
 from harness.submit.endpoints.witness import doubts
 from harness.submit.endpoints.witness.events import Events, answer_texts, read_events
 from harness.submit.endpoints.witness.numbers import compare
-from harness.submit.endpoints.witness.report import kept_witness, steady_block, witness
+from harness.submit.endpoints.witness.report import (
+    kept_witness,
+    own_verdict,
+    steady_block,
+    witness,
+)
 from tests.builders.endpoints import put_json
 
 SEED, SIZE, PASSES, CONCURRENCY = 7, 20, 6, 4
@@ -314,6 +319,18 @@ def test_the_official_window_needs_its_600_seconds(tmp_path: Path) -> None:
     assert (found["status"], found["verdict"]) == ("windowable", "STEADY STATE")
     assert found["window"]["super_pass_start"] == 2
     assert found["window"]["super_pass_end"] == PASSES
+
+
+def test_a_late_slow_down_is_seen_beside_the_official_window(
+    attempt: runs.Attempt, tmp_path: Path
+) -> None:
+    events = read_events(attempt.events, words)
+    for number, one in enumerate(events.samples):
+        late = STEP_NS * 4 if number > len(events.samples) * 0.6 else 0
+        one.complete_ns = (one.complete_ns or 0) + late
+    found = own_verdict(events, attempt.report / "sample_idx_map.json")
+    assert (found["verdict"], found["series"]) == ("not steady", "latency")
+    assert own_verdict(events, tmp_path / "none.json") == {}
 
 
 def test_tokens_are_counted_in_another_process(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
         if rates.tpot_ns.get("p90") is None:
             yield f"{name} has no TPOT, which MLCommons needs: the server must stream and report tokens"
     for lower, higher in pairwise(found):
-        rates = [one.rates.tokens_per_s if one.rates else None for one in (lower, higher)]
-        if rates[0] and rates[1] and rates[1] < _FALLS * rates[0]:
+        below, above = (one.rates.tokens_per_s if one.rates else None for one in (lower, higher))
+        if below and above and above < _FALLS * below:
             yield (
                 f"{higher.point.name} has fewer tokens/s than {lower.point.name}: the system is saturated, so declare a "
                 "smaller C_max"

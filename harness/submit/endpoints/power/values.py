@@ -81,7 +81,7 @@ def accelerator_default(model: object) -> Watts | None:
 def switch_default(model: object, cabling: object) -> Watts | None:
     """Returns the default of a switch under this cabling; None if the rules have none."""
     table, name = power_defaults()["switches"], _plain(model)
-    row = next((by for key, by in table["w"].items() if key in name), {})
+    row: Mapping[Any, float] = next((by for key, by in table["w"].items() if key in name), {})
     watts = row.get(cabling)
     return None if watts is None else Watts(watts, table["source"])
 

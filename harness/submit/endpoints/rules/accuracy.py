@@ -45,7 +45,7 @@ def _scores(entry: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in rows:
         try:
-            found[str(key).lower()] = float(value)
+            found[str(key).lower()] = float(str(value))
         except (TypeError, ValueError):
             continue
     return found

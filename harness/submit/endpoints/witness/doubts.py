@@ -53,7 +53,8 @@ def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
 
 def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
     """Returns the client's order: one list of all samples, shuffled again for each pass."""
-    generator, samples, found = random.Random(seed), list(range(size)), []
+    generator, samples = random.Random(seed), list(range(size))
+    found: list[int] = []
     while len(found) < count:
         generator.shuffle(samples)
         found += samples

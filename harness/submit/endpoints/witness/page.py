@@ -40,7 +40,12 @@ def judge(
 
 def _lines(found: list[tuple[Point, Witnessed]]) -> Iterator[str]:
     columns = [Column("point"), Column("numbers"), Column("equal"), Column("tokens/s")]
-    columns += [Column("tokens/s per user"), Column("TPOT p90"), Column("steady")]
+    columns += [
+        Column("tokens/s per user"),
+        Column("TPOT p90"),
+        Column("window"),
+        Column("own verdict"),
+    ]
     yield from aligned(columns, [_cells(point, one) for point, one in found])
     for point, one in found:
         for row in one.disagreements:
@@ -62,5 +67,15 @@ def _cells(point: Point, one: Witnessed) -> list[Cell]:
     rates = [one.metrics.get(name) for name in ("system_tps", "tps_per_user")]
     tokens, per_user = ("-" if rate is None else f"{rate:,.1f}" for rate in rates)
     tpot = "-" if not rates[1] else show_ns(1e9 / rates[1])
+    own = str(one.own.get("verdict", "-"))
     equal = sum(row.agrees for row in one.rows)
-    return [point.name, len(one.rows), equal, tokens, per_user, tpot, str(one.steady["status"])]
+    return [
+        point.name,
+        len(one.rows),
+        equal,
+        tokens,
+        per_user,
+        tpot,
+        str(one.steady["status"]),
+        own,
+    ]

@@ -1,5 +1,6 @@
 """Judges one run of the official client from its files, and keeps the outcome in witness.json."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 from harness.core.files import read_json, sha256, write_json
 from harness.errors import ConfigError
 from harness.results.steady import official
+from harness.results.steady.referee import referee
+from harness.results.steady.series import Stream
 from harness.submit.endpoints.client.checkout import ENVIRONMENT
 from harness.submit.endpoints.runs import WITNESS, Attempt
 from harness.submit.endpoints.witness import doubts
@@ -19,6 +22,7 @@ from harness.submit.endpoints.witness.numbers import Row, compare, metrics
 from harness.submit.endpoints.witness.tokens import counter_of
 
 FORMAT = 1
+INDEX = "sample_idx_map.json"
 _NAN = float("nan")
 
 
@@ -28,6 +32,8 @@ class Witnessed:
     doubts: Sequence[Doubt]
     steady: Mapping[str, Any]
     """The block `steady_state` of point.yaml."""
+    own: Mapping[str, Any]
+    """The harness's own verdict on the whole run; {} if it has too few samples."""
     warm_up: Mapping[str, float]
     metrics: Mapping[str, float | None]
     tokens_absent: str
@@ -54,6 +60,7 @@ class Witnessed:
             "tokens_absent": self.tokens_absent or None,
             "metrics": dict(self.metrics),
             "steady_state": dict(self.steady),
+            "own_verdict": dict(self.own),
             "warm_up": dict(self.warm_up),
             "doubts": [one._asdict() for one in self.doubts],
             "rows": [row.to_json() for row in self.rows],
@@ -75,10 +82,12 @@ def witness(work: Path, attempt: Attempt, concurrency: int, size: int, tokenizer
     if events.structured and not absent:
         absent = f"{events.structured:,} answers have reasoning or tool calls, whose tokens depend on the chat template"
     events.uncounted = absent
+    own, steady = own_verdict(events, attempt.report / INDEX), steady_block(events, size)
     found = Witnessed(
         list(compare(events, summary)),
-        list(_doubts(attempt, events, concurrency, size)),
-        steady_block(events, size),
+        [*_doubts(attempt, events, concurrency, size), *_beside(steady, own)],
+        steady,
+        own,
         _warm_up(events),
         metrics(events),
         absent,
@@ -107,7 +116,7 @@ def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> It
     settings = settings if isinstance(settings, Mapping) else {}
     pattern = (settings.get("load_pattern") or {}).get("type")
     seed = (settings.get("runtime") or {}).get("dataloader_random_seed")
-    index = attempt.report / "sample_idx_map.json"
+    index = attempt.report / INDEX
     if isinstance(seed, int) and pattern != "agentic_inference":
         yield from doubts.order(index, seed, size)
     yield from doubts.events_and_map(events, index)
@@ -185,6 +194,40 @@ def steady_block(events: Events, size: int) -> dict[str, Any]:
     if found.reason is not None:
         block["reason"] = found.reason
     return block
+
+
+def own_verdict(events: Events, index: Path) -> Mapping[str, Any]:
+    """Judges the whole run by the harness's referee, which also sees a late slow-down that the window leaves out."""
+    try:
+        named = json.loads(index.read_text(encoding="utf-8"))["performance"]
+        samples = [int(named[s.uuid]) for s in events.completed]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    run = samples_of(events)
+    if not samples:
+        return {}
+    ok = np.array([not s.failed for s in events.completed])
+    tpot = None if events.uncounted else run.tpot_ns
+    times = Stream(run.issued_ns, run.latency_ns, np.array(samples), ok, run.ttft_ns, tpot)
+    found = referee(times)
+    if found is None:
+        return {}
+    cause = found.cause
+    about = (
+        {}
+        if cause is None
+        else {"series": cause.name, "change": cause.change, "shape": cause.shape}
+    )
+    return {"verdict": found.verdict, "needed_s": found.needed_s, **about}
+
+
+def _beside(steady: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Doubt]:
+    """Reports a run that the official rule accepts although it changed."""
+    if steady["status"] == "windowable" and own.get("verdict") == "not steady":
+        yield Doubt(
+            "not-steady",
+            f"the official rule finds a window, but {own['series']} changed by {own['change']:+.0%} ({own['shape']})",
+        )
 
 
 def kept_witness(attempt: Attempt) -> Mapping[str, Any]:

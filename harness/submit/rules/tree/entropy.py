@@ -25,7 +25,7 @@ def verify_entropy(accuracy: Path, test: Path) -> str:
     """Returns the text of TEST08. accuracy, test: the whole accuracy logs of both runs.
 
     The accuracy run's answers have the labels and weights of their candidates. The entropy of each logged answer of the
-    audit must be that of the same request in the accuracy run. Raises AccuracyLogError for answers in another form.
+    audit must equal the entropy of the same request in the accuracy run. Raises AccuracyLogError for answers in another form.
     """
     known = dict(_labelled(accuracy))
     entries = matched = unmatched = different = 0

@@ -11,6 +11,7 @@ from PIL import Image
 
 from harness.datasets.mlperf.captions import CaptionsDataset
 from harness.datasets.mlperf.function_calls import FunctionCallsDataset
+from harness.datasets.text.sessions import SessionsDataset
 from harness.types import Dataset, DatasetSetup, TensorSpec
 from tests.builders import generated_data as made
 from tests.builders.refusals import refusals
@@ -207,3 +208,59 @@ def test_folder_without_samples_and_other_choices_are_refused(tmp_path: Path) ->
     assert found == f"{tmp_path} has no BFCL_v4_*.json: name their folder"
     (found,) = refusals(FunctionCallsDataset, setup(tmp_path, samples="some"))
     assert found == "--dataset-option samples=some is not one of mlperf, all"
+
+
+AGENT = [
+    {"conversation_id": "a", "turn": 1, "role": "user", "content": "Fix", "system": "You", "tools": [{"type": "function"}]},
+    {"conversation_id": "a", "turn": 2, "role": "assistant", "reasoning_content": "hm", "tool_calls": [{"id": "1"}, {"id": "2"}]},
+    {"conversation_id": "b", "turn": 1, "role": "user", "content": "Hi"},
+    {
+        "conversation_id": "a",
+        "turn": 3,
+        "role": "tool",
+        "tool_results": [{"tool_call_id": "1", "content": "x"}, {"tool_call_id": "2", "content": "y"}],
+        "delay_seconds": 0.5,
+    },
+]  # fmt: skip
+
+
+def test_recorded_sessions_of_mlperfs_agents_are_turns(tmp_path: Path) -> None:
+    path = tmp_path / "agentic_coding.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in AGENT))
+    dataset = SessionsDataset(setup(path))
+    assert dataset.sessions().session.tolist() == [0, 0, 1]
+    assert dataset.sessions().delay_ns.tolist() == [0, 500_000_000, 0]
+    first, second, other = requests(dataset)
+    assert (first["temperature"], first["seed"], first["tools"]) == (0, 42, [{"type": "function"}])
+    assert second["messages"] == [
+        {"role": "system", "content": "You"},
+        {"role": "user", "content": "Fix"},
+        {
+            "content": None,
+            "role": "assistant",
+            "tool_calls": [{"id": "1"}, {"id": "2"}],
+            "reasoning_content": "hm",
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "x"},
+        {"role": "tool", "tool_call_id": "2", "content": "y"},
+    ]
+    assert other["messages"] == [{"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"role": "tool"}, "a line of tools needs `tool_results`"),
+        ({"role": "tool", "tool_results": [{}]}, "a result of a tool needs `tool_call_id`"),
+        ({"role": "user", "content": "x", "turn": 1}, "turn 1 is out of order"),
+        ({"role": "robot"}, "the role is 'robot'"),
+    ],
+)
+def test_line_of_an_agent_that_cannot_be_used_is_named(
+    row: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "agentic_coding.jsonl"
+    lines = [AGENT[0], {"conversation_id": "a", "turn": 2, **row}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = refusals(SessionsDataset, setup(path))
+    assert f"{path}:2: {told}" in found

@@ -1,6 +1,6 @@
 """Writes the embedded language model in the formats of token engines, with the weights of tinylm.onnx.
 
-    python -m harness.models.made.token_engines [--out DIR]
+    python -m harness.models.build_token_engines [--out DIR]
 
 Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256. Each file computes the
 same network as tinylm.onnx:
@@ -263,7 +263,7 @@ def write_all(root: Path, source: Path) -> None:
 
 
 def main() -> None:
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Write the embedded language model for engines.")
     parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")
     write_all(parser.parse_args().out, root / _SOURCE)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.models.made import token_engines as script
+from harness.models import build_token_engines as script
 from harness.models.manifest.files import files_of
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR

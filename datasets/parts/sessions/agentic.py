@@ -1,0 +1,80 @@
+"""Reads the recorded sessions of agents that MLPerf's client of endpoints replays: a line per user, tool or model.
+
+Source: mlcommons/endpoints, dataset_manager/agentic_inference_dataset.py. A line of a user or of tools is a turn, and its
+prompt is everything before it; `delay_seconds` is the time of the tools.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.core.units import NS_PER_S
+from harness.datasets.parts.sessions.turns import Turn, list_of, number_of, whole_of
+
+_SENT = ("role", "content", "name", "tool_calls", "reasoning_content")
+"""Keys of a message that are sent."""
+
+_ROLES = ("user", "tool", "assistant")
+
+
+def is_line(row: Mapping[str, Any]) -> bool:
+    return "conversation_id" in row and "turn" in row and row.get("role") in _ROLES
+
+
+def sessions(
+    rows: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]
+) -> Iterator[tuple[str, list[Turn]]]:
+    """Yields the sessions with the place of their first line, in the order of their first lines.
+
+    rows: place and content. settings: fields of every request. Raises a ValueError with the place.
+    """
+    grouped: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for place, row in rows:
+        grouped.setdefault(str(row.get("conversation_id")), []).append((place, row))
+    for lines in grouped.values():
+        yield lines[0][0], _session(lines, settings)
+
+
+def _session(
+    lines: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]
+) -> list[Turn]:
+    turns: list[Turn] = []
+    system = next((row["system"] for _, row in lines if row.get("system")), None)
+    tools = next((row["tools"] for _, row in lines if row.get("tools")), None)
+    fields = {**settings, **({"tools": tools} if tools else {})}
+    history: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    numbers: set[int] = set()
+    for place, row in lines:
+        try:
+            number = whole_of(row, "turn")
+            if number in numbers or (numbers and number < max(numbers)):
+                raise ValueError(f"turn {number} is out of order")
+            numbers.add(number)
+            history += _messages(row)
+            if row["role"] == "assistant":
+                continue
+            waited_ns = round(number_of(row, "delay_seconds", 0) * NS_PER_S)
+        except ValueError as e:
+            raise ValueError(f"{place}: {e}") from None
+        after = (len(turns) - 1,) if turns else ()
+        turns.append(Turn({**fields, "messages": [*history]}, after, waited_ns))
+    return turns
+
+
+def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the messages of a line: tools give a message for each of their results."""
+    role = row.get("role")
+    if role not in _ROLES:
+        raise ValueError(f"the role is {role!r:.40}: use {', '.join(_ROLES)}")
+    if role != "tool":
+        message = {key: row[key] for key in _SENT if row.get(key) is not None}
+        return [{"content": None, **message} if message.get("tool_calls") else message]
+    results = list_of(row, "tool_results")
+    if not results:
+        raise ValueError("a line of tools needs `tool_results`, a list of at least one result")
+    for result in results:
+        if not isinstance(result, dict) or not {"tool_call_id", "content"} <= {*result}:
+            raise ValueError("a result of a tool needs `tool_call_id` and `content`")
+    return [
+        {"role": "tool", "tool_call_id": one["tool_call_id"], "content": one["content"]}
+        for one in results
+    ]
