@@ -19,7 +19,10 @@ from harness.types import Dataset
 from harness.wire.remote_backend import RemoteBackend
 
 ROUNDS = 40
-FEWEST_ROUNDS = 12
+FEWEST_ROUNDS = 8
+LEAST_S = 2.0
+"""Time that the probe may take after a run of any length."""
+
 LIMIT_S = 0.5
 """Time for rounds beyond FEWEST_ROUNDS."""
 
@@ -38,7 +41,7 @@ def probe(
 ) -> Mapping[str, Any]:
     """Returns times in ns of each round, and the server's text if it refused only changed prompts; or a `reason`.
 
-    loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS; the probe ends after twice that time.
+    loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS, if it is more than LEAST_S; the probe ends after twice that time.
     """
     try:
         return _Probe(backend, dataset, loaded).run(most_s)
@@ -56,6 +59,7 @@ class _Probe:
         self._refused = ""
 
     def run(self, most_s: float) -> Mapping[str, Any]:
+        most_s = max(LEAST_S, most_s)
         begin_s = monotonic()
         took_ns = self._took_ns(self._loaded[0], _one_token(self._prompt(self._loaded[0])))
         if took_ns is None:

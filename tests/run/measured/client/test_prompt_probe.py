@@ -89,7 +89,8 @@ def test_a_prompt_without_a_changeable_begin_gives_a_reason() -> None:
     assert "too short" in probed([{"prompt": [5, 5, 5, 5, 5]}], Server())["reason"]
 
 
-def test_a_slow_server_is_not_probed() -> None:
+def test_a_slow_server_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_probe, "LEAST_S", 0.0)
     assert "too long" in probed([{"prompt": IDS[0]}], Server(), most_s=0.0)["reason"]
 
 
