@@ -50,7 +50,7 @@ class CaptionsDataset(LoadedRows):
     def lengths(self, indices: Sequence[int]) -> Array:
         return np.array([self._prompts[i].size for i in indices])
 
-    def label(self, index: int) -> str | None:
+    def label(self, index: int) -> str | list[float] | None:
         return self._prompts[index].reference
 
     def describe(self) -> Mapping[str, object]:

@@ -158,7 +158,7 @@ class SessionsDataset(LoadedRows):
     def lengths(self, indices: Sequence[int]) -> Array:
         return np.array([self._turns[i].size for i in indices])
 
-    def label(self, index: int) -> str | None:
+    def label(self, index: int) -> str | list[float] | None:
         return self._turns[index].prompt.reference
 
     def sessions(self) -> SessionTurns:

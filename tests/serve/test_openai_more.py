@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.models.generation.engine import Generator
 from tests.serve.conftest import CHAT, Server
 
 pytest.importorskip("onnxruntime")
@@ -165,6 +166,7 @@ def test_vectors_have_length_one_and_do_not_depend_on_the_batch(server: Server) 
 def test_vectors_are_computed_between_the_tokens_of_answers(server: Server) -> None:
     """The active answers keep their keys and values."""
     generator = server.served.generator
+    assert isinstance(generator, Generator)
     prompts = server.served.prompts
     right = server.complete(PROMPT)["choices"][0]["text"]
     before = generator.embed([prompts.tokens({"prompt": PROMPT})])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.core.otlp.collector import Collector, _refused, from_environment, post
+from harness.core.otlp.values import encoded
 from harness.errors import ConfigError
 from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
@@ -89,7 +90,7 @@ def test_the_trace_id_is_stable_and_differs_between_profiles() -> None:
 
 def test_a_message_has_no_more_spans_than_collectors_accept() -> None:
     many = [Span(id=i, name="", level="query", start_ns=i, end_ns=i) for i in range(1, 2_502)]
-    sizes = [len(spans_of(otlp.encoded(m))) for m in otlp.messages(many, STARTED, "m")]
+    sizes = [len(spans_of(encoded(m))) for m in otlp.messages(many, STARTED, "m")]
     assert sizes == [1_000, 1_000, 501]
     assert list(otlp.messages([], STARTED, "m")) == []
 

@@ -85,7 +85,7 @@ WEATHER = {
         "required": ["city"],
     },
 }
-RIGHT = {
+RIGHT: dict[str, dict[str, Any]] = {
     "weather.now": {
         "city": ["Rome", "Roma"],
         "days": [2, ""],

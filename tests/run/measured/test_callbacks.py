@@ -177,7 +177,7 @@ def test_a_dataset_with_its_own_order_chooses_the_samples() -> None:
     dispatcher: Any = Issued()
     left = iter(range(10))
     died: list[BaseException] = []
-    issue = issuing(dispatcher, died.append, lambda count: [next(left) for _ in range(count)])  # type: ignore[arg-type] # it returns
+    issue = issuing(dispatcher, died.append, lambda count: [next(left) for _ in range(count)])
     issue([101, 102], [7, 3])
     issue([103], [7])
     assert dispatcher.queries == [([101, 102], [0, 1]), ([103], [2])]
@@ -187,5 +187,5 @@ def test_a_dataset_with_its_own_order_chooses_the_samples() -> None:
 
 def test_loadgen_chooses_the_samples_of_other_datasets() -> None:
     dispatcher: Any = Issued()
-    issuing(dispatcher, lambda _error: None)([1], [7])  # type: ignore[arg-type,return-value] # it returns
+    issuing(dispatcher, lambda _error: None)([1], [7])
     assert dispatcher.queries == [([1], [7])]

@@ -504,6 +504,7 @@ def test_tokens_are_read_where_the_option_points() -> None:
     assert isinstance(remote, HasReader)
     assert not remote.streams
     reader = remote.reader()
+    answer: Any
     (answer,) = reader.answer(reply({"text": "hi", "usage": {"output_tokens": 3}}))
     assert (bytes(answer), reader.usage.output, reader.usage.source) == (b"hi", 3, "usage")
     assert refusal(remote.reader().answer, reply({"text": "hi"}), error=BadAnswer) == (

@@ -116,7 +116,7 @@ class TestProducts:
 
         made.products(tmp_path / "hub", 6)
         chats = requests(self.opened(tmp_path / "hub"))
-        rows = []
+        rows: list[Any] = []
         for path in ("train", "test"):
             table = pq.read_table(tmp_path / f"hub/data/{path}-00000-of-00001.parquet").to_pylist()
             for row in table:
