@@ -47,8 +47,8 @@ class NcnnBackend(FrameworkBackend):
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         if any(axis != 0 for axis in (self._setup.batch_axes or {}).values()):
             raise ConfigError(
-                f"{self._path}: an ncnn file has no batch, so inputs without one, or with one that is not first, are not "
-                "fed to it: use backend ort, tract or mnn"
+                f"{self._path}: an ncnn file has no batch, so every input must have the batch as its first axis: use "
+                "backend ort, tract or mnn"
             )
         param = ncnn_file.param_of(self._path)
         self._layers = ncnn_file.read_layers(param)

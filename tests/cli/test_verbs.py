@@ -12,7 +12,7 @@ from tests.builders.refusals import refused
 
 NAMES = (
     "run, peak, sweep, tune, overhead, profile, advise, bricks, cold, pitfalls, machine, probe, serve, load-host, compare, rerun, check, publish, export, report, "
-    "runs, browse, on, list, init, schema, completion, data, arrivals, dashboards, submit"
+    "runs, browse, on, list, init, schema, completion, data, arrivals, dashboards, submit, endpoints"
 )
 OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
 
@@ -95,8 +95,8 @@ def test_the_first_page_has_a_description_then_examples_then_verbs(
     assert begins == sorted(begins)
     assert page[begins[2] : begins[3]].count("\n  python -m harness ") == 3
     listed = page[begins[3] : begins[4]].splitlines()
-    assert [line[2:16].strip() for line in listed if line.startswith("  ")] == [*VERBS]
-    assert len(page.splitlines()) <= 51
+    assert [line[2:21].strip() for line in listed if line.startswith("  ")] == [*VERBS]
+    assert len(page.splitlines()) <= 58
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)

@@ -63,8 +63,8 @@ def stream_of(done: Completions, plan: LoadPlan) -> Stream:
 
 
 def _batches(done: Completions) -> Stream:
-    """Returns one row for each batch, in the order of answers. Its time is that of one sample: latency grows with the
-    queue.
+    """Returns one row for each batch, in the order of answers. Its time is the time of one sample: latency grows
+    with the queue.
     """
     columns = done.columns
     _, first = np.unique(columns["batch"], return_index=True)

@@ -29,7 +29,7 @@ WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.006
 """Probabilities at which a change is improbable."""
 
 EVENTS_CHANGED = 1.5
-"""Factor by which the share of slow or failed samples must surely have changed."""
+"""Least factor between shares of slow or failed samples that counts as a change."""
 
 MOST_WARM_UP = 3 / 16
 """Largest share of the run that a slow start may take; a fast start MOST_FAST_START."""
@@ -40,7 +40,7 @@ _START_BATCHES, _START_DEVIATIONS, _START_CHANGE = 2, 3.5, 0.02
 """A start is dropped while _START_BATCHES batches differ from the line through the rest by so much."""
 
 _MOST_TIMES = 100.0
-"""Largest estimate of the factor by which a run must be longer."""
+"""Largest estimate of the length that a run needs, as a multiple of its length."""
 
 _ENOUGH = 5.5
 """Distance from a limit, in deviations of the change, at which about 9 of 10 runs are decided, as simulated."""
@@ -175,7 +175,7 @@ def _judged(series: Series, from_ns: int, end_ns: int, scale: float) -> Judged |
 
 
 def _decided(levels: Levels, scale: float, *, counts: bool) -> tuple[Verdict, float]:
-    """Returns the verdict, and the factor by which the run must be longer."""
+    """Returns the verdict, and the length that the run needs, as a multiple of its length."""
     least = math.log(EVENTS_CHANGED) if counts else math.log1p(TOLERATED)
     if 1 - levels.beyond(least) < WRONGLY_CHANGED:
         return "not steady", 1.0

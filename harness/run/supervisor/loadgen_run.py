@@ -12,7 +12,7 @@ from harness.core.config.address import parse_address
 from harness.core.config.parse import Slo
 from harness.core.console import say
 from harness.core.signals import Stopped, Stopping
-from harness.core.units import counted
+from harness.core.units import counted, show_percent
 from harness.errors import LoadHostLost, RunDied, RunHopeless, RunHung
 from harness.loadgen.logs import TRACE
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
@@ -181,7 +181,9 @@ class LoadGenRun:
             each_ns = {size: ns / size for size, ns in curve}
             largest = run.instances.max_batch
             gain = 1 - each_ns[chosen] / each_ns[largest]
-            say(f"batch {chosen}: a sample takes {gain:.0%} less time than in a batch of {largest}")
+            say(
+                f"batch {chosen}: a sample takes {show_percent(gain)} less time than in a batch of {largest}"
+            )
         group = run.instances._replace(max_batch=chosen, may_shrink=False)
         self._findings.resolved = replace(run, instances=group)
 

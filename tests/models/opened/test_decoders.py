@@ -32,7 +32,7 @@ def test_the_manifest_of_a_decoder_generates(
     assert all(f"--dataset-option {option}" in shown for option in options)
 
 
-def test_a_file_with_further_inputs_is_no_decoder() -> None:
+def test_a_file_with_further_inputs_is_not_a_decoder() -> None:
     names = ["input_ids", "past_key_values.0.key", "past_key_values.0.value", "encoder_attention_mask"]  # fmt: skip
     specs = [TensorSpec(name, "int64", (None, None)) for name in names]
     assert decoders.generates(specs[:3])
@@ -72,7 +72,7 @@ def test_a_decoder_that_cannot_step_is_refused_in_one_line(outputs: object, prob
     assert "\n" not in str(refusal.value)
 
 
-def test_a_mask_that_is_passed_on_is_no_state(tmp_path: Path) -> None:
+def test_a_mask_that_is_passed_on_is_not_a_state(tmp_path: Path) -> None:
     """Bug: the mask of an encoder became a state, and its samples sequences."""
     pytest.importorskip("onnx")
     from onnx import TensorProto, helper

@@ -60,7 +60,7 @@ def test_the_fewest_batches_are_enough_for_a_large_step() -> None:
     assert levels_of(level + noise(3, 0.05, FEWEST)).beyond(0.5) > 0.99
 
 
-def test_correlated_noise_is_no_certain_change() -> None:
+def test_correlated_noise_is_not_a_certain_change() -> None:
     certain = 0
     for seed in range(50):
         shocks = np.random.default_rng(seed).normal(size=BATCHES)

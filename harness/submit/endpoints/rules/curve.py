@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from harness.core.units import show_percent
 from harness.submit.endpoints.regions import MARGIN, REQUIRED, WORDS, Regions, matched
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import (
@@ -133,7 +134,9 @@ def _dedicated(of: Curve, point: Point) -> Iterator[Finding]:
     share = limits()["offline_share"]
     if rates[0] is not None and rates[1] and rates[0] < share * rates[1]:
         actual = f"{rates[0]:.1f} tokens/s, C_max has {rates[1]:.1f}"
-        yield Finding("offline-slower", point.file(POINT), actual, f"at least {share:.0%} of it")
+        yield Finding(
+            "offline-slower", point.file(POINT), actual, f"at least {show_percent(share)} of it"
+        )
 
 
 def _counts(of: Curve) -> Iterator[Finding]:

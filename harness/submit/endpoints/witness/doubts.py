@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.core.units import show_ns
+from harness.core.units import show_ns, show_percent
 from harness.submit.endpoints.witness.events import Events
 from harness.submit.endpoints.witness.numbers import duration_ns
 
@@ -136,7 +136,7 @@ def lag(events: Events, concurrency: int) -> Iterator[Doubt]:
         yield Doubt(
             "client-slow",
             f"after half of the answers the client took more than {show_ns(half)} to send the next request, "
-            f"{share:.1%} of the mean latency",
+            f"{show_percent(share, 1)} of the mean latency",
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.files import read_json, sha256, write_json
+from harness.core.units import show_percent
 from harness.errors import ConfigError
 from harness.results.steady import official
 from harness.results.steady.referee import referee
@@ -226,7 +227,7 @@ def _beside(steady: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Doubt
     if steady["status"] == "windowable" and own.get("verdict") == "not steady":
         yield Doubt(
             "not-steady",
-            f"the official rule finds a window, but {own['series']} changed by {own['change']:+.0%} ({own['shape']})",
+            f"the official rule finds a window, but {own['series']} changed by {show_percent(own['change'], signed=True)} ({own['shape']})",
         )
 
 

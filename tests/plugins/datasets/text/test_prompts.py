@@ -121,7 +121,7 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ({"messages": [{"content": "a"}]}, "messages has a message without a role"),
         ({"messages": [{"role": "user"}]}, "the message of role 'user' has no content"),
         ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0, and must be a whole number of at least 1"),
-        ({"prompt": "a", "reference": 1}, "reference is 1, and must be a text"),
+        ({"prompt": "a", "reference": 1}, "reference is 1, and must be a text or a list of numbers"),
         ('{"prompt": "\\ud800"}', "it has half a character (a surrogate), which UTF-8 lacks"),
         ('{"messages": [{"role": "user", "content": "a", "x": NaN}]}', "it is not JSON: NaN is not a finite number"),
     ],
