@@ -273,6 +273,9 @@ def problem(error: Any) -> str:
     if error["type"] == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
     message, value = str(error["msg"]).replace("valid tuple", "list"), error["input"]
+    if error["type"] == "literal_error":  # a long list of values must not displace the value
+        names = error["ctx"]["expected"].replace(" or ", ", ").replace("'", "")
+        return f"{value!r:.60} is not one of {names}"
     is_long = error["type"] == "extra_forbidden" or isinstance(value, dict | list | tuple)
     return message if is_long else f"{message}, not {value!r:.60}"
 

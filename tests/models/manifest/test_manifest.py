@@ -164,7 +164,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ),
         ({"dataset": "evil.py:Data"}, "field 'dataset': 'evil.py:Data' is code: name it on the command line; a manifest names plug-ins"),
         ({"accuracy": {"metric": "os:system", "target": 1}}, "field 'accuracy.metric': 'os:system' is code: name it on the command line; a manifest names plug-ins"),
-        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'text-recognition', 'music-transcription', 'text-generation', 'table' or 'none', not 'chess'"),
+        ({"task": "chess"}, "field 'task': 'chess' is not one of image-classification, object-detection, segmentation, image-to-image, question-answering, text-classification, embedding, speech-recognition, text-recognition, music-transcription, text-generation, text-to-image, text-to-video, table, node-classification, recommendation, none"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(
