@@ -186,11 +186,14 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
         old, new = inner.get("reasoning_content"), inner.get("reasoning")
         if old or new:  # perhaps one text under its old and its new name
             thoughts = [old] if old == new else [old, new]
-        calls = _calls(inner)
-        has_call = any(calls)
-        texts += [*(inner.get(key) for key in ("content", "refusal")), *calls]
-    if any(not isinstance(text, str | None) for text in (*thoughts, *texts)):
-        raise BadAnswer("the text of the reply is not a string")
+        texts += (inner.get("content"), inner.get("refusal"))
+        if inner.get("tool_calls") or inner.get("function_call"):
+            calls = _calls(inner)
+            has_call = any(calls)
+            texts += calls
+    for text in (*thoughts, *texts):
+        if text is not None and not isinstance(text, str):
+            raise BadAnswer("the text of the reply is not a string")
     ids = choice.get("token_ids")
     if ids is not None and not (
         isinstance(ids, list) and all(type(i) is int and 0 <= i < 2**31 for i in ids)
