@@ -189,7 +189,7 @@ class NcnnBackend(FrameworkBackend):
         return named(self._names, [np.stack(rows) for rows in zip(*answers, strict=True)])
 
     def infer_by_layers(self, batch: Batch, step: Step) -> Outputs:
-        """Answers with a call of `step` for each layer that computes and each sample."""
+        """Answers a batch; calls `step` once for each sample and each layer that computes."""
         arrays, answers = self._arrays(self._in_file(batch.inputs)), []
         for sample in range(batch.size):
             extractor = self._extractor(arrays, sample)

@@ -31,7 +31,7 @@ class RagAnswers:
         self._dtype = dtype
 
     def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels of another dataset, and a run that nothing could score at its end."""
+        """Refuses labels of another dataset. Also refuses a run if no judge could score it at the end."""
         for index, label in labels.items():
             if not isinstance(label, Mapping) or not {"text", "question", "file"} <= {*label}:
                 raise ValueError(

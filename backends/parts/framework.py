@@ -74,7 +74,7 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        """Loads the model. Returns its inputs and its output names, () if the file has no names."""
+        """Loads the model. Returns the inputs, and the names of the outputs; no names if the file has none."""
 
     @abstractmethod
     def __exit__(self, *exc: object) -> None:

@@ -331,7 +331,7 @@ _DOUBTS: _Rows = {
             "Find out whether the server ignores `temperature` or `seed`, or mixes up its answers.",
         ),
         "answers-alike": (
-            "More than half of the long answers to different prompts are equal to another one.",
+            "More than half of the long answers to different prompts are equal to another answer.",
             "Read the answers; score them with `--mode accuracy`.",
         ),
         "ids-repeated": (

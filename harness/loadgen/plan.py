@@ -12,7 +12,7 @@ MIN_DURATION_MS = 600_000
 """The shortest official performance run (mlperf.conf, *.*.min_duration)."""
 
 ONE_PASS = ("e2e-rag-qna", "e2e-rag-db")
-"""LoadGen's keys of benchmarks whose runs are one pass over the data, without a least duration.
+"""LoadGen's keys of benchmarks whose runs are one pass over the data, without a minimum duration.
 Source: mlcommons/inference b66003e, e2e-rag/user.conf.
 """
 

@@ -68,7 +68,7 @@ stored = lru_cache(maxsize=1)(read_stored)
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """Returns (queries,) ns after the start when each query is due; None if only the callback shows it."""
+    """Returns each query's due time in ns after the start, (queries,); None if only the callback shows it."""
     if plan.accuracy or plan.sessions or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:

@@ -50,7 +50,7 @@ _LANGUAGES: Mapping[str, _Language] = {
 def are_right(
     functions: Sequence[Function], calls: Sequence[Call], right: Sequence[Right], subset: str
 ) -> bool:
-    """Returns whether the calls are the right ones. Values that the rules do not foresee make a call wrong.
+    """Returns whether the calls are right. Values that the rules do not foresee make a call wrong.
 
     functions: what the model was offered. subset: BFCL's name of the kind of sample, e.g. `parallel_multiple`.
     """

@@ -36,7 +36,7 @@ class Reading(NamedTuple):
     """How replies are read."""
 
     wants_text: bool = False
-    """Whether the answer is the text even if the reply has token ids."""
+    """Whether the text is taken as the answer, even if the reply has token ids."""
     wants_calls: bool = False
     """Whether an answer with tool calls is the list of these calls as JSON; a text without a call stays a text."""
     needs_end: bool = False

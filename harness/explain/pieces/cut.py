@@ -41,7 +41,7 @@ _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Inputs that define the work and were not trained, by operator. int64 inputs always define it.
+"""Operator -> positions of the inputs that are not trained but define the work. int64 inputs always define the work.
 
 Scale and zero point of an activation decide what ONNX Runtime fuses: it drops a Relu before a zero
 point of 0, and pools integers if both ends have the same scale.

@@ -1,4 +1,4 @@
-"""Finds where a piece of a graph begins and ends: the tensors that enter it, leave it, and are known."""
+"""Finds where a piece of a graph begins and ends: its input tensors, output tensors and known tensors."""
 
 from collections.abc import Iterator, Sequence
 

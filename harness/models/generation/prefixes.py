@@ -40,7 +40,7 @@ class PrefixCache:
         self._blocks.clear()
 
     def known(self, prompt: Sequence[int]) -> list[Block]:
-        """Returns the blocks at the beginning of a prompt, without counting a use of them."""
+        """Returns the blocks at the beginning of a prompt, but does not count this as a use."""
         return self._chain(prompt, (len(prompt) - 1) // self.block_tokens)[1]
 
     def take(self, prompt: Sequence[int]) -> list[Block]:

@@ -21,7 +21,7 @@ _PATTERNS: Mapping[str, re.Pattern[str]] = {
     ),
 }
 _MOST_PATH, _MOST_PART = 1024, 200
-"""The most characters of a path, and of each name in it, that a cache can hold on every disk."""
+"""The maximum number of characters of a cached path, and of each name in it, on any disk."""
 
 _SHAPES: Mapping[str, str] = {
     PYPI: "pypi:NAME==VERSION:PATH/IN/WHEEL",

@@ -446,7 +446,7 @@ class Sessions(TypedDict):
     broken_at: Mapping[str, int]
     """Place of the failed turn in its session, from 0 -> sessions."""
     turns: list[TurnTimes]
-    """Times by the place of the turn in its session, in the order of the due times; at most 100 places."""
+    """Times by the turn's position in its session, in the order of the due times; at most 100 positions."""
 
 
 class Probes(TypedDict):

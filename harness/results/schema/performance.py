@@ -222,7 +222,7 @@ class Reference(TypedDict):
     at_run_speed: AtOtherSpeed
     """Comparison at the speed that the model had in the run."""
     at_slower_loops: NotRequired[AtOtherSpeed]
-    """Comparison with the slower of the bare loops before and after; only if `drift` exceeds 10 %."""
+    """Comparison with the slower bare loop (one ran before the run, one after it); only if `drift` exceeds 10 %."""
     on_all_cores: NotRequired[OnAllCores]
     """Comparison with all cores; only if the plan leaves at least half of the cores idle, and not in streams."""
     queries: NotRequired[int]

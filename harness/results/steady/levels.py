@@ -122,7 +122,7 @@ def levels_of(values: Array) -> Levels:
 
 
 def _of_mean(z: Array, noises: "_Noises") -> tuple[Array, Array]:
-    """Returns (noises,) the standard deviation of the mean, and the probability of each noise, without any change."""
+    """Returns, for each noise, the standard deviation of the mean and the noise's probability if nothing changed."""
     n = len(z) + 1
     total = (1 / noises.powers) @ z**2 + _LEAST_NOISE**2 * (n - 1)
     log = noises.log_priors - (n - 1) / 2 * np.log(total)

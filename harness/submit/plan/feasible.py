@@ -154,7 +154,7 @@ def _missing(
 def _lengths_s(
     rules: Round, name: str, scenario: str, audits: tuple[str, ...], each_s: float
 ) -> Iterator[float]:
-    """Yields the least duration of each run. each_s: least time of a sample."""
+    """Yields the minimum duration of each run. each_s: minimum time of a sample."""
     benchmark = rules.benchmarks[name]
     performance_s = START_S + _performance_s(rules, benchmark, scenario, each_s)
     yield performance_s

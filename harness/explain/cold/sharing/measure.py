@@ -1,4 +1,4 @@
-"""Measures each way to share: memory and start of a second worker next to the first one, and their answers."""
+"""Measures each way to share: the memory and start time of a second worker, and the answers of both workers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager

@@ -186,7 +186,7 @@ def _journals(
 
 
 def joined(answered: Sequence[Answered], journals: Mapping[int, Array]) -> Mapping[str, Array]:
-    """Returns columns of the batches with a row. Rows that the journal lacks are skipped."""
+    """Returns one column per field, with one entry per reported batch. Rows that the journal lacks are skipped."""
     first, node, rows, ways = [], [], [], []
     for order, number, head, asked_ns, arrived_ns in answered:
         match, journal = _ROW.search(head), journals.get(number)
