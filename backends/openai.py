@@ -97,8 +97,8 @@ class OpenAiRemote:
     endpoint: responses is OpenAI's /v1/responses, messages is Anthropic's /v1/messages. Default: see above. Endpoints
         without text as answers (embeddings, pooling, rerank, transcriptions, speech, images) have their own options.
     cache_block: tokens of a block of the server's cache of prompts (16), for the hits that the prompts allow.
-    fresh: puts a beginning before all prompts, another one in each run (on) or drawn from SEED, so that the cache has
-    no prompt of an earlier run.
+    fresh: puts the same text before all prompts of a run, new in each run (on) or drawn from SEED, so that the cache
+    has no prompt of an earlier run.
     body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """

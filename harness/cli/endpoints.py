@@ -53,7 +53,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
         "SLOS",
         "bound under which `plan` searches for C_max, e.g. 'ttft:p99=2s tpot:p99=50ms'",
     ),
-    "c-min": ("N", "an override of C_min, a point from 1 to 32 (default: the lowest point)"),
+    "c-min": ("N", "C_min, a point from 1 to 32 (default: the lowest point)"),
     "points": (
         "NUMBERS",
         "concurrencies, e.g. 1,4,8,16,32,48,64 (default: seven points, evenly spread)",
@@ -91,7 +91,7 @@ def _request_parser(
         group.add_argument(f"--{name}", metavar=metavar, help=text, action=action)
     text = "allow any model and data, and short points with --duration; never a submission"
     group.add_argument("--rehearsal", action="store_true", default=None, help=text)
-    text = "with --rehearsal: least length of a point's steady window (default by the rules)"
+    text = "with --rehearsal: minimum length of a point's steady window (default by the rules)"
     group.add_argument("--duration", metavar="TIME", help=text)
     parser.flag("--quiet", _QUIET)
     return parser
@@ -210,14 +210,14 @@ def rehearse(arguments: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "run",
-        "Make the points that are missing, stale or failed with the official client. After an interruption, the same "
+        "Measure points that are missing, stale or failed, with the official client. After an interruption, the same "
         "command continues.",
         {
             "client": (
                 "DIR",
                 "a checkout of mlcommons/endpoints; the first call copies and installs it with uv",
             ),
-            "only": ("POINT", "make this point only, e.g. r16"),
+            "only": ("POINT", "measure this point only, e.g. r16"),
         },
     )
     options = parser.parse_args(arguments)

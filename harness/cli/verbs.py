@@ -98,8 +98,10 @@ VERBS: Mapping[str, Verb] = {
     "endpoints plan": Verb(
         "endpoints:plan", "list the points that an MLPerf Endpoints submission needs"
     ),
-    "endpoints rehearse": Verb("endpoints:rehearse", "measure the points with our own client"),
-    "endpoints run": Verb("endpoints:run", "make the missing points with the official client"),
+    "endpoints rehearse": Verb(
+        "endpoints:rehearse", "measure the points with the harness's own client"
+    ),
+    "endpoints run": Verb("endpoints:run", "measure the missing points with the official client"),
     "endpoints witness": Verb(
         "endpoints:witness", "recompute the official client's numbers from its events"
     ),

@@ -327,7 +327,7 @@ _DOUBTS: _Rows = {
             "Read the first tokens: a server can send one before it has computed the prompt. Quote the latency instead of TTFT.",
         ),
         "answers-vary": (
-            "More than 10 % of repeated prompts got an answer that begins differently, although no token was to be drawn.",
+            "More than 10 % of repeated prompts got an answer that begins differently, although nothing is drawn at random.",
             "Find out whether the server ignores `temperature` or `seed`, or mixes up its answers.",
         ),
         "answers-alike": (
@@ -475,7 +475,7 @@ _DOUBTS: _Rows = {
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
-            "The run was not steady: a time or the rate changed by 10 % or more, and the last quarter lies 5 % or more off the mean ([intervals.md](intervals.md)).",
+            "The run was not steady: a time or the rate changed by 10 % or more, and the last quarter differs from the mean by 5 % or more ([intervals.md](intervals.md)).",
             "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
         ),
         "warming": (

@@ -99,8 +99,8 @@ class ServeOptions:
         flag=True,
     )
     prefix_cache: PrefixBlocks | None = option(
-        "language models: keep the keys and values of prompts and answers in blocks of TOKENS tokens, so that an equal "
-        f"beginning is not computed again; at most BLOCKS blocks (default {DEFAULT_BLOCKS}). POST /reset_prefix_cache "
+        "language models: keep the keys and values of prompts and answers in blocks of TOKENS tokens, so that the common "
+        f"beginning of prompts is computed only once; at most BLOCKS blocks (default {DEFAULT_BLOCKS}). POST /reset_prefix_cache "
         "empties it",
         parse=parse_prefix_blocks,
         default=None,

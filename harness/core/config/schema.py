@@ -124,7 +124,7 @@ class RunOptions:
     )
     until: str | None = option(
         "with --concurrency or --arrivals: go on until the run is certainly steady or not (steady), or until the 95 % "
-        "interval of its number is at most so wide to each side (e.g. 2%), for at most 30 times --duration "
+        "interval of its number is at most this wide on each side (e.g. 2%), for at most 30 times --duration "
         "(docs/peak.md)",
         parse=parsers.parse_until,
         metavar="steady|N%",
@@ -307,15 +307,15 @@ class RunOptions:
         level="expert",
     )
     probe_rate: float | None = option(
-        "beside the load, send N small requests per second, of one token to a language model, on separate connections: "
-        "how long do other clients wait; not MLPerf",
+        "measure how long other clients wait: beside the load, send N small requests per second on separate connections "
+        "(to a language model: for one token); not MLPerf",
         parse=parsers.parse_probe_rate,
         metavar="N",
         level="expert",
     )
     cancel: Cancel | None = option(
         "with --concurrency or --arrivals: close the connections of this share of the requests after this time, as "
-        "clients that do not wait, e.g. 10%@500ms",
+        "impatient clients do, e.g. 10%@500ms",
         parse=parsers.parse_cancel,
         metavar="SHARE@TIME",
         level="expert",

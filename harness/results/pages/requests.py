@@ -122,5 +122,5 @@ def _of_positions(found: list[Mapping[str, Any]]) -> Table:
         for each in found
     ]
     heads = columns("token of the answer | tokens [count] | p50 [ns] | p99 [ns]")
-    about = "Time between tokens (ITL) by the place of the later token in its answer."
+    about = "Time between tokens (ITL) by the position of the later token in its answer."
     return Table("itl_by_position", "Time between tokens by position", about, heads, rows)

@@ -326,7 +326,7 @@ class Tokens(TypedDict):
     """--backend-option cache_block; null if `reusable` is null."""
     bodies_sha256: str | None
     """SHA-256 of the SHA-256 digests of all request bodies, in the order of issue; in sessions, session by session in the
-    order of their begins. Two runs with equal digests have sent the same bytes. Null if the history is live."""
+    order in which they began. Two runs with equal digests have sent the same bytes. Null if the history is live."""
     reasoning: int | None
     """Tokens of `output` that precede the answers themselves (`reasoning_tokens`); null if no reply reports them."""
     compared_prompts: int
@@ -350,7 +350,7 @@ class Tokens(TypedDict):
     varied_answers: int
     """`repeated_answers` that begin differently from the first answer to the prompt."""
     alike_prompts: int
-    """Different prompts with an equal long answer."""
+    """Different prompts whose long answers are equal."""
     prompt_probe: PromptProbe | NotProbed | None
     """Whether the server answered repeated prompts faster, by requests after the run; null without a server."""
     several_token_answers: int | None
@@ -378,7 +378,7 @@ class Tokens(TypedDict):
     chunk_gaps: NotRequired[ChunkGaps]
     """`chunk_gap_ns` as a histogram; missing without streams, and in runs of older versions."""
     itl_by_position: NotRequired[list[ItlAtPosition]]
-    """`itl_ns` by the place of the later token in its answer; missing if `itl_ns` is null."""
+    """`itl_ns` by the position of the later token in its answer; missing if `itl_ns` is null."""
     loadgen: LoadGenTokens | None
     """LoadGen's measurements of these times; null in Offline, and if no SLO and no rule is about them."""
     tokens_per_chunk: float | None
@@ -450,8 +450,8 @@ class Sessions(TypedDict):
 
 
 class Probes(TypedDict):
-    """Small requests beside the load, on separate connections, at random times: how long do other clients wait. A probe
-    of a language model asks for one token.
+    """Small requests beside the load, on separate connections, at random times. They show how long other clients wait.
+    A probe of a language model asks for one token.
     """
 
     rate_per_s: float
@@ -574,7 +574,7 @@ class RampStep(TypedDict):
     p99_ns: int | None
     """99th percentile of the latency in ns."""
     broken: bool
-    """Whether it was shown to miss an SLO: with 95 % confidence, fewer answers than the percentile were in time."""
+    """Whether it was shown to miss an SLO: with 95 % confidence, the share of answers in time is too small."""
 
 
 class Ramp(TypedDict):

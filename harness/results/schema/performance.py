@@ -222,7 +222,7 @@ class Reference(TypedDict):
     at_run_speed: AtOtherSpeed
     """Comparison at the speed that the model had in the run."""
     at_slower_loops: NotRequired[AtOtherSpeed]
-    """Comparison with the slower bare loop (one ran before the run, one after it); only if `drift` exceeds 10 %."""
+    """Comparison with the bare loops before or after the run, whichever were slower; only if `drift` exceeds 10 %."""
     on_all_cores: NotRequired[OnAllCores]
     """Comparison with all cores; only if the plan leaves at least half of the cores idle, and not in streams."""
     queries: NotRequired[int]
@@ -267,17 +267,17 @@ class InputProbe(TypedDict):
 
 @final
 class PromptProbe(TypedDict):
-    """Requests for one token after the run to the server of a language model: prompts with a new begin, prompts of the
-    run, and the changed prompts again.
+    """Requests for one token after the run to the server of a language model: prompts with a new beginning, prompts
+    of the run, and the changed prompts again.
     """
 
     rounds: int
     """Rounds of these three requests."""
     changed_ns: float | None
-    """Median time with a new begin in ns; null without a round."""
+    """Median time with a new beginning in ns; null without a round."""
     over_seen: Sequence[float] | None
-    """[low, median, high]: time with a new begin divided by the time of the prompt as in the run, with a 99 % interval
-    of the median; null with too few rounds."""
+    """[low, median, high]: time with a new beginning divided by the time of the prompt as in the run, with a 99 %
+    interval of the median; null with too few rounds."""
     over_again: Sequence[float] | None
     """Ratio like `over_seen`, divided by the time of the changed prompt when it is repeated."""
     refused: str
@@ -328,9 +328,9 @@ class SteadyChange(TypedDict):
     shape: str
     """step, ramp, wave or phase."""
     after_s: float
-    """Begin of the change in s after the start of the run."""
+    """Start of the change in s after the start of the run."""
     at: str
-    """Begin of the change, ISO 8601, UTC."""
+    """Start of the change, ISO 8601, UTC."""
     host: SteadyHost | None
     """The machine at that time; null if host.csv has too few rows around it."""
 

@@ -75,7 +75,7 @@ def varied(counted: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason(
             "answers-vary",
             f"{differing:,} of {repeated:,} repeated prompts got an answer that begins differently from the first one, "
-            "although no token was to be drawn: the server ignores `temperature` or `seed`, or mixes up its answers",
+            "although nothing is drawn at random: the server ignores `temperature` or `seed`, or mixes up its answers",
         )
 
 
@@ -95,8 +95,8 @@ def _measured_cache(probe: PromptProbe | NotProbed | None) -> Iterator[Reason]:
         if found is not None and found[0] > CACHED_RATIO:
             yield Reason(
                 "prefix-cache",
-                f"after the run a prompt with a new begin took {found[1]:.3g} times as long as {what} (99 % interval "
-                f"{found[0]:.3g} to {found[2]:.3g}): the server keeps prompts or answers, and does not report it",
+                f"after the run, a prompt with a new beginning took {found[1]:.3g} times as long as {what} (99 % interval "
+                f"{found[0]:.3g} to {found[2]:.3g}): the server keeps prompts or answers, and does not report this",
             )
             return
 

@@ -117,8 +117,8 @@ class Sessions(Scheduler):
         return [place for place in found if place is not None]
 
     def in_order(self) -> list[int]:
-        """Returns the sample of each query that was issued: session by session in the order of their begins, each in
-        the order of its turns. Times do not change this order.
+        """Returns the sample of each query that was issued: session by session in the order in which they
+        began, each in the order of its turns. Times do not change this order.
         """
         samples, session = self._samples[: self._end], self._session[: self._end]
         found: list[int] = samples[np.lexsort((samples, session))].tolist()
