@@ -358,7 +358,7 @@ TEXTS = [
         "a better line above",
         "^",
         "accuracy=100%\n",
-        "other lines",
+        "lines other than",
     ),
     ("server", PERFORMANCE + SUMMARY, "verdict", ": VALID", ": INVALID", "the line 'Result is'"),
     (
