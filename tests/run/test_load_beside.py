@@ -80,6 +80,17 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
+def test_run_whose_requests_were_all_cancelled_says_so(tmp_path: Path) -> None:
+    """Bug: the reason was a missing log of LoadGen, and `check` had a finding."""
+    dialect = replace(VLLM, first_s=0.5, gap_s=0.02)
+    status, result = ran(tmp_path, dialect, *LOOP, "--queries", "40", "--cancel", "100%@5ms")
+    assert status == 4
+    assert [reason["code"] for reason in result["reasons"]] == ["all-cancelled"]
+    assert "closed all 40 requests before their answers" in result["reasons"][0]["text"]
+    assert result["queries"]["samples_answered"] == 0
+    assert main(["check", str(tmp_path / "run")]) == 0
+
+
 def test_requests_that_are_answered_in_time_are_not_cancelled(tmp_path: Path) -> None:
     words = (*LOOP, "--queries", "60", "--cancel", "50%@30s")
     result = right(*ran(tmp_path, VLLM, *words))
