@@ -154,6 +154,8 @@ def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
     assert 1 <= found["slowest_ratio"] < 5
     assert 0.5 < found["fairness"] <= 1
     assert result["backend_description"]["models"] == {"base": 3.0, "adapter": 1.0}
+    # Bug: the name of the second model counted as one that no request had asked for.
+    assert "other-model" not in {doubt["code"] for doubt in result["doubts"]}
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
@@ -166,6 +168,19 @@ def test_a_model_that_the_server_lacks_is_refused(
         words += ["--backend-option", "models={base: 1, other: 1}", "--no-metrics"]
         assert main([*words, *LOOP, "--queries", "10", "--out", str(tmp_path / "run")]) == 2
     assert "the model 'other' did not answer a prompt of one word" in capfd.readouterr().err
+
+
+def test_a_ramp_of_sessions_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Bug: the measured process ended with an AssertionError."""
+    (tmp_path / "sessions.jsonl").write_text('{"turns": [{"prompt": "sort 21="}]}\n')
+    with tinylm("tinylm") as server:
+        host, port = server.loop.address
+        words = ["--backend", "openai", "--url", f"http://{host}:{port}", "--model", "tinylm"]
+        words += ["--dataset", "sessions", "--data-dir", str(tmp_path / "sessions.jsonl")]
+        words += ["--scenario", "server", "--mode", "performance", "--slo", "p90=20s"]
+        words += ["--arrivals", "ramp:5", "--no-metrics", "--out", str(tmp_path / "run")]
+        assert main(words) == 2
+    assert "--arrivals ramp: a session sends its turns" in capfd.readouterr().err
 
 
 class _Collector(HTTPServer):
