@@ -225,8 +225,10 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     if result.get("ramp"):
         return f"{rate}, held after a ramp"
     if in_flight:
-        return f"{rate} with {in_flight:,} in flight"
-    return f"{rate} in sessions" if in_sessions else f"{rate}, replayed from a file"
+        return f"{rate} with {in_flight:,} in flight{_failed(result)}"
+    if in_sessions:
+        return f"{rate} in sessions"
+    return f"{rate}, replayed from a file" if arrivals.get("schedule_sha256") else f"{rate} in a ramp"
 
 
 def _failed(result: Mapping[str, Any]) -> str:
