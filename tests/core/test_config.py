@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from harness.core.config.parse import (
     Slo,
     bounded,
-    parse_backend_option,
     parse_arrivals,
+    parse_backend_option,
     parse_device,
     parse_input_shape,
     parse_key_value,

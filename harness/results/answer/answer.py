@@ -226,9 +226,8 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         return f"{rate}, held after a ramp"
     if in_flight:
         return f"{rate} with {in_flight:,} in flight{_failed(result)}"
-    if in_sessions:
-        return f"{rate} in sessions"
-    return f"{rate}, replayed from a file" if arrivals.get("schedule_sha256") else f"{rate} in a ramp"
+    by_file = ", replayed from a file" if arrivals.get("schedule_sha256") else " in a ramp"
+    return f"{rate}{' in sessions' if in_sessions else by_file}"
 
 
 def _failed(result: Mapping[str, Any]) -> str:
