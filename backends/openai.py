@@ -46,7 +46,7 @@ _CHOICES = {
     "stream": ("on", "off"),
     "ignore_eos": ("off", "on"),
     "answer": ("ids", "text", "calls"),
-    "endpoint": ("auto", *ENDPOINTS),
+    "endpoint": ("auto", *ENDPOINTS, *OTHERS),
 }
 
 _HEADERS = (("Content-Type", "application/json"),)
@@ -140,7 +140,7 @@ class OpenAiRemote:
         """True if replies are read while they arrive."""
         self._dialects: dict[bool, _Dialect] = {}
         self._refusals: dict[bool, str] = {}
-        self._asked: set[str] = set()
+        self._asked: set[str] = {*self._mix.weights} if self._mix is not None else set()
 
     def open(self, exchange: Exchange) -> None:
         self._model, self._server = served(exchange, self._setup)

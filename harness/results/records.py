@@ -85,7 +85,7 @@ def write(outdir: Path, run: Evidence, started: str) -> None:
             "plan": run.plan.to_json(),
             "ended": hidden(run.ended),
             "failure": hidden(run.failure._asdict()) if run.failure else None,
-            "issued": run.done.issued if run.done else 0,
+            "issued": run.done.issued if run.done is not None else 0,
             "clock": run.clock.to_json(),
             "looks": run.looks,
             "load_hosts": hidden(run.load_hosts),

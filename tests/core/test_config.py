@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from harness.core.config.parse import (
     Slo,
     bounded,
+    parse_arrivals,
     parse_backend_option,
     parse_device,
     parse_input_shape,
@@ -120,6 +121,11 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (parse_input_shape, "ids=1x0", "'ids=1x0' has a dimension of 0"),
         (parse_input_shape, "ids=4x2", "'ids=4x2' must begin with 1, the batch of one sample: --max-batch sets batches"),
         (parse_path, "", "the name is empty"),
+        (
+            parse_arrivals,
+            "ramp:5,step=1ms",
+            "'ramp:5,step=1ms': a step must last 100ms or more, or no answer comes in it",
+        ),
         (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
         (words_of(("a", "b")), "a,,b", "'' is not one of a, b"),
         (parse_on_off, "yes", "'yes' is neither on nor off"),

@@ -42,3 +42,10 @@ def test_the_share_of_the_cache_is_shown_beside_the_possible_share() -> None:
     line = "120 tokens/s, 45.0 % of the prompts cached (45.2 % possible)"
     assert shown({"tokens": {**tokens, "reusable": 452}}) == line
     assert shown({"tokens": {**tokens, "reusable": None}}) == "120 tokens/s"
+
+
+def test_prompts_without_an_answer_leave_no_share_of_the_cache() -> None:
+    """Bug: after a server had died, 1,614 % of the prompts could have been cached."""
+    tokens = {"answers": 1, "output_per_s": 120.0, "cached": 450, "input": 1000, "reusable": 16140}
+    assert shown({"tokens": tokens, "queries": {"samples_issued": 20}}) == "120 tokens/s"
+    assert "possible" in str(shown({"tokens": tokens, "queries": {"samples_issued": 1}}))

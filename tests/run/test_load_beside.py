@@ -80,6 +80,17 @@ def test_cancelled_requests_are_neither_answers_nor_failures(tmp_path: Path) -> 
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
+def test_run_whose_requests_were_all_cancelled_says_so(tmp_path: Path) -> None:
+    """Bug: the reason was a missing log of LoadGen, and `check` had a finding."""
+    dialect = replace(VLLM, first_s=0.5, gap_s=0.02)
+    status, result = ran(tmp_path, dialect, *LOOP, "--queries", "40", "--cancel", "100%@5ms")
+    assert status == 4
+    assert [reason["code"] for reason in result["reasons"]] == ["all-cancelled"]
+    assert "closed all 40 requests before their answers" in result["reasons"][0]["text"]
+    assert result["queries"]["samples_answered"] == 0
+    assert main(["check", str(tmp_path / "run")]) == 0
+
+
 def test_requests_that_are_answered_in_time_are_not_cancelled(tmp_path: Path) -> None:
     words = (*LOOP, "--queries", "60", "--cancel", "50%@30s")
     result = right(*ran(tmp_path, VLLM, *words))
@@ -143,6 +154,8 @@ def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
     assert 1 <= found["slowest_ratio"] < 5
     assert 0.5 < found["fairness"] <= 1
     assert result["backend_description"]["models"] == {"base": 3.0, "adapter": 1.0}
+    # Bug: the name of the second model counted as one that no request had asked for.
+    assert "other-model" not in {doubt["code"] for doubt in result["doubts"]}
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
@@ -155,6 +168,19 @@ def test_a_model_that_the_server_lacks_is_refused(
         words += ["--backend-option", "models={base: 1, other: 1}", "--no-metrics"]
         assert main([*words, *LOOP, "--queries", "10", "--out", str(tmp_path / "run")]) == 2
     assert "the model 'other' did not answer a prompt of one word" in capfd.readouterr().err
+
+
+def test_a_ramp_of_sessions_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Bug: the measured process ended with an AssertionError."""
+    (tmp_path / "sessions.jsonl").write_text('{"turns": [{"prompt": "sort 21="}]}\n')
+    with tinylm("tinylm") as server:
+        host, port = server.loop.address
+        words = ["--backend", "openai", "--url", f"http://{host}:{port}", "--model", "tinylm"]
+        words += ["--dataset", "sessions", "--data-dir", str(tmp_path / "sessions.jsonl")]
+        words += ["--scenario", "server", "--mode", "performance", "--slo", "p90=20s"]
+        words += ["--arrivals", "ramp:5", "--no-metrics", "--out", str(tmp_path / "run")]
+        assert main(words) == 2
+    assert "--arrivals ramp: a session sends its turns" in capfd.readouterr().err
 
 
 class _Collector(HTTPServer):

@@ -14,7 +14,7 @@ from harness.core.config.address import parse_address
 from harness.core.config.options import user_path
 from harness.core.registry import SCENARIOS
 from harness.core.shown.secrets import learn_from_urls
-from harness.core.units import NS_PER_S, parse_duration_ns, write_duration
+from harness.core.units import NS_PER_MS, NS_PER_S, parse_duration_ns, write_duration
 from harness.types import Interval, Lognormal, TensorSpec
 
 MIN_QPS = 1 / 600
@@ -153,6 +153,10 @@ class Ramp(NamedTuple):
         return f"{RAMP}{self.start_per_s:.10g},factor={self.factor:.10g},step={step}"
 
 
+_LEAST_STEP_NS = 100 * NS_PER_MS
+"""Shortest step of a ramp: while the first answers come, shorter steps multiply the rate many times."""
+
+
 def parse_arrivals(text: str) -> "Path | Ramp":
     """Parses 'arrivals.txt', 'ramp:5', 'ramp:5,factor=1.2,step=10s'."""
     if not text.startswith(RAMP):
@@ -171,6 +175,9 @@ def parse_arrivals(text: str) -> "Path | Ramp":
             )
     if not 1.01 <= found.factor <= 10:
         raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
+    if found.step_ns < _LEAST_STEP_NS:
+        least = write_duration(_LEAST_STEP_NS)
+        raise ValueError(f"{text!r}: a step must last {least} or more, or no answer comes in it")
     return found
 
 

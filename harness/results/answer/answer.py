@@ -225,8 +225,9 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     if result.get("ramp"):
         return f"{rate}, held after a ramp"
     if in_flight:
-        return f"{rate} with {in_flight:,} in flight"
-    return f"{rate} in sessions" if in_sessions else f"{rate}, replayed from a file"
+        return f"{rate} with {in_flight:,} in flight{_failed(result)}"
+    by_file = ", replayed from a file" if arrivals.get("schedule_sha256") else " in a ramp"
+    return f"{rate}{' in sessions' if in_sessions else by_file}"
 
 
 def _failed(result: Mapping[str, Any]) -> str:

@@ -29,11 +29,16 @@ def shown(result: Mapping[str, Any]) -> str | None:
     ]
     if times:
         times[-1] += " (p50 / p99)"
-    return ", ".join([count, *times, *_cached(tokens)])
+    return ", ".join([count, *times, *_cached(tokens, result)])
 
 
-def _cached(tokens: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the share of the prompts that came from the server's cache, beside the share that the prompts allow."""
+def _cached(tokens: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the share of the prompts that came from the server's cache, beside the share that the prompts allow.
+
+    `reusable` counts every prompt that was sent, so it has no share if some of them have no answer.
+    """
+    if tokens["answers"] < ((result.get("queries") or {}).get("samples_issued") or 0):
+        return
     cached, allowed, whole = (tokens.get(key) for key in ("cached", "reusable", "input"))
     if cached is not None and allowed is not None and whole:
         yield f"{show_percent(cached / whole, 1)} of the prompts cached ({show_percent(allowed / whole, 1)} possible)"

@@ -148,7 +148,8 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
             f"{show_percent(client['busy_seconds'] or 0)} of the seconds"
         )
     closed = all_at_once or run.plan.concurrency is not None
-    ceiling = client["ceiling_per_s"]
+    # After the server is given up, samples fail at once: their rate is not the client's.
+    ceiling = None if client_told(run)["server_gone"] else client["ceiling_per_s"]
     if closed and ceiling and completed_per_s and completed_per_s > REACHED_REASON * ceiling:
         yield (
             f"{show_rate(completed_per_s)} samples/s are more than {show_percent(REACHED_REASON)} of what this "

@@ -90,6 +90,13 @@ def clock_step_ns(run: Evidence) -> int:
 
 def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     log, plan = run.log, run.plan
+    if run.done is not None and not run.done and run.done.cancelled is not None:
+        yield Reason(
+            "all-cancelled",
+            f"{name} run: --cancel closed all {run.done.issued:,} requests before their answers: "
+            "lower its share, or raise its time",
+        )
+        return
     if not log.values:
         yield Reason(
             "log-missing",

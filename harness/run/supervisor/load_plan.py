@@ -153,7 +153,7 @@ def plan_for(
         if replayed is not None:
             plan = replayed.put(plan, outdir)
         if isinstance(config.arrivals, Ramp):
-            plan = replace(plan, ramp=_ramp(config.arrivals, run))
+            plan = replace(plan, ramp=_ramp(config.arrivals, run, in_sessions=plan.sessions))
         plan = _with_tokens(plan, run, outdir)
     if config.audit is not None:
         copy = user_conf.copy_audit(config.audit, outdir)
@@ -167,10 +167,15 @@ MOST_RAMPED = 200_000
 """Most queries of a ramp and its holds, for which the journal has room."""
 
 
-def _ramp(ramp: Ramp, run: ResolvedRun) -> dict[str, Any]:
-    """Returns `ramp` of the plan. Raises a ConfigError without an SLO."""
+def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
+    """Returns `ramp` of the plan. Raises a ConfigError without an SLO, or for sessions."""
     if not run.slos:
         raise ConfigError("--arrivals ramp: raises the rate until an SLO breaks: add --slo")
+    if in_sessions:
+        raise ConfigError(
+            "--arrivals ramp: a session sends its turns when earlier ones are answered, at no rate of the ramp: "
+            "set --target-qps or --concurrency in its place"
+        )
     return {
         "start": ramp.start_per_s,
         "factor": ramp.factor,

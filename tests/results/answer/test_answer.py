@@ -96,8 +96,16 @@ def test_the_answer_of_the_other_scenarios_is_their_own_metric() -> None:
     assert stream.headline.endswith(" or more), one query at a time")
     closed = answer_of(golden("closed-loop", **rate))
     assert closed.headline.endswith(" at 21,390 queries/s with 4 in flight")
+    failing = golden("closed-loop", **rate)
+    failing["queries"] |= {"samples_failed": 12, "samples_answered": 100}
+    assert answer_of(failing).headline.endswith(
+        " with 4 in flight, failed ones included (12 of 100 samples)"
+    )
     replayed = golden("server")
     replayed["throughput_per_s"] |= {"asked": None, "completed": 171.6}
+    # Bug: a ramp that was interrupted had arrivals "replayed from a file".
+    assert answer_of(replayed).headline.endswith(" at 172 queries/s in a ramp")
+    replayed["arrivals"] = {"schedule_sha256": "0" * 64, "concurrency": None}
     assert answer_of(replayed).headline.endswith(" at 172 queries/s, replayed from a file")
 
 

@@ -118,6 +118,12 @@ def test_offline_is_compared_with_the_ceiling_of_the_client() -> None:
     assert "(1,000)" in reason.text
 
 
+def test_samples_that_failed_after_the_server_died_do_not_bind_the_client() -> None:
+    """Bug: they failed at once, and their rate was compared with the ceiling."""
+    run = remote("offline", ceiling_per_s=1_000.0, server_gone="Connection refused\n")
+    assert bound(run, 900.0) == []
+
+
 def test_failed_requests_are_counted_by_kind() -> None:
     run = remote(failures={"timeout": 2, "refused": 5}, server_gone="Connection refused\n")
     failed = {

@@ -259,7 +259,8 @@ def test_token_ids_are_refused_by_these_endpoints() -> None:
 def test_an_unknown_endpoint_is_refused() -> None:
     setup = BackendSetup(model=None, model_name="m", options={"endpoint": "batch"})
     assert refusal(OpenAiRemote, setup) == (
-        "--backend-option endpoint: 'batch' is not one of auto, responses, messages"
+        "--backend-option endpoint: 'batch' is not one of auto, responses, messages, embeddings, pooling, rerank, "
+        "transcriptions, speech, images"
     )
 
 
