@@ -17,6 +17,7 @@ from harness.submit.endpoints.client.config import Template, client_config, mode
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import make_request
 from tests.builders.endpoints import REQUEST, TEMPLATE
+from tests.builders.refusals import refusal
 
 CLIENT = """\
 #!{python}
@@ -253,3 +254,15 @@ def test_a_first_run_without_the_client_says_what_to_pass(
 def test_an_unknown_point_is_refused(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(work, "--only", "r99") == 2
     assert "--only r99: choose from r1" in capsys.readouterr().err
+
+
+def test_a_template_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    assert refusal(Template, path) == (
+        f"--template {path} cannot be read: No such file or directory: {str(path)!r}: pass an example of "
+        "mlcommons/endpoints"
+    )
+    path.write_text("#" * (1 << 20) + "\ndatasets: []\n")
+    assert refusal(Template, path) == (
+        f"--template {path} is larger than 1 MiB: pass an example of mlcommons/endpoints"
+    )

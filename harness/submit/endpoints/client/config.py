@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from harness.errors import ConfigError, refuse
+from harness.errors import ConfigError, one_line, refuse
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import DEDICATED, Request
 from harness.submit.endpoints.tables import limits
@@ -25,9 +25,15 @@ class Template:
         self.path = path
         try:
             text = path.read_text(encoding="utf-8")
-            content = yaml.safe_load(text[:_LARGEST_BYTES])
+            if len(text) > _LARGEST_BYTES:
+                raise ConfigError(
+                    f"--template {path} is larger than 1 MiB: pass an example of mlcommons/endpoints"
+                )
+            content = yaml.safe_load(text)
         except (OSError, UnicodeError) as e:
-            raise ConfigError(f"--template {path} cannot be read: {e}") from None
+            raise ConfigError(
+                f"--template {path} cannot be read: {one_line(e)}: pass an example of mlcommons/endpoints"
+            ) from None
         except (yaml.YAMLError, ValueError, RecursionError) as e:
             raise ConfigError(
                 f"--template {path} is not YAML: {' '.join(str(e).split())}"
