@@ -79,16 +79,16 @@ _REASONS: _Rows = {
             "LoadGen's own verdict is INVALID; the text names the constraints that were not met.",
             "Lower the rate or run longer, as the text says.",
         ),
-        "all-cancelled": (
-            "`--cancel` closed every request before its answer, so there is nothing to measure.",
-            "Lower the share of `--cancel`, or raise its time.",
-        ),
         "hopeless": (
             "A search ended the run early because too many queries were late already.",
             "Do nothing: this run was one step of a search.",
         ),
     },
     About.LOAD_GENERATOR: {
+        "all-cancelled": (
+            "`--cancel` closed every request before its answer, so there is nothing to measure.",
+            "Lower the share of `--cancel`, or raise its time.",
+        ),
         "too-few-queries": ("LoadGen counted fewer queries than were planned.", _REPORT),
         "wrong-settings": (
             "A setting in LoadGen's log differs from the plan: the bound, the rate, a count, or how samples are drawn.",

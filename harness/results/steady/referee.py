@@ -25,7 +25,7 @@ TOLERATED = 0.04
 CHANGED = 0.10
 """A steady run has no change of this share or more."""
 
-WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.006
+WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.002
 """Probabilities at which a change is improbable."""
 
 EVENTS_CHANGED = 1.5
