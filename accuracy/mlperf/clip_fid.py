@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.accuracy.parts import program
-from harness.accuracy.parts.text import TextLabels, text_of
+from harness.accuracy.parts.text import text_of
 from harness.types import Answer, Metric, Score
 
 SIDE = 1024
@@ -27,24 +27,20 @@ SCORES = ("CLIP_SCORE", "FID_SCORE")
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-class ClipFid(TextLabels):
+class ClipFid(program.ScoredFiles):
     """The value is the mean CLIP score; the details also have the FID, which has a lower and an upper limit.
 
     An answer is an image of 1024 x 1024 pixels: RGB as uint8, a PNG file, or a PNG file in base64. A label is the
     caption.
     """
 
-    def __init__(self, dtype: str) -> None:
-        if dtype != "uint8":
-            raise ValueError(f"clip-fid needs images as uint8, but the answers are {dtype}")
-
-    def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not captions, and a run that nothing could score at its end."""
-        super().check_labels(labels)
-        program.named(VARIABLE, SCRIPT)
+    metric = "clip-fid"
+    content = "images"
+    variable = VARIABLE
+    script = SCRIPT
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
-        scorer = program.named(VARIABLE, SCRIPT)
+        scorer = self.program()
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             total = _write_log(folder / "mlperf_log_accuracy.json", answers)
@@ -60,7 +56,7 @@ class ClipFid(TextLabels):
             )
             scores = _scores(folder / "results.json")
         return Score(
-            metric="clip-fid",
+            metric=self.metric,
             value=float(scores["CLIP_SCORE"]),
             unit="",
             samples=total,

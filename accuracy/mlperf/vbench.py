@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from harness.accuracy.parts import program
-from harness.accuracy.parts.text import TextLabels, text_of
+from harness.accuracy.parts.text import text_of
 from harness.core.formats.video import video_of
 from harness.types import Answer, Metric, Score
 
@@ -27,23 +27,19 @@ DIMENSIONS = (
 )
 
 
-class Vbench(TextLabels):
+class Vbench(program.ScoredFiles):
     """The mean of the six dimensions, in percent; the details have each dimension.
 
     An answer is an MP4 file, the same in base64, or the path of one on this machine. A label is the prompt.
     """
 
-    def __init__(self, dtype: str) -> None:
-        if dtype != "uint8":
-            raise ValueError(f"vbench needs videos as uint8, but the answers are {dtype}")
-
-    def check_labels(self, labels: Mapping[int, object]) -> None:
-        """Refuses labels that are not prompts, and a run that nothing could score at its end."""
-        super().check_labels(labels)
-        program.named(VARIABLE, SCRIPT)
+    metric = "vbench"
+    content = "videos"
+    variable = VARIABLE
+    script = SCRIPT
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
-        scorer = program.named(VARIABLE, SCRIPT)
+        scorer = self.program()
         with tempfile.TemporaryDirectory() as name:
             videos, out = Path(name) / "videos", Path(name) / "out"
             videos.mkdir()
@@ -54,7 +50,7 @@ class Vbench(TextLabels):
         value = 100 * fmean(dimensions.values())
         shown = {"vbench_score": round(value, 4)}
         return Score(
-            metric="vbench",
+            metric=self.metric,
             value=value,
             unit="%",
             samples=total,

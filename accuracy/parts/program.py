@@ -9,10 +9,11 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from harness.accuracy.parts.text import TextLabels
 from harness.errors import one_line
 
 LIMIT_S = 24 * 3600.0
@@ -72,3 +73,27 @@ def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
             f"{program.variable}: the program ended with status {done.returncode}: {one_line(last)}"
         )
     return done.stdout
+
+
+class ScoredFiles(TextLabels):
+    """The base of metrics whose answers are files as uint8, and which a program scores by the texts of the labels."""
+
+    metric: ClassVar[str]
+    content: ClassVar[str]
+    """The content of an answer, in the plural."""
+    variable: ClassVar[str]
+    script: ClassVar[str]
+
+    def __init__(self, dtype: str) -> None:
+        if dtype != "uint8":
+            raise ValueError(
+                f"{self.metric} needs {self.content} as uint8, but the answers are {dtype}"
+            )
+
+    def check_labels(self, labels: Mapping[int, object]) -> None:
+        """Refuses labels that are not texts, and a run that nothing could score at its end."""
+        super().check_labels(labels)
+        self.program()
+
+    def program(self) -> Program:
+        return named(self.variable, self.script)

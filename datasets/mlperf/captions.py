@@ -1,18 +1,16 @@
 """Reads descriptions from which a model makes images or videos: MLPerf's captions of COCO 2014, and prompts of VBench."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from harness.datasets.parts import sources
+from harness.datasets.parts.prompts.held import HeldPrompts, Prompt
 from harness.datasets.parts.prompts.tokens import input_of
-from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import refuse, unreadable
-from harness.datasets.text.prompts import Prompt, Row, json_lines, prompt_of
+from harness.datasets.text.prompts import Row, json_lines, prompt_of
 from harness.errors import MOST_PROBLEMS, ConfigError
-from harness.types import Array, Dataset, DatasetSetup
+from harness.types import Dataset, DatasetSetup
 
 MOST_FILE_BYTES = 2**30
 """The limit. A larger file is refused before it is read, because all captions are held in memory."""
@@ -23,7 +21,7 @@ _SUFFIXES = (".tsv", ".txt", ".jsonl")
 _OF_PROMPT = ("prompt", "reference", "body", "max_tokens")
 
 
-class CaptionsDataset(LoadedRows):
+class CaptionsDataset(HeldPrompts):
     """--data-dir is the folder of MLPerf's download of COCO 2014 (captions/captions.tsv), or one of three files:
 
     .tsv with a column `caption`, .txt with a caption per line, or .jsonl with objects of `prompt` and further fields of
@@ -31,27 +29,11 @@ class CaptionsDataset(LoadedRows):
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
-        self._input = input_of(setup, "captions")
+        name = input_of(setup, "captions")
         self._setup = setup
         self._path = _path(setup)
         rows = _READERS[self._path.suffix](self._path)
-        self._prompts = _read(self._path, rows)
-        super().__init__(len(self._prompts))
-
-    def __len__(self) -> int:
-        return len(self._prompts)
-
-    def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._prompts[index].request
-        self.hold(indices, {self._input: held})
-
-    def lengths(self, indices: Sequence[int]) -> Array:
-        return np.array([self._prompts[i].size for i in indices])
-
-    def label(self, index: int) -> str | list[float] | None:
-        return self._prompts[index].reference
+        super().__init__(name, _read(self._path, rows))
 
     def describe(self) -> Mapping[str, object]:
         return {

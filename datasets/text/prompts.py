@@ -8,11 +8,11 @@ everything in `body`, are fields of the prompt's request. Other keys are ignored
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,11 @@ from harness.core.extras import how_to_install
 from harness.core.files import parse_json
 from harness.core.formats.prompt_fields import draws_tokens, framed
 from harness.datasets.parts import sources
+from harness.datasets.parts.prompts.held import HeldPrompts, Prompt
 from harness.datasets.parts.prompts.tokens import input_of
-from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import refuse, unreadable
 from harness.errors import MOST_PROBLEMS, ConfigError, PluginUnavailable
-from harness.types import Array, Dataset, DatasetSetup
+from harness.types import Dataset, DatasetSetup
 
 KINDS = ("input_ids", "prompt", "messages")
 
@@ -52,23 +52,7 @@ _ROWS_READ = 256
 """Rows of a Parquet file that are read at once."""
 
 
-class Prompt(NamedTuple):
-    """One line."""
-
-    request: bytes
-    """A JSON object of `max_tokens`, if the line has it, and `prompt` (text or token ids) or `messages`, as `framed`
-    of core/formats/prompt_fields.py writes it.
-    """
-    size: int
-    """Token ids, or bytes of the text or of the messages."""
-    reference: str | list[float] | None
-    model: str = ""
-    """The model that answers it; "" for the run's model."""
-    is_drawn: bool = False
-    """Whether its fields make the server draw tokens at random."""
-
-
-class PromptsDataset(LoadedRows):
+class PromptsDataset(HeldPrompts):
     """--data-dir is a .jsonl or .parquet file, or a folder with one such file.
 
     The model's only input is one text per sample: the part of a request that differs from sample to sample, encoded
@@ -76,28 +60,13 @@ class PromptsDataset(LoadedRows):
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
-        self._input = input_of(setup, "prompts")
+        name = input_of(setup, "prompts")
         self._setup = setup
         self._path = sources.one_file(setup, "prompts", *_SUFFIXES, most_bytes=MOST_FILE_BYTES)
         is_table = self._path.suffix == ".parquet"
         rows = _table(self._path) if is_table else json_lines(self._path)
-        self._kind, self._prompts = _read(self._path, rows)
-        super().__init__(len(self._prompts))
-
-    def __len__(self) -> int:
-        return len(self._prompts)
-
-    def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._prompts[index].request
-        self.hold(indices, {self._input: held})
-
-    def lengths(self, indices: Sequence[int]) -> Array:
-        return np.array([self._prompts[i].size for i in indices])
-
-    def label(self, index: int) -> str | list[float] | None:
-        return self._prompts[index].reference
+        self._kind, prompts = _read(self._path, rows)
+        super().__init__(name, prompts)
 
     def describe(self) -> Mapping[str, object]:
         sizes = [prompt.size for prompt in self._prompts]

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.core.units import NS_PER_MS
 from harness.datasets.parts import sources
+from harness.datasets.parts.prompts.held import Prompt
 from harness.datasets.parts.prompts.options import Options
 from harness.datasets.parts.prompts.tokens import (
     BYTES_PER_TOKEN,
@@ -22,7 +23,7 @@ from harness.datasets.parts.sessions.history import linked
 from harness.datasets.parts.sessions.own import MOST_DELAY_MS
 from harness.datasets.parts.sessions.read import FORMATS, Settings, read_sessions
 from harness.datasets.parts.sessions.turns import Blocks, Turn
-from harness.datasets.text.prompts import Prompt, prompt_of
+from harness.datasets.text.prompts import prompt_of
 from harness.errors import MOST_PROBLEMS, ConfigError, refuse
 from harness.types import Array, Dataset, DatasetSetup, HasLiveHistory, SessionTurns
 

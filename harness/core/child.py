@@ -21,6 +21,7 @@ from typing import IO, Any, NoReturn
 
 from harness.core.console import PROGRAM_VARIABLE, program
 from harness.core.shown.secrets import masked_values
+from harness.core.signals import Stopped
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, type_and_text
 
 _BOOT = (
@@ -190,6 +191,38 @@ def start(
         start_new_session=new_session,
         env={**(os.environ if env is None else env), PROGRAM_VARIABLE: program()},
     )
+
+
+LOOK_EVERY_S = 0.5
+STOP_LIMIT_S = 60.0
+"""Time for a stopped program to save its files."""
+
+
+def wait(
+    process: "subprocess.Popen[bytes]",
+    look: Callable[[float], None],
+    stop: signal.Signals = signal.SIGTERM,
+) -> int:
+    """Waits for a program that saves its files when it is stopped. Returns its exit status.
+
+    look: called twice a second with the seconds so far. stop: sent to the program if this process is stopped. Raises
+    Stopped when the program has ended.
+    """
+    began_s = time.monotonic()
+    try:
+        while True:
+            look(time.monotonic() - began_s)
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(LOOK_EVERY_S)
+    except Stopped:
+        with suppress(ProcessLookupError):
+            process.send_signal(stop)
+        try:
+            process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
 
 
 def connect(

@@ -4,14 +4,12 @@ It keeps finished runs, so an interruption costs at most one run.
 """
 
 import fcntl
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness.core.child import start
+from harness.core.child import start, wait
 from harness.core.config import code
 from harness.core.config.run_config import to_plain
 from harness.core.console import say
@@ -26,10 +24,6 @@ from harness.submit.plan.request import Request
 
 _COMMAND = "harness.cli.main"
 """Module whose `main` makes a single run."""
-
-LOOK_EVERY_S = 0.5
-STOP_LIMIT_S = 60.0
-"""Time for a stopped run to save its files."""
 
 
 def execute(request: Request, work: Path, only: str | None = None, *, quiet: bool = False) -> int:
@@ -159,28 +153,10 @@ def _run(
     with Progress(quiet=quiet) as progress:
         left_s = None if row.expected_s is None else row.expected_s + after_s
         progress.series(f"run {which}: {row.name}", left_s)
-        status = _wait(process, lambda: _show(progress, row, time.monotonic() - began_s))
+        status = wait(process, lambda took_s: _show(progress, row, took_s))
     outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
     if status or not quiet:
         say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
-
-
-def _wait(process: "subprocess.Popen[bytes]", show: Callable[[], None]) -> int:
-    """Waits for the end of a run. Forwards a stop to the run, so that it can save its files."""
-    try:
-        while True:
-            show()
-            with suppress(subprocess.TimeoutExpired):
-                return process.wait(LOOK_EVERY_S)
-    except Stopped:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        raise
 
 
 def _show(progress: Progress, row: PlannedRun, took_s: float) -> None:

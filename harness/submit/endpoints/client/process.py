@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from harness.core.child import wait
 from harness.core.clock import wall_ns
 from harness.core.files import sha256, write_json
 from harness.core.formats.strict_yaml import write_yaml
-from harness.core.signals import Stopped
 from harness.errors import ConfigError, one_line
 from harness.machine.host_log import HOST_CSV, HostReader
 from harness.submit.endpoints.client.checkout import CHECKOUT, prove
@@ -23,9 +23,7 @@ from harness.wire.server_metrics import ServerMetrics
 BYTECODE = "bytecode"
 """Folder in WORK for the client's compiled modules: its checkout stays as it is."""
 
-LOOK_EVERY_S = 0.5
 HOST_EVERY_S = 1.0
-STOP_LIMIT_S = 60.0
 
 Look = Callable[[float], None]
 
@@ -105,26 +103,20 @@ def _wait(
     metrics: ServerMetrics | None,
     host: Callable[[], None],
 ) -> int:
-    began_s = read_s = time.monotonic()
+    read_s = time.monotonic()
     _read(metrics)
-    try:
-        while True:
-            now_s = time.monotonic()
-            look(now_s - began_s)
-            if now_s - read_s >= HOST_EVERY_S:
-                read_s = now_s
-                host()
-                _read(metrics)
-            with suppress(subprocess.TimeoutExpired):
-                status = process.wait(LOOK_EVERY_S)
-                _read(metrics)
-                return status
-    except Stopped:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_LIMIT_S)
-        raise
+
+    def both(took_s: float) -> None:
+        nonlocal read_s
+        look(took_s)
+        if time.monotonic() - read_s >= HOST_EVERY_S:
+            read_s = time.monotonic()
+            host()
+            _read(metrics)
+
+    status = wait(process, both, signal.SIGINT)
+    _read(metrics)
+    return status
 
 
 def _read(metrics: ServerMetrics | None) -> None:
