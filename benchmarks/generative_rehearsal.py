@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.builders import generated_data as made  # noqa: E402
+from tests.builders.submit import generated_data as made  # noqa: E402
 from tests.stand_ins.servers import makers  # noqa: E402
 from tests.stand_ins.servers.json_services import Service, serving_json  # noqa: E402
 

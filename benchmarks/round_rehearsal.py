@@ -113,7 +113,7 @@ def _slowed(name: str) -> list[str]:
 
 
 def _rgat(work: Path) -> list[str]:
-    from tests.builders.mlperf_data import manifest_in, rgat_model, write_igbh
+    from tests.builders.submit.mlperf_data import manifest_in, rgat_model, write_igbh
 
     file, data = work / "rgat.onnx", work / "igbh"
     if not file.exists():
@@ -123,7 +123,7 @@ def _rgat(work: Path) -> list[str]:
 
 
 def _dlrm(work: Path) -> list[str]:
-    from tests.builders.mlperf_data import dlrm_model, manifest_in, write_streaming
+    from tests.builders.submit.mlperf_data import dlrm_model, manifest_in, write_streaming
 
     file, data = work / "dlrm_v3.onnx", work / "sampled_data"
     if not file.exists():
@@ -134,7 +134,7 @@ def _dlrm(work: Path) -> list[str]:
 
 
 def _qna(work: Path) -> list[str]:
-    from tests.builders.mlperf_data import write_frames
+    from tests.builders.submit.mlperf_data import write_frames
 
     path = write_frames(work / "frames_dataset.tsv", QUESTIONS)
     return [
@@ -144,7 +144,7 @@ def _qna(work: Path) -> list[str]:
 
 
 def _db(work: Path) -> list[str]:
-    from tests.builders.mlperf_data import write_documents
+    from tests.builders.submit.mlperf_data import write_documents
 
     if not (work / "doc_html").exists():
         write_documents(work / "doc_html", PAGES)
@@ -162,7 +162,7 @@ REQUESTS_OF = {"rgat": _rgat, "dlrm-v3": _dlrm, "e2e-rag-qna": _qna, "e2e-rag-db
 
 def _judge(work: Path) -> Path:
     """Writes a program like MLCommons' accuracy_eval.py, for a rehearsal without a checkout."""
-    from tests.submit.test_round_rehearsals import JUDGE
+    from tests.submit.round.test_round_rehearsals import JUDGE
 
     (work / "accuracy_eval.py").write_text(JUDGE)
     return work / "accuracy_eval.py"

@@ -438,7 +438,7 @@ def their_utils(bfcl: Path) -> Iterator[Any]:
 
 
 class Anything(dict[str, object]):
-    """Members of a module of which any name can be imported."""
+    """Members of a module from which any name can be imported."""
 
     def __init__(self) -> None:
         super().__init__(__getattr__=lambda _name: object, __all__=[])

@@ -26,7 +26,7 @@ from harness.accuracy.top1 import Top1
 from harness.datasets.mlperf.frames import FramesDataset
 from harness.datasets.mlperf.igbh import IgbhDataset
 from harness.types import Answer, DatasetSetup, TensorSpec
-from tests.builders.mlperf_data import TOPICS, write_frames, write_igbh
+from tests.builders.submit.mlperf_data import TOPICS, write_frames, write_igbh
 from tests.models.manifest.test_language_tasks import CHECKOUT
 from tests.stand_ins.servers.rag_server import RagServer
 

@@ -15,7 +15,7 @@ from harness.datasets.mlperf.igbh import IgbhDataset
 from harness.datasets.mlperf.streaming_100b import FEATURES, Streaming100bDataset
 from harness.errors import ConfigError
 from harness.types import DatasetSetup, TensorSpec
-from tests.builders.mlperf_data import (
+from tests.builders.submit.mlperf_data import (
     tensor_file,
     write_documents,
     write_frames,

@@ -280,7 +280,7 @@ def test_tokens_are_counted_while_answers_come() -> None:
 
 
 def cancelled_counts() -> LiveCounts:
-    """Three requests, of which the client cancelled the second one."""
+    """Three requests. The client cancelled the second request."""
     fd = Journal.create()
     Journal.resize(fd, 3, 1, RowKind.REPLY)
     made = Journal(fd)

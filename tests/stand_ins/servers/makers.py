@@ -1,6 +1,6 @@
 """Stand-ins of servers that transcribe, make images and videos, describe products and call functions.
 
-Each gives the right answer to data of tests/builders/generated_data.py, and a wrong one to a share of the requests.
+Each gives the right answer to data of tests/builders/submit/generated_data.py, and a wrong one to a share of the requests.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """A RAG service: answers questions as a chat of OpenAI's API, and stores pages as a service of JSON.
 
-It knows the answers of tests/builders/mlperf_data.py. Every `wrong_every`-th question gets another answer.
+It knows the answers of tests/builders/submit/mlperf_data.py. Every `wrong_every`-th question gets another answer.
 """
 
 import hashlib

@@ -9,8 +9,8 @@ import pytest
 from harness.cli.main import main
 from harness.submit.endpoints.rules.findings import OF_A_REHEARSAL, RULES
 from harness.submit.endpoints.rules.validate import validate
-from tests.builders.endpoints import made_tree
-from tests.builders.endpoints_breaks import BREAKS, Break
+from tests.builders.submit.endpoints import made_tree
+from tests.builders.submit.endpoints_breaks import BREAKS, Break
 
 
 @pytest.fixture(scope="module")

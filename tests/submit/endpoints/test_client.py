@@ -16,8 +16,8 @@ from harness.submit.endpoints.client import checkout
 from harness.submit.endpoints.client.config import Template, client_config, mode_of, passes
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import make_request
-from tests.builders.endpoints import REQUEST, TEMPLATE
 from tests.builders.refusals import refusal
+from tests.builders.submit.endpoints import REQUEST, TEMPLATE
 
 CLIENT = """\
 #!{python}

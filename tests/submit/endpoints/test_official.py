@@ -11,8 +11,8 @@ from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.submit.endpoints.rules import official
 from harness.submit.endpoints.rules.validate import validate
-from tests.builders.endpoints import made_tree
-from tests.builders.endpoints_breaks import BREAKS, Break
+from tests.builders.submit.endpoints import made_tree
+from tests.builders.submit.endpoints_breaks import BREAKS, Break
 
 STAND_IN = """\
 #!{python}

@@ -19,7 +19,7 @@ from harness.submit.endpoints.plan.c_max import FOLDER
 from harness.submit.endpoints.plan.rehearse import Rehearsed, warnings
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import kept_request, make_request
-from tests.builders.endpoints import DESCRIBE, REQUEST, TEMPLATE, made_work, put_json
+from tests.builders.submit.endpoints import DESCRIBE, REQUEST, TEMPLATE, made_work, put_json
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ def test_pack_refuses_a_run_that_does_not_count(change: object, text: str, tmp_p
 
 
 def test_the_tree_has_no_secret_and_no_path_of_the_machine(tmp_path: Path) -> None:
-    from tests.builders.endpoints import made_tree
+    from tests.builders.submit.endpoints import made_tree
 
     tree = made_tree(tmp_path)
     texts = "".join(p.read_text() for p in tree.rglob("*") if p.is_file())

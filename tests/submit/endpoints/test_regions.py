@@ -8,7 +8,7 @@ from harness.submit.endpoints.cohorts import Cohort
 from harness.submit.endpoints.regions import HIGH, LOW, MARGIN, MEDIUM, ULTRA_LOW, matched, regions
 from harness.submit.endpoints.request import Request, make_request
 from harness.submit.endpoints.tables import adoptable, drafters, models
-from tests.builders.endpoints import REQUEST
+from tests.builders.submit.endpoints import REQUEST
 
 
 def request(**changes: object) -> Request:

@@ -21,7 +21,7 @@ from harness.submit.endpoints.witness.report import (
     steady_block,
     witness,
 )
-from tests.builders.endpoints import put_json
+from tests.builders.submit.endpoints import put_json
 
 SEED, SIZE, PASSES, CONCURRENCY = 7, 20, 6, 4
 STEP_NS = 1_000_000

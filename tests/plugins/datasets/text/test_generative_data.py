@@ -13,8 +13,8 @@ from harness.datasets.mlperf.captions import CaptionsDataset
 from harness.datasets.mlperf.function_calls import FunctionCallsDataset
 from harness.datasets.text.sessions import SessionsDataset
 from harness.types import Dataset, DatasetSetup, TensorSpec
-from tests.builders import generated_data as made
 from tests.builders.refusals import refusals
+from tests.builders.submit import generated_data as made
 
 REQUEST = TensorSpec("request", "string", ("batch",))
 

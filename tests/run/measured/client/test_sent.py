@@ -1,4 +1,4 @@
-"""What was sent: a digest of all bodies in order, and the tokens that a cache of beginnings could have found."""
+"""Bodies that were sent: the digest of all in order, and the tokens that a cache of beginnings could have found."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from tests.builders import generated_data as made
+from tests.builders.submit import generated_data as made
 from tests.stand_ins.servers import makers
 from tests.stand_ins.servers.json_services import Service, serving_json
 
-SCRIPTS = Path(__file__).parents[1] / "stand_ins/reference"
+SCRIPTS = Path(__file__).parents[2] / "stand_ins/reference"
 SCORERS = {"IMAGE_SCORER": "accuracy_coco.py", "VIDEO_SCORER": "run_evaluation.py"}
 SIZES = {"simple_python": 24, "simple_java": 4, "parallel": 6, "live_multiple": 6, "irrelevance": 6}
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from harness.submit.endpoints.pack.pack import SUBMISSION
-from tests.builders.endpoints import MODEL, SAMPLES, point_path
+from tests.builders.submit.endpoints import MODEL, SAMPLES, point_path
 
 Change = Callable[[Path], None]
 EVERY = (1, 4, 8, 16, 32, 48, 64)

@@ -14,7 +14,7 @@ from harness.loadgen.logs import ACCURACY, read_logged_answers
 from harness.submit.rules.tree.entropy import verify_entropy
 from harness.submit.rules.tree.lengths import OUTPUT
 from harness.submit.rules.tree.verify import PASS
-from tests.builders.mlperf_data import (
+from tests.builders.submit.mlperf_data import (
     dlrm_model,
     manifest_in,
     rgat_model,
