@@ -49,7 +49,7 @@ NUMBERS = (
 
 WHY: Mapping[str, Mapping[str, str]] = {
     "aiperf": {
-        "requests/s": "a Python client on the server's cores: it takes longer per request",
+        "requests/s": "not measured: perhaps the CPU time that the client takes from the server on the same cores",
         "output tokens/s": "follows from requests/s",
         "latency p50 ms": "ends at the last chunk that its event loop has read; here: at the kernel's stamp",
         "latency p99 ms": "the same; and no interval",
@@ -59,7 +59,7 @@ WHY: Mapping[str, Mapping[str, str]] = {
         "tokens per answer": "the server's count (--use-server-token-count); the drawn prompts differ",
     },
     "guidellm": {
-        "requests/s": "a Python client on the server's cores: it takes longer per request",
+        "requests/s": "not measured: perhaps the CPU time that the client takes from the server on the same cores",
         "output tokens/s": "the mean of a rate between tokens' times, not tokens / duration",
         "latency p50 ms": "ends when the client has read the whole reply; here: at the kernel's stamp",
         "latency p99 ms": "the same; and no interval",

@@ -7,7 +7,7 @@ same network as tinylm.onnx:
 
 - ONNX Runtime GenAI: the ONNX file with the configuration that its model builder writes for a decoder.
 - OpenVINO GenAI: an IR in the form of Optimum Intel's exports, i.e. with the cache as variables and with the operation
-  ScaledDotProductAttention. There is no tokenizer: prompts are token ids.
+  ScaledDotProductAttention. The IR has no tokenizer, because prompts are token ids.
 - llama.cpp: a GPT-2 in GGUF. llama.cpp's GPT-2 has GELU and no bias after the last layer. STEEPNESS turns GELU into
   ReLU, and the bias of the last normalisation includes the head's bias.
 

@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 class PrefixCache:
-    """Blocks of keys and values, the least recently used of which are dropped. Used by one thread."""
+    """Blocks of keys and values. If there are too many, the least recently used blocks are dropped. Used by one thread."""
 
     def __init__(self, block_tokens: int, most_blocks: int) -> None:
         self.block_tokens = block_tokens

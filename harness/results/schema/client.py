@@ -344,7 +344,7 @@ class Tokens(TypedDict):
     doubts: Mapping[str, int]
     """Cause -> answers whose counts may not be right."""
     signs: Mapping[str, int]
-    """What is suspicious if many answers have it -> answers."""
+    """Sign of a dishonest server -> answers that have it. One answer with a sign proves nothing."""
     repeated_answers: int
     """Answers to prompts that were answered before in the run."""
     varied_answers: int
@@ -589,6 +589,6 @@ class Ramp(TypedDict):
     broke_per_s: float | None
     """Lowest rate that was shown to miss an SLO; null if none was."""
     holds: int
-    """Holds, of which all but the last one broke."""
+    """Number of holds. Every hold before the last one missed an SLO."""
     steps: list[RampStep]
     """The steps and holds in order."""

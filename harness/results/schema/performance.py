@@ -343,7 +343,7 @@ class SteadyOfficial(TypedDict):
     is_clean: bool
     """Whether it finds one without a warning of drift and without an anomaly."""
     reason: str | None
-    """Why there is no window; null with a window."""
+    """Reason for a missing window; null if there is a window."""
     passes: int
     """Passes over the samples that the run draws from."""
     warm_up_passes: int

@@ -97,7 +97,7 @@ def feasible(rules: Round, division: str, category: str, machine: Machine) -> li
 
 
 def _scenarios(benchmark: Benchmark, category: str) -> tuple[str, ...]:
-    """Returns the required scenarios; of scenarios of which one is required, Server."""
+    """Returns the required scenarios. If the rules require one of several scenarios, Server stands for them."""
     required = {*benchmark.scenarios(category)}
     if required and "Server" in benchmark.optional_in(category):
         required.add("Server")
