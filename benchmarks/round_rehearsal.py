@@ -91,7 +91,7 @@ def rehearse(name: str, work: Path, official: Path | None, *, together: bool) ->
         }
         _submit("plan", work, environment, *request)
         lots = [["--only=Server"], ["--only=Offline"]] if together and name == "dlrm-v3" else [[]]
-        statuses = _all_of([_command("run", work, _TRUST, *lot) for lot in lots], environment)
+        statuses = all_of([command("run", work, _TRUST, *lot) for lot in lots], environment)
     if any(statuses):
         return max(statuses)
     more = [f"--official={official}"] if official else []
@@ -171,8 +171,8 @@ def _judge(work: Path) -> Path:
 @contextmanager
 def _serving() -> Iterator[str]:
     """Serves the stand-in, which answers every fourth question wrongly, and yields its URL."""
-    command = [sys.executable, "-m", "tests.stand_ins.servers.rag_server", str(SERVER_PORT), "270", "4", str(PAGES)]  # fmt: skip
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    served = [sys.executable, "-m", "tests.stand_ins.servers.rag_server", str(SERVER_PORT), "270", "4", str(PAGES)]  # fmt: skip
+    with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
@@ -180,20 +180,21 @@ def _serving() -> Iterator[str]:
             process.terminate()
 
 
-def _command(verb: str, work: Path | None, *words: str) -> list[str]:
+def command(verb: str, work: Path | None, *words: str) -> list[str]:
     place = ["--work", str(work)] if work else []
     return [sys.executable, "-P", "-m", "harness", "submit", verb, *place, *words]
 
 
 def _submit(verb: str, work: Path | None, more: Mapping[str, str], *words: str) -> int:
-    command = _command(verb, work, *words)
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, check=False).returncode
+    return subprocess.run(
+        command(verb, work, *words), cwd=ROOT, env={**os.environ, **more}, check=False
+    ).returncode
 
 
-def _all_of(commands: list[list[str]], more: Mapping[str, str]) -> list[int]:
+def all_of(commands: list[list[str]], more: Mapping[str, str]) -> list[int]:
     """Runs the commands at once and returns their exit statuses. SIGTERM reaches all of them."""
     env = {**os.environ, **more}
-    processes = [subprocess.Popen(command, cwd=ROOT, env=env) for command in commands]
+    processes = [subprocess.Popen(words, cwd=ROOT, env=env) for words in commands]
 
     def stop(number: int, _frame: object) -> None:
         for process in processes:
