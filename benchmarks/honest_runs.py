@@ -77,10 +77,13 @@ LOADS: Mapping[str, Sequence[str]] = {
         *("--scenario", "server", "--target-qps", "40", "--load-hosts", "2", *_SLO),
     ),
     "fresh": ("--scenario", "single-stream", "--backend-option", "fresh=on"),
-    "ignore_eos": ("--scenario", "single-stream", "--backend-option", "ignore_eos=on"),
+    "ignore_eos": (
+        *("--scenario", "single-stream", "--mode", "performance"),
+        *("--backend-option", "ignore_eos=on"),
+    ),
     "ignore_eos stream=off": (
-        *("--scenario", "single-stream", "--backend-option", "ignore_eos=on"),
-        *("--backend-option", "stream=off"),
+        *("--scenario", "single-stream", "--mode", "performance"),
+        *("--backend-option", "ignore_eos=on", "--backend-option", "stream=off"),
     ),
     "stop strings": (
         *("--scenario", "single-stream", "--backend-option"),
