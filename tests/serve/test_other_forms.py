@@ -98,7 +98,7 @@ def test_instructions_and_system_are_read_and_texts_may_be_lists(server: Server)
         ("messages", {"thinking": {"type": "enabled"}}, "thinking"),
     ],
 )
-def test_what_the_server_cannot_do_is_refused_by_its_name(
+def test_unsupported_fields_are_refused_by_name(
     server: Server, name: str, fields: dict[str, Any], param: str
 ) -> None:
     status, text = server.ask(PATHS[name], {**ASKED[name], **fields})

@@ -131,7 +131,7 @@ class Completions:
         return answer
 
     def _paths(self) -> str:
-        """Returns all paths, without those of single models."""
+        """Returns all paths except the paths of single models."""
         told = [path for path in self._routes if not path.startswith("/v1/models/")]
         return ", ".join((*_ASKED, *vectors.PATHS, *told, *self._posts))
 

@@ -77,7 +77,7 @@ def test_the_energy_counter_of_each_gpu_is_read_in_joules() -> None:
         assert meter.read() == [6.5, 7.0]
 
 
-def test_a_power_is_read_if_there_is_no_counter() -> None:
+def test_a_power_is_read_without_a_counter() -> None:
     text = DCGM.partition("# TYPE DCGM_FI_DEV_TOTAL")[0]
     with pages(text) as (url, _), PageMeter(f"{url}/metrics") as meter:
         assert {source.unit for source in meter.sources()} == {"W"}

@@ -42,7 +42,7 @@ default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaph
 """
 
 _SHOWN_LABELS = ("gpu", "index", "zone", "path", "chip", "sensor", "name", "modelName", "device")
-"""Labels that tell samples apart; others name machines."""
+"""Labels by which samples differ; other labels name machines."""
 
 
 class _Read(NamedTuple):
@@ -126,11 +126,11 @@ class PageMeter:
         kind, factor = _UNITS[unit]
         labels = frozenset(sample.labels.items())
         self._reads.append(_Read(Series(series.name, labels), kind, factor))
-        told = [
+        shown = [
             f"{name} {sample.labels[name]}" for name in _SHOWN_LABELS if sample.labels.get(name)
         ]
         name = f"page:{series.name}" if not number else f"page:{series.name}:{number}"
-        about = ", ".join(told) or "as the page's exporter defines it"
+        about = ", ".join(shown) or "as the page's exporter defines it"
         self._sources.append(PowerSource(name, about, kind))
 
     def _page(self) -> Page:
