@@ -99,7 +99,7 @@ KINDS = {
         products,
         (*CHAT, "--backend-option=answer=text"),
         0.3,
-        "*.Server.target_qps = 20\n*.Offline.target_qps = 200\n",
+        "*.Server.target_qps = 80\n*.Offline.target_qps = 200\n",
     ),
     "qwen3.6-27b": Kind(
         "edge",

@@ -117,6 +117,14 @@ def test_expected_time_of_a_run_comes_from_rules_and_calibration(tmp_path: Path)
     assert list(lines(list(rows.values())))[-1] == "0 of 16 runs remain, about 0:00"
 
 
+def test_a_server_run_with_equal_issue_takes_a_whole_set_of_samples(tmp_path: Path) -> None:
+    request = replace(CLOSED, benchmark="qwen3-vl-235b-a22b", scenarios=())
+    request = replace(request, options={**CLOSED.options, "target_qps": 20.0})
+    row = rows_of(request, tmp_path)["Server-performance"]
+    assert row.queries == 48_289  # and not 12,000 in 600 s
+    assert row.expected_s == pytest.approx(5 + 48_289 / 20)
+
+
 def test_audit_configs_are_as_in_the_compliance_folder(tmp_path: Path) -> None:
     write_audits(CLOSED, tmp_path)
     assert (tmp_path / "TEST01.config").read_text().split("\n") == [

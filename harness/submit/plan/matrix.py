@@ -10,6 +10,7 @@ from harness.core.formats.strict_yaml import load_yaml
 from harness.core.stats import queries_needed
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
+from harness.loadgen.official import whole_sets
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import missing_data, unknown_names
@@ -297,7 +298,17 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     elif row.scenario == "Offline":
         least_s *= OFFLINE_FACTOR
     queries = int(least_s * per_s) if per_s else None
+    if per_s and queries and _issues_whole_sets(row, request):
+        queries = whole_sets(queries, request.of_round.performance_samples)
+        least_s = queries / per_s
     return row._replace(expected_s=_length_s(row, least_s), queries=queries)
+
+
+def _issues_whole_sets(row: PlannedRun, request: Request) -> bool:
+    audit = _audit_settings(row, request) if row.kind in request.audits else {}
+    if audit.get("sample_concatenate_permutation") == 0:
+        return False
+    return request.of_round.loadgen in request.rules.equal_issue
 
 
 def _queries_of_shortened(row: PlannedRun, request: Request) -> int:
