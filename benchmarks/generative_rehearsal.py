@@ -83,9 +83,9 @@ KINDS = {
     "stable-diffusion-xl": Kind(
         "datacenter,edge",
         images,
-        HTTP,
-        2.0,
-        "*.SingleStream.target_latency = 2000\n*.Server.target_qps = 2\n*.Offline.target_qps = 25\n",
+        (*HTTP, "--connections=5"),
+        0.2,
+        "*.SingleStream.target_latency = 200\n*.Server.target_qps = 2\n*.Offline.target_qps = 25\n",
     ),
     "wan-2.2-t2v-a14b": Kind(
         "datacenter",
