@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.core import registry
 from harness.core.config.options import flag_name
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, read_detail
@@ -512,6 +513,22 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
         lines = ended.said.splitlines()
         assert [line.startswith(told[i]) for i, line in enumerate(lines)] == [True, True]
     assert not (tmp_path / "w/runs").exists()
+
+
+def test_what_the_accuracy_runs_lack_is_reported_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing package or scoring program, which a performance run does not need."""
+    monkeypatch.delenv("REASONING_SCORER", raising=False)
+    options = {"model": "deepseek-r1", "backend": "openai", "url": ["http://10.0.0.2:8000"]}
+    request = replace(CLOSED, category="datacenter", benchmark="deepseek-r1", options=options)
+    lacking = list(problems(request, plan(request, tmp_path)))
+    assert any(one.startswith("the score comes from MLCommons' eval_accuracy.py") for one in lacking)  # fmt: skip
+    entry = registry.METRICS["wer-whisper"]._replace(needs="no_such_module")
+    monkeypatch.setitem(registry.METRICS, "wer-whisper", entry)
+    whisper = replace(request, benchmark="whisper", options={**options, "model": "whisper"})
+    lacking = list(problems(whisper, plan(whisper, tmp_path)))
+    assert any(one.startswith("metric 'wer-whisper' needs the module 'no_such_module'") for one in lacking)  # fmt: skip
 
 
 def test_an_empty_work_folder_is_not_the_working_directory(
