@@ -515,7 +515,7 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
     assert not (tmp_path / "w/runs").exists()
 
 
-def test_what_the_accuracy_runs_lack_is_reported_before_the_first_run(
+def test_missing_scorer_is_reported_before_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing package or scoring program, which a performance run does not need."""
