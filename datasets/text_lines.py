@@ -218,7 +218,7 @@ def _size(setup: DatasetSetup, spec: TensorSpec, channels: int) -> tuple[int, in
     height, width = (int(size) for size in sizes if size is not None)
     if height < _LEAST_PIXELS or width < height:
         raise ConfigError(
-            f"dataset 'text-lines' draws lines at least {_LEAST_PIXELS} pixels high and not narrower than high, but "
+            f"dataset 'text-lines' draws lines that are at least {_LEAST_PIXELS} pixels high and at least as wide, but "
             f"the input {spec.name!r} is {show_shape(spec.shape)}: choose a different --dataset"
         )
     return height, width

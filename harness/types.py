@@ -109,7 +109,7 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     if len(set(fixed.values())) > 1:
         sizes = ", ".join(f"{name} {size}" for name, size in fixed.items())
         raise ConfigError(
-            f"the model's inputs fix different first dimensions ({sizes}): {BATCH_FIRST}"
+            f"the inputs of the model fix different first dimensions ({sizes}): {BATCH_FIRST}"
         )
     first = {s.shape[0] for s in shaped if s.name not in fixed}
     others = {size for s in shaped if s.name not in fixed for size in s.shape[1:]}

@@ -142,7 +142,7 @@ def _column(path: Path, name: str) -> list[str]:
         raise unreadable(path, e) from e
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            raise ConfigError(f"{path}: row {row}: {name} is {value!r:.40}, and must be a text")
+            raise ConfigError(f"{path}: row {row}: {name} is {value!r:.40}, but must be a text")
     return values
 
 

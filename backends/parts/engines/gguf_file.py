@@ -14,7 +14,7 @@ _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 4
-_CUT = "the file is cut: fetch it again"
+_CUT = "the file is cut off: fetch it again"
 
 _TYPES = {
     0: "float32",

@@ -149,6 +149,6 @@ class Sound:
         if (reply.header("Content-Type") or "").startswith("application/json"):
             raise BadAnswer(f"the reply is not sound: {bytes(reply.body[:200])!r}")
         if len(sound) < _SAMPLE_BYTES or len(sound) % _SAMPLE_BYTES:
-            raise BadAnswer(f"the reply has {len(sound):,} bytes, and is not PCM of 16 bits")
+            raise BadAnswer(f"the reply has {len(sound):,} bytes, but is not 16-bit PCM")
         self.usage = Usage(media_ns=self._duration_ns(len(sound)))
         return [sound]

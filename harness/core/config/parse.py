@@ -177,7 +177,7 @@ def parse_arrivals(text: str) -> "Path | Ramp":
         raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
     if found.step_ns < _LEAST_STEP_NS:
         least = write_duration(_LEAST_STEP_NS)
-        raise ValueError(f"{text!r}: a step must last {least} or more, or no answer comes in it")
+        raise ValueError(f"{text!r}: a step must last {least} or more, or it may end without an answer")
     return found
 
 
@@ -189,7 +189,7 @@ def parse_probe_rate(text: str) -> float:
     rate = parse_rate(text)
     if rate > MOST_PROBES:
         raise ValueError(
-            f"{text!r} is above {MOST_PROBES:g} probes per second, which are a load themselves"
+            f"{text!r} is above {MOST_PROBES:g} probes per second, which would load the server noticeably"
         )
     return rate
 

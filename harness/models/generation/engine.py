@@ -316,13 +316,13 @@ def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Itera
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:
         raise ConfigError(
             f"`generation` needs a model with the inputs {TOKENS} and past_key_values.*, and perhaps {MASK} and "
-            f"{POSITIONS}; the file's are {', '.join(sorted(names))}"
+            f"{POSITIONS}; the file has {', '.join(sorted(names))}"
         )
     for name, spec in past.items():
         heads, size = spec.shape[1], spec.shape[-1]
         if len(spec.shape) != 4 or not isinstance(heads, int) or not isinstance(size, int):
             raise ConfigError(
-                f"input {name!r} must have the shape [batch, HEADS, past, SIZE], with numbers for the two"
+                f"input {name!r} must have the shape [batch, HEADS, past, SIZE], with numbers for HEADS and SIZE"
             )
         if spec.dtype not in _FLOATS:
             raise ConfigError(

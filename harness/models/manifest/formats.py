@@ -115,7 +115,7 @@ def check(path: Path, formats: Collection[str]) -> None:
         )
     if own is None and _is_text(path):
         raise ConfigError(
-            f"{path.name} is a text: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
+            f"{path.name} is a text file: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
             "of a SavedModel, or a manifest (.yaml)"
         )
 

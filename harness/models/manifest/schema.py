@@ -447,7 +447,7 @@ def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     if not inputs:
         raise ValueError("there must be at least one")
     if all(one.value is not None for one in inputs):
-        raise ValueError("each has a `value`: at least one must take data")
+        raise ValueError("each input has a `value`: at least one must take data")
     _refuse_twice([one.name for one in inputs])
     return inputs
 

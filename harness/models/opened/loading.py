@@ -408,7 +408,7 @@ def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
             continue
         if (most := int(rows.max())) >= table.rows:
             raise ConfigError(
-                f"input {name!r} has the number {most}, but the model's {table.operator} table has "
+                f"input {name!r} has the number {most}, but the {table.operator} table of the model has "
                 f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so the data do not fit the model"
             )
 

@@ -86,7 +86,7 @@ class _Wheel:
         _check_count(len(infos))
         digests = self._record(infos)
         if len({info.filename for info in infos}) < len(infos):
-            raise ValueError("it has two files of one name")
+            raise ValueError("two of its files have the same name")
         return {i.filename: Member(i.file_size, digests.get(i.filename)) for i in infos}
 
     def copy(self, files: Mapping[str, IO[bytes]]) -> None:

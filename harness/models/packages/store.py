@@ -203,7 +203,7 @@ def _copy(archive: Path, found: Listing, outs: Mapping[str, IO[bytes]]) -> None:
         expected = found.files[file]
         if size_bytes != expected.size_bytes:
             raise ConfigError(
-                f"{archive}: {file} has {show_bytes(size_bytes)}, and not {show_bytes(expected.size_bytes)}: "
+                f"{archive}: {file} has {show_bytes(size_bytes)} instead of {show_bytes(expected.size_bytes)}: "
                 "remove the archive and try again"
             )
         if expected.sha256 is not None and _digest_of(out) != expected.sha256:

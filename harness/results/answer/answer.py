@@ -110,7 +110,7 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     if bounds := _token_bounds(result):
         share = f"{float(bounds['percentile'][1:]):.10g} %"
         ttft, tpot = (_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
-        return f"Do {share} of the first tokens come within {ttft}, and of the further ones within {tpot} each{load}?"
+        return f"Do {share} of the first tokens come within {ttft}, and the other tokens within {tpot} each{load}?"
     if slo is None:
         return f"How long does a query take{load}?"
     share = f"{slo.percentile * 100:.10g} %"

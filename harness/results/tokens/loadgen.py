@@ -92,7 +92,7 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
         ours, theirs = _at(ttft_ns, name), log.get(key)
         if theirs is not None and ours > theirs + _slack_ns(theirs):
             yield (
-                f"{key} is {show_ns(theirs)}, the journal's {show_ns(ours)}: LoadGen cannot know a first token "
+                f"{key} is {show_ns(theirs)}, but the journal's is {show_ns(ours)}: LoadGen cannot know a first token "
                 "before it arrives"
             )
     for name, key in _TPOT.items():
@@ -103,8 +103,8 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
         ours, theirs = int(tpot_ns[rank]), log.get(key)
         if theirs is not None and theirs > ours + _slack_ns(ours):
             yield (
-                f"{key} is {show_ns(theirs)}, the journal's at most {show_ns(ours)}: the further tokens cannot take "
-                "longer than the time since the first one arrived"
+                f"{key} is {show_ns(theirs)}, but the journal's is at most {show_ns(ours)}: later tokens cannot "
+                "take longer than the time since the first token"
             )
     yield from _rate(log, done, int(tokens.sum()))
 
@@ -134,6 +134,6 @@ def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
     allowed = RATE_SHARE + RATE_NS / took_ns
     if abs(theirs / ours - 1) > allowed:
         yield (
-            f"{_RATE} is {show_rate(theirs)}/s, the journal's rate {show_rate(ours)}/s: more than "
-            f"{show_percent(allowed, 1)} apart"
+            f"{_RATE} is {show_rate(theirs)}/s, but the journal's rate is {show_rate(ours)}/s: "
+            f"they differ by more than {show_percent(allowed, 1)}"
         )

@@ -45,7 +45,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
         return None
     words = ["none was answered"]
     if (times := probes["latency_ns"]) is not None:
-        words = [f"{show_ns(times['p50'])} / {show_ns(times['p99'])} (p50 / p99) beside the load"]
+        words = [f"{show_ns(times['p50'])} / {show_ns(times['p99'])} (p50 / p99) during the load"]
     if (alone := probes["alone_ns"]) is not None:
         words.append(f"{show_ns(alone['p50'])} without it (p50)")
     for key in ("failed", "unanswered"):

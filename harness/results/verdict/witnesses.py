@@ -170,7 +170,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
         late = int((latency_ns > plan.latency_bound_ns + slack_ns).sum())
         logged = log.get("result_overlatency_query_count")
         if logged < late:
-            yield f"{logged:,} queries were late, by the journal {late:,} or more"
+            yield f"{logged:,} queries were late, but by the journal {late:,} or more"
 
 
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
@@ -246,7 +246,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
         yield f"dataset indices lie outside 0 to {run.plan.total_count - 1:,}"
     sizes = columns["batch_size"]
     if max_batch is not None and int(sizes.max()) > max_batch:
-        yield f"a batch held {int(sizes.max()):,} samples, the largest allowed is {max_batch:,}"
+        yield f"a batch held {int(sizes.max()):,} samples, but the largest allowed batch has {max_batch:,}"
     _, first, counts = np.unique(columns["batch"], return_index=True, return_counts=True)
     if done.answered_once and (counts != sizes[first]).any():
         yield "a batch's number of rows is not its size"
@@ -257,4 +257,4 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     same = worker[order][1:] == worker[order][:-1]
     overlapping = same & (begin[order][1:] < end[order][:-1])
     if overlapping.any():
-        yield f"a worker took {int(overlapping.sum()):,} batches before it had completed the one before"
+        yield f"a worker took {int(overlapping.sum()):,} batches before it had completed the previous batch"

@@ -173,8 +173,8 @@ def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
         raise ConfigError("--arrivals ramp: raises the rate until an SLO breaks: add --slo")
     if in_sessions:
         raise ConfigError(
-            "--arrivals ramp: a session sends its turns when earlier ones are answered, at no rate of the ramp: "
-            "set --target-qps or --concurrency in its place"
+            "--arrivals ramp: a session sends each turn after the previous answer, not at the ramp's rate: set "
+            "--target-qps or --concurrency instead"
         )
     return {
         "start": ramp.start_per_s,
@@ -408,7 +408,7 @@ def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
     if needed > free_bytes:
         raise ConfigError(
             f"the accuracy log of {samples:,} answers needs about {show_bytes(needed)} on disk, "
-            f"but only {show_bytes(free_bytes)} are free: free some, or pass --out elsewhere"
+            f"but only {show_bytes(free_bytes)} are free: free more space, or pass --out elsewhere"
         )
 
 

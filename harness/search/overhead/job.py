@@ -45,7 +45,7 @@ def problems(config: RunConfig, options: OverheadOptions) -> Iterator[str]:
     yield from server_problems(config)
     if options.local_backend in registry.REMOTE_BACKENDS:
         yield (
-            f"--local-backend {options.local_backend} asks a server: name a backend that runs the model here"
+            f"--local-backend {options.local_backend} sends requests to a server: name a backend that runs the model here"
         )
     most = available().threads
     if options.threads is not None and options.threads > most:

@@ -108,7 +108,7 @@ class Compared(NamedTuple):
             return ""
         return (
             f"its answers differ: {show_percent(same.alike, 1)} of {same.samples} are equal or within "
-            f"{show_percent(least.far)}, and {show_percent(least.share)} must be"
+            f"{show_percent(least.far)}, but at least {show_percent(least.share)} must be"
         )
 
 

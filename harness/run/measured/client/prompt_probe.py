@@ -87,7 +87,7 @@ class _Probe:
             for spent_ns, ns in zip(times.values(), taken_ns, strict=True):
                 spent_ns.append(ns)
         if unchanged and not times["seen_ns"]:
-            return {"reason": "the prompts are too short to change their begin"}
+            return {"reason": "the prompts are too short to change their beginning"}
         return {**times, "refused": ""}
 
     def _prompt(self, index: int) -> dict[str, Any]:

@@ -166,8 +166,8 @@ class Session:
         # A server that refuses only some requests is busy; the run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
-                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make it serve the same "
-                "model as the others"
+                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make that server serve "
+                "the same model as the others"
             )
         try:
             self._ceiling = ceiling.measure(

@@ -137,8 +137,8 @@ def _copy(source: Path, checkout: Path, commit: str) -> None:
     if checkout.is_dir():
         if (has := prove(checkout).commit) != commit:
             raise ConfigError(
-                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: one commit makes all points; "
-                "pass another --work"
+                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: all points need the same "
+                "commit; pass another --work"
             )
         return
     words = ["git", "-c", "safe.directory=*", "clone", "--quiet", "--no-hardlinks"]

@@ -238,5 +238,5 @@ def kept_witness(attempt: Attempt) -> Mapping[str, Any]:
         raise ConfigError(f"{path} does not exist: run `endpoints witness` first")
     content = read_json(path)
     if content.get("summary_sha256") != sha256(attempt.summary):
-        raise ConfigError(f"{path} is of another result: run `endpoints witness` again")
+        raise ConfigError(f"{path} belongs to another result: run `endpoints witness` again")
     return content
