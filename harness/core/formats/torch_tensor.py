@@ -43,7 +43,7 @@ class _Storage(NamedTuple):
 class _Described(NamedTuple):
     storage: _Storage
     offset: int
-    """Elements before the tensor's first one."""
+    """Number of elements before the tensor's first element."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 

@@ -47,7 +47,7 @@ class Answering:
         self.tokens: list[int] = []
         """The answer; its last token ended it."""
         self.cached = 0
-        """Tokens of the prompt that were in the cache of beginnings when the prompt joined."""
+        """Tokens of the prompt that were in the prefix cache when the prompt joined."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
@@ -91,13 +91,13 @@ class Generator:
         self._lengths = np.zeros(most_sequences, np.int64)  # tokens in each row of the caches
         self._waiting: deque[Answering] = deque()
         self.prefixes: PrefixCache | None = None
-        """The cache of beginnings; None if every prompt is computed completely."""
+        """The prefix cache; None if every prompt is computed completely."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
         """Computes a beginning once. Raises a ConfigError if the model cannot continue beginnings of different lengths."""
         if not (self._has_mask and self._has_positions):
             raise ConfigError(
-                f"a cache of beginnings needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
+                f"a prefix cache needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
             )
         self.prefixes = cache
 

@@ -39,7 +39,7 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Suffix that other files have, too -> how a model begins, and its format."""
+"""Suffix that is not only for models -> the first bytes of a model, and its format."""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 _GENAI = Format("genai", "a folder for ONNX Runtime GenAI", "ort-genai")

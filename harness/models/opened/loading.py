@@ -245,7 +245,7 @@ def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> N
 
 
 def _refuse_layout(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses systems that take batches of samples alone: servers, and separate processes."""
+    """Refuses systems that take only batches of samples: servers and separate processes."""
     named = {f"--backend-option {PROCESSES_OPTION}=on": in_processes, "--url": bool(config.url)}
     for option in (option for option, is_given in named.items() if is_given):
         raise ConfigError(

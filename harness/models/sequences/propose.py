@@ -23,7 +23,7 @@ MOST_TRIALS = 32
 """Combinations of batch axes that are tried."""
 
 GUESSED_SIZE = 1
-"""An open size that the user does not set: a step of a recurrent network takes one of anything."""
+"""Size of an open dimension that the user does not set; a step of a recurrent network accepts 1 in every dimension."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Input name -> the user's sizes, in the order of the file; the batch's is ignored."""

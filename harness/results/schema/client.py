@@ -266,7 +266,7 @@ class ChunkGaps(TypedDict):
     bounds_ns: list[int]
     """Upper boundaries in ns, inclusive."""
     counts: list[int]
-    """Gaps up to each boundary and above the one before; the last number counts gaps above all boundaries."""
+    """Gaps up to each boundary and above the previous one; the last number counts gaps above all boundaries."""
     sum_ns: int
     """Sum of the gaps in ns."""
 

@@ -95,7 +95,7 @@ def _answers(
 
 
 class Compared(NamedTuple):
-    """The answers of a cell beside the answers of the first one."""
+    """The answers of a cell, compared with the answers of the first cell."""
 
     agreement: Agreement
     limits: Limits

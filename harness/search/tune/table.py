@@ -157,7 +157,7 @@ def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
     if content.get("second_is_beaten"):
-        return f"no other is surely better than {best}"
+        return f"no other is certainly better than {best}"
     over = content["best_over_second"]
     if over["low"] >= 1 - ALIKE_PLANS and over["high"] <= 1 + ALIKE_PLANS:
         return f"they are alike, and {best} is the simpler one"

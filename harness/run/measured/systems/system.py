@@ -58,7 +58,7 @@ class System(ABC):
     """Instances in separate processes."""
 
     in_order: Callable[[], list[int]] | None = None
-    """Returns the samples of all queries in an order that no time changes, after the run; None: the order of issue."""
+    """Returns the samples of all queries in an order that does not depend on time, after the run; None: the order of issue."""
 
     answerers: Sequence[Answerer]
     """One answerer per instance or connection; set by `open`."""

@@ -1,4 +1,4 @@
-"""Rehearses every point with the harness's own client, for minutes, and says early what will fail."""
+"""Rehearses every point with the harness's own client, for minutes, and reports early what will fail."""
 
 import shutil
 from collections.abc import Iterator, Sequence

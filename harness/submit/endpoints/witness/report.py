@@ -44,7 +44,7 @@ class Witnessed:
 
     @property
     def disagreements(self) -> Sequence[Row]:
-        """Rows whose recomputed number is another one."""
+        """Rows whose recomputed number differs."""
         return [row for row in self.rows if not row.agrees and row.recomputed is not None]
 
     @property
