@@ -25,7 +25,7 @@ MEMORY_LIMIT_BYTES = 1 << 30
 class LibrispeechDataset(LoadedRows):
     """Mono float32 in [-1, 1] under each input with an `audio` step; the label is the transcript.
 
-    An input whose step has `gives: length` takes the number of audio samples without the filling.
+    An input whose step has `gives: length` takes the number of audio samples without the padding.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

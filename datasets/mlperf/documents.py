@@ -1,7 +1,7 @@
 """Reads the web pages that the RAG benchmark's database holds, e2e-rag-db: `doc_html` of MLCommons' download.
 
 A sample is a page: its name and its HTML. The system splits the page, embeds the parts and stores them; it answers with the
-byte 1, with the byte 0 if that failed, and behind the last page with the MD5 of the database.
+byte 1, with the byte 0 if that failed, and after the last page with the MD5 of the database.
 """
 
 from collections.abc import Mapping, Sequence

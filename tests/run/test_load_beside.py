@@ -1,4 +1,4 @@
-"""Complete runs with probes beside the load, with cancelled requests and with several models."""
+"""Complete runs with probes during the load, with cancelled requests and with several models."""
 
 import json
 import threading
@@ -37,7 +37,7 @@ def test_probes_are_measured_beside_the_load(tmp_path: Path) -> None:
     assert probes["latency_ns"]["p50"] >= probes["first_token_ns"]["p50"] >= 30 * NS_PER_MS
     assert probes["alone_ns"]["p50"] >= 30 * NS_PER_MS
     assert result["tokens"]["answers"] == result["queries"]["samples_answered"] == 120
-    assert any("probes beside the load" in note for note in result["not_for_submission"])
+    assert any("probes during the load" in note for note in result["not_for_submission"])
     assert main(["check", str(tmp_path / "run")]) == 0
 
 

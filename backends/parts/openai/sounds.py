@@ -31,7 +31,7 @@ class Transcriptions(Plain):
     """Texts (UTF-8 as uint8) of sound, which is uploaded as a WAV file of 16 bits.
 
     The first input is the sound, float32 in [-1, 1]. If there is a second input, it is the number of audio samples
-    without the filling at the end (`gives: length` of the step `audio`).
+    without the padding at the end (`gives: length` of the step `audio`).
 
     rate: audio samples per second of the dataset.
     """

@@ -19,7 +19,7 @@ class Wait(NamedTuple):
     after: tuple[int, ...]
     """Positions of earlier calls."""
     delay_ns: int
-    """From the last of their ends to the start; of a call that waits for none, from the first call of all."""
+    """Time from the last of their ends to the start of the call; for a call that waits for none, from the first call of all."""
 
 
 def waits(calls: Sequence[Interval]) -> list[Wait]:

@@ -289,7 +289,7 @@ def _probe_problems(options: RunOptions) -> Iterator[str]:
         ("--mode accuracy", not options.runs_performance),
     ):
         if is_set:
-            yield f"--probe-rate sends requests beside one LoadGen's performance run: drop it, or drop {flag}"
+            yield f"--probe-rate sends requests during one LoadGen's performance run: drop it, or drop {flag}"
 
 
 def _cancel_problems(options: RunOptions) -> Iterator[str]:

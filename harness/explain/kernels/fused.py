@@ -1,9 +1,9 @@
 """Maps each kernel to the nodes of the model's own file that it computes after fusion.
 
 The runtime saves the graph that it executes. Most of its tensors keep their names from the
-file, or a kernel is named after the tensor that it makes. Such a kernel stands for the nodes
+file, or a kernel is named after the tensor that it makes. Such a kernel computes the nodes
 between its inputs and its output: a cut of the file's graph. A kernel whose output is not a tensor
-of the file shares the cut of the kernels that read it. So each kernel stands for at least one node.
+of the file shares the cut of the kernels that read it. So each kernel computes at least one node.
 """
 
 import re

@@ -532,7 +532,7 @@ class Manifest(_Strict):
     dataset: Registered
     """The default of `--dataset`."""
     performance_count: Annotated[int, Field(ge=1)] | None = None
-    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` wins."""
+    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` overrides it."""
     accuracy: Accuracy | None = None
     """The default of `--metric` and the target; omitted for performance only."""
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None

@@ -145,7 +145,7 @@ _OF_SERVICES = "http-json"
 
 
 def _options_in_manifest(backend: str, model: Model) -> dict[str, str]:
-    """Returns the backend options that the manifest sets; --backend-option wins."""
+    """Returns the backend options that the manifest sets; --backend-option overrides them."""
     manifest = model.manifest
     if manifest is None:
         return {}

@@ -169,7 +169,7 @@ def by_frame(post: Postprocess) -> Postprocess:
 
 
 def identified(post: Postprocess, dataset: HasOwnOrder) -> Postprocess:
-    """Puts each answer behind the identity of its sample."""
+    """Puts the identity of its sample before each answer."""
 
     def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         rows = post.answers(outputs, indices)

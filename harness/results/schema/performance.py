@@ -403,7 +403,7 @@ class Queries(TypedDict):
 
 
 class RealTime(TypedDict):
-    """Frames of sequences beside real time, for a model whose manifest states `frame_period_ms`."""
+    """Speed of frames compared with real time, for a model whose manifest states `frame_period_ms`."""
 
     frame_period_ns: int
     """Time from one frame of a sequence to the next."""

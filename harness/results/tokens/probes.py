@@ -1,4 +1,4 @@
-"""Summarises the probes beside a load: small requests on separate connections, as of other clients. Pure."""
+"""Summarises the probes during a load: small requests on separate connections, like the requests of other clients. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,6 @@
 """Derives doubts about the length of the run, its load generator and the machine. Pure.
 
-A doubt is why even a VALID run's numbers need a look first.
+A doubt is a reason to check the numbers of even a VALID run before use.
 """
 
 import math
@@ -196,7 +196,7 @@ def steadiness(steady: Steady | None) -> Iterator[Reason]:
 
 
 def _is_lasting(steady: Steady) -> bool:
-    """Returns whether the means of the run do not describe its end: a change in the middle that is over does no harm."""
+    """Returns whether the end of the run differs from its means; a change in the middle that is over does no harm."""
     return any(
         one["verdict"] == NOT_STEADY and abs(one["end_change"]) >= LASTING_SHARE
         for one in steady["series"].values()

@@ -162,7 +162,7 @@ def drawn_answers() -> Iterator[Reason]:
 
 
 def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Yields a doubt if changed inputs took longer than repeated ones, or raised. Models with branches may do so."""
+    """Yields a doubt if changed inputs took longer than repeated ones, or raised. Models with branches may also take longer for changed inputs."""
     if probe is None or "reason" in probe:
         return
     if probe["raised"]:

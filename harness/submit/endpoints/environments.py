@@ -62,7 +62,7 @@ def _last(output: str) -> str:
 def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
     """Returns variables for a program of another environment: without the paths of the harness's packages.
 
-    bytecode: folder for compiled modules, so that none is written beside the sources; None: modules are not kept.
+    bytecode: folder for compiled modules, so that none is written next to the sources; None: modules are not kept.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     if bytecode is None:

@@ -72,7 +72,7 @@ def unreadable(tree: Tree) -> Iterator[Finding]:
 
 
 def root_folders(tree: Tree, root: str) -> Iterator[Finding]:
-    """Checks src/, docs/ and the files beside them."""
+    """Checks src/, docs/ and the files next to them."""
     for name in ("src", "docs", "results"):
         if tree.kind(join(root, name)) != "folder":
             yield Finding("missing-folder", join(root, name), "no such folder", "this folder")

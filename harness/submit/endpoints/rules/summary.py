@@ -180,7 +180,7 @@ def _token_times(point: Point) -> Iterator[Finding]:
 
 
 def _stored(point: Point) -> Iterator[Finding]:
-    """Checks metrics that a tool stored beside the client's numbers."""
+    """Checks metrics that a tool stored next to the client's numbers."""
     p90_ns = _percentile(point, "tpot", "90")
     own = {
         "system_tps": point.tokens_per_s,
