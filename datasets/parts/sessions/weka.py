@@ -59,7 +59,7 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
             if not isinstance(row, dict):
                 raise ValueError(f"requests has {row!r:.40}, but must have objects")
             at_s = number_of(row, "t")
-            if at_s + 1e-6 < from_s:  # older traces count from the subagent's begin
+            if at_s + 1e-6 < from_s:  # older traces count from the beginning of the subagent
                 at_s += from_s
             took_s = number_of(row, "api_time", 0) if row.get("api_time") is not None else 0.0
             start_ns = round(at_s * NS_PER_S)

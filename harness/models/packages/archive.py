@@ -39,7 +39,7 @@ _MOST_READ_BYTES = 64 << 20
 _FAULTS: tuple[type[Exception], ...] = (
     *WRONG_CONTENT,
     gzip.BadGzipFile,
-    NotImplementedError,  # a way of compression that Python does not have
+    NotImplementedError,  # a compression method that Python does not support
     RuntimeError,  # an encrypted zip file
     lzma.LZMAError,
     tarfile.TarError,

@@ -103,7 +103,7 @@ def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
     unknown += [at for at, size in enumerate(shape) if isinstance(size, str)]
     if unknown:
         return unknown
-    # Of a state [layers, batch, hidden] of one layer and one sequence, the batch is the second 1.
+    # In a state [layers, batch, hidden] with one layer and one sequence, the batch is the second 1.
     is_state = len(shape) > 2 and shape[:2] == (1, 1)
     return [1, 0, *range(2, len(shape))] if is_state else range(len(shape))
 
@@ -153,7 +153,7 @@ class _Trial:
         answers = {n: axis for n, axis in axes.items() if n not in states.values()}
         if not answers:
             raise _Unfit("every output is a state, so the model returns no answer")
-        if next(iter(answers.values())) is not None:  # the others are no answers
+        if next(iter(answers.values())) is not None:  # the other outputs are not answers
             answers = {name: axis or 0 for name, axis in answers.items()}
         named = {spec.name: spec for spec in self._specs}
         return Proposal(

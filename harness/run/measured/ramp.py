@@ -116,7 +116,7 @@ class RampAndHold(Scheduler):
         begin_ns = due_ns = wall_ns()
         step = _Step(rate_per_s, self._end, begin_ns, len(self._slos), holds=holds)
         self._steps.append(step)
-        # The answers of the step before may still come; a hold begins when all have come.
+        # Answers of the previous step may still arrive; a hold begins when all have arrived.
         watched = [step] if holds else self._steps[-2:]
         look_ns = begin_ns + _LOOK_NS
         mean_ns = NS_PER_S / rate_per_s

@@ -77,7 +77,7 @@ class Sessions(Scheduler):
         self._concurrent = plan.concurrency is not None
         self._given: list[int] | None = None  # sessions of the arrivals, if the file names them
         self._begins = self._begins_ns(plan, turns.session)
-        self._arrives_ns: int | None = None  # when the next session begins; None: nobody knows yet
+        self._arrives_ns: int | None = None  # when the next session begins; None: not known yet
         self._history = history
         self._working: set[int] = set()  # first samples of the sessions that go on
         self._begun = 0
