@@ -72,7 +72,7 @@ class _SweepJob(Study[SweepOptions]):
         least = queries_needed(0, self._percentile)
         if config.queries is not None and config.queries < least:
             raise ConfigError(
-                f"--queries {config.queries:,}: p{self._percentile * 100:g} takes at least {least:,} "
+                f"--queries {config.queries:,}: p{self._percentile * 100:g} needs at least {least:,} "
                 "queries: drop --queries, or pass more"
             )
         self._plain = to_plain(replace(config, out=None))

@@ -35,7 +35,7 @@ _MOST_TIMES = 2.0
 
 def results(curve: Curve, point: Point) -> Iterator[Finding]:
     if not point.summary:
-        return  # a missing or wrong file has its own rule
+        return  # another rule reports a missing or wrong file
     yield from _present(point)
     yield from _ended(point)
     yield from _counts(curve, point)
