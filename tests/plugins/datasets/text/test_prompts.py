@@ -242,7 +242,7 @@ def test_models_and_drawn_tokens_are_described(tmp_path: Path) -> None:
         ({"prompt": "a", "body": {"stream": True}}, "body has the field 'stream'"),
         ({"prompt": "a", "body": {"a b": 1}}, "body has the field 'a b'"),
         ({"prompt": "a", "model": 7}, "model is 7, but must be a name"),
-        ({"prompt": "a", "model": 'x"y'}, "and must be a name"),
+        ({"prompt": "a", "model": 'x"y'}, "but must be a name"),
         ({"prompt": "a", "body": {"n": 2}}, "n must be 1"),
     ],
 )
