@@ -56,9 +56,6 @@ class LibrispeechDataset(LoadedRows):
             what = "one number" if length else f"{self._frames:,} audio samples"
             yield f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])}, but its step gives {what}"
 
-    def __len__(self) -> int:
-        return len(self._utterances)
-
     def load(self, indices: Sequence[int]) -> None:
         """Loads samples. Raises a ConfigError if a file is damaged."""
         samples = np.zeros((len(indices), self._frames), np.float32)

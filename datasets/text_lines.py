@@ -92,9 +92,6 @@ class TextLinesDataset(LoadedRows):
         self._drawn: dict[int, Array] = {}
         super().__init__(self._count)
 
-    def __len__(self) -> int:
-        return self._count
-
     def load(self, indices: Sequence[int]) -> None:
         rows = [self._steps.of_pixels(self._in_colour(self._pixels(index))) for index in indices]
         self.hold(indices, {self._spec.name: np.stack(rows)})

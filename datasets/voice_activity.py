@@ -43,9 +43,6 @@ class VoiceActivityDataset(LoadedRows):
         self._made: dict[int, tuple[Array, Array]] = {}
         super().__init__(COUNT)
 
-    def __len__(self) -> int:
-        return COUNT
-
     def load(self, indices: Sequence[int]) -> None:
         rows = np.empty((len(indices), self._frames, self._width), np.float32)
         context = self._width - HOP

@@ -40,9 +40,6 @@ class DocumentsDataset(LoadedRows):
         sources.refuse([f"{path} is larger than {_MOST_BYTES // 2**20} MiB" for path in large])
         super().__init__(len(self._paths))
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
     def load(self, indices: Sequence[int]) -> None:
         held = {name: np.empty(len(indices), object) for name in self._inputs}
         for row, index in enumerate(indices):

@@ -42,9 +42,6 @@ class FramesDataset(LoadedRows):
         self._questions = list(questions(self._path))
         super().__init__(len(self._questions))
 
-    def __len__(self) -> int:
-        return len(self._questions)
-
     def load(self, indices: Sequence[int]) -> None:
         held = np.empty(len(indices), object)
         for row, index in enumerate(indices):

@@ -88,9 +88,6 @@ class FunctionCallsDataset(LoadedRows):
             count = max(1, int(count * SHARES_PERCENT[subset] / 100))
         return [_sample(subset, place, row, right) for place, row in rows[:count]]
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
     def load(self, indices: Sequence[int]) -> None:
         held = np.empty(len(indices), object)
         for row, index in enumerate(indices):

@@ -61,9 +61,6 @@ class ProductCatalogueDataset(LoadedRows):
             raise ConfigError(f"{setup.data_dir} has no products: nothing can be measured")
         super().__init__(len(self._categories))
 
-    def __len__(self) -> int:
-        return len(self._categories)
-
     def load(self, indices: Sequence[int]) -> None:
         """Loads samples. Raises a ConfigError if a picture is damaged."""
         places: dict[int, list[int]] = {}

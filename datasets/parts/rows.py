@@ -25,6 +25,9 @@ class LoadedRows:
         self._item = memoryview(self._position.data)
         self._arrays: dict[str, Array] = {}
 
+    def __len__(self) -> int:
+        return len(self._position)
+
     def hold(self, indices: Sequence[int], arrays: Mapping[str, Array]) -> None:
         """arrays: input name -> (len(indices), ...) rows in the order of `indices`.
 

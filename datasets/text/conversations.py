@@ -81,9 +81,6 @@ class ConversationsDataset(LoadedRows):
         self.performance_count = max(1, int((np.cumsum(self._sizes) <= MEMORY_LIMIT_BYTES).sum()))
         super().__init__(len(self._turns))
 
-    def __len__(self) -> int:
-        return len(self._turns)
-
     def load(self, indices: Sequence[int]) -> None:
         held = np.empty(len(indices), object)
         for row, index in enumerate(indices):

@@ -33,9 +33,6 @@ class HeldPrompts(LoadedRows):
         super().__init__(len(prompts))
         self._input, self._prompts = name, prompts
 
-    def __len__(self) -> int:
-        return len(self._prompts)
-
     def load(self, indices: Sequence[int]) -> None:
         held = np.empty(len(indices), object)
         for row, index in enumerate(indices):

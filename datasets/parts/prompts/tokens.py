@@ -51,9 +51,6 @@ class TokenPrompts(LoadedRows):
         self.performance_count = max(1, int(held.sum()))
         super().__init__(len(input_tokens))
 
-    def __len__(self) -> int:
-        return len(self._inputs)
-
     def load(self, indices: Sequence[int]) -> None:
         held = np.empty(len(indices), object)
         for row, index in enumerate(indices):
