@@ -89,10 +89,7 @@ class FunctionCallsDataset(LoadedRows):
         return [_sample(subset, place, row, right) for place, row in rows[:count]]
 
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._samples[index].request
-        self.hold(indices, {self._input: held})
+        self.hold_objects(indices, self._input, (self._samples[index].request for index in indices))
 
     def lengths(self, indices: Sequence[int]) -> Array:
         return np.array([len(self._samples[i].request) for i in indices])

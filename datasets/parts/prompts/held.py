@@ -34,10 +34,7 @@ class HeldPrompts(LoadedRows):
         self._input, self._prompts = name, prompts
 
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._prompts[index].request
-        self.hold(indices, {self._input: held})
+        self.hold_objects(indices, self._input, (self._prompts[index].request for index in indices))
 
     def lengths(self, indices: Sequence[int]) -> Array:
         return np.array([self._prompts[i].size for i in indices])
