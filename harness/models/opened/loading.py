@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core import registry
 from harness.core.config.parse import ELSEWHERE, HUB, each_device
@@ -372,6 +372,36 @@ def open_dataset(
         if len(dataset) < 1:
             raise ConfigError(f"dataset {name!r} is empty: nothing can be measured")
         return dataset
+
+
+class OpenModel(NamedTuple):
+    """A model with its backends and dataset."""
+
+    path: Path | None
+    """The model's file; None if the backend reads no file."""
+    backends: Sequence[Backend]
+    """One per instance."""
+    fixed: int | None
+    """The batch fixed by the file; None if the model takes any number of samples."""
+    dataset: Dataset
+
+
+def open_model(
+    config: RunConfig,
+    model: Model,
+    dataset: str,
+    spec: InstanceGroup,
+    stack: ExitStack,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> OpenModel:
+    """Opens backends and dataset; `stack` closes the backends. progress: called while the dataset loads."""
+    path = model_file(config, model)
+    backends = open_backends(config, model, path, spec, stack)
+    inputs = inputs_of(model, backends[0])
+    fixed = batch_in_file(backends[0], inputs)
+    return OpenModel(
+        path, backends, fixed, open_dataset(config, model, dataset, inputs, progress)
+    )
 
 
 def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[str]:
