@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.models.generation.prefixes import Beginnings, Block, PrefixCache
+from harness.models.generation.prefixes import StepPrefixes, Block, PrefixCache
 from harness.models.manifest.schema import Generation
 from harness.types import Array, Batch, Outputs, TensorSpec
 
@@ -94,7 +94,7 @@ class Generator:
         """The prefix cache; None if every prompt is computed completely."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Computes a beginning once. Raises a ConfigError if the model cannot continue beginnings of different lengths."""
+        """Computes each prefix once. Raises a ConfigError if the model cannot continue prefixes of different lengths."""
         if not (self._has_mask and self._has_positions):
             raise ConfigError(
                 f"a prefix cache needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
@@ -159,10 +159,10 @@ class Generator:
 
     def _join(self) -> list[Answering]:
         joined: list[Answering] = []
-        beginnings = Beginnings(self.prefixes)
+        computing = StepPrefixes(self.prefixes)
         while self._waiting and len(self._working) + len(joined) < self._most:
             one = self._waiting[0]
-            if one.is_wanted and not beginnings.take(one.prompt):
+            if one.is_wanted and not computing.take(one.prompt):
                 break
             self._waiting.popleft()
             if one.is_wanted:
@@ -172,7 +172,7 @@ class Generator:
     def _begin(self, joined: Sequence[Answering]) -> None:
         """Reads the prompts, padded at their ends to the longest prompt, and generates the first token of each answer.
 
-        Of a prompt whose beginning is in the cache, only the rest is computed.
+        If a prompt's prefix is in the cache, only the rest of the prompt is computed.
         """
         begin = len(self._working)
         self._restore(joined, begin)
@@ -203,7 +203,7 @@ class Generator:
         self._take(joined, outputs[LOGITS][np.arange(count), sizes - 1])
 
     def _restore(self, joined: Sequence[Answering], begin: int) -> None:
-        """Copies the beginnings that the cache has into the rows of the prompts. begin: the first of these rows."""
+        """Copies the prefixes in the cache into the rows of the prompts. begin: the first of these rows."""
         if self.prefixes is None:
             return
         for row, one in enumerate(joined, begin):

@@ -1,6 +1,6 @@
 """Keeps the keys and values of computed prompt prefixes, so that they need not be computed again.
 
-A beginning is cut into blocks of equal length, as in vLLM. A block is found only after the blocks before it, so equal
+A prefix is cut into blocks of equal length, as in vLLM. A block is found only after the blocks before it, so equal
 tokens at different places are different blocks. The last token of a prompt is always computed.
 """
 
@@ -85,8 +85,8 @@ class PrefixCache:
             self._blocks.move_to_end(key)
 
 
-class Beginnings:
-    """The beginnings that the prompts of one step compute, so that a prompt can wait for one of them."""
+class StepPrefixes:
+    """The prefixes that the prompts of one step compute, so that a prompt can wait for one of them."""
 
     def __init__(self, cache: PrefixCache | None) -> None:
         self._cache = cache

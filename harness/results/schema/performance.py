@@ -12,7 +12,7 @@ P999 = TypedDict("P999", {"p99.9": int | None})
 
 
 class Latency(P999):
-    """Latency of queries in ns (in Offline, of samples), by LoadGen after a whole run, otherwise by the journal."""
+    """Latency of queries in ns (in Offline, of samples): LoadGen's after a complete run, otherwise the journal's."""
 
     mean: int | None
     """ns."""
@@ -41,7 +41,7 @@ class PercentileInterval(TypedDict):
     estimate: int
     """ns; the percentile of `latency_ns`. It lies in both intervals."""
     journal: int
-    """ns; the same percentile by the journal, whose clock readings lie between LoadGen's."""
+    """ns; the same percentile from the journal, whose clock readings lie between LoadGen's."""
     order_statistic: Sequence[int | None]
     """[low, high] in ns, for independent samples; an end is null if the run is too short for it."""
     block_interval: Sequence[int | None]

@@ -1,4 +1,4 @@
-"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times by LoadGen's formulas. Pure.
+"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times under LoadGen's formulas. Pure.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """

@@ -93,7 +93,7 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields what will fail in the official runs, or count less than it could."""
+    """Yields the points that will fail in the official runs, or will count for less than they could."""
     for one in found:
         name, rates = one.point.name, one.rates
         if rates is None:
