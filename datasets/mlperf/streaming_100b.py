@@ -281,8 +281,8 @@ class _Tables:
                 f"{path}: the line of user {request.user} has {len(cells)} cells, {4 * (self._total + 2)} are expected"
             )
         now = self._trained + request.timestamp
-        # The line has four cells for a first time, each timestamp and an evaluation after the training: candidates,
-        # their ratings, items that were used, their ratings.
+        # The line has four cells (candidates, their ratings, used items, their ratings) for a first time, for each
+        # timestamp, and for an evaluation after the training.
         before = [*range(self._trained + 1), *range(self._trained + 2, now + 2)]
         history, history_ratings = (
             [n for i in before if cells[4 * i] for n in _numbers(cells[4 * i + part], path)]

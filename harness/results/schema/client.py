@@ -175,7 +175,7 @@ class LoadHost(TypedDict):
     clock_error_ns: int
     """Largest error of the offset in ns: half of the shortest round trip of the pings."""
     clock_drift_ns: int | None
-    """Time in ns that the host's clock gained on the coordinator's in the run, by pings; null for a process of this
+    """Time in ns by which the host's clock gained on the coordinator's during the run; null for a process of this
     machine."""
     busy_max: float | None
     """The host's `busy_max`, defined as in `client`."""

@@ -51,7 +51,7 @@ def told(
     """Returns LoadGen's part of the section `tokens`; None if no tokens were reported to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the tokens minus one even if that is 0, and counts one token as none.
+    # LoadGen divides by the number of tokens minus one, even if that is 0, so it counts an answer of one token as none.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),

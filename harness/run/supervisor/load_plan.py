@@ -439,7 +439,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    # Requests time out first, then a lost server is given up, and only then the run.
+    # Requests time out first; later the run gives up a lost server, and only then does it end.
     if config.servers:
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s
