@@ -1,11 +1,10 @@
 """Complete runs with probes during the load, with cancelled requests and with several models."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from harness.run.supervisor.metrics import otlp_push
 from harness.serve.served import ServedGeneration, open_served
 from tests.run.test_token_runs import ran, right
 from tests.serve.conftest import Server
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 from tests.stand_ins.servers.token_server import VLLM
 
 LOOP = ("--scenario", "server", "--mode", "performance", "--concurrency", "4", "--slo", "p90=20s")
@@ -189,32 +189,21 @@ class _Collector(HTTPServer):
         self.received: list[dict[str, Any]] = []
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: _Collector
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         assert self.path == "/v1/metrics"
         self.server.received.append(json.loads(body))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *args: object) -> None:
-        """Keeps the server's log off the test's stderr."""
+        self.reply(b"{}")
 
 
 @contextmanager
 def collector() -> Iterator[_Collector]:
-    with _Collector() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = _Collector()
+    with in_thread(server):
+        yield server
 
 
 def histograms(message: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
