@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import HTTPServer
 from pathlib import Path
@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
-from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen import cancelled
 from harness.results.run_files import read_files
 from harness.run.supervisor.metrics import otlp_push
-from harness.serve.served import ServedGeneration, open_served
 from tests.run.test_token_runs import ran, right
-from tests.serve.conftest import Server
+from tests.serve.conftest import Server, tinylm
 from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 from tests.stand_ins.servers.token_server import VLLM
 
@@ -98,20 +96,6 @@ def test_requests_that_are_answered_in_time_are_not_cancelled(tmp_path: Path) ->
     assert found["chosen"] > 10
     assert (found["cancelled"], found["closed_after_ns"]) == (0, None)
     assert result["queries"]["samples_answered"] == 60
-
-
-@contextmanager
-def tinylm(*names: str) -> Iterator[Server]:
-    pytest.importorskip("onnxruntime")
-    config = RunConfig.of(
-        scenario="offline", backend="ort", model="tinylm", instances=1, threads=1, max_batch=4
-    )
-    with ExitStack() as stack:
-        served = open_served(config, stack, names=names)
-        assert isinstance(served, ServedGeneration)
-        server = Server(served)
-        stack.callback(server.stop)
-        yield server
 
 
 def against(server: Server, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
