@@ -167,7 +167,7 @@ def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refu
     edit(run / "result.json", lambda result: result.pop("verdict"))
     for verb, hint in (
         ("check", "changed since the run, or written by another version of the harness"),
-        ("report", "`check` says more"),
+        ("report", "run `check` for details"),
     ):
         told = f"{run}/result.json has no usable verdict: {hint}"
         assert refuses(verb, run) == told

@@ -292,7 +292,7 @@ class RunOptions:
         level="expert",
     )
     server_metric: tuple[str, ...] = option(
-        "series on the servers' pages of metrics to keep besides the known ones, e.g. queue_size or "
+        "series on the servers' metrics pages to keep besides the known ones, e.g. queue_size or "
         'queue_size{model="a"} (repeatable)',
         parse=parsers.parse_series,
         many=True,

@@ -36,7 +36,7 @@ NO_ANSWER_SHARE = 0.05
 """Largest shares of answers that may have these signs: chance, and odd prompts, produce some."""
 
 COUNTED_SHARE = 0.5
-"""Smallest ratio of the tokens on the server's page of metrics to the tokens in its replies."""
+"""Smallest ratio of the tokens on the server's metrics page to the tokens in its replies."""
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
@@ -178,7 +178,7 @@ def _stem(name: str) -> str:
 def page(
     servers: Mapping[str, Any] | None, counted: Mapping[str, Any] | None, seconds: float
 ) -> Iterator[Reason]:
-    """Compares the replies with the server's page of metrics. servers, counted: sections of result.json.
+    """Compares the replies with the server's metrics page. servers, counted: sections of result.json.
 
     seconds: the run's length. The page also counts other clients, so it may have more tokens than the replies.
     """
@@ -189,12 +189,12 @@ def page(
     if output and page_tokens is not None and page_tokens < COUNTED_SHARE * share * output:
         yield Reason(
             "tokens-doubtful",
-            f"the server's own page of metrics counts {page_tokens:,.0f} generated tokens in {show_percent(share)} of the "
+            f"the server's own metrics page counts {page_tokens:,.0f} generated tokens in {show_percent(share)} of the "
             f"run, but its replies have {output:,} in the whole run",
         )
     hits = servers.get("cache_hit_share")
     if hits is not None and hits > HIT_SHARE and not counted["cached_answers"]:
         yield Reason(
             "prefix-cache",
-            f"by the server's page of metrics, {show_percent(hits)} of the prompts' tokens came from its cache",
+            f"according to the server's metrics page, {show_percent(hits)} of the prompts' tokens came from its cache",
         )

@@ -187,7 +187,7 @@ class _SweepJob(Study[SweepOptions]):
             if path.parent.is_symlink() or path.parent.name.endswith(files.PARTIAL):
                 continue
             result = files.read_json(path)
-            with files.reading(f"{path} is not what a run writes", "`check` says more"):
+            with files.reading(f"{path} is not what a run writes", "run `check` for details"):
                 points.append(point_of(result, path.parent, self.folder, self._peak))
         return sorted((p for p in points if p), key=lambda p: (p.rate_per_s, p.folder))
 
