@@ -410,7 +410,7 @@ class RealTime(TypedDict):
     streams: int | None
     """Sequences that played at a time in real time, from --streams; null in a run of whole sequences."""
     frames: int | None
-    """Answered frames; null if sequences differ in length and were answered as wholes."""
+    """Answered frames; null if sequences differ in length and were answered as a whole."""
     late_frames: int | None
     """Frames that were answered after the next frame of their stream was due; null without `streams`."""
     real_time_factor: float | None

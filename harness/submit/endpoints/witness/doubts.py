@@ -1,4 +1,4 @@
-"""Looks for signs in the events that numbers are not what they seem: order, queue, clocks, tokens, lag."""
+"""Looks for signs in the events that numbers are wrong: order, queue, clocks, tokens, lag."""
 
 import json
 import random
