@@ -15,7 +15,7 @@ from harness.core.formats.protobuf import mapped
 from harness.errors import ConfigError
 
 METHOD = "forward"
-"""The method that is measured, as the module's own is named."""
+"""The method that is measured: a module's `forward`."""
 
 XNNPACK = "XnnpackBackend"
 

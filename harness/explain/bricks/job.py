@@ -187,7 +187,7 @@ def _run(
         fresh = {
             digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
-            # Otherwise it was stopped before its first run.
+            # A brick without CPU time was stopped before its first run.
             if "failed" in result or result["beside"]["cpu_ns"]
         }
         known |= fresh

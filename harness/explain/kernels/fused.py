@@ -20,8 +20,8 @@ from harness.explain.kernels.fused_integers import (
 )
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
-# ONNX Runtime names the kernels of its blocked layout after the tensor that they make. Suffixes
-# show what it turned into a convolution.
+# ONNX Runtime names the kernels of its blocked layout after the tensor that they make. A suffix
+# names the operator that it turned into a convolution.
 _BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
 _BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
