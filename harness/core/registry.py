@@ -350,7 +350,7 @@ def check_name(kind: str, name: str) -> None:
             raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
         if module.endswith(".py") and not Path(module).is_file():
             raise ConfigError(f"{kind} {name!r}: there is no file {module}")
-        if module.endswith(".py") and _surely_lacks(Path(module), attribute):
+        if module.endswith(".py") and _certainly_lacks(Path(module), attribute):
             raise ConfigError(f"{kind} {name!r}: {module} has no class {attribute}")
         return
     if name in KINDS[kind] or name in _entry_points(kind):
@@ -363,7 +363,7 @@ def check_name(kind: str, name: str) -> None:
     raise ConfigError(f"no {kind} named {name!r}: {hint}")
 
 
-def _surely_lacks(path: Path, name: str) -> bool:
+def _certainly_lacks(path: Path, name: str) -> bool:
     """Returns whether the file cannot define the name: it neither contains the name nor defines names dynamically."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))

@@ -153,7 +153,7 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
         assert plan["dispatcher"] == "queued"
         assert "elastic" not in plan
     elif plan["elastic"]["cpus"] is None:  # on a busy machine the second core may gain nothing
-        assert "would wait longer" in plan["elastic"]["reason"]
+        assert "would delay other queries" in plan["elastic"]["reason"]
         assert plan["dispatcher"] == "queued"
     else:
         assert plan["dispatcher"] == "elastic"

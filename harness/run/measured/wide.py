@@ -104,7 +104,7 @@ class Wide:
     def _unsuitable(self, usual: Answerer, loaded_s: float) -> str | None:
         name = self._config.backend
         if isinstance(usual.backend, SeparateInstance):
-            return "instances in separate processes have no place for it"
+            return "separate processes of the instances leave no process for it"
         if not getattr(registry.load("backend", name), "elastic", False):
             return f"backend {name!r} cannot bind the threads of an instance to cores"
         if loaded_s > LOAD_LIMIT_S:
@@ -139,7 +139,7 @@ class Wide:
         if wide_mean < mean and wide_tail <= TAIL * tail:
             return None
         times = f"{show_ns(self.wide_ns)} on all cores and {show_ns(self.narrow_ns)} on one"
-        return f"other queries would wait longer than it gains, because a sample takes {times}"
+        return f"it would delay other queries by more than it gains, because a sample takes {times}"
 
 
 def _constant(points: Curve) -> ServiceTimes:

@@ -43,13 +43,22 @@ TASKS = {
     "deepseek-r1": Task("deepseek-r1", 4388, 20_000, (2000, 80), (1500, 15), (81.3582, 0.99)),
     "gpt-oss-120b": Task("gpt-oss-120b", 6396, 10_240, (3000, 80), (2000, 15), None),
 }
-CASES = pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=list(TASKS))
-
-
 def manifest_of(name: str) -> Manifest:
     found = load_model(name).manifest
     assert found is not None
     return found
+
+
+def official_constants() -> Mapping[str, Any]:
+    """Reads the official checker's constants as data, without imports."""
+    checkout = os.environ.get(CHECKOUT)
+    if not checkout:
+        pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")
+    path = Path(checkout) / "tools/submission/submission_checker/constants.py"
+    return runpy.run_path(str(path))
+
+
+CASES = pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=list(TASKS))
 
 
 @CASES
@@ -109,12 +118,7 @@ def test_the_page_has_the_same_numbers(name: str, task: Task) -> None:
 @pytest.mark.slow
 @CASES
 def test_the_official_checker_has_the_same_numbers(name: str, task: Task) -> None:
-    """Reads its constants as data, without imports."""
-    checkout = os.environ.get(CHECKOUT)
-    if not checkout:
-        pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")
-    path = Path(checkout) / "tools/submission/submission_checker/constants.py"
-    constants: Mapping[str, Any] = runpy.run_path(str(path))
+    constants = official_constants()
     model = constants["MODEL_CONFIG"]["v6.1"]
     assert model["performance-sample-count"][task.benchmark] == task.samples
     limits = constants["LLM_LATENCY_LIMITS"].get(task.benchmark, {})

@@ -454,7 +454,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
     assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.07)
     assert line(ideal, None).endswith(
-        "not decidable: at the model's speed in the run it reaches "
+        "not decidable: at the model's speed in the run, such a load generator reaches "
         f"{ideal['ours'] / 1e6:.0f} ms, and the run is 1 x that"
     )
     alone = judged(journal, 1)["at_run_speed"]["ratio"]

@@ -104,7 +104,7 @@ def _run(request: Request, row: table.Row, work: Path, progress: Progress, *, qu
 
 
 def _pages(urls: Sequence[str]) -> list[Server]:
-    """Returns the servers' pages of metrics."""
+    """Returns the servers' metrics pages."""
     found = []
     for url in urls:
         address = parse_address(url)
