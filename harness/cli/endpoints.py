@@ -152,7 +152,7 @@ def _call(options: argparse.Namespace) -> _Call:
         raise ConfigError(
             "C_max is not known: pass --c-max, or run `endpoints plan` first, which searches for it"
         )
-    return _Call(request, template, points.curve(request, c_max), work)
+    return _Call(request, template, points.curve(request, c_max, template.samples(request)), work)
 
 
 def plan(arguments: Sequence[str]) -> int:
@@ -166,7 +166,8 @@ def plan(arguments: Sequence[str]) -> int:
     from harness.submit.endpoints.plan import table
 
     request, template, work = _request(options)
-    curve = points.curve(request, _found_c_max(request, template, work, quiet=options.quiet))
+    c_max = _found_c_max(request, template, work, quiet=options.quiet)
+    curve = points.curve(request, c_max, template.samples(request))
     rows = table.rows(request, template, curve, work)
     show("\n".join(table.lines(request, curve, rows)))
     if not options.quiet:

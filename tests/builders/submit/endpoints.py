@@ -191,7 +191,7 @@ def made_work(work: Path, **changes: Any) -> tuple[Request, Template, Curve]:
     request = make_request({**REQUEST, "template": work / "template.yaml", **changes})
     write_request(work, request)
     template = Template(work / "template.yaml")
-    curve = points.curve(request, request.c_max)
+    curve = points.curve(request, request.c_max, SAMPLES)
     for point in curve.points:
         made_run(work, request, template, point)
     put_json(

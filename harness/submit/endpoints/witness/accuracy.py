@@ -1,7 +1,7 @@
 """Compares accuracy_results.json with the answers in the events: their number, their tokens and, if possible, their score."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,17 @@ _TOLERANCE = 1e-6
 
 
 def accuracy(
-    events: Events, result: Path, index: Path, truths: Mapping[str, Sequence[str]]
+    events: Events,
+    result: Path,
+    index: Path,
+    truths: Mapping[str, Sequence[str]],
+    external: Collection[str] = (),
 ) -> Iterator[Doubt]:
-    """index: the client's map of requests. truths: data set -> right answers, if a score is their exact match."""
+    """Yields a doubt for each score that the events contradict.
+
+    index: the client's map of requests. truths: data set -> right answers, if a score is their exact match. external:
+    data sets that another program than the client asks and scores.
+    """
     try:
         entries = read_json(result).get("accuracy_scores")
     except ConfigError:
@@ -30,6 +38,8 @@ def accuracy(
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, Mapping) and entry.get("dataset_type") != "performance":
             requests = at(named, (str(entry.get("dataset_name")),))
+            if requests is None and entry.get("dataset_name") in external:
+                continue  # another program asked the server
             yield from _entry(entry, requests if isinstance(requests, Mapping) else {}, answered, events, truths)  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Reads what a run must agree with: the cohort's seeds, the prompts, and the right answers."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,6 +20,11 @@ class Known(NamedTuple):
     """Of the performance data set, in the order of the file."""
     truths: Mapping[str, Sequence[str]] = _NOTHING
     """Data set -> right answers, if its score is their exact match."""
+    external: Collection[str] = ()
+    """Data sets that another program than the client asks and scores."""
+
+
+_EXTERNAL = ("swe_bench_scorer",)
 
 
 def known(request: Request, template: Template) -> Known:
@@ -27,13 +32,22 @@ def known(request: Request, template: Template) -> Known:
     prompts = () if request.is_agentic else _column(template, row, template.prompt_column)
     truths = {}
     for scored in template.of_type(ACCURACY):
-        block = scored.get("accuracy_config")
-        block = block if isinstance(block, Mapping) else {}
+        block = _scorer(scored)
         is_plain = block.get("extractor") == "identity_extractor"
         if block.get("eval_method") == "string_match" and is_plain:
             column = str(block.get("ground_truth") or "ground_truth")
             truths[str(scored.get("name"))] = _column(template, scored, column)
-    return Known(request.seeds.seeds, prompts, truths)
+    external = [
+        str(scored.get("name"))
+        for scored in template.of_type(ACCURACY)
+        if _scorer(scored).get("eval_method") in _EXTERNAL
+    ]
+    return Known(request.seeds.seeds, prompts, truths, external)
+
+
+def _scorer(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    block = row.get("accuracy_config")
+    return block if isinstance(block, Mapping) else {}
 
 
 def _column(template: Template, row: Mapping[str, Any], column: str) -> Sequence[str]:

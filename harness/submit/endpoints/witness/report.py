@@ -170,7 +170,7 @@ def _of_session(attempt: Attempt, events: Events, known: Known) -> Iterator[Doub
     index = attempt.report / INDEX
     if pattern != "agentic_inference":
         yield from session.prompts(events, doubts.issue_order(index), known.prompts)
-    yield from accuracy(events, attempt.accuracy, index, known.truths)
+    yield from accuracy(events, attempt.accuracy, index, known.truths, known.external)
 
 
 def _drift(events: Events, size: int) -> Iterator[Doubt]:
