@@ -9,7 +9,8 @@ whole passes of them, and get 16 tokens for each. A point is four runs: ours, th
 
 The four numbers of both come from one function of `endpoints witness`, applied to MLCommons' events.jsonl and to the
 harness's journal. A row is a point: each number of ours divided by theirs, with a 95 % interval by a bootstrap over the
-passes. The exit status is 4 if an interval lies outside 1 %. Ten points take about 20 minutes.
+passes, then the times behind them. `after` is the mean TTFT beyond the server's own over the same requests: network,
+client and the place of its stamp. The exit status is 4 if an interval lies outside 1 %. Ten points take about 20 minutes.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import random
 import resource
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -46,11 +48,13 @@ from harness.submit.endpoints.plan.child import run_harness
 from harness.submit.endpoints.plan.own import prepare
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import Request, make_request
-from harness.submit.endpoints.runs import Attempt
+from harness.submit.endpoints.runs import SERVER_TIMES, Attempt
 from harness.submit.endpoints.witness.doubts import refill_lag_ns
 from harness.submit.endpoints.witness.events import Events, Sample, read_events
 from harness.submit.endpoints.witness.numbers import metrics, series
+from harness.submit.endpoints.witness.session import mean_of_server_ns
 from harness.submit.endpoints.witness.tokens import counter_of
+from harness.wire.server_series import Series, parse
 
 CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 SECONDS = 20.0
@@ -95,6 +99,8 @@ class Seen(NamedTuple):
     system_tps: float
     lag_ns: float
     """Median time from an answer to the next request."""
+    server_ns: float
+    """Mean TTFT by the server's own clock."""
     others: float
     """Share of the machine's CPU time that other processes took."""
 
@@ -123,6 +129,7 @@ class Bench(NamedTuple):
     folder: Path
     seconds: float
     server: psutil.Process
+    url: str
 
     def queries(self, concurrency: int) -> int:
         """Returns whole passes of the prompts that last about `seconds`."""
@@ -237,7 +244,7 @@ def events_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> Events:
     return Events(samples, start_ns=int(columns["scheduled_ns"].min()))
 
 
-def seen(events: Events, concurrency: int, queries: int, others: float) -> Seen:
+def seen(events: Events, concurrency: int, queries: int, server_ns: float, others: float) -> Seen:
     """Raises a RuntimeError if an answer is missing, or has another length: then the runs cannot be compared."""
     lengths = {sample.tokens for sample in events.samples}
     answered = sum(not sample.failed for sample in events.completed)
@@ -250,17 +257,30 @@ def seen(events: Events, concurrency: int, queries: int, others: float) -> Seen:
     assert system_tps is not None
     lag_ns = refill_lag_ns(events, concurrency)
     half_ns = float(np.median(lag_ns)) if len(lag_ns) else 0.0
-    return Seen(found["ttft"], found["tpot"], found["latency"], system_tps, half_ns, others)
+    return Seen(
+        found["ttft"], found["tpot"], found["latency"], system_tps, half_ns, server_ns, others
+    )
 
 
 def measured(
     client: Callable[[Bench, int, str], Events], bench: Bench, concurrency: int, name: str
 ) -> Seen:
-    before = _cpu_s(bench.server)
+    first, before = _readings(bench.url), _cpu_s(bench.server)
     events = client(bench, concurrency, name)
     busy, own, total = (now - then for then, now in zip(before, _cpu_s(bench.server), strict=True))
     others = max(0.0, busy - own) / max(total, 1e-9)
-    return seen(events, concurrency, bench.queries(concurrency), others)
+    server = {"first": first, "last": _readings(bench.url)}
+    server_ns = mean_of_server_ns(server, "first_token")
+    assert server_ns is not None
+    return seen(events, concurrency, bench.queries(concurrency), server_ns, others)
+
+
+def _readings(url: str) -> Mapping[str, float]:
+    """Returns the sums and counts of the server's own times."""
+    names = [name for many in SERVER_TIMES.values() for name in many]
+    with urllib.request.urlopen(f"{url}/metrics") as page:  # noqa: S310 - the address is our own
+        text = page.read().decode()
+    return parse(text, [Series(f"{name}_{part}") for name in names for part in ("sum", "count")])
 
 
 def _cpu_s(server: psutil.Process) -> tuple[float, float, float]:
@@ -330,17 +350,8 @@ def line(
 ) -> str:
     """Returns the row of a point: the ratios, and the times that explain them."""
     shown = [f"{name} {e.value:.4f} [{e.low:.4f}, {e.high:.4f}]" for name, e in found.items()]
-    mean = {
-        side: [
-            sum(value) / len(many)
-            for value in zip(
-                *((one.numbers()["TTFT"], one.numbers()["TPOT"], one.lag_ns) for one in many),
-                strict=True,
-            )
-        ]
-        for side, many in runs.items()
-    }
-    words = ("TTFT", "TPOT", "lag")
+    mean = {side: [sum(v) / len(many) for v in zip(*map(_times, many), strict=True)] for side, many in runs.items()}  # fmt: skip
+    words = ("TTFT", "TPOT", "lag", "after")
     times = [
         f"{word} {a / 1e6:.3f} and {b / 1e6:.3f} ms"
         for word, a, b in zip(words, mean["ours"], mean["theirs"], strict=True)
@@ -348,6 +359,11 @@ def line(
     others = max(one.others for many in runs.values() for one in many)
     noise = f"two runs of a client differ by ≤ {same_side(runs):.2%}, others' CPU ≤ {others:.0%}"
     return f"{concurrency:>3} in flight: {', '.join(shown)}; ours and theirs: {', '.join(times)}; {noise}"
+
+
+def _times(one: Seen) -> tuple[float, ...]:
+    numbers = one.numbers()
+    return numbers["TTFT"], numbers["TPOT"], one.lag_ns, numbers["TTFT"] - one.server_ns
 
 
 def summary(found: Mapping[int, Mapping[str, Estimate]]) -> str:
@@ -386,7 +402,12 @@ def row_of(
         "ratios": {name: {**asdict(e), "verdict": judged(e)} for name, e in found.items()},
         "runs": {
             side: [
-                {**one.numbers(), "lag_ns": one.lag_ns, "others_cpu_share": round(one.others, 4)}
+                {
+                    **one.numbers(),
+                    "lag_ns": one.lag_ns,
+                    "server_ttft_ns": one.server_ns,
+                    "others_cpu_share": round(one.others, 4),
+                }
                 for one in many
             ]
             for side, many in runs.items()
@@ -416,7 +437,7 @@ def main() -> int:
             (server,) = psutil.Process().children()
             request = requested(folder, url)
             template = Template(folder / "template.yaml")
-            bench = Bench(request, template, work, folder, options.seconds, server)
+            bench = Bench(request, template, work, folder, options.seconds, server, url)
             found = _points(bench, concurrencies)
     show(summary(found))
     return 4 if any(judged(e) == "beyond" for row in found.values() for e in row.values()) else 0
