@@ -144,8 +144,8 @@ def served(seconds: float, count: int) -> dict[str, Any]:
 
 
 CHEATS: dict[str, tuple[Cheat, str]] = {
-    "times of half the run": (of_run(took_s=400.0), "clock"),
-    "events longer than the run": (of_run(took_s=-5.0), "clock"),
+    "times of half the run": (of_run(server={"active_s": 400.0}), "clock"),
+    "events after the run": (of_run(monotonic_ns=[0, 5]), "clock"),
     "answers before their requests": (again(early_answer), "clock"),
     "a hole of requests that were removed": (again(later), "clock"),
     "the better part of two sessions": (again(second_session), "several-sessions"),

@@ -11,8 +11,8 @@ from harness.submit.endpoints.witness.doubts import Doubt
 from harness.submit.endpoints.witness.events import Events, Sample, digest
 
 _MARKS = ("started", "start_performance_tracking", "stop_performance_tracking", "ended")
-_MOST_UNCOVERED_S, _MOST_UNCOVERED = 90.0, 0.1
-"""Largest part of the client's run without events, for its start and end: the larger of s and a share of the run."""
+_MOST_ACTIVE, _MOST_ACTIVE_S = 1.25, 10.0
+"""Longest time in which the server's tokens may grow: a factor of the events' time, and the time of some readings."""
 
 _SLACK_NS = 1_000_000_000
 _LEAST_OF_SERVER = 0.95
@@ -38,19 +38,39 @@ def structure(events: Events) -> Iterator[Doubt]:
 
 
 def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> Iterator[Doubt]:
-    """Checks that no time is impossible, that the events cover the client's run, and that they have no hole."""
+    """Checks that no time is impossible, that the events lie in the client's run and cover the server's work, and that
+    they have no hole.
+    """
     early = sum(map(_is_early, [*events.samples, *events.others]))
     if early:
         yield Doubt("clock", f"{early:,} requests were answered before they were issued")
-    took_s = run.get("took_s")
-    if None not in (events.began_ns, events.ended_ns) and isinstance(took_s, int | float):
-        span_s = ((events.ended_ns or 0) - (events.began_ns or 0)) / 1e9
-        most_s = max(_MOST_UNCOVERED_S, _MOST_UNCOVERED * took_s)
-        if not took_s - most_s <= span_s <= took_s + _SLACK_NS / 1e9:
-            text = f"the events cover {span_s:,.0f} s, but the client ran for {took_s:,.0f} s"
-            yield Doubt("clock", text)
+    yield from _against_run(events, run)
+    yield from _against_server(events, run.get("server"))
     if is_closed_loop and (hole_ns := longest_hole_ns(events)):
         text = f"for {show_ns(hole_ns)} no request was issued or answered, longer than any answer takes"
+        yield Doubt("clock", text)
+
+
+def _against_run(events: Events, run: Mapping[str, Any]) -> Iterator[Doubt]:
+    """Compares with the monotonic clock around the client, which is the clock of its events."""
+    around = run.get("monotonic_ns")
+    began_ns, ended_ns = events.began_ns, events.ended_ns
+    if not isinstance(around, list) or len(around) != 2 or began_ns is None or ended_ns is None:
+        return
+    if began_ns < around[0] or ended_ns > around[1]:
+        late_ns = max(around[0] - began_ns, ended_ns - around[1])
+        yield Doubt("clock", f"the events reach {show_ns(late_ns)} beyond the client's run")
+
+
+def _against_server(events: Events, server: object) -> Iterator[Doubt]:
+    active_s = server.get("active_s") if isinstance(server, Mapping) else None
+    requests = [*events.samples, *events.others]
+    ends = [s.complete_ns for s in requests if s.complete_ns is not None]
+    if not isinstance(active_s, int | float) or not ends:
+        return
+    span_s = (max(ends) - min(s.issued_ns for s in requests)) / 1e9
+    if active_s > _MOST_ACTIVE * span_s + _MOST_ACTIVE_S:
+        text = f"the server generated tokens for {active_s:,.0f} s, but the events cover {span_s:,.0f} s"
         yield Doubt("clock", text)
 
 
