@@ -34,8 +34,8 @@ Service = Callable[[Asked], tuple[int, Any]]
 
 
 @contextmanager
-def serving_json(service: Service) -> Iterator[str]:
-    """Serves until the block ends; yields the address."""
+def serving_json(service: Service, port: int = 0) -> Iterator[str]:
+    """Serves until the block ends; yields the address. port: 0 takes a free port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -58,7 +58,7 @@ def serving_json(service: Service) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever)
     thread.start()
