@@ -145,7 +145,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
     [
         (
             {"times_ns": (9_000_000, 10_000_000)},
-            "it would delay other queries by more than it gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
+            "other queries would wait longer than it gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
         ),
         # another program computed while the curve was measured
         (
@@ -155,7 +155,7 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
         # samples that arrive in the meantime wait: the tail of four cores is longer at equal times
         (
             {"group": GROUP._replace(instances=4), "rate_per_s": 80.0},
-            "it would delay other queries by more than it gains",
+            "other queries would wait longer than it gains",
         ),
         ({"rate_per_s": None}, "the rate of the queries is not known before the run"),
         ({"load_s": LOAD_LIMIT_S + 1}, "one more instance takes too long to load (6 s)"),
