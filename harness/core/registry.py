@@ -105,6 +105,20 @@ BACKENDS = _table(
             "xllamacpp",
             "tinylm",
         ),
+        "ort-whisper": (
+            "OrtWhisperBackend",
+            "Whisper on ONNX Runtime GenAI",
+            "ort-genai",
+            "onnxruntime_genai",
+            "whisper",
+        ),
+        "openvino-whisper": (
+            "OpenVinoWhisperBackend",
+            "Whisper on OpenVINO GenAI",
+            "openvino-genai",
+            "openvino_genai",
+            "whisper",
+        ),
     },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
