@@ -560,6 +560,8 @@ class Score:
     """Further values by name, e.g. the exact match that goes with F1."""
     lower_is_better: bool = False
     """True for error rates: a target is the highest value that may be quoted."""
+    scorer: str = ""
+    """The program that computed the score, with its SHA-256; '' if the metric computed it."""
 
 
 class Metric(Protocol):

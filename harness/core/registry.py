@@ -248,9 +248,13 @@ METRICS = _table(
         "function-calls": ("FunctionCalls", "share of right function calls, as BFCL"),
         "clip-fid": ("ClipFid", "CLIP score and FID of images, by MLCommons' script"),
         "vbench": ("Vbench", "six dimensions of videos, by MLCommons' script"),
+        "reasoned-answers": (
+            "ReasonedAnswers",
+            "right answers of a reasoning model, by MLCommons' script",
+        ),
     },
 )
-BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench")
+BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoned-answers")
 """Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
 
 METERS = _table(

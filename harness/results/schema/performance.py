@@ -143,6 +143,8 @@ class Scored(TypedDict):
     """Comparison with the performance run; null if that run logged no answers."""
     source: str
     """`LoadGen mlperf_log_accuracy.json`."""
+    scorer: NotRequired[str]
+    """Name and SHA-256 of MLCommons' program that computed the score; absent if the harness computed it."""
 
 
 class NotScored(TypedDict):
