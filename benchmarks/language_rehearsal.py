@@ -71,8 +71,8 @@ def main() -> int:
     answers = [answer(number, row) for number in range(row.samples)]
     write_prompts(prompts, answers)
     right.write_text(json.dumps(answers))
-    scorer = [sys.executable, str(SCORER), "--dataset-file", str(right), "--input-file"]
-    os.environ["REASONING_SCORER"] = shlex.join(scorer)
+    scorer = [sys.executable, str(SCORER), "--dataset-file", str(right)]
+    os.environ["ANSWER_SCORER"] = shlex.join(scorer)
     chunks = -(-row.tokens // row.per_chunk)
     dialect = replace(
         VLLM,

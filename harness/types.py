@@ -164,6 +164,15 @@ class Decoding(NamedTuple):
     """The tokens that end an answer."""
 
 
+class Transcribing(NamedTuple):
+    """How a model of speech answers: with the text of a sound, greedily, one token at a time."""
+
+    language: str | None
+    """The language of the speech, e.g. `en`; None for a model of one language."""
+    most: int
+    """The most tokens of an answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSetup:
     """The parameters of a backend."""
@@ -200,6 +209,8 @@ class BackendSetup:
     """Values of --backend-option by name."""
     decoding: Decoding | None = None
     """Set for a language model that answers in this process; None for any other model."""
+    transcribing: Transcribing | None = None
+    """Set for a model of speech that answers in this process; None for any other model."""
     transport: str = "http"
     """Transport of a remote backend's requests, from the scheme of --url: http or grpc."""
 
@@ -223,6 +234,7 @@ class Backend(Protocol):
                  with all cores can answer queries that are alone
     profiler()   for the layer level of `profile` (harness/profiler.py)
     begin(), step(), leave()  a token engine, for language models (GeneratesTokens)
+    listen(), text()  with step() and leave(): a speech engine (TranscribesSpeech)
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
@@ -302,6 +314,27 @@ class GeneratesTokens(Protocol):
 
     def leave(self, key: int) -> None:
         """Forgets an active answer, which is complete or not wanted any more."""
+
+
+@runtime_checkable
+class TranscribesSpeech(Protocol):
+    """A backend that answers sounds with tokens, greedily: a speech engine. `step` and `leave`: see GeneratesTokens."""
+
+    end: tuple[int, ...]
+    """The tokens that end an answer; set once the engine has been entered."""
+
+    def listen(self, key: int, sound: Array, most: int) -> None:
+        """Lets an answer join at the next step.
+
+        key: of no active answer. sound: (samples,) float32 in [-1, 1]. most: the most tokens of the answer.
+        """
+
+    def step(self) -> Sequence[tuple[int, int]]: ...
+
+    def leave(self, key: int) -> None: ...
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Returns the text of an answer's tokens without its end."""
 
 
 class Network(NamedTuple):
@@ -527,6 +560,8 @@ class Score:
     """Further values by name, e.g. the exact match in addition to F1."""
     lower_is_better: bool = False
     """True for error rates: a target is the highest value that may be quoted."""
+    scorer: str = ""
+    """The program that computed the score, with its SHA-256; '' if the metric computed it."""
 
 
 class Metric(Protocol):

@@ -105,6 +105,20 @@ BACKENDS = _table(
             "xllamacpp",
             "tinylm",
         ),
+        "ort-whisper": (
+            "OrtWhisperBackend",
+            "Whisper on ONNX Runtime GenAI",
+            "ort-genai",
+            "onnxruntime_genai",
+            "whisper",
+        ),
+        "openvino-whisper": (
+            "OpenVinoWhisperBackend",
+            "Whisper on OpenVINO GenAI",
+            "openvino-genai",
+            "openvino_genai",
+            "whisper",
+        ),
     },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
@@ -234,10 +248,13 @@ METRICS = _table(
         "function-calls": ("FunctionCalls", "share of right function calls, as BFCL"),
         "clip-fid": ("ClipFid", "CLIP score and FID of images, by MLCommons' script"),
         "vbench": ("Vbench", "six dimensions of videos, by MLCommons' script"),
-        "reasoning": ("Reasoning", "right answers of DeepSeek-R1, by MLCommons' script"),
+        "reasoned-answers": (
+            "ReasonedAnswers",
+            "right answers of a reasoning model, by MLCommons' script",
+        ),
     },
 )
-BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoning")
+BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoned-answers")
 """Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
 
 METERS = _table(

@@ -276,6 +276,7 @@ def _stored_scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Sc
             line=lines[-1] if lines else "",
             details=accuracy["details"],
             lower_is_better=accuracy["lower_is_better"],
+            scorer=accuracy.get("scorer", ""),
         ),
         compared=score.compare_answers(folder, derived.model, dtype, derived.compared_run, loaded),
     )

@@ -361,7 +361,7 @@ def _accuracy(findings: Findings) -> Scored | NotScored:
     if score is not None:
         judged = declared is not None and declared.metric == score.metric
         target = declared.target if declared is not None and judged else None
-        return {
+        scored: Scored = {
             "metric": score.metric,
             "value": score.value,
             "unit": score.unit,
@@ -372,6 +372,9 @@ def _accuracy(findings: Findings) -> Scored | NotScored:
             "compared": cast("ComparedAnswers", compared._asdict()) if compared else None,
             "source": "LoadGen mlperf_log_accuracy.json",
         }
+        if score.scorer:
+            scored["scorer"] = score.scorer
+        return scored
     if not findings.config.runs_accuracy:
         random = findings.model.has_random_weights
         return {"value": None, "reason": "random weights" if random else "performance run only"}

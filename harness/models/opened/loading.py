@@ -21,6 +21,7 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, refuse
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.threads import running_on
 from harness.models.generation.backend import GeneratingBackend
+from harness.models.generation.speech import SpeechBackend
 from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
 from harness.models.manifest.lookup import is_path, load_model, named_models
@@ -193,7 +194,7 @@ def open_backends(
     )
     cls: Callable[[BackendSetup], Backend]
     count = spec.instances
-    if model.generation is not None and not config.url:
+    if model.generates and not config.url:
         _refuse_batches(config, model, in_processes=in_processes)
     if model.layout is not None:
         _refuse_layout(config, model, in_processes=in_processes)
@@ -225,14 +226,18 @@ def open_backends(
 def _around(
     chosen: Callable[[BackendSetup], Backend], model: Model
 ) -> Callable[[BackendSetup], Backend]:
-    """Returns the backend, or one around it that answers prompts or sequences. chosen: computes one step of the file."""
+    """Returns the backend, or one around it that answers prompts, sounds or sequences. chosen: computes one step of the
+    file.
+    """
     if model.generation is not None:
         return partial(GeneratingBackend, chosen, model.generation)
+    if model.transcription is not None:
+        return partial(SpeechBackend, chosen, model.transcription)
     return chosen if model.layout is None else partial(SequenceBackend, chosen, model.layout)
 
 
 def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses options that a language model, which forms no batches, cannot follow."""
+    """Refuses options that a model without batches cannot follow."""
     options = {
         f"--backend-option {PROCESSES_OPTION}=on": in_processes,
         "--dispatch deadline": config.dispatch == "deadline",
@@ -399,9 +404,7 @@ def open_model(
     backends = open_backends(config, model, path, spec, stack)
     inputs = inputs_of(model, backends[0])
     fixed = batch_in_file(backends[0], inputs)
-    return OpenModel(
-        path, backends, fixed, open_dataset(config, model, dataset, inputs, progress)
-    )
+    return OpenModel(path, backends, fixed, open_dataset(config, model, dataset, inputs, progress))
 
 
 def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[str]:

@@ -132,7 +132,9 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
         except ConfigError as e:
             error = e
     if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # the file was loaded
-        raise ConfigError(f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224")
+        raise ConfigError(
+            f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+        )
     raise error
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NotRequired
 
-from typing_extensions import TypedDict  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import (
+    TypedDict,
+)  # pydantic accepts typing's TypedDict only from Python 3.12 on
 
 from harness.results.schema.performance import NotProbed, PromptProbe
 

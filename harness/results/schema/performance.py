@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, final
 
-from typing_extensions import TypedDict  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import (
+    TypedDict,
+)  # pydantic accepts typing's TypedDict only from Python 3.12 on
 
 Number = int | float
 
@@ -143,6 +145,8 @@ class Scored(TypedDict):
     """Comparison with the performance run; null if that run logged no answers."""
     source: str
     """`LoadGen mlperf_log_accuracy.json`."""
+    scorer: NotRequired[str]
+    """Name and SHA-256 of MLCommons' program that computed the score; absent if the harness computed it."""
 
 
 class NotScored(TypedDict):

@@ -104,7 +104,10 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         )
         return
     if not log.complete:
-        yield Reason("log-incomplete", f"{name} run: LoadGen's detail log is cut off, or LoadGen did not write it")
+        yield Reason(
+            "log-incomplete",
+            f"{name} run: LoadGen's detail log is cut off, or LoadGen did not write it",
+        )
     if log.repeated > 1:
         yield Reason("log-mixed", f"{name} run: the detail log holds {log.repeated} runs")
     if log.contradicted:

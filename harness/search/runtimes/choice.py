@@ -180,7 +180,7 @@ def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 def _model_problems(plan: Plan) -> Iterator[str]:
     for contest in plan.contests:
-        if load_model(contest.model).generation is not None:
+        if load_model(contest.model).generates:
             yield (
                 f"model {contest.model!r} generates its answers token by token, and this sweep compares batches: "
                 "make a run with each backend, and use `compare`"

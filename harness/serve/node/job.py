@@ -149,6 +149,10 @@ def _refuse(model: Model) -> None:
             f"nodes cannot run model {model.name!r}, which generates token by token: serve it with `serve`, then "
             "measure it with --backend openai --url"
         )
+    if model.transcription is not None:
+        raise ConfigError(
+            f"nodes cannot run model {model.name!r}, which transcribes token by token: measure it without --nodes"
+        )
     for step in model.postprocess:
         if step.name in OF_ANY_LENGTH:
             raise ConfigError(

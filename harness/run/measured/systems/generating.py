@@ -1,11 +1,11 @@
-"""A language model that runs in this process and answers token by token."""
+"""A language model, or a model of speech, that runs in this process and answers token by token."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from harness.loadgen.binding import responder_for
 from harness.loadgen.scenario import scenario_named
-from harness.models.generation.backend import GeneratingBackend
+from harness.models.generation.backend import TokenBackend
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.generation.dispatch import generating_dispatcher
 from harness.run.measured.generation.instance import Generated, GeneratingInstance
@@ -15,9 +15,9 @@ from harness.run.setup import Setup
 
 
 class GeneratingModel(OneModel):
-    """Instances of a language model; sequences join and leave each of them at any time."""
+    """Instances of a model; sequences join and leave each of them at any time."""
 
-    no_schedule = "a language model answers without forming batches"
+    no_schedule = "a model that answers token by token forms no batches"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -29,7 +29,7 @@ class GeneratingModel(OneModel):
         row, with_tokens = preparation.row, plan.token_latencies
         instances = []
         for i, each in enumerate(preparation.answerers):
-            assert isinstance(each.backend, GeneratingBackend)
+            assert isinstance(each.backend, TokenBackend)
             instances.append(
                 GeneratingInstance(
                     each.backend,
