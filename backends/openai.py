@@ -99,7 +99,7 @@ class OpenAiRemote:
     cache_block: tokens of a block of the server's cache of prompts (16), for the hits that the prompts allow.
     fresh: puts the same text before all prompts of a run, new in each run (on) or drawn from SEED, so that the cache
     has no prompt of an earlier run.
-    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
+    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt override them.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
 

@@ -138,7 +138,7 @@ class Framing:
         elif name == b"content-encoding" and value.lower() not in (b"", b"identity"):
             raise EncodedReply(
                 f"the server answered {self.status} with Content-Encoding: {value.decode('latin-1')!r:.40}, but the "
-                "client cannot read compressed replies: turn compression off, in the server or a proxy before it, "
+                "client cannot read compressed replies: turn compression off, in the server or in a proxy in front of it, "
                 "and drop --header Accept-Encoding if it is set"
             )
         elif name == b"connection":

@@ -9,7 +9,7 @@ _LEAST_TOKENS = 32
 """The fewest chunks and tokens with which a sign means something."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
-"""The most chunks per token, and further ones: a token can be shown in two parts, e.g. at the end of the reasoning."""
+"""The most chunks per token, and the most extra chunks: a token can be shown in two parts, e.g. at the end of the reasoning."""
 
 _FEW_VALUES = 4
 _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))

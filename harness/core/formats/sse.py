@@ -36,7 +36,7 @@ class EventParser:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no event is incomplete. After the last byte: whether the stream was not cut off."""
+        """Whether no event is incomplete. Returns, after the last byte, whether the stream is complete."""
         return not self._line and not self._data
 
     def feed(self, piece: bytes) -> list[bytes]:

@@ -75,7 +75,7 @@ class _SweepJob(Study[SweepOptions]):
         least = queries_needed(0, self._percentile)
         if config.queries is not None and config.queries < least:
             raise ConfigError(
-                f"--queries {config.queries:,}: p{self._percentile * 100:g} takes at least {least:,} "
+                f"--queries {config.queries:,}: p{self._percentile * 100:g} needs at least {least:,} "
                 "queries: drop --queries, or pass more"
             )
         self._plain = to_plain(replace(config, out=None))
@@ -157,7 +157,7 @@ class _SweepJob(Study[SweepOptions]):
             job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
             status = job.attempt()
             if status == RunInvalid.exit_status:
-                say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs none")
+                say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs no peak")
             if status:
                 raise Ended(status)
             folder = job.folder
@@ -226,7 +226,7 @@ class _SweepJob(Study[SweepOptions]):
             if path.parent.is_symlink() or path.parent.name.endswith(files.PARTIAL):
                 continue
             result = files.read_json(path)
-            with files.reading(f"{path} is not what a run writes", "`check` says more"):
+            with files.reading(f"{path} is not what a run writes", "run `check` for details"):
                 points.append(point_of(result, path.parent, self.folder, self._peak))
         found = sorted((p for p in points if p), key=lambda p: (p.rate_per_s, _place(p), p.folder))
         last = {(p.rate_per_s, p.cache): p for p in found if p.cache}
@@ -271,7 +271,7 @@ class _SweepJob(Study[SweepOptions]):
 
 
 def _place(point: Point) -> tuple[int, float]:
-    """Returns the place of the point's state among those of its rate."""
+    """Returns the place of the point among the points of its rate."""
     if point.cache in ("", COLD, WARM):
         return ("", COLD, WARM).index(point.cache), 0.0
     return 3, cache_share(point.cache) or 0.0

@@ -42,7 +42,7 @@ default-counters.csv, node_exporter's collectors rapl and hwmon, Kepler's, Scaph
 """
 
 _SHOWN_LABELS = ("gpu", "index", "zone", "path", "chip", "sensor", "name", "modelName", "device")
-"""Labels by which samples differ; other labels name machines."""
+"""Labels that distinguish samples; other labels name machines."""
 
 
 class _Read(NamedTuple):

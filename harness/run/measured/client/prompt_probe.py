@@ -1,4 +1,4 @@
-"""Probes a server of a language model after the run: does a prompt take longer if its begin is new?
+"""Probes a server of a language model after the run: does a prompt take longer if its beginning is new?
 
 Each round sends three requests for one token, one after another: a prompt whose words or tokens are in a new order,
 a prompt of the run, and the changed prompt again. Without a cache of prompts or answers they take equally long.
@@ -89,7 +89,7 @@ class _Probe:
             for spent_ns, ns in zip(times.values(), taken_ns, strict=True):
                 spent_ns.append(ns)
         if unchanged and not times["seen_ns"] and not refusals:
-            return {"reason": "the prompts are too short to change their begin"}
+            return {"reason": "the prompts are too short to change their beginning"}
         return {**times, "refused": self._refused if refusals > len(times["seen_ns"]) else ""}
 
     def _prompt(self, index: int) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class _Probe:
         return content
 
     def _changed(self, content: Mapping[str, Any]) -> bytes | None:
-        """Returns a prompt that was not sent before; None if its begin cannot be changed."""
+        """Returns a prompt that was not sent before; None if its beginning cannot be changed."""
         for _ in range(_TRIES):
             found = _one_token(_with_new_begin(content, self._random))
             if found != _one_token(content) and found not in self._used:
