@@ -47,7 +47,7 @@ ACCUSING = (
 )
 """Codes that accuse the server of a language model."""
 
-_SLO = ("--slo", "p99=20s")
+_SLO = ("--slo", "p90=20s")
 LOADS: Mapping[str, Sequence[str]] = {
     "single-stream": ("--scenario", "single-stream"),
     "single-stream stream=off": ("--scenario", "single-stream", "--backend-option", "stream=off"),
