@@ -25,7 +25,7 @@ MEMORY_LIMIT_BYTES = 1 << 30
 class LibrispeechDataset(LoadedRows):
     """Mono float32 in [-1, 1] under each input with an `audio` step; the label is the transcript.
 
-    An input whose step has `gives: length` takes the number of audio samples without the filling.
+    An input whose step has `gives: length` takes the number of audio samples without the padding.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -55,9 +55,6 @@ class LibrispeechDataset(LoadedRows):
         if numbers.row_shape(() if length else (self._frames,), spec) is None:
             what = "one number" if length else f"{self._frames:,} audio samples"
             yield f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])}, but its step gives {what}"
-
-    def __len__(self) -> int:
-        return len(self._utterances)
 
     def load(self, indices: Sequence[int]) -> None:
         """Loads samples. Raises a ConfigError if a file is damaged."""

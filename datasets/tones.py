@@ -80,9 +80,6 @@ class TonesDataset(LoadedRows):
         self._made: dict[int, Array] = {}
         super().__init__(self._count)
 
-    def __len__(self) -> int:
-        return self._count
-
     def load(self, indices: Sequence[int]) -> None:
         (spec,) = self._setup.inputs
         rows = np.stack([self._sound(index) for index in indices]) / np.float32(_LOUDEST + 1)

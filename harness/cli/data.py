@@ -66,7 +66,7 @@ def _about(model: "Model") -> str:
 
 
 def _size_and_licence(model: "Model") -> str:
-    """Returns the known ones in parentheses; '' if neither is known."""
+    """Returns the known values in parentheses; '' if neither is known."""
     try:
         size_bytes = model.file_bytes
     except HarnessError:  # the package that makes the file is not installed

@@ -142,7 +142,7 @@ def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, 
 def agreed(folder: Path) -> str:
     """Returns the line for a folder without differences. It has the verdict, as agreement does not imply VALID."""
     if not (folder / run_folder.RESULT).is_file():
-        return f"{folder}: its files are as {digests.SEAL} has them"
+        return f"{folder}: its files match {digests.SEAL}"
     stored = files.read_json(folder / run_folder.RESULT)
     codes = ", ".join(dict.fromkeys(reason["code"] for reason in stored["reasons"]))
     verdict = f"{stored['verdict']} ({codes})" if codes else stored["verdict"]
@@ -180,7 +180,7 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
     accuracy = files.read_json(result_file).get("accuracy") if result_file.is_file() else None
     if not isinstance(accuracy, dict) or accuracy.get("value") is None:
         return
-    stored = "so the score is the stored one"
+    stored = "so the stored score is used"
     if lacks_data(configuration(folder)):
         yield f"{folder} is a published copy without its data or model, {stored}"
         return
@@ -276,6 +276,7 @@ def _stored_scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Sc
             line=lines[-1] if lines else "",
             details=accuracy["details"],
             lower_is_better=accuracy["lower_is_better"],
+            scorer=accuracy.get("scorer", ""),
         ),
         compared=score.compare_answers(folder, derived.model, dtype, derived.compared_run, loaded),
     )
@@ -319,4 +320,4 @@ def _seal_differences(
     if (folder / digests.SEAL).is_file():
         yield from digests.differences(folder)
     elif not any(reason["code"] in _UNSEALED for reason in stored.get("reasons", ())):
-        yield f"{folder} has no {digests.SEAL}, which every run or study that ended has"
+        yield f"{folder} has no {digests.SEAL}, which every finished run or study has"

@@ -60,7 +60,7 @@ class ResultFolder:
             self.path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(
-                f"{self.path} exists, from a run that did not finish or still goes on: pass another "
+                f"{self.path} exists, from a run that is in progress or did not finish: pass another "
                 f"{option}, or remove it once nothing writes there"
             ) from None
         except OSError as e:

@@ -170,7 +170,7 @@ def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refu
     edit(run / "result.json", lambda result: result.pop("verdict"))
     for verb, hint in (
         ("check", "changed since the run, or written by another version of the harness"),
-        ("report", "`check` says more"),
+        ("report", "run `check` for details"),
     ):
         told = f"{run}/result.json has no usable verdict: {hint}"
         assert refuses(verb, run) == told
@@ -178,7 +178,7 @@ def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refu
 
 def test_the_folder_of_an_unfinished_run_is_named(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "d.partial").mkdir()
-    assert f"there is no such folder; {tmp_path}/d.partial exists" in refuses(
+    assert f"there is no such folder, but {tmp_path}/d.partial exists" in refuses(
         "check", tmp_path / "d"
     )
 

@@ -66,9 +66,6 @@ class ImageDataset(LoadedRows):
         self._stamps = stamps_of(folder, samples)
         super().__init__(len(samples))
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
     def label(self, index: int) -> object:
         return self._samples[index].label
 

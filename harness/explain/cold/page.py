@@ -51,7 +51,7 @@ def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
     keys = {"first worker": "alone_bytes", "second worker": "growth_bytes"}
     return bars_in_rows(
         "Memory of two workers",
-        "Proportional set size of both: pages that they share count once.",
+        "Proportional set size of both processes: shared pages count once.",
         {"title": "MB"},
         [f"{row['way']}, {row['backend']}" for row in shown],
         {

@@ -62,7 +62,7 @@ def _problems(config: RunConfig, model: Model) -> Iterator[str]:
         yield f"--backend {config.backend} loads the model on a server, but cold measures this machine: name a local backend"
     elif config.backend == "null":
         yield "--backend null loads no model: name a framework, e.g. ort"
-    if model.generation is not None:
+    if model.generates:
         yield f"model {model.name!r} generates its answers token by token: cold measures models with one answer per sample"
 
 

@@ -132,7 +132,9 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
         except ConfigError as e:
             error = e
     if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # the file was loaded
-        raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
+        raise ConfigError(
+            f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+        )
     raise error
 
 
@@ -307,7 +309,7 @@ def _axis(indent: str, axis: int | None, why: str = "") -> Iterator[str]:
 def _states(found: Proposal) -> Iterator[str]:
     if not found.states:
         return
-    yield "states: # a guess, by names and shapes: a sample is a sequence, and each frame gets the states of the last"
+    yield "states: # a guess, by names and shapes: a sample is a sequence, and each frame gets the states of the previous frame"
     for name, (output, spec) in found.states.items():
         yield f"  {_flow(name)}:"
         yield f"    output: {_flow(output)}"

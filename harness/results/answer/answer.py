@@ -115,7 +115,7 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     if bounds := _token_bounds(result):
         share = f"{float(bounds['percentile'][1:]):.10g} %"
         ttft, tpot = (_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
-        return f"Do {share} of the first tokens come within {ttft}, and of the further ones within {tpot} each{load}?"
+        return f"Do {share} of the first tokens come within {ttft}, and the other tokens within {tpot} each{load}?"
     if slo is None:
         return f"How long does a query take{load}?"
     share = f"{slo.percentile * 100:.10g} %"
@@ -215,7 +215,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         samples = (result.get("queries") or {}).get("samples_per_query", 1)
         return f", one query{f' of {samples} samples' if samples > 1 else ''} at a time"
     asked, completed = rates.get("asked"), rates.get("completed")
-    in_sessions = bool(result.get("sessions"))  # they begin at a rate, their queries do not
+    in_sessions = bool(result.get("sessions"))  # sessions begin at a rate, but their queries do not
     if asked is not None and not in_sessions:
         chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
         least = _KEPT_UP * (rates.get("scheduled") or asked)

@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate
 
 TIGHT = 1.15
-"""Largest ratio to the reference of a run that its load generator did not hold back."""
+"""Largest ratio to the reference at which the load generator did not hold the run back."""
 
 _MODELS_STAGE = "infer"
 _DISTURBED = "the machine was disturbed, and may have delayed the load generator"
@@ -82,8 +82,8 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
         slowed = section["at_run_speed"]
         show = show_ns if section["unit"] == "ns" else _show_rate
         return (
-            "not decidable, because the model was slower in the run: at that speed it reaches "
-            f"{show(slowed['reference'])}, and the run has {slowed['ratio']:.3g} x that"
+            f"not decidable: at the model's speed in the run, such a load generator reaches "
+            f"{show(slowed['reference'])}, and the run is {slowed['ratio']:.3g} x that"
         )
     return _bottleneck(section, _DISTURBED if was_disturbed else Judgement.HELD_BACK.value)
 

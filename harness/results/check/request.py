@@ -98,7 +98,9 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "cancel_share", plan.cancel_share, config.cancel.share if config.cancel else 0.0
         yield "probe_rate", plan.probe_rate, config.probe_rate or 0.0
     if plan.model_key is None:
-        yield "performance_count", plan.performance_count, loaded.performance_count
+        # LoadGen's table may hold another number of samples than the dataset in an official run, whose answers this run checks
+        official = facts.accuracy.plan if role == "answers" and facts.accuracy else loaded
+        yield "performance_count", plan.performance_count, official.performance_count
         room = accuracy_samples(loaded) if plan.accuracy else _room(plan, loaded)
         yield "journal_samples", plan.journal_samples, room
     performance = facts.performance

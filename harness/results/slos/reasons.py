@@ -15,8 +15,8 @@ from harness.results.slos.judged import Judged, judged
 _LATE = {
     "": ("queries", "took longer than {}"),
     "ttft": ("first tokens", "did not come within {}"),
-    "tpot": ("answers", "did not keep to {} for each further token"),
-    "itl": ("tokens", "did not come within {} of the one before them"),
+    "tpot": ("answers", "exceeded {} for some later token"),
+    "itl": ("tokens", "did not come within {} of the previous token"),
 }
 
 

@@ -46,7 +46,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
     if bound and max(bound) > content["peak"]:
         yield (
             f"the client was the limit at {show_rate(max(bound))} {content['unit']} ({CLIENT_BOUND}): the server may "
-            "take more than the peak"
+            "sustain more than the peak"
         )
 
 
@@ -94,7 +94,7 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     return (
         f"this is not the model's peak: its instances computed for {run['busy_share'] * 100:.0f} % of "
         f"the time, with {run['mean_batch']:.1f} samples per batch and a p50 of {p50}, far below the bound "
-        f"of {bound}; single delays made the runs above it fail, and the model alone could answer about "
+        f"of {bound}; isolated delays made the runs above it fail, and the model alone could answer about "
         f"{able} {content['unit']}"
     )
 
@@ -229,7 +229,7 @@ def _row(
 
 def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("steady") == NOT_STEADY:
-        yield f"{'steady':<12}no: the run at this load changed while it went on, and a longer run may miss the SLO"
+        yield f"{'steady':<12}no: the run at this load changed over time, and a longer run may miss the SLO"
 
 
 def _summary(content: Mapping[str, Any]) -> Iterator[str]:

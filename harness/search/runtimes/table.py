@@ -218,7 +218,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "answers", text
     yield from _left_out(one)
     if one["ended"] == "time":
-        yield "time limit", "it ended the rounds: --time-limit sets a longer one"
+        yield "time limit", "the time limit ended the rounds: set a longer one with --time-limit"
     runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
     if text := machine_text(runs, NOT_AT_REST):
         yield (
@@ -256,7 +256,7 @@ def _interval_text(measured: Sequence[Mapping[str, Any]]) -> str:
     ]
     text = "half of the 95 % interval over the rounds"
     if len(few) == len(measured):
-        return "half of the 95 % interval within the runs: three rounds or more have one over the rounds"
+        return "half of the 95 % interval within the runs (over the rounds, if there are three or more)"
     return (
         f"{text}; within the runs of {', '.join(few)}, with fewer than three rounds"
         if few

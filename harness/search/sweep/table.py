@@ -179,7 +179,7 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'knee':<12}{show_rate(knee)} queries/s: best ratio of throughput to mean latency"
     elif content["points"]:
         valid = sum(point["verdict"] == "VALID" for point in content["points"])
-        yield f"{'knee':<12}none: it takes {LEAST_FOR_KNEE} VALID points, and there are {valid}"
+        yield f"{'knee':<12}none: it needs {LEAST_FOR_KNEE} VALID points, but there are {valid}"
     if peak is not None:
         name, about = scale(content)
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"

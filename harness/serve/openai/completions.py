@@ -29,7 +29,7 @@ _ASKED = {"/v1/completions": False, _CHAT: True}
 """Path -> whether it is a chat."""
 
 RESET = "/reset_prefix_cache"
-"""Path that empties the cache of beginnings, as in vLLM."""
+"""Path that empties the prefix cache, as in vLLM."""
 
 
 class Completions:

@@ -123,7 +123,9 @@ def test_a_torchscript_file_needs_shapes_and_its_types_are_tried(
     shutil.copy(by_torch / "rows.pt", tmp_path)
     error = refused("init", "--model", tmp_path / "rows.pt")[-1]
     assert "declares ids" in error
-    assert error.endswith("here their shapes will do: --input-shape NAME=1x3x224x224")
+    assert error.endswith(
+        "for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+    )
     content = described(tmp_path / "rows.pt", "--input-shape", "ids=1x8")
     assert content["inputs"] == [{"name": "ids", "dtype": "int64", "shape": ["batch", 8]}]
     assert answered(tmp_path / "made.yaml", "torch").shape == (2, 8, 4)

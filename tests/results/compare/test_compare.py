@@ -912,7 +912,7 @@ def test_unknown_scenario_is_reported_in_one_line(
     change = {"scenario": "tea-break"}
     other = edited(runs / "fast", tmp_path / "other", "result.json", lambda c: c.update(change))
     assert refuses(verb, *[str(other)] * sides) == (
-        f"{other}/result.json has no usable scenario ('tea-break'): `check` says more"
+        f"{other}/result.json has no usable scenario ('tea-break'): run `check` for details"
     )
 
 

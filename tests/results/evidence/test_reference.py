@@ -454,8 +454,8 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
     assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.07)
     assert line(ideal, None).endswith(
-        "not decidable, because the model was slower in the run: at that speed it reaches "
-        f"{ideal['ours'] / 1e6:.0f} ms, and the run has 1 x that"
+        "not decidable: at the model's speed in the run, such a load generator reaches "
+        f"{ideal['ours'] / 1e6:.0f} ms, and the run is 1 x that"
     )
     alone = judged(journal, 1)["at_run_speed"]["ratio"]
     assert alone < 0.5, "one instance would have been far slower than these two"

@@ -212,7 +212,7 @@ def test_hopeless_backend_makes_one_run_and_the_best_two_three(swept: Swept) -> 
     found = cells(content)
     rounds = {name: cell["rounds"] for name, cell in found.items()}
     assert rounds == {"openvino": 3, "ort": 3, "litert": 1}
-    assert found["litert"]["dropped"] == "surely slower than openvino"
+    assert found["litert"]["dropped"] == "certainly slower than openvino"
     assert found["litert"]["state"] == "ranked"
     assert found["litert"]["numbers"]["p50"]["of_rounds"] is False
     assert found["ort"]["numbers"]["p50"]["of_rounds"] is True

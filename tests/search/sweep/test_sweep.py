@@ -519,7 +519,7 @@ def test_the_table_again_from_stored_files_alone(
     }
     for content, error in broken.items():
         point.write_text(content)
-        message = f"{point} is not what a run writes: {error}: `check` says more"
+        message = f"{point} is not what a run writes: {error}: run `check` for details"
         assert refuses("sweep", "--from", "swept") == message
     Path("swept/sweep.json").write_text("{}")
     assert refuses("sweep", "--from", "swept") == "swept/sweep.json was not written by `sweep`"
