@@ -339,12 +339,14 @@ def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
     reasons = [{"code": "hung", "text": "it hung"}, {"code": "clock-jumped", "text": "by 1 s"}]
     failed = stored_result("2026-01-02", **nothing, verdict="INVALID", reasons=reasons)
     database.add(tmp_path, "second.partial", failed)
-    for name in ("first", "second.partial"):
+    database.add(tmp_path, "third", stored_result("2026-01-03", scenario="offline"))
+    for name in ("first", "second.partial", "third"):
         (tmp_path / name).mkdir()
     assert main(["runs", "--results", str(tmp_path)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows == [
         ["folder", "verdict", "headline", "p99", "accuracy", "reasons"],
+        ["third", "VALID", "2,000", "queries/s", "-", "99.20"],  # Offline has no latency of its own
         ["second.partial", "INVALID", "-", "-", "-", "hung", "clock-jumped"],
         ["first", "VALID", "2,000", "queries/s", "1.50", "ms", "99.20"],
     ]
