@@ -143,7 +143,9 @@ def _version(db: sqlite3.Connection) -> int:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
     if version not in (1, SCHEMA) and (exists or version):
-        raise sqlite3.DatabaseError(f"it has schema {version}, but this harness reads schema {SCHEMA}")
+        raise sqlite3.DatabaseError(
+            f"it has schema {version}, but this harness reads schema {SCHEMA}"
+        )
     return int(version) if exists else 0
 
 

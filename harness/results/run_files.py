@@ -85,7 +85,9 @@ def reading_run(folder: Path | str) -> AbstractContextManager[None]:
     return files.reading(f"{folder}: its files do not fit together", "run `check` for details")
 
 
-def check_shape(result: Mapping[str, Any], path: Path, hint: str = "run `check` for details") -> None:
+def check_shape(
+    result: Mapping[str, Any], path: Path, hint: str = "run `check` for details"
+) -> None:
     """Raises a ConfigError with the required keys of result.json that are not usable. path: the file's path."""
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:

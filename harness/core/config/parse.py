@@ -177,7 +177,9 @@ def parse_arrivals(text: str) -> "Path | Ramp":
         raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
     if found.step_ns < _LEAST_STEP_NS:
         least = write_duration(_LEAST_STEP_NS)
-        raise ValueError(f"{text!r}: a step must last {least} or more, or it may end without an answer")
+        raise ValueError(
+            f"{text!r}: a step must last {least} or more, or it may end without an answer"
+        )
     return found
 
 

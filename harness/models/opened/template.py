@@ -131,7 +131,9 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
         except ConfigError as e:
             error = e
     if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # the file was loaded
-        raise ConfigError(f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224")
+        raise ConfigError(
+            f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+        )
     raise error
 
 
@@ -247,7 +249,7 @@ def _lines(
     name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).lstrip("._-") or "model"
     yield f"name: {_flow(name)}"
     yield "# version: '1.0'"
-    yield "# description: one line for people"
+    yield "# description: one line for readers"
     yield "# licence: Apache-2.0 # a submission needs it"
     task = "task: text-generation" if found.vocabulary else "# task: image-classification"
     yield task

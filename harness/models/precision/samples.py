@@ -96,7 +96,9 @@ def _read(
 
 def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSamples:
     feeds = _spread(dataset, range(len(dataset)))
-    text = f"{len(feeds)} samples of {about}, which are also scored, because the dataset has no others"
+    text = (
+        f"{len(feeds)} samples of {about}, which are also scored, because the dataset has no others"
+    )
     return QuantisationSamples(_batches(feeds, batch), text, len(feeds), are_scored=True)
 
 

@@ -10,7 +10,6 @@ from harness.submit.rules.tree.rounds import load_round
 from tests.models.manifest.test_language_tasks import manifest_of, official_constants
 
 
-
 class Task(NamedTuple):
     """Numbers of one benchmark from mlcommons/inference b66003e."""
 

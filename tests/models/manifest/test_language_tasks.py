@@ -43,6 +43,8 @@ TASKS = {
     "deepseek-r1": Task("deepseek-r1", 4388, 20_000, (2000, 80), (1500, 15), None),
     "gpt-oss-120b": Task("gpt-oss-120b", 6396, 10_240, (3000, 80), (2000, 15), None),
 }
+
+
 def manifest_of(name: str) -> Manifest:
     found = load_model(name).manifest
     assert found is not None

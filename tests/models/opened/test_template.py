@@ -108,7 +108,9 @@ def test_a_torchscript_file_needs_shapes_and_its_types_are_tried(
     shutil.copy(by_torch / "rows.pt", tmp_path)
     error = refused("init", "--model", tmp_path / "rows.pt")[-1]
     assert "declares ids" in error
-    assert error.endswith("for this command their shapes are enough: --input-shape NAME=1x3x224x224")
+    assert error.endswith(
+        "for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+    )
     content = described(tmp_path / "rows.pt", "--input-shape", "ids=1x8")
     assert content["inputs"] == [{"name": "ids", "dtype": "int64", "shape": ["batch", 8]}]
     assert answered(tmp_path / "made.yaml", "torch").shape == (2, 8, 4)
@@ -204,9 +206,12 @@ def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("notes.txt", "notes.txt is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, "),
+        (
+            "notes.txt",
+            "notes.txt is a text file: --model takes a model file (.onnx, .xml, .pt, .pt2, ",
+        ),
         ("a/net.onnx --out b/net.yaml", "b/net.yaml must lie in the folder of a/"),
-        ("a/net.onnx", "net.onnx: it is not an ONNX file, or only a part of one"),
+        ("a/net.onnx", "net.onnx: it is not an ONNX file, or is only a part of one"),
     ],
 )
 def test_undescribable_file_is_reported_in_one_line_and_leaves_nothing(

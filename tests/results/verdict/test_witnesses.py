@@ -83,7 +83,7 @@ def test_a_benchmark_that_issues_each_sample_equally_often_is_as_planned() -> No
     key, run = "effective_sample_concatenate_permutation", evidence("offline")
     planned = replace(run, plan=replace(run.plan, equal_issue=True))
     (missing,) = witnesses.settings_reasons(planned)
-    assert f"{key} is False, the plan says True" in missing.text
+    assert f"{key} is False, but the plan has True" in missing.text
     assert run.done is not None
     values = {key: True, "generated_samples_per_query": run.done.issued}
     values["effective_samples_per_query"] = run.done.issued - 12

@@ -39,7 +39,6 @@ class _Handler(QuietHandler):
         return {"name": name, "dist-tags": {"latest": version}, "versions": {version: one}}
 
 
-
 @contextmanager
 def serving(packages: Mapping[str, tuple[str, Path]]) -> Iterator[str]:
     """Yields the registry's address. packages: name -> version and tarball."""

@@ -61,9 +61,7 @@ def _checker(environment: Path, tree: Path) -> Outcome:
         answer = Path(scratch) / "answer.json"
         words = [str(python_of(environment)), "-I", "-c", _CHECK, "check", str(tree), "--strict"]
         try:
-            done = run_program(
-                [*words, "-o", str(answer)], LIMIT_S, env=environment_variables()
-            )
+            done = run_program([*words, "-o", str(answer)], LIMIT_S, env=environment_variables())
             rows = json.loads(answer.read_text(encoding="utf-8"))
         except (OSError, ValueError, subprocess.TimeoutExpired) as e:
             return Outcome("submission-checker", False, (), (), one_line(e))
