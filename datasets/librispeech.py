@@ -13,7 +13,7 @@ import numpy as np
 from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sound import checked_frames, decode
-from harness.datasets.parts.sources import own_step, refuse
+from harness.datasets.parts.sources import IN_MANIFEST, own_step, refuse
 from harness.datasets.parts.utterances import Utterance, list_in, listed_utterances
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
@@ -98,8 +98,7 @@ def _audio_step(setup: DatasetSetup) -> Step:
     by_input = {spec.name: own_step(setup, spec.name, "audio") for spec in setup.inputs}
     refuse(
         [
-            f"dataset 'librispeech' needs an `audio` step for input {name!r}: declare it in the "
-            "model's manifest"
+            f"dataset 'librispeech' needs an `audio` step for input {name!r}: declare it {IN_MANIFEST}"
             for name, step in by_input.items()
             if step is None
         ]

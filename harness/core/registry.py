@@ -8,7 +8,7 @@ the user names it.
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -234,9 +234,10 @@ METRICS = _table(
         "function-calls": ("FunctionCalls", "share of right function calls, as BFCL"),
         "clip-fid": ("ClipFid", "CLIP score and FID of images, by MLCommons' script"),
         "vbench": ("Vbench", "six dimensions of videos, by MLCommons' script"),
+        "reasoning": ("Reasoning", "right answers of DeepSeek-R1, by MLCommons' script"),
     },
 )
-BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench")
+BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoning")
 """Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
 
 METERS = _table(
@@ -431,6 +432,14 @@ def _unavailable(
     return PluginUnavailable(
         f"{kind} {name!r} needs the module {error.name!r}: install it into this environment"
     )
+
+
+def missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
+    """Yields what is missing for plug-ins that are not installed. named: (kind, name); None: no plug-in. Imports nothing."""
+    for kind, name in named:
+        entry = KINDS[kind].get(name or "")
+        if name is not None and entry is not None and not entry.installed:
+            yield str(missing_extra(kind, name, entry))
 
 
 def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:

@@ -49,8 +49,6 @@ _OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
 _UNSEALED = ("did-not-finish", "not-saved")
 """Codes of the reasons of runs that may have ended without a seal."""
 
-_CHANGED = "changed since the run, or written by another version of the harness"
-
 
 class CheckedFolder(NamedTuple):
     """A run or a study after `check`."""
@@ -98,7 +96,7 @@ def _read_result(folder: Path) -> Mapping[str, Any]:
     """Reads result.json. Raises a ConfigError if it does not have the shape of a run's result."""
     path = folder / run_folder.RESULT
     content = files.read_json(path)
-    check_shape(content, path, _CHANGED)
+    check_shape(content, path, request.CHANGED)
     return content
 
 
@@ -110,7 +108,7 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
     """
     stored = _read_result(folder)
     config = configuration(folder)
-    with files.reading(f"{folder}: its files do not fit together", _CHANGED):
+    with files.reading(f"{folder}: its files do not fit together", request.CHANGED):
         derived = findings(folder, config, trusted)
         content = hidden(json.loads(json.dumps(result(derived), default=str)))
         changed = [

@@ -196,6 +196,8 @@ class _Tokens(TypedDict):
     contradictions: dict[str, Count]
     doubts: dict[str, Count]
     varied_prompts: Count
+    tails: NotRequired[Count]
+    tails_at_once: NotRequired[Count]
     compared_prompts: Count
     changed_prompts: Count
     long_prompts: Count

@@ -30,6 +30,7 @@ _BOTH = ("--mode", "both", "--metric", "exact_match", "--backend-option", "answe
 _SECONDS = ("--target-qps", "18")  # for enough readings of the metrics page
 WORDS: Mapping[str, tuple[str, ...]] = {
     "ends-early": ("--backend-option", "ignore_eos=on"),
+    "counted-tail": ("--backend-option", "ignore_eos=on"),
     "sampled-answers": _BOTH,
     "page-of-fewer": _SECONDS,
     "page-of-hits": _SECONDS,

@@ -114,9 +114,12 @@ def test_a_configuration_edited_by_hand_is_found(
 def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Bug: a wrong value was two lines, and the second line was about --scenario of a command line."""
     edit(run / "findings.json", lambda said: said.update(asked=asked))
     assert main(["check", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {run}")
+    err = capsys.readouterr().err
+    assert err.startswith(f"harness: {run}/findings.json has no request of a run as `asked`")
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,9 @@ def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
 
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h1>Cold start · {escape(content['model'])} · {escape(tables.framework(content))}</h1>"
-    yield from (f"<p><b>{escape(line)}</b></p>" for line in tables.headlines(content))
+    first, *others = tables.headlines(content)
+    yield page.headline(first)
+    yield from (f"<p>{escape(line)}</p>" for line in others)
     yield from (f'<p class="quiet">{escape(doubt)}</p>' for doubt in content["doubts"])
 
 

@@ -3,6 +3,7 @@
 import os
 import posixpath
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -238,6 +239,13 @@ def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Seq
     return tuple(answer) if isinstance(answer, Mapping) else ("output",)
 
 
+def _plain_name(stem: str) -> str:
+    """Returns a name of letters, digits and `._-`. Letters with accents lose them; other characters become one `-`."""
+    letters = unicodedata.normalize("NFKD", stem)
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("._-") or "model"
+
+
 def _lines(
     path: Path,
     place: str,
@@ -246,8 +254,7 @@ def _lines(
     source: PackageName | None,
 ) -> Iterator[str]:
     stem = path.stem if source is None else f"{source.short}-{path.stem}"
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).lstrip("._-") or "model"
-    yield f"name: {_flow(name)}"
+    yield f"name: {_flow(_plain_name(stem))}"
     yield "# version: '1.0'"
     yield "# description: one line for readers"
     yield "# licence: Apache-2.0 # a submission needs it"

@@ -58,8 +58,8 @@ def line(
     of = f" of the first {section['queries']:,} queries" if some else ""
     times = f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
     numbers = (
-        f"{section['what']}{of} {show(section['ours'])}, {times} x the {show(section['reference'])} of a "
-        "load generator without cost"
+        f"{section['what']}{of} {show(section['ours'])}, against {show(section['reference'])} with a load "
+        f"generator without cost ({times} x)"
     )
     ceiling, ceiling_per_s = "", section["null_backend_per_s"]
     if ceiling_per_s and rate_per_s:
@@ -75,9 +75,9 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
     if _is_drift(section):
         more = "more" if section["drift"] > 0 else "less"
         drift = show_percent(abs(section["drift"]))
-        return f"not decidable: a batch took {drift} {more} time after the run than before"
+        return f"not decidable, because a batch took {drift} {more} time after the run than before"
     if judgement is Judgement.UNKNOWN:
-        return "not decidable: the bare loops were slower than the run itself"
+        return "not decidable, because the bare loops were slower than the run itself"
     if _is_models_speed(section):
         slowed = section["at_run_speed"]
         show = show_ns if section["unit"] == "ns" else _show_rate

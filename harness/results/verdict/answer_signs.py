@@ -38,6 +38,9 @@ NO_ANSWER_SHARE = 0.05
 COUNTED_SHARE = 0.5
 """Smallest ratio of the tokens on the server's metrics page to the tokens in its replies."""
 
+TAIL_SHARE = 0.25
+"""Largest share of streams whose tokens after the text, demanded by ignore_eos, may come at once."""
+
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
 """Readings of this page, and its cache's share of the prompts' tokens, that suffice for a doubt."""
@@ -49,6 +52,9 @@ def counts(counted: Mapping[str, Any]) -> Iterator[str]:
         found = counted.get("signs", {}).get(sign, 0)
         if found and found > most * counted["answers"]:
             yield f"{sign} ({found:,} of {counted['answers']:,} answers)"
+    tails, at_once = counted.get("tails", 0), counted.get("tails_at_once", 0)
+    if at_once > TAIL_SHARE * tails:
+        yield f"the tokens after the text took no time ({at_once:,} of {tails:,} answers)"
 
 
 def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:

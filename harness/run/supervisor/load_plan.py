@@ -402,8 +402,9 @@ def check_memory(
     )
 
 
-def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
-    """Raises ConfigError if the disk has no room for the accuracy log, whose answers are in hexadecimal."""
+def check_disk(plan: LoadPlan, answer_bytes: int, free_bytes: int) -> None:
+    """Raises ConfigError if the disk has no room for the log of an accuracy run, whose answers are in hexadecimal."""
+    samples = plan.query_count
     needed = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
     if needed > free_bytes:
         raise ConfigError(

@@ -111,20 +111,20 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
         yield (
-            f"{machine_text(probes)}: an idle machine may reach a higher rate"
-            f"{_model_text(run, content)}; stop other programs and search again"
+            f"{machine_text(probes)}, and may reach a higher rate: stop other programs and search "
+            "again"
         )
+        yield from _model_text(run, content)
 
 
-def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """Returns the peak as a share of the model's own rate; '' if that is unknown, or after `_idle_text`."""
+def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the peak as a share of the model's own rate, unless that is unknown, or `_idle_text` has it."""
     model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
-    if not model or _is_idle(run, content):
-        return ""
-    return (
-        f": the peak is {show_percent(content['peak'] / model)} of the {show_rate(model)} queries/s that "
-        "the model alone answered in the bare loops of that run"
-    )
+    if model and not _is_idle(run, content):
+        yield (
+            f"the peak is {show_percent(content['peak'] / model)} of the model's own rate: without LoadGen it "
+            f"answered {show_rate(model)} queries/s"
+        )
 
 
 def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from harness.results.compare.compare import BETTER
 from harness.results.numbers import SPEEDS
 from harness.results.pages.tables import Cell as TableCell
 from harness.results.pages.tables import Column, Table, aligned, columns, show_cell
-from harness.run.study import code_lines, machine_text
+from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.standing import Entry, against, best_of, interval_of
 
@@ -220,7 +220,7 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if one["ended"] == "time":
         yield "time limit", "the time limit ended the rounds: set a longer one with --time-limit"
     runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
-    if text := machine_text(runs):
+    if text := machine_text(runs, NOT_AT_REST):
         yield (
             "machine",
             f"{text}: runtimes were compared within each round, so their order holds for a machine as busy as this one",

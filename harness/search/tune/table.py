@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
-from harness.run.study import code_lines, machine_text
+from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
 from harness.search.tune.decision import ALIKE_PLANS
 from harness.search.tune.screening import NOT_TRIED
@@ -92,7 +92,7 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'gain':<12}{_gain(content)}"
     yield _sure(content)
     yield from _warnings(content)
-    if text := machine_text(_judged(content)):
+    if text := machine_text(_judged(content), NOT_AT_REST):
         yield (
             f"{'machine':<12}{text}: plans were compared within each round, so their order holds for a "
             "machine as busy as this one; on an idle machine a different plan may be the best"

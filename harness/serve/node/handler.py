@@ -172,6 +172,10 @@ class NodeHandler:
         return self._statistics.refused
 
     @property
+    def unknown(self) -> int:
+        return self._statistics.unknown
+
+    @property
     def first_failure(self) -> str:
         return next((e.first_failure for e in self._inferences if e.first_failure), "")
 

@@ -31,7 +31,12 @@ def make_environment(folder: Path, packages: Sequence[str]) -> None:
             f"{folder} cannot be made, because uv is not on the PATH: install it, e.g. with `pip install uv`"
         )
     if not is_environment(folder):
-        _uv([uv, "venv", "--quiet", "--python", PYTHON, str(folder)], folder)
+        try:
+            _uv([uv, "venv", "--quiet", "--python", PYTHON, str(folder)], folder)
+        except ConfigError as e:
+            raise ConfigError(
+                f"{e}: put a python{PYTHON} on the PATH if uv cannot load it"
+            ) from None
     words = [uv, "pip", "install", "--quiet", "--python", str(python_of(folder)), *packages]
     _uv(words, folder)
 

@@ -193,7 +193,9 @@ class Agreement(NamedTuple):
 
 
 def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
-    """Yields one agreement per result; a checker that crashed counts as failing every result."""
+    """Yields one agreement per result. A checker that crashed agrees with nothing: its crash may be its own fault."""
+    if theirs.crash:
+        return
     for path in ours.results:
         rules = sorted({f.rule for f in ours.of_result(path)} - {"rehearsal"})
         official = theirs.results.get(path, False)
@@ -203,7 +205,7 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
             yield Agreement("stricter", path, ", ".join(rules))
         else:
             error = next((e for e in theirs.errors if path in e), "; ".join(theirs.errors[:1]))
-            yield Agreement("weaker", path, theirs.crash or error or "no reason given")
+            yield Agreement("weaker", path, error or "no reason given")
     listed = set(ours.results)
     for path, passed in theirs.results.items():
         if not passed and path not in listed and not ours.findings:

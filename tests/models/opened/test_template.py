@@ -18,6 +18,7 @@ from harness.core import registry
 from harness.models.manifest.lookup import load_model, parse_manifest
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import inputs_of
+from harness.models.opened.template import _plain_name
 from harness.types import BackendSetup, Batch, DatasetSetup
 from tests.builders.models import foreign_nets as nets
 from tests.builders.models.odd_files import INT64, value, write
@@ -70,6 +71,20 @@ def answered(manifest: Path, backend: str, count: int = 2) -> Any:
         answers = opened.infer(noise.batch(range(count)))
         (output, *_) = model.manifest.outputs if model.manifest else ()
         return answers[output.name] if isinstance(answers, dict) else answers
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("mein netz-äü", "mein-netz-au"),
+        ("mein netz ß!", "mein-netz"),  # bug: `mein-netz--`
+        ("v1.2_net", "v1.2_net"),
+        (".hidden-", "hidden"),
+        ("网络", "model"),
+    ],
+)
+def test_a_model_has_a_plain_name(stem: str, name: str) -> None:
+    assert _plain_name(stem) == name
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The scores of recommendation, of RAG answers and of a database, against definitions written down twice."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from harness.accuracy.mlperf.ingestion import VARIABLE as CHECK
 from harness.accuracy.mlperf.ingestion import Ingestion
 from harness.accuracy.mlperf.rag_answers import VARIABLE as JUDGE
 from harness.accuracy.mlperf.rag_answers import RagAnswers
+from harness.accuracy.mlperf.reasoning import VARIABLE as SCORER
+from harness.accuracy.mlperf.reasoning import Reasoning
 from harness.accuracy.mlperf.recommendation import Recommendation
 from harness.submit.rules.tree.rounds import load_round
 from harness.types import Answer
 
+SCRIPTS = Path(__file__).parents[2] / "stand_ins/reference"
 MD5 = b"0123456789abcdef0123456789abcdef"
 
 
@@ -186,3 +190,39 @@ def test_a_program_checks_the_database(
     score = Ingestion("uint8").score(answers, {})
     assert score.details["checked"] == 1
     assert "checked by datasetup_accuracy_eval.py " in score.line
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_reasoning_is_scored_by_the_script_that_the_user_names(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "right.json"
+    data.write_text(json.dumps([[5, 6], [7], [8, 70_000, 9]]))
+    script = SCRIPTS / "eval_accuracy.py"
+    words = [sys.executable, str(script), "--dataset-file", str(data), "--input-file"]
+    monkeypatch.setenv(SCORER, shlex.join(words))
+    given = {2: [8, 70_000, 9], 0: [5, 7], 1: [7]}
+    answers = [Answer(sample, np.array(ids, dtype).tobytes()) for sample, ids in given.items()]
+    metric = Reasoning(dtype)
+    metric.check_labels(dict.fromkeys(given, "an answer"))
+    score = metric.score(answers, dict.fromkeys(given, "an answer"))
+    assert score.value == pytest.approx(200 / 3)
+    assert (score.metric, score.unit, score.samples) == ("reasoning", "%", 3)
+    rules = load_round()
+    assert rules.scores(score.line, {"exact_match": rules.benchmarks["deepseek-r1"].targets["exact_match"]}) == {"exact_match": [score.value]}  # fmt: skip
+    assert f"scored by {script.name} " in score.line
+
+
+def test_reasoning_needs_token_ids_and_a_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # fmt: skip
+    with pytest.raises(ValueError, match=r"^reasoning needs token ids, but the answers are uint8: pass --backend-option answer=ids$"):  # fmt: skip
+        Reasoning("uint8").check_labels({})
+    monkeypatch.delenv(SCORER, raising=False)
+    with pytest.raises(ValueError, match=r"^the score comes from MLCommons' eval_accuracy\.py: export REASONING_SCORER="):  # fmt: skip
+        Reasoning("int32").check_labels({0: "A"})
+    silent = tmp_path / "silent.py"
+    silent.write_text("print('nothing')\n")
+    monkeypatch.setenv(SCORER, shlex.join([sys.executable, str(silent)]))
+    with pytest.raises(
+        ValueError, match=r"^REASONING_SCORER: silent\.py printed no 'exact_match'$"
+    ):
+        Reasoning("int32").score([Answer(0, b"")], {0: "A"})

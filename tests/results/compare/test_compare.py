@@ -41,7 +41,7 @@ from harness.results.compare.noise import EXTREME, in_turns
 from harness.results.compare.report import lines, notes
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
-from harness.results.numbers import Number
+from harness.results.numbers import OPEN, Number
 from harness.results.publish.copy import publish
 from tests.builders.edited import edit, edited
 from tests.builders.finished import answered_later
@@ -739,6 +739,31 @@ def test_ratio_to_zero_is_not_shown() -> None:
     row = ["issue_delay.p50", "0 ns", "111 us", "-", "-", "not ranked"]
     assert shown(0, 111_000, 1.03e5, 1.28e5) == row
     assert shown(111_000, 0, -1, -0.9)[3:5] == ["-", "-"]
+
+
+def test_a_stage_that_took_no_time_in_any_run_is_0() -> None:
+    """Bug: the floor of the logarithms was printed: `issue_delay 1 ns`."""
+    sides = [
+        [replace(a_run(f"{side}{i}"), numbers={"p50": Number(0.0, "ns")}) for i in (1, 2)]
+        for side in "ab"
+    ]
+    (change,) = compare(*sides).changes
+    assert list(row(change)[1:4]) == ["0 ns", "0 ns", "-"]
+
+
+def test_intervals_of_the_whole_run_are_those_of_its_report(tmp_path: Path) -> None:
+    """Bug: `compare` stretched the interval to LoadGen's number, and the report moved it to LoadGen's clock."""
+    copy = shutil.copytree(FOLDERS / "server", tmp_path / "server")
+    ends = {"p99": [900_000, 1_000_000], "p99.9": [None, None]}
+    edit(
+        copy / "result.json",
+        lambda r: [r["latency_intervals_ns"][n].update(block_interval=e) for n, e in ends.items()],
+    )
+    (run,) = side(str(copy))
+    assert [(run.numbers[name].low, run.numbers[name].high) for name in ends] == [
+        (900_000, 1_000_000),
+        OPEN,
+    ]
 
 
 def test_a_row_has_one_notation() -> None:

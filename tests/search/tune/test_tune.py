@@ -613,7 +613,7 @@ def test_machine_is_named_if_it_was_not_idle(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned(Machine(by_batch, doubted=(2, 3)), *OFFLINE)
-    told = r"^machine +the machine was not at rest in 2 of \d+ runs \(busy-machine\): plans were compared"
+    told = r"^machine +not at rest in 2 of \d+ runs \(busy-machine\): plans were compared"
     assert re.search(told, capsys.readouterr().out, re.MULTILINE)
 
 

@@ -35,8 +35,8 @@ Service = Callable[[Asked], tuple[int, Any]]
 
 
 @contextmanager
-def serving_json(service: Service) -> Iterator[str]:
-    """Serves until the block ends; yields the address."""
+def serving_json(service: Service, port: int = 0) -> Iterator[str]:
+    """Serves until the block ends; yields the address. port: 0 takes a free port."""
 
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
@@ -52,7 +52,7 @@ def serving_json(service: Service) -> Iterator[str]:
 
         do_GET = do_POST = do_PUT = _answer
 
-    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as address:
         yield address
 
 

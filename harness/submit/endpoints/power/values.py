@@ -24,8 +24,8 @@ def value_problem(value: object) -> str:
     if len(given) != 1:
         return "needs exactly one of value_w, value_kw and value_pj"
     number = value[given[0]]
-    if isinstance(number, bool) or not isinstance(number, int | float) or number < 0:
-        return f"has {given[0]} {number!r}, which is not a number of at least 0"
+    if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
+        return f"has {given[0]} {number!r}, which is not a number above 0"
     return _source_problem(value)
 
 
