@@ -231,7 +231,7 @@ def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
     (reason,) = reasons.slo(made, run, missed)
     assert reason.code == "slo-missed"
     assert re.fullmatch(
-        rf"the {re.escape(name)} is .+, the SLO {re.escape(str(missed))} allows .+", reason.text
+        rf"the {re.escape(name)} is .+, but the SLO {re.escape(str(missed))} allows .+", reason.text
     )
 
 
