@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 
 class PowerReading(TypedDict):
