@@ -227,7 +227,7 @@ def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
     )
 
 
-def test_fewer_threads_than_cores_are_explained_by_the_times_of_the_warm_up() -> None:
+def test_fewer_threads_than_cores_are_explained_by_their_times() -> None:
     result = golden("single-stream", reference=reference(what="p90"))
     result["plan"] |= {"instances": 1, "threads": 1, "cores": 2}
     result["calibration"]["thread_latency_ns"] = [[2, 43_100], [1, 30_600]]

@@ -134,7 +134,7 @@ def test_a_gain_below_a_tenth_changes_nothing(clock: Clock) -> None:
     assert machine.chosen().threads == 2
 
 
-def test_a_disturbance_in_one_round_is_no_reason(clock: Clock) -> None:
+def test_a_disturbance_in_one_round_changes_nothing(clock: Clock) -> None:
     """The model gains by its threads, and another program takes a core in their first turn."""
     machine = Machine(clock, 2, work_ns=100 * US, wake_ns=0)
     machine.usual.disturbed_ns = 100 * US
