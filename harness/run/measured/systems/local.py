@@ -6,10 +6,9 @@ from itertools import starmap
 from typing import Any
 
 from harness.core.registry import plugin
-from harness.loadgen.binding import Complete, responder_for
+from harness.loadgen.binding import responder_for
 from harness.loadgen.plan import LoadPlan
 from harness.models.opened.loading import described, open_backends, plain
-from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
 from harness.run.measured.dispatch.instance import Failures, Instance
@@ -19,7 +18,7 @@ from harness.run.measured.placement.fewer_threads import LOAD_LIMIT_S
 from harness.run.measured.placement.wide import Wide
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
-from harness.run.measured.systems.system import Dispatch, Progress
+from harness.run.measured.systems.system import Dispatch, Progress, RunParts
 from harness.types import Backend, HasUse
 
 
@@ -75,14 +74,8 @@ class LocalModel(OneModel):
         found: dict[str, Any] = {"backend": _together(used)} if used else {}
         return found | ({"elastic": self._wide.about()} if self._wide is not None else {})
 
-    def dispatch(
-        self,
-        plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
+    def dispatch(self, parts: RunParts) -> Dispatch:
+        plan, preparation, journal, failures, complete = parts
         row = preparation.row
 
         def instance(number: int, each: Answerer) -> Instance:
