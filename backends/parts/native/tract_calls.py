@@ -121,7 +121,7 @@ class _Direct:
         into = self._inputs[number]
         _check(self._functions.from_bytes(number_type, rows.ndim, sizes, address, into))
 
-    def _copied(self, pointer: int) -> Array:
+    def _copied(self, pointer: int | None) -> Array:
         """Returns a copy of an output."""
         _check(self._functions.as_bytes(pointer, *self._facts))
         kind = _TYPES.get(self._type.value)

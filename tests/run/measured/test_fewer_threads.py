@@ -66,7 +66,7 @@ class Machine:
         self.clock, self.threads, self._model = clock, threads, model
         self.opened = [threads]
         self.refuses: tuple[int, ...] = ()
-        self.usual = Sleeper(clock, threads, **model)
+        self.usual: Any = Sleeper(clock, threads, **model)
 
     def reopen(self, threads: int) -> Any:
         if threads in self.refuses:
