@@ -22,11 +22,9 @@ RUNTIMES = [
     ("basic-pitch", "openvino", "openvino"),
     ("basic-pitch", "litert", "ai_edge_litert"),
     ("basic-pitch", "tensorflow", "tensorflow"),
-    ("basic-pitch", "tract", "tract"),
     ("ppocr-rec", "openvino", "openvino"),
     ("ppocr-rec", "tract", "tract"),
     ("magika", "openvino", "openvino"),
-    ("magika", "tract", "tract"),
     ("silero-vad", "openvino", "openvino"),
     ("silero-vad", "tract", "tract"),
 ]

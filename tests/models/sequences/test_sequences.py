@@ -208,6 +208,22 @@ def test_a_model_without_states_takes_another_batch_axis(tmp_path: Path) -> None
     np.testing.assert_allclose(answers, samples.sum(axis=1), rtol=1e-5, atol=1e-6)
 
 
+def test_openvino_takes_a_constant_without_dimensions(tmp_path: Path) -> None:
+    """Bug: "array is not writeable"."""
+    pytest.importorskip("openvino")
+    from harness.backends.openvino import OpenVinoBackend
+
+    manifest = parse_manifest(content(path := nets.scaled(tmp_path / "m.onnx")), "test")
+    layout = layout_of(manifest)
+    assert layout is not None
+    specs = tuple(one.spec for one in manifest.inputs)
+    with SequenceBackend(
+        OpenVinoBackend, layout, setup(path, inputs=specs, max_batch=2)
+    ) as backend:
+        answers = np.asarray(backend.infer(Batch(2, {"x": np.ones((2, 4), np.float32)})))
+    assert answers.tolist() == [[16000] * 4] * 2
+
+
 def test_value_of_a_constant_reaches_the_model(tmp_path: Path) -> None:
     path = nets.scaled(tmp_path / "m.onnx")
     inputs = content(path)["inputs"]
