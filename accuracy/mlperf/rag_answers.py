@@ -27,6 +27,8 @@ class RagAnswers:
     Labels have `text`, `question` and `file`, the TSV of the questions.
     """
 
+    variable, script = VARIABLE, SCRIPT
+
     def __init__(self, dtype: str) -> None:
         self._dtype = dtype
 
@@ -66,6 +68,7 @@ class RagAnswers:
             samples=len(ordered),
             line=f"Accuracy: {value:.4f}, judged by {judge.version}",
             details=details,
+            scorer=judge.scorer,
         )
 
 

@@ -104,7 +104,7 @@ class Wide:
     def _unsuitable(self, usual: Answerer, loaded_s: float) -> str | None:
         name = self._config.backend
         if isinstance(usual.backend, SeparateInstance):
-            return "instances in separate processes have no place for it"
+            return "separate processes of the instances leave no process for it"
         if not getattr(registry.load("backend", name), "elastic", False):
             return f"backend {name!r} cannot bind the threads of an instance to cores"
         if loaded_s > LOAD_LIMIT_S:
