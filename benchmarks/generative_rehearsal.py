@@ -29,6 +29,9 @@ from tests.builders.submit import generated_data as made  # noqa: E402
 from tests.stand_ins.servers import makers  # noqa: E402
 from tests.stand_ins.servers.json_services import Service, serving_json  # noqa: E402
 
+PORT = 18930
+"""Of the first benchmark's server. A second call continues with the same address, which is a part of the request."""
+
 SCRIPTS = ROOT / "tests/stand_ins/reference"
 BFCL = {
     "simple_python": 400, "simple_java": 100, "simple_javascript": 50, "multiple": 200,
@@ -84,9 +87,9 @@ KINDS = {
     "stable-diffusion-xl": Kind(
         "datacenter,edge",
         images,
-        HTTP,
-        2.0,
-        "*.SingleStream.target_latency = 2000\n*.Server.target_qps = 2\n*.Offline.target_qps = 25\n",
+        (*HTTP, "--connections=5"),
+        0.2,
+        "*.SingleStream.target_latency = 200\n*.Server.target_qps = 2\n*.Offline.target_qps = 25\n",
     ),
     "wan-2.2-t2v-a14b": Kind(
         "datacenter",
@@ -100,7 +103,7 @@ KINDS = {
         products,
         (*CHAT, "--backend-option=answer=text"),
         0.3,
-        "*.Server.target_qps = 20\n*.Offline.target_qps = 200\n",
+        "*.Server.target_qps = 80\n*.Offline.target_qps = 200\n",
     ),
     "qwen3.6-27b": Kind(
         "edge",
@@ -133,7 +136,7 @@ def main() -> int:
     if options.engine:
         return _in_process(work, data, options.engine, options.official)
     service = makers.paced(kind.serve(data), kind.service_s)
-    with serving_json(service) as url:
+    with serving_json(service, PORT + list(KINDS).index(options.benchmark)) as url:
         _submit(
             "plan",
             work,

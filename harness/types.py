@@ -109,7 +109,7 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     if len(set(fixed.values())) > 1:
         sizes = ", ".join(f"{name} {size}" for name, size in fixed.items())
         raise ConfigError(
-            f"the model's inputs fix different first dimensions ({sizes}): {BATCH_FIRST}"
+            f"the inputs of the model fix different first dimensions ({sizes}): {BATCH_FIRST}"
         )
     first = {s.shape[0] for s in shaped if s.name not in fixed}
     others = {size for s in shaped if s.name not in fixed for size in s.shape[1:]}
@@ -306,11 +306,11 @@ class GeneratesTokens(Protocol):
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
         """Lets an answer join at the next step.
 
-        key: of no active answer. most: the most tokens of the answer. ignores_end: an end does not end the answer.
+        key: unique among active answers. most: the most tokens of the answer. ignores_end: an end does not end the answer.
         """
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the key and the new token of each answer that has one. Called while an answer is active; waits for one."""
+        """Returns the key and the new token of each answer that has one. Called while an answer is active; waits for a token."""
 
     def leave(self, key: int) -> None:
         """Forgets an active answer, which is complete or not wanted any more."""
@@ -503,7 +503,7 @@ class HasLiveHistory(Protocol):
     """A dataset of sessions that can put the model's own answers into later prompts."""
 
     live_history: bool
-    """Whether it wants them."""
+    """Whether later prompts contain the model's own answers."""
 
     def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
         """Makes the prompt of a loaded turn, until the next call. answers: dataset index of an earlier turn -> text."""
@@ -557,7 +557,7 @@ class Score:
     line: str
     """Line of accuracy.txt, in the official form."""
     details: Mapping[str, float] = field(default_factory=dict)
-    """Further values by name, e.g. the exact match that goes with F1."""
+    """Further values by name, e.g. the exact match in addition to F1."""
     lower_is_better: bool = False
     """True for error rates: a target is the highest value that may be quoted."""
     scorer: str = ""

@@ -3,7 +3,7 @@
 The share is the success rate of mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py, whose report has no line
 that the submission checker reads. The environment variable RAG_DB_CHECK names this program, e.g.
 `python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`: it then also compares the MD5 with
-the database, and asks the database.
+the database, and queries the database.
 """
 
 import json

@@ -27,6 +27,8 @@ class RagAnswers:
     Labels have `text`, `question` and `file`, the TSV of the questions.
     """
 
+    variable, script = VARIABLE, SCRIPT
+
     def __init__(self, dtype: str) -> None:
         self._dtype = dtype
 

@@ -27,6 +27,8 @@ _SAMPLES = re.compile(r"(?:'num-samples':|Total samples evaluated:)\s*(\d+)")
 class ReasonedAnswers:
     """The share of right answers in percent. Labels exist, but the script reads the right answers from its own data."""
 
+    variable, script = VARIABLE, SCRIPT
+
     def __init__(self, dtype: str) -> None:
         if dtype != "int32":
             raise ValueError(

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -53,6 +53,16 @@ def named(variable: str, script: str) -> Program:
         raise ValueError(f"{variable} names {files[0]}, which is not a file: {how}")
     found = files[0] if files[0].is_file() else Path(str(shutil.which(words[0])))
     return Program(variable, tuple(words), found.absolute())
+
+
+def problems(metric: type) -> Iterator[str]:
+    """Yields why the program of a metric cannot run. metric: a class, which has `variable` and `script` if it needs one."""
+    variable = getattr(metric, "variable", None)
+    if variable:
+        try:
+            named(variable, metric.script)  # type: ignore[attr-defined]
+        except ValueError as e:
+            yield str(e)
 
 
 def run(program: Program, arguments: Sequence[str], folder: Path) -> str:

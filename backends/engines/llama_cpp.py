@@ -28,7 +28,7 @@ class LlamaCppBackend(TokenEngine):
 
     The package has no call for a single step: a thread per answer waits for its tokens, which arrive one by one.
     cache: the number type of keys and values. llama.cpp's own default is f16.
-    An end that is ignored is left out by llama.cpp: it then chooses the best other token.
+    llama.cpp leaves out an end that is ignored, and then chooses the best other token.
     """
 
     name = "llama-cpp"

@@ -69,7 +69,7 @@ class OrtGenaiBackend(TokenEngine):
 
 
 class _Answer:
-    """One answer in work."""
+    """One active answer."""
 
     __slots__ = ("_generator", "_last")
 

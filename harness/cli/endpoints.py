@@ -16,6 +16,7 @@ from harness.core.units import NS_PER_S, counted, parse_duration_ns
 from harness.errors import ConfigError, RunInvalid
 
 if TYPE_CHECKING:
+    from harness.run.progress import Progress
     from harness.submit.endpoints.client.config import Template
     from harness.submit.endpoints.points import Curve
     from harness.submit.endpoints.request import Request
@@ -48,10 +49,10 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
         "FILE",
         "JSONL prompts for the harness's client, if the client makes the data itself",
     ),
-    "c-max": ("N", "largest supported number of requests in flight; or pass --slo"),
+    "c-max": ("N", "largest number of requests in flight (default: `plan` searches for it)"),
     "slo": (
         "SLOS",
-        "bound under which `plan` searches for C_max, e.g. 'ttft:p99=2s tpot:p99=50ms'",
+        "bound of the search for C_max, e.g. 'ttft:p99=2s tpot:p99=50ms' (default: until tokens/s stop growing)",
     ),
     "c-min": ("N", "C_min, a point from 1 to 32 (default: the lowest point)"),
     "points": (
@@ -149,46 +150,64 @@ def _call(options: argparse.Namespace) -> _Call:
     c_max = known_c_max(request, work)
     if c_max is None:
         raise ConfigError(
-            "C_max is not known: pass --c-max, or run `endpoints plan --slo SLO` first"
+            "C_max is not known: pass --c-max, or run `endpoints plan` first, which searches for it"
         )
-    return _Call(request, template, points.curve(request, c_max), work)
+    return _Call(request, template, points.curve(request, c_max, template.samples(request)), work)
 
 
 def plan(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "plan",
         "List the points that a submission needs, with regions, passes, hours and seeds, and what cannot be met. "
-        "Without --c-max, search for C_max under --slo first.",
+        "Without --c-max, search for C_max first: under --slo, or up to the concurrency that adds no more tokens/s.",
     )
     options = parser.parse_args(arguments)
     from harness.submit.endpoints import points
     from harness.submit.endpoints.plan import table
 
     request, template, work = _request(options)
-    curve = points.curve(request, _found_c_max(request, template, work, quiet=options.quiet))
+    c_max = _found_c_max(request, template, work, quiet=options.quiet)
+    curve = points.curve(request, c_max, template.samples(request))
     rows = table.rows(request, template, curve, work)
     show("\n".join(table.lines(request, curve, rows)))
     if not options.quiet:
-        say("\n".join(table.notes(request, template, rows)))
+        say("\n".join(table.notes(request, template, curve, rows)))
     return 0
 
 
 def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet: bool) -> int:
+    """Returns C_max, after a search if it is not known: under --slo, or without it for the saturation."""
     from harness.core.signals import stoppable
     from harness.run.progress import Progress
-    from harness.submit.endpoints.plan.c_max import find_c_max, known_c_max
+    from harness.submit.endpoints.plan import c_max
 
-    known = known_c_max(request, work)
+    known = c_max.known_c_max(request, work)
     if known is not None:
         return known
-    if not request.slo:
-        raise ConfigError(
-            "pass --c-max N, or --slo to search for it, e.g. 'ttft:p99=2s tpot:p99=50ms'"
-        )
-    with stoppable() as stopping, Progress(quiet=quiet) as progress:
-        progress.series("search for C_max", None)
-        with stopping.allowed():
-            return find_c_max(request, template, work, lambda _: progress.show("running"))
+    if not request.url:
+        raise ConfigError("C_max is not known: pass --c-max N, or --url to search for it")
+    with stoppable() as stopping, Progress(quiet=quiet) as progress, stopping.allowed():
+        if request.slo:
+            progress.series("search for C_max", None)
+            return c_max.find_c_max(request, template, work, lambda _: progress.show("running"))
+        return _saturated(request, template, work, progress, quiet=quiet)
+
+
+def _saturated(
+    request: "Request", template: "Template", work: Path, progress: "Progress", *, quiet: bool
+) -> int:
+    from harness.submit.endpoints.plan import c_max, saturation
+
+    progress.series("search for C_max", None)
+
+    def look(concurrency: int, took_s: float) -> None:
+        share = min(1.0, took_s / saturation.EACH_S)
+        progress.show("running", share=share, details=[f"{concurrency} in flight"])
+
+    found = saturation.find_saturation(request, template, work, work / c_max.FOLDER, look)
+    if not quiet:
+        say("\n".join(found.lines()))
+    return found.c_max
 
 
 def rehearse(arguments: Sequence[str]) -> int:
@@ -239,8 +258,7 @@ def run(arguments: Sequence[str]) -> int:
 def witness(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "witness",
-        "Recompute the numbers of every finished point from the client's events, and look for signs that they are not "
-        "what they seem.",
+        "Recompute the numbers of every finished point from the client's events, and look for signs of wrong numbers.",
         {"only": ("POINT", "judge this point only, e.g. r16")},
     )
     options = parser.parse_args(arguments)

@@ -8,7 +8,7 @@ the user names it.
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -367,7 +367,7 @@ def check_name(kind: str, name: str) -> None:
             raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
         if module.endswith(".py") and not Path(module).is_file():
             raise ConfigError(f"{kind} {name!r}: there is no file {module}")
-        if module.endswith(".py") and _surely_lacks(Path(module), attribute):
+        if module.endswith(".py") and _certainly_lacks(Path(module), attribute):
             raise ConfigError(f"{kind} {name!r}: {module} has no class {attribute}")
         return
     if name in KINDS[kind] or name in _entry_points(kind):
@@ -380,7 +380,7 @@ def check_name(kind: str, name: str) -> None:
     raise ConfigError(f"no {kind} named {name!r}: {hint}")
 
 
-def _surely_lacks(path: Path, name: str) -> bool:
+def _certainly_lacks(path: Path, name: str) -> bool:
     """Returns whether the file cannot define the name: it neither contains the name nor defines names dynamically."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))
@@ -449,6 +449,14 @@ def _unavailable(
     return PluginUnavailable(
         f"{kind} {name!r} needs the module {error.name!r}: install it into this environment"
     )
+
+
+def missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
+    """Yields what is missing for plug-ins that are not installed. named: (kind, name); None: no plug-in. Imports nothing."""
+    for kind, name in named:
+        entry = KINDS[kind].get(name or "")
+        if name is not None and entry is not None and not entry.installed:
+            yield str(missing_extra(kind, name, entry))
 
 
 def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:

@@ -1,5 +1,6 @@
 """Computes the length of an official run from LoadGen's built-in rules and a user.conf."""
 
+from math import ceil
 from typing import NamedTuple
 
 from harness.loadgen.binding import official_settings
@@ -26,6 +27,13 @@ class OfficialLoad(NamedTuple):
     """The value for LoadPlan.token_latencies."""
 
 
+def whole_sets(queries: int, samples: int) -> int:
+    """Returns the number of queries that LoadGen issues with sample_concatenate_permutation: it rounds up to a multiple
+    of the samples in memory.
+    """
+    return ceil(queries / samples) * samples
+
+
 def official_load(
     scenario: str, model_key: str, user_conf: str, total: int, held: int
 ) -> OfficialLoad:
@@ -33,9 +41,13 @@ def official_load(
     settings = official_settings(scenario, model_key, user_conf)
     seconds = settings.min_duration_ms / 1e3
     load = scenario_named(scenario).expected_load(settings, seconds)
+    queries = max(int(load.queries) + 1, settings.min_query_count)
+    held = min(settings.performance_sample_count_override or held, total)
+    if settings.sample_concatenate_permutation and scenario_named(scenario).scheduled:
+        seconds *= whole_sets(queries, held) / queries
     return OfficialLoad(
-        queries=max(int(load.queries) + 1, settings.min_query_count),
-        performance_count=min(settings.performance_sample_count_override or held, total),
+        queries=queries,
+        performance_count=held,
         samples_per_query=load.samples_per_query,
         expected_s=seconds,
         target_qps=load.target_qps,

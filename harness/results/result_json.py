@@ -339,7 +339,7 @@ def _of_the_load(findings: Findings) -> Iterable[str]:
     elif findings.performance is not None and findings.performance.plan.sessions:
         yield f"sessions, whose turns wait for each other, {scheduler}"
     if findings.config.probe_rate is not None and findings.config.runs_performance:
-        yield f"probes beside the load, {findings.config.probe_rate:g} per second"
+        yield f"probes during the load, {findings.config.probe_rate:g} per second"
 
 
 def _of_the_model(findings: Findings) -> Iterable[str]:

@@ -137,6 +137,13 @@ def test_the_official_load_of_resnet50_is_600_seconds(
     assert found.latency_bound_ns == (bound_ms * 10**6 if bound_ms else None)
 
 
+def test_loadgen_issues_whole_sets_of_samples_with_equal_issue(tmp_path: Path) -> None:
+    path = tmp_path / "user.conf"
+    path.write_text("*.Server.target_qps = 20\n")
+    found = official_load("server", "qwen3-vl-235b-a22b", str(path), 48_289, 48_289)
+    assert found.expected_s == pytest.approx(48_289 / 20, rel=1e-3)
+
+
 def test_a_user_conf_that_loadgen_refuses_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "none.conf"
     message = rf"^{path}: LoadGen refused it \(FromConfig returned -2\)$"

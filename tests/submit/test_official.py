@@ -84,6 +84,9 @@ def test_agreement_is_reported_per_result() -> None:
     weaker = list(agreement(Checked([], [A, B]), theirs))[1]
     assert weaker.word == "weaker"
     assert weaker.why == f"{B} qsl_rng_seed is wrong, expected=1, found=2"
+    crashed = read_outcome("legacy", 1, "Traceback\nTypeError: '<' not supported")
+    assert crashed.crash.startswith("TypeError")
+    assert not list(agreement(Checked([], [A, B]), crashed))
     mark = Finding("rehearsal", "REHEARSAL.md", "x", "y")
     passed = read_outcome("legacy", 0, LEGACY)
     assert [a.word for a in agreement(Checked([mark], [A, B]), passed)] == ["agree", "agree"]

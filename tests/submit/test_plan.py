@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.core import registry
 from harness.core.config.options import flag_name
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, read_detail
@@ -115,6 +116,14 @@ def test_expected_time_of_a_run_comes_from_rules_and_calibration(tmp_path: Path)
     rows = rows_of(CLOSED, tmp_path)
     assert rows["Offline-accuracy"].expected_s == pytest.approx(5 + 50_000 / 1000 + 10)
     assert list(lines(list(rows.values())))[-1] == "0 of 16 runs remain, about 0:00"
+
+
+def test_a_server_run_with_equal_issue_takes_a_whole_set_of_samples(tmp_path: Path) -> None:
+    request = replace(CLOSED, benchmark="qwen3-vl-235b-a22b", scenarios=())
+    request = replace(request, options={**CLOSED.options, "target_qps": 20.0})
+    row = rows_of(request, tmp_path)["Server-performance"]
+    assert row.queries == 48_289  # and not 12,000 in 600 s
+    assert row.expected_s == pytest.approx(5 + 48_289 / 20)
 
 
 def test_audit_configs_are_as_in_the_compliance_folder(tmp_path: Path) -> None:
@@ -504,6 +513,22 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
         lines = ended.said.splitlines()
         assert [line.startswith(told[i]) for i, line in enumerate(lines)] == [True, True]
     assert not (tmp_path / "w/runs").exists()
+
+
+def test_missing_scorer_is_reported_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing package or scoring program, which a performance run does not need."""
+    monkeypatch.delenv("ANSWER_SCORER", raising=False)
+    options = {"model": "deepseek-r1", "backend": "openai", "url": ["http://10.0.0.2:8000"]}
+    request = replace(CLOSED, category="datacenter", benchmark="deepseek-r1", options=options)
+    lacking = list(problems(request, plan(request, tmp_path)))
+    assert any(one.startswith("the score comes from MLCommons' eval_accuracy.py") for one in lacking)  # fmt: skip
+    entry = registry.METRICS["wer-whisper"]._replace(needs="no_such_module")
+    monkeypatch.setitem(registry.METRICS, "wer-whisper", entry)
+    whisper = replace(request, benchmark="whisper", options={**options, "model": "whisper"})
+    lacking = list(problems(whisper, plan(whisper, tmp_path)))
+    assert any(one.startswith("metric 'wer-whisper' needs the module 'no_such_module'") for one in lacking)  # fmt: skip
 
 
 def test_an_empty_work_folder_is_not_the_working_directory(

@@ -22,6 +22,7 @@ from harness.models.opened.loading import (
     declared,
     missing_data,
     model_file,
+    open_dataset,
     unknown_names,
 )
 
@@ -50,6 +51,8 @@ def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
             f"backend {config.backend!r} reads no model file: there is no cold start to measure"
         )
     dataset = config.dataset or default_dataset(model)
+    if model.manifest is not None:  # only the backend knows the inputs of a bare file
+        open_dataset(config, model, dataset, model.inputs)  # refuses before any conversion
     threads = options.threads or available().planned
     return Subject(config, model, path, dataset, threads, fetched)
 

@@ -178,7 +178,7 @@ def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
     content: Any = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(
-            f"{path}: a set of models is a mapping with `models` and `capacity`: docs/models-sharing.md has an example"
+            f"{path}: a set of models must be a mapping with `models` and `capacity`, as in docs/models-sharing.md"
         )
     try:
         parsed = SetFile.model_validate(content)

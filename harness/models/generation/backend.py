@@ -140,6 +140,6 @@ def generator(step: Backend, about: Generation, sequences: int) -> AnyGenerator:
     names = step.outputs() if isinstance(step, HasOutputs) else ()
     if names and LOGITS not in names:
         raise ConfigError(
-            f"`generation` needs a model with the output {LOGITS}; the file's are {', '.join(names)}"
+            f"`generation` needs a model with the output {LOGITS}; the file has {', '.join(names)}"
         )
     return Generator(step.infer, step.signature(), about, sequences)

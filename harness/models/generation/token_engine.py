@@ -34,7 +34,7 @@ class EngineGenerator:
         """None: the engine keeps its cache itself."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Raises a ConfigError: only the engine itself could keep beginnings."""
+        """Raises a ConfigError: only the engine itself could keep prefixes."""
         del cache
         raise ConfigError(
             "a token engine keeps its cache itself: drop --prefix-cache, or serve with --backend ort"

@@ -39,7 +39,7 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Suffix that other files have, too -> how a model begins, and its format."""
+"""Suffix that is not only for models -> the first bytes of a model, and its format."""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 _GENAI = Format("genai", "a folder for ONNX Runtime GenAI", "ort-genai")
@@ -122,7 +122,7 @@ def check(path: Path, formats: Collection[str]) -> None:
         )
     if own is None and _is_text(path):
         raise ConfigError(
-            f"{path.name} is a text: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
+            f"{path.name} is a text file: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
             "of a SavedModel, or a manifest (.yaml)"
         )
 

@@ -456,7 +456,7 @@ def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     if not inputs:
         raise ValueError("there must be at least one")
     if all(one.value is not None for one in inputs):
-        raise ValueError("each has a `value`: at least one must take data")
+        raise ValueError("each input has a `value`: at least one must take data")
     _refuse_twice([one.name for one in inputs])
     return inputs
 
@@ -545,7 +545,7 @@ class Manifest(_Strict):
     dataset: Registered
     """The default of `--dataset`."""
     performance_count: Annotated[int, Field(ge=1)] | None = None
-    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` wins."""
+    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` overrides it."""
     accuracy: Accuracy | None = None
     """The default of `--metric` and the target; omitted for performance only."""
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core import registry
 from harness.core.config.parse import ELSEWHERE, HUB, each_device
@@ -146,7 +146,7 @@ _OF_SERVICES = "http-json"
 
 
 def _options_in_manifest(backend: str, model: Model) -> dict[str, str]:
-    """Returns the backend options that the manifest sets; --backend-option wins."""
+    """Returns the backend options that the manifest sets; --backend-option overrides them."""
     manifest = model.manifest
     if manifest is None:
         return {}
@@ -250,7 +250,7 @@ def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> N
 
 
 def _refuse_layout(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses systems that take batches of samples alone: servers, and separate processes."""
+    """Refuses systems that take only batches of samples: servers and separate processes."""
     named = {f"--backend-option {PROCESSES_OPTION}=on": in_processes, "--url": bool(config.url)}
     for option in (option for option, is_given in named.items() if is_given):
         raise ConfigError(
@@ -379,6 +379,34 @@ def open_dataset(
         return dataset
 
 
+class OpenModel(NamedTuple):
+    """A model with its backends and dataset."""
+
+    path: Path | None
+    """The model's file; None if the backend reads no file."""
+    backends: Sequence[Backend]
+    """One per instance."""
+    fixed: int | None
+    """The batch fixed by the file; None if the model takes any number of samples."""
+    dataset: Dataset
+
+
+def open_model(
+    config: RunConfig,
+    model: Model,
+    dataset: str,
+    spec: InstanceGroup,
+    stack: ExitStack,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> OpenModel:
+    """Opens backends and dataset; `stack` closes the backends. progress: called while the dataset loads."""
+    path = model_file(config, model)
+    backends = open_backends(config, model, path, spec, stack)
+    inputs = inputs_of(model, backends[0])
+    fixed = batch_in_file(backends[0], inputs)
+    return OpenModel(path, backends, fixed, open_dataset(config, model, dataset, inputs, progress))
+
+
 def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[str]:
     known = tuple(getattr(cls, "options", ()))
     for option in sorted(given.keys() - set(known)):
@@ -413,7 +441,7 @@ def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
             continue
         if (most := int(rows.max())) >= table.rows:
             raise ConfigError(
-                f"input {name!r} has the number {most}, but the model's {table.operator} table has "
+                f"input {name!r} has the number {most}, but the {table.operator} table of the model has "
                 f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so the data do not fit the model"
             )
 

@@ -1,6 +1,6 @@
 """Resolves a run's names and reports every problem that can be found before anything starts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.core import registry
@@ -146,18 +146,11 @@ def _stream_problems(config: RunConfig, model: Model) -> Iterator[str]:
 def _check_extras(config: RunConfig, metric: str | None) -> None:
     """Raises PluginUnavailable with all missing extras; if a meter's is missing, with all problems of meters, too."""
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
-    missing = list(_missing_extras(needed))
-    if any(_missing_extras([("meter", name) for name, _ in config.meter])):
+    missing = list(registry.missing_extras(needed))
+    if any(registry.missing_extras([("meter", name) for name, _ in config.meter])):
         missing += opening.refusal(config.meter)
     if missing:
         raise PluginUnavailable("\n".join(missing))
-
-
-def _missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    for kind, name in named:
-        entry = registry.KINDS[kind].get(name or "")
-        if name is not None and entry is not None and not entry.installed:
-            yield str(registry.missing_extra(kind, name, entry))
 
 
 def obtain_model(config: RunConfig, model: Model) -> None:

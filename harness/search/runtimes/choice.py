@@ -163,7 +163,7 @@ def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
     if scenario_named(config.scenario).scheduled:
         yield (
             f"backends are compared in single-stream, multi-stream or offline, but {config.scenario} has a rate: "
-            "find the rate of each one with `peak`"
+            "find the rate of each backend with `peak`"
         )
     for backend in dict.fromkeys((config.backend, *plan.backends)):
         yield from remote_problems(replace(config, backend=backend), verb)

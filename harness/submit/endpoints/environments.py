@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 
 PYTHON = "3.12"
@@ -30,23 +31,19 @@ def make_environment(folder: Path, packages: Sequence[str]) -> None:
             f"{folder} cannot be made, because uv is not on the PATH: install it, e.g. with `pip install uv`"
         )
     if not is_environment(folder):
-        _uv([uv, "venv", "--quiet", "--python", PYTHON, str(folder)], folder)
+        try:
+            _uv([uv, "venv", "--quiet", "--python", PYTHON, str(folder)], folder)
+        except ConfigError as e:
+            raise ConfigError(
+                f"{e}: put a python{PYTHON} on the PATH if uv cannot load it"
+            ) from None
     words = [uv, "pip", "install", "--quiet", "--python", str(python_of(folder)), *packages]
     _uv(words, folder)
 
 
 def _uv(words: Sequence[str], folder: Path) -> None:
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_INSTALL_LIMIT_S,
-            check=False,
-        )
+        done = run_program(words, _INSTALL_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as e:
         raise ConfigError(f"{folder} cannot be made: {one_line(e)}") from e
     if done.returncode:
@@ -62,7 +59,7 @@ def _last(output: str) -> str:
 def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
     """Returns variables for a program of another environment: without the paths of the harness's packages.
 
-    bytecode: folder for compiled modules, so that none is written beside the sources; None: modules are not kept.
+    bytecode: folder for compiled modules, so that none is written next to the sources; None: modules are not kept.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     if bytecode is None:

@@ -30,8 +30,11 @@ class Curve(NamedTuple):
     points: Sequence[Point]
 
 
-def curve(request: Request, c_max: int) -> Curve:
-    """Returns the points of a submission. Raises a ConfigError if the rules allow none."""
+def curve(request: Request, c_max: int, samples: int) -> Curve:
+    """Returns the points of a submission. Raises a ConfigError if the rules allow none.
+
+    samples: of the performance data set, which a dedicated Offline point sends at once.
+    """
     chosen = request.points or default_points(request, c_max)
     found = regions_of(request, c_max, chosen)
     missing = [r for r in REQUIRED if not any(r in found.covered(c) for c in chosen)]
@@ -50,7 +53,12 @@ def curve(request: Request, c_max: int) -> Curve:
         raise ConfigError(
             f"Offline is elected at C_max {c_max}, which is not among --points: add it, or pass --offline {DEDICATED}"
         )
-    points = list(_points(request, found, chosen, c_max))
+    if request.offline_kind == DEDICATED and samples in chosen:
+        raise ConfigError(
+            f"--offline {DEDICATED} sends the {samples} samples of the data set at once, which is also a point: "
+            f"remove {samples} from --points, or pass --offline {ELECTED}"
+        )
+    points = list(_points(request, found, chosen, c_max, samples))
     _check_count(request, points)
     return Curve(c_max, found, points)
 
@@ -79,7 +87,9 @@ def default_points(request: Request, c_max: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def _points(request: Request, found: Regions, chosen: Sequence[int], c_max: int) -> Iterator[Point]:
+def _points(
+    request: Request, found: Regions, chosen: Sequence[int], c_max: int, samples: int
+) -> Iterator[Point]:
     scored = accuracy_points(request, found, chosen, c_max)
     for concurrency in sorted(chosen):
         offline = ELECTED if request.offline_kind == ELECTED and concurrency == c_max else ""
@@ -87,8 +97,6 @@ def _points(request: Request, found: Regions, chosen: Sequence[int], c_max: int)
         least_s = request.duration_s or found.least_s(concurrency, agentic=request.is_agentic)
         yield Point(concurrency, region, concurrency in scored, offline, least_s)
     if request.offline_kind == DEDICATED:
-        model = request.of_round
-        samples = model.samples if model is not None else c_max
         yield Point(samples, "", True, DEDICATED)
 
 

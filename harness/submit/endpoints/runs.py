@@ -9,6 +9,18 @@ from harness.errors import ConfigError
 
 RUNS = "runs"
 RUN, CONFIG, REPORT, WITNESS, LOG = "run.json", "asked.yaml", "report", "witness.json", "client.log"
+SERVER_TIMES = {
+    "first_token": (
+        *("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
+        "harness_serve_first_token_seconds",
+    ),
+    "request": (
+        *("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
+        "harness_serve_request_seconds",
+    ),
+}
+"""Time -> the servers' histograms of it, whose sum and count `run` reads."""
+
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
 _VARYING = ("report_dir",)
 """Keys of a configuration that do not make a run stale."""

@@ -62,7 +62,8 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
     rows = _rows(request, work, only)
     for row in rows:
         if row.why or row.state != DONE:
-            say(f"{row.name} {row.state}: {row.why}")
+            why = row.why or f"its log is the last attempt-N.log in {work / RUNS / row.name}"
+            say(f"{row.name} {row.state}: {why}")
     return 0 if all(row.state == DONE for row in rows) else RunInvalid.exit_status
 
 

@@ -4,13 +4,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.accuracy.parts import program
+from harness.core import registry
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.files import read_json
 from harness.core.formats.strict_yaml import load_yaml
 from harness.core.stats import queries_needed
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
+from harness.loadgen.official import whole_sets
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
+from harness.models.manifest.defaults import default_metric
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.remote import server_problems
@@ -297,7 +301,17 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     elif row.scenario == "Offline":
         least_s *= OFFLINE_FACTOR
     queries = int(least_s * per_s) if per_s else None
+    if per_s and queries and _issues_whole_sets(row, request):
+        queries = whole_sets(queries, request.of_round.performance_samples)
+        least_s = queries / per_s
     return row._replace(expected_s=_length_s(row, least_s), queries=queries)
+
+
+def _issues_whole_sets(row: PlannedRun, request: Request) -> bool:
+    audit = _audit_settings(row, request) if row.kind in request.audits else {}
+    if audit.get("sample_concatenate_permutation") == 0:
+        return False
+    return request.of_round.loadgen in request.rules.equal_issue
 
 
 def _queries_of_shortened(row: PlannedRun, request: Request) -> int:
@@ -322,10 +336,23 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
         yield from unknown_names({name: getattr(config, name) for name in named})
         yield from missing_data(config.data_dir)
         yield from server_problems(config)
+        yield from _unscorable(config)
         yield from () if request.rehearsal else _unstated(config.model)
     if any(r.config.meter and r.state != DONE for r in rows):
         for _, argument in request.meters:
             yield from PtdaemonMeter(argument).problems()
+
+
+def _unscorable(config: RunConfig) -> Iterator[str]:
+    """Yields what the accuracy runs lack: a package, or the program that scores the answers."""
+    try:
+        metric = config.metric or default_metric(load_model(config.model))
+    except ConfigError:
+        return  # `unknown_names` reports the problem
+    lacks = [*registry.missing_extras([("backend", config.backend), ("metric", metric)])]
+    yield from lacks
+    if metric in registry.BY_PROGRAM and not lacks:
+        yield from program.problems(registry.load("metric", metric))
 
 
 def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:

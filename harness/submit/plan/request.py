@@ -341,7 +341,7 @@ class Request:
             plain["backend_option"] = [
                 *given,
                 "answer=ids",
-            ]  # scoring may need texts, these audits need tokens
+            ]  # the score may need texts, but these audits need tokens
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")

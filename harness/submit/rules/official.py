@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 from harness.loadgen.logs import ACCURACY
 from harness.submit.rules.tree.consistency import DTYPES, TEST06
@@ -94,18 +95,8 @@ def _run(
 
 def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
     """Runs a script of the checkout in `folder`, without writing files into the checkout."""
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        timeout=LIMIT_S,
-        check=False,
-    )
+    variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return run_program(command, LIMIT_S, cwd=folder, env=variables)
 
 
 def read_outcome(name: str, status: int, output: str) -> Outcome:
@@ -202,7 +193,9 @@ class Agreement(NamedTuple):
 
 
 def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
-    """Yields one agreement per result; a checker that crashed counts as failing every result."""
+    """Yields one agreement per result. A checker that crashed agrees with nothing: its crash may be its own fault."""
+    if theirs.crash:
+        return
     for path in ours.results:
         rules = sorted({f.rule for f in ours.of_result(path)} - {"rehearsal"})
         official = theirs.results.get(path, False)
@@ -212,7 +205,7 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
             yield Agreement("stricter", path, ", ".join(rules))
         else:
             error = next((e for e in theirs.errors if path in e), "; ".join(theirs.errors[:1]))
-            yield Agreement("weaker", path, theirs.crash or error or "no reason given")
+            yield Agreement("weaker", path, error or "no reason given")
     listed = set(ours.results)
     for path, passed in theirs.results.items():
         if not passed and path not in listed and not ours.findings:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,18 @@ def series(mean: float, count: int) -> dict[str, Any]:
         "avg": mean,
         "median": at["50"],
         "percentiles": at,
+        "histogram": histogram(mean, count),
+    }
+
+
+def histogram(mean: float, count: int) -> dict[str, Any]:
+    """Returns the client's buckets for values spread evenly from 0.9 to 1.1 of the mean."""
+    edges = [mean * (0.85 + 0.35 * i / 10) for i in range(11)]
+    shares = [min(max((edge / mean - 0.9) / 0.2, 0.0), 1.0) for edge in edges]
+    ends = [round(share * count) for share in shares]
+    return {
+        "buckets": [list(pair) for pair in pairwise(edges)],
+        "counts": [high - low for low, high in pairwise(ends)],
     }
 
 
@@ -112,6 +125,7 @@ def summary(asked: Mapping[str, Any], queries: int, concurrency: int) -> dict[st
         "ttft": series(ttft, queries),
         "tpot": series(tpot, queries),
         "latency": series(latency, queries),
+        "input_sequence_lengths": {"total": 800 * queries, "min": 50, "max": 2000, "avg": 800},
         "output_sequence_lengths": {"total": TOKENS * queries, "min": 1, "max": TOKENS, "avg": TOKENS},
         "finish_reason_counts": {"length": queries},
         "run_config": {
@@ -155,7 +169,7 @@ def made_run(work: Path, request: Request, template: Template, point: Point) -> 
     content = summary(asked, queries, point.concurrency)
     put_json(attempt.summary, content)
     if point.is_accuracy:
-        entry = {"dataset_name": "cnn_dailymail::llama3_8b", "dataset_type": "accuracy", "unit_samples": SAMPLES, "num_repeats": 1, "score": SCORE}  # fmt: skip
+        entry = {"dataset_name": "cnn_dailymail::llama3_8b", "dataset_type": "accuracy", "unit_samples": SAMPLES, "num_repeats": 1, "score": SCORE, "duration_s": 900.0 - point.concurrency}  # fmt: skip
         put_json(attempt.accuracy, {"accuracy_scores": [entry]})
     put_json(attempt.folder / runs.RUN, {"status": 0, "asked": asked, "changed": False})
     witnessed = {
@@ -177,7 +191,7 @@ def made_work(work: Path, **changes: Any) -> tuple[Request, Template, Curve]:
     request = make_request({**REQUEST, "template": work / "template.yaml", **changes})
     write_request(work, request)
     template = Template(work / "template.yaml")
-    curve = points.curve(request, request.c_max)
+    curve = points.curve(request, request.c_max, SAMPLES)
     for point in curve.points:
         made_run(work, request, template, point)
     put_json(

@@ -206,9 +206,10 @@ def more_tokens(tree: Path) -> None:
     content = json.loads(path.read_text())
     content["output_sequence_lengths"]["total"] *= 10
     path.write_text(json.dumps(content))
-    for concurrency in EVERY:
-        path = point_path(tree, concurrency) / "system_desc.json"
-        path.write_text(json.dumps(merged(json.loads(path.read_text()), {"tps_utilization": None})))
+
+
+WITHOUT_UTILISATION = system(EVERY, tps_utilization=None)
+"""A tree without this key is not checked for it."""
 
 
 def stored(key: str, factor: float) -> Change:
@@ -241,6 +242,91 @@ def issued_odd(tree: Path) -> None:
     for key in ("n_samples_issued", "n_samples_completed"):
         content[key] -= 100
     path.write_text(json.dumps(content))
+
+
+def swapped(tree: Path) -> None:
+    """Exchanges the results of two points, with the client's record of its concurrency."""
+    places = [point_path(tree, at) / "result_summary.json" for at in (16, 48)]
+    first, second = (json.loads(path.read_text()) for path in places)
+    first["run_config"], second["run_config"] = second["run_config"], first["run_config"]
+    for path, content in zip(places, (second, first), strict=True):
+        path.write_text(json.dumps(content))
+
+
+def copied_result(tree: Path) -> None:
+    """Makes the result of a point from another one, with tokens for twice the concurrency."""
+    content = json.loads((point_path(tree, 32) / "result_summary.json").read_text())
+    place = point_path(tree, 48) / "result_summary.json"
+    old = json.loads(place.read_text())
+    kept = ("run_config", "n_samples_issued", "n_samples_completed")
+    place.write_text(json.dumps({**content, **{key: old[key] for key in kept}}))
+
+
+def scaled(series: str, factor: float, *keys: str) -> Change:
+    """Multiplies numbers of a series, or all of them without keys; the histogram stays."""
+
+    def change(tree: Path) -> None:
+        path = point_path(tree, 16) / "result_summary.json"
+        content = json.loads(path.read_text())
+        block = content[series]
+        for key in keys or ("total", "min", "max", "avg", "median"):
+            block[key] *= factor
+        if not keys:
+            found = block["percentiles"]
+            block["percentiles"] = {key: value * factor for key, value in found.items()}
+        path.write_text(json.dumps(content))
+
+    return change
+
+
+def shared_score(tree: Path) -> None:
+    """Copies the accuracy result of a point over that of another one."""
+    shutil.copy(point_path(tree, 64) / "accuracy_results.json", point_path(tree, 16))
+
+
+def better_score(tree: Path) -> None:
+    """Adds a second, better score of the same data set, so that the mean reaches the target."""
+    path = point_path(tree, 64) / "accuracy_results.json"
+    content = json.loads(path.read_text())
+    (entry,) = content["accuracy_scores"]
+    worse, better = ({**entry["score"], "rouge1": value} for value in ("30.0", "47.6"))
+    entries = [{**entry, "score": worse}, {**entry, "score": better}]
+    path.write_text(json.dumps({"accuracy_scores": entries}))
+
+
+def repeated_key(file: str, line: str) -> Change:
+    """Adds a key a second time: at the end of YAML, at the start of JSON."""
+
+    def change(tree: Path) -> None:
+        path = point_path(tree, 16) / file
+        text = path.read_text()
+        is_yaml = path.suffix == ".yaml"
+        path.write_text(f"{text}{line}\n" if is_yaml else "{" + line + "," + text[1:])
+
+    return change
+
+
+def fewer_samples(tree: Path) -> None:
+    """Declares a small data set at every point, and drops two thirds of the requests."""
+    point(EVERY, dataset="math500")(tree)
+    all_of(counted("n_samples_completed", 0, 5000), counted("n_samples_issued", 0, 5000))(tree)
+
+
+def one_node_less(tree: Path) -> None:
+    system(EVERY, node_types=[{**node, "number_of_nodes": 2} for node in nodes(tree)])(tree)
+
+
+def nodes(tree: Path) -> list[dict[str, Any]]:
+    content = json.loads((point_path(tree, 16) / "system_desc.json").read_text())
+    found: list[dict[str, Any]] = content["node_types"]
+    return found
+
+
+def as_model(part: str, model: str, value_w: float, kind: str, source: str) -> Change:
+    """Gives a part of the power a model and a stated power."""
+    stated = {"value_w": value_w, "source_type": kind, "source": source}
+    changed = power_part(part, model=model, tdp_per_unit=stated)
+    return all_of(power(), changed)
 
 
 STEADY = {"super_pass_start": 2, "super_pass_end": 4}
@@ -328,7 +414,7 @@ BREAKS = (
     Break("interrupted", result(state="interrupted"), ("not-complete",), "P"),
     Break("the run had another seed", result(run_config={"dataloader_random_seed": 42}), ("run-differs",), "P"),
     Break("the run had another concurrency", result(run_config={"load_pattern": {"target_concurrency": 64}}), ("run-differs",), "P"),
-    Break("ten times the tokens", more_tokens, ("token-times",), "P"),
+    Break("ten times the tokens", all_of(more_tokens, WITHOUT_UTILISATION), ("token-times",), "P"),
     Break("the duration halved", counted("duration_ns", 0.5), ("in-flight", "utilisation"), "E"),
     Break("content filter", result(finish_reason_counts={"content_filter": 7}), ("failed-requests",), "P"),
     # config.yaml, which the checker does not read
@@ -364,6 +450,33 @@ BREAKS = (
     Break("cooling by steam", power(cooling="steam"), ("power",), "E"),
     Break("no accelerator in the power", power_part("accelerator", count_per_node=None, tdp_per_unit=None), ("power",), "E"),
     Break("another kW than the formula", power(provisioned_power_kw=1.0), ("power",), "E"),
+    # numbers that were edited together
+    Break("the results of two points exchanged", all_of(swapped, WITHOUT_UTILISATION), ("in-flight",), "P"),
+    Break("a result made from another point", all_of(copied_result, WITHOUT_UTILISATION), ("copied-result", "in-flight"), "P"),
+    Break("TPOT scaled without its histogram", scaled("tpot", 0.9), ("numbers-disagree",), "P"),
+    Break("a total that is not the mean times the count", scaled("latency", 0.97, "avg"), ("numbers-disagree",), "P"),
+    Break("the latency and the record removed", result(latency=None, run_config=None), ("result-key",), "P"),
+    Break("a rate that is not the count over the duration", result(qps=1e6), ("numbers-disagree",), "P"),
+    Break("tokens/s that are not the tokens over the duration", result(tps=1e6), ("numbers-disagree",), "P"),
+    Break("counts that are not whole numbers", result(n_samples_issued=66840.0, n_samples_completed=66840.0), ("result-key",), "P"),
+    Break("more ended answers than requests", result(finish_reason_counts={"stop": 9}), ("numbers-disagree",), "P"),
+    Break("shorter prompts at one point", result(input_sequence_lengths={"avg": 400, "total": 0}), ("points-differ", "numbers-disagree"), "P"),
+    Break("answers cut off at one point", all_of(scaled("output_sequence_lengths", 0.5, "avg", "total"), WITHOUT_UTILISATION), ("points-differ",), "P"),
+    Break("a window at twice the rate", point(steady_state={"window": {"duration_s": 700.0}}), ("steady-state",), "P"),
+    Break("the data set of another benchmark", fewer_samples, ("dataset",), "P"),
+    Break("a configuration of fewer requests", config(settings={"runtime": {"n_samples_to_issue": 100}}), ("config-differs",), "P"),
+    Break("a configuration without a concurrency", config(settings={"load_pattern": {"target_concurrency": None}}), ("config-differs",), "P"),
+    Break("a warm-up that is not declared", config(settings={"warmup": {"enabled": True}}), ("config-differs",), "P"),
+    Break("a second seed set in point.yaml", repeated_key("point.yaml", "seed_set: A"), ("bad-file",), "P"),
+    Break("a second duration in the result", repeated_key("result_summary.json", '"duration_ns": 1'), ("bad-file",), "P"),
+    Break("the score of another point", shared_score, ("copied-result",), "P"),
+    Break("a second, better score", better_score, ("accuracy-set",), "E"),
+    Break("a score above 100", metric(rouge1="387.8"), ("accuracy-target",), "P"),
+    Break("a processor of 0 W", all_of(power(), power_part("cpu", tdp_per_unit={"value_w": 0})), ("power",), "P"),
+    Break("no processors in the power", all_of(power(), power_part("cpu", count_per_node=0)), ("power",), "P"),
+    Break("a default that is not the rules'", as_model("accelerator", "NVIDIA B200", 100, "mlc_default", "D.1"), ("power",), "W"),
+    Break("a tenth of the power of its model", as_model("accelerator", "NVIDIA B200", 100, "vendor_spec", "https://example.org/card"), ("power",), "P"),
+    Break("fewer nodes in the power than in the system", one_node_less, ("power",), "P"),
 )  # fmt: skip
 
 __all__ = ["BREAKS", "MODEL", "SAMPLES", "Break"]

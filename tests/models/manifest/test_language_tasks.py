@@ -43,13 +43,24 @@ TASKS = {
     "deepseek-r1": Task("deepseek-r1", 4388, 20_000, (2000, 80), (1500, 15), (81.3582, 0.99)),
     "gpt-oss-120b": Task("gpt-oss-120b", 6396, 10_240, (3000, 80), (2000, 15), None),
 }
-CASES = pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=list(TASKS))
 
 
 def manifest_of(name: str) -> Manifest:
     found = load_model(name).manifest
     assert found is not None
     return found
+
+
+def official_constants() -> Mapping[str, Any]:
+    """Reads the official checker's constants as data, without imports."""
+    checkout = os.environ.get(CHECKOUT)
+    if not checkout:
+        pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")
+    path = Path(checkout) / "tools/submission/submission_checker/constants.py"
+    return runpy.run_path(str(path))
+
+
+CASES = pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=list(TASKS))
 
 
 @CASES
@@ -62,6 +73,7 @@ def test_a_manifest_has_the_tasks_numbers(name: str, task: Task) -> None:
         return
     assert manifest.accuracy is not None
     reference, share = task.score
+    assert manifest.accuracy.metric == ("reasoned-answers" if name == "deepseek-r1" else "rouge")
     assert manifest.accuracy.reference == reference
     assert manifest.accuracy.target == pytest.approx(reference * share, abs=1e-9)
 
@@ -90,9 +102,9 @@ def test_the_round_has_the_same_numbers(name: str, task: Task) -> None:
         for key, limit in (("Server", task.server), ("Interactive", task.interactive))
         if limit
     }
-    if task.rouge1 is not None:
-        bound = rules.targets["ROUGE1"]
-        assert (bound.reference, bound.share) == task.rouge1
+    if task.score is not None:
+        bound = rules.targets["exact_match" if name == "deepseek-r1" else "ROUGE1"]
+        assert (bound.reference, bound.share) == task.score
 
 
 @CASES
@@ -108,12 +120,7 @@ def test_the_page_has_the_same_numbers(name: str, task: Task) -> None:
 @pytest.mark.slow
 @CASES
 def test_the_official_checker_has_the_same_numbers(name: str, task: Task) -> None:
-    """Reads its constants as data, without imports."""
-    checkout = os.environ.get(CHECKOUT)
-    if not checkout:
-        pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")
-    path = Path(checkout) / "tools/submission/submission_checker/constants.py"
-    constants: Mapping[str, Any] = runpy.run_path(str(path))
+    constants = official_constants()
     model = constants["MODEL_CONFIG"]["v6.1"]
     assert model["performance-sample-count"][task.benchmark] == task.samples
     limits = constants["LLM_LATENCY_LIMITS"].get(task.benchmark, {})
@@ -122,9 +129,9 @@ def test_the_official_checker_has_the_same_numbers(name: str, task: Task) -> Non
         for key, limit in (("Server", task.server), ("Interactive", task.interactive))
         if limit
     }
-    if task.rouge1 is not None:
+    if task.score is not None:
         target = model["accuracy-target"][task.benchmark]
-        assert target[:2] == ("ROUGE1", pytest.approx(task.rouge1[0] * task.rouge1[1]))
+        assert target[:2] == ("ROUGE1", pytest.approx(task.score[0] * task.score[1]))
     rules = load_round().benchmarks[task.benchmark]
     named = model["accuracy-target"][task.benchmark]
     pairs = dict(zip(named[::2], named[1::2], strict=True))

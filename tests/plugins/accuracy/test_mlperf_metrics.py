@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from harness.core.registry import BY_PROGRAM
 from harness.submit.rules.tree.rounds import load_round
 from harness.types import Answer, Score
 
+SCRIPTS = Path(__file__).parents[2] / "stand_ins/reference"
 MD5 = b"0123456789abcdef0123456789abcdef"
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.submit.endpoints.rules import official
+from harness.submit.endpoints.runs import Attempt
+from tests.builders.submit.endpoints_events import made_attempt
 
 CLIENT = "HARNESS_ENDPOINTS_CLIENT"
 """Variable with the folder of a checkout of mlcommons/endpoints."""
@@ -34,3 +36,9 @@ def client() -> Path:
     if not given:
         pytest.skip(f"{CLIENT} names no checkout of mlcommons/endpoints")
     return Path(given)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    """A finished run."""
+    return made_attempt(tmp_path / "runs/r4/attempt-1")

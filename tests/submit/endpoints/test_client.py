@@ -17,7 +17,7 @@ from harness.submit.endpoints.client.config import Template, client_config, mode
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import make_request
 from tests.builders.refusals import refusal
-from tests.builders.submit.endpoints import REQUEST, TEMPLATE
+from tests.builders.submit.endpoints import REQUEST, SAMPLES, TEMPLATE
 
 CLIENT = """\
 #!{python}
@@ -109,7 +109,7 @@ def test_a_configuration_keeps_sampling_and_sets_the_run(
     template: Template, tmp_path: Path
 ) -> None:
     request = make_request({**REQUEST, "template": template.path, "tokenizer": tmp_path})
-    curve = points.curve(request, 64)
+    curve = points.curve(request, 64, SAMPLES)
     found = client_config(request, template, curve.points[3], 66840, tmp_path / "report")
     assert found["settings"]["load_pattern"] == {"type": "concurrency", "target_concurrency": 16}
     runtime = found["settings"]["runtime"]
@@ -128,7 +128,7 @@ def test_a_dedicated_offline_run_issues_the_data_at_once(
     template: Template, tmp_path: Path
 ) -> None:
     request = make_request({**REQUEST, "template": template.path, "offline": "dedicated"})
-    last = points.curve(request, 64).points[-1]
+    last = points.curve(request, 64, SAMPLES).points[-1]
     found = client_config(request, template, last, 13368, tmp_path)
     assert (found["type"], found["settings"]["load_pattern"]) == (
         "offline",

@@ -84,7 +84,7 @@ def test_later_calls_need_only_the_folder(
         ({"cohort": "2028-01-C0"}, "has no seed set"),
         ({"duration": "2s"}, "is for a rehearsal"),
         ({"points": "1,1,2"}, "write different numbers"),
-        ({"c-max": "", "slo": ""}, "pass --c-max N, or --slo"),
+        ({"c-max": "", "url": ""}, "pass --c-max N, or --url"),
         ({"template": ""}, "--template is missing"),
         ({"submitter": "a b"}, "is not a folder name"),
     ],
@@ -220,7 +220,7 @@ def test_pack_refuses_an_incomplete_description(
     ("change", "text"),
     [
         (lambda a: (a.folder / runs.WITNESS).unlink(), "run `endpoints witness` first"),
-        (lambda a: put_json(a.summary, {"duration_ns": 1}), "is of another result"),
+        (lambda a: put_json(a.summary, {"duration_ns": 1}), "belongs to another result"),
         (lambda a: a.accuracy.unlink(), "has no accuracy result"),
         (lambda a: put_json(a.folder / runs.RUN, {"status": 1, "asked": {}}), "status 1"),
         (

@@ -8,7 +8,7 @@ from harness.submit.endpoints.cohorts import Cohort
 from harness.submit.endpoints.regions import HIGH, LOW, MARGIN, MEDIUM, ULTRA_LOW, matched, regions
 from harness.submit.endpoints.request import Request, make_request
 from harness.submit.endpoints.tables import adoptable, drafters, models
-from tests.builders.submit.endpoints import REQUEST
+from tests.builders.submit.endpoints import REQUEST, SAMPLES
 
 
 def request(**changes: object) -> Request:
@@ -70,7 +70,7 @@ def test_a_result_covers_one_region() -> None:
 @pytest.mark.parametrize("c_max", [34, 33])
 def test_empty_regions_are_refused_by_the_plan(c_max: int) -> None:
     with pytest.raises(ConfigError, match="leaves no concurrency for the region"):
-        points.curve(request(points=(), c_min=32, c_max=c_max), c_max)
+        points.curve(request(points=(), c_min=32, c_max=c_max), c_max, SAMPLES)
 
 
 @pytest.mark.parametrize("c_max", [36, 40, 64, 100, 256, 1024, 100_000])
@@ -78,7 +78,7 @@ def test_empty_regions_are_refused_by_the_plan(c_max: int) -> None:
 def test_chosen_points_cover_every_region_with_separate_accuracy_runs(
     c_max: int, c_min: int
 ) -> None:
-    curve = points.curve(request(points=(), c_min=c_min, c_max=c_max), c_max)
+    curve = points.curve(request(points=(), c_min=c_min, c_max=c_max), c_max, SAMPLES)
     assert len(curve.points) == 7
     scored = [p for p in curve.points if p.is_accuracy]
     assert len(scored) == 4
@@ -88,10 +88,12 @@ def test_chosen_points_cover_every_region_with_separate_accuracy_runs(
 
 
 def test_a_dedicated_offline_point_is_an_eighth_point() -> None:
-    curve = points.curve(request(points=(), offline="dedicated"), 64)
+    curve = points.curve(request(points=(), offline="dedicated"), 64, SAMPLES)
     assert len(curve.points) == 8
     last = curve.points[-1]
     assert (last.concurrency, last.offline, last.is_accuracy) == (13368, "dedicated", True)
+    with pytest.raises(ConfigError, match="which is also a point"):
+        points.curve(request(points=(), offline="dedicated"), 64, 64)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +107,11 @@ def test_a_dedicated_offline_point_is_an_eighth_point() -> None:
 )
 def test_points_that_the_rules_refuse_are_refused(chosen: tuple[int, ...], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        points.curve(request(points=chosen), 64)
+        points.curve(request(points=chosen), 64, SAMPLES)
 
 
 def test_agentic_curves_have_no_offline_point() -> None:
-    curve = points.curve(request(model="kimi-k3"), 64)
+    curve = points.curve(request(model="kimi-k3"), 64, SAMPLES)
     assert [p.offline for p in curve.points] == [""] * 7
     assert curve.points[-1].least_s == 2400
     with pytest.raises(ConfigError, match="not for agentic"):

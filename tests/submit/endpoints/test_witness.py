@@ -1,13 +1,10 @@
 """The witness recomputes the client's numbers from events, and finds events that contradict them."""
 
-import json
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from harness.errors import ConfigError
@@ -22,105 +19,23 @@ from harness.submit.endpoints.witness.report import (
     witness,
 )
 from tests.builders.submit.endpoints import put_json
-
-SEED, SIZE, PASSES, CONCURRENCY = 7, 20, 6, 4
-STEP_NS = 1_000_000
-Event = dict[str, Any]
+from tests.builders.submit.endpoints_events import (
+    CONCURRENCY,
+    PASSES,
+    SEED,
+    SIZE,
+    STEP_NS,
+    Event,
+    event,
+    made_events,
+    summary,
+    written,
+)
 
 
 def words(texts: Sequence[str]) -> list[int]:
     """Counts words, as a tokenizer would count tokens."""
     return [len(text.split()) for text in texts]
-
-
-def event(kind: str, stamp_ns: int, uuid: str = "", data: Any = None, **more: Any) -> Event:
-    return {"event_type": kind, "timestamp_ns": stamp_ns, "sample_uuid": uuid, "data": data, **more}
-
-
-def made_events(concurrency: int = CONCURRENCY, count: int = SIZE * PASSES) -> list[Event]:
-    """Returns the events of a closed loop whose answers all take 10 steps and have six words."""
-    found = [event("session.started", 0), event("session.start_performance_tracking", 10)]
-    for number in range(count):
-        begin = 10 + (number // concurrency) * 10 * STEP_NS + number % concurrency
-        uuid = f"u{number}"
-        chunks = ["one ", "two three ", "four five six"]
-        found += [
-            event("sample.issued", begin, uuid, ["PromptData", "text"]),
-            event("sample.recv_first", begin + 4 * STEP_NS, uuid),
-            event("sample.complete", begin + 10 * STEP_NS - concurrency, uuid, ["TextModelOutput", chunks], finish_reason="stop"),
-        ]  # fmt: skip
-    found = sorted(found, key=lambda one: one["timestamp_ns"])
-    last = found[-1]["timestamp_ns"]
-    return [*found, event("session.stop_performance_tracking", last), event("session.ended", last)]
-
-
-def written(folder: Path, events: Sequence[Event]) -> Path:
-    path = folder / "events.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in events))
-    return path
-
-
-def block(values: Sequence[float]) -> dict[str, Any]:
-    keys = ("99", "90", "50", "1")
-    at = {key: float(np.percentile(values, float(key), method="lower")) for key in keys}
-    mean = sum(values) / len(values)
-    return {
-        "total": sum(values),
-        "min": min(values),
-        "max": max(values),
-        "avg": mean,
-        "percentiles": at,
-    }
-
-
-def summary(count: int = SIZE * PASSES, concurrency: int = CONCURRENCY) -> dict[str, Any]:
-    """Computes the client's summary of `made_events` without the harness's code."""
-    rounds = -(-count // concurrency)
-    duration = (
-        (rounds - 1) * 10 * STEP_NS
-        + 10 * STEP_NS
-        - 1
-        - (concurrency - 1 - (count - 1) % concurrency)
-    )
-    latency = 10 * STEP_NS - concurrency
-    return {
-        "duration_ns": duration,
-        "n_samples_issued": count,
-        "n_samples_completed": count,
-        "n_samples_failed": 0,
-        "ttft": block([4 * STEP_NS] * count),
-        "tpot": block([(latency - 4 * STEP_NS) / 5] * count),
-        "latency": block([latency] * count),
-        "output_sequence_lengths": block([6] * count),
-        "qps": count / (duration / 1e9),
-        "tps": 6 * count / (duration / 1e9),
-        "state": "complete",
-        "complete": True,
-    }
-
-
-def order(seed: int = SEED) -> list[int]:
-    generator, samples, found = random.Random(seed), list(range(SIZE)), []
-    for _ in range(PASSES):
-        generator.shuffle(samples)
-        found += samples
-    return found
-
-
-@pytest.fixture
-def attempt(tmp_path: Path) -> runs.Attempt:
-    """A finished run."""
-    made = runs.Attempt(tmp_path / "attempt-1")
-    put_json(made.summary, summary())
-    written(made.report, made_events())
-    index = {f"u{number}": sample for number, sample in enumerate(order())}
-    put_json(made.report / "sample_idx_map.json", {"performance": index})
-    settings = {
-        "load_pattern": {"type": "concurrency", "target_concurrency": CONCURRENCY},
-        "runtime": {"dataloader_random_seed": SEED},
-    }
-    put_json(made.folder / runs.RUN, {"status": 0, "asked": {"settings": settings}, "server": {}})
-    return made
 
 
 def tokenizer(folder: Path) -> str:
@@ -180,7 +95,7 @@ def test_a_witness_of_another_result_is_refused(attempt: runs.Attempt, tmp_path:
         kept_witness(attempt)
     witness(tmp_path, attempt, CONCURRENCY, SIZE, "")
     put_json(attempt.summary, {**summary(), "duration_ns": 1})
-    with pytest.raises(ConfigError, match="is of another result"):
+    with pytest.raises(ConfigError, match="belongs to another result"):
         kept_witness(attempt)
 
 

@@ -53,6 +53,17 @@ def test_times_follow_from_the_runs_that_the_rules_require() -> None:
     assert one_pass.least_s == pytest.approx(15, abs=1)
 
 
+def test_a_run_that_issues_each_sample_equally_often_takes_a_whole_set() -> None:
+    slow = Machine(flops=5e13, memory_bytes=10**13, disk_bytes=10**14)
+    benchmark = load_round().benchmarks["llama3.1-8b-edge"]
+    whole_set_s = benchmark.performance_samples * benchmark.work.gflop * 1e9 / 5e13
+    queries_s = 1024 / benchmark.performance_samples * whole_set_s
+    assert queries_s < 600 < whole_set_s
+    least_s = found(slow, "edge")["llama3.1-8b-edge"].least_s
+    assert least_s is not None
+    assert least_s > 4 * whole_set_s  # two scenarios, each with accuracy run
+
+
 def test_a_giant_machine_only_lacks_an_audit_and_a_client() -> None:
     rows = {**found(GIANT, "datacenter"), **found(GIANT, "edge")}
     assert [name for name, row in rows.items() if row.why] == ["gpt-oss-120b", "qwen3.6-27b"]

@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.loadgen.binding import Complete, responder_for
-from harness.loadgen.plan import LoadPlan
+from harness.loadgen.binding import responder_for
 from harness.loadgen.scenario import scenario_named
 from harness.models.generation.backend import TokenBackend
-from harness.run.journal import Journal
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.generation.dispatch import generating_dispatcher
 from harness.run.measured.generation.instance import Generated, GeneratingInstance
-from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
-from harness.run.measured.systems.system import Dispatch
+from harness.run.measured.systems.system import Dispatch, RunParts
 from harness.run.setup import Setup
 
 
@@ -27,14 +24,8 @@ class GeneratingModel(OneModel):
         itl = (slo.bound_ns for slo in self.config.slo if slo.of == "itl")
         self._generated = Generated(next(itl, None))
 
-    def dispatch(
-        self,
-        plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
+    def dispatch(self, parts: RunParts) -> Dispatch:
+        plan, preparation, journal, failures, complete = parts
         row, with_tokens = preparation.row, plan.token_latencies
         instances = []
         for i, each in enumerate(preparation.answerers):

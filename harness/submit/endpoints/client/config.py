@@ -1,6 +1,7 @@
 """Writes the configuration of the official client for each point, from the user's template."""
 
 import copy
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from harness.core.files import reading
 from harness.errors import ConfigError, one_line, refuse
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import DEDICATED, Request
@@ -78,11 +80,7 @@ class Template:
             raise ConfigError(
                 f"--template {self.path}: the size of the data set is not known: add `samples: N` to it"
             )
-        try:
-            with path.open("rb") as file:
-                return sum(1 for line in file if line.strip())
-        except OSError as e:
-            raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+        return _trajectories(path) if request.is_agentic else _lines(path)
 
     def problems(self, request: Request) -> Iterator[str]:
         """Yields what the rules forbid in the template, and data that do not exist."""
@@ -103,6 +101,21 @@ class Template:
             yield (
                 f"--template {self.path}: num_trajectories_to_issue is {count}: write a multiple of {unit}"
             )
+
+
+def _lines(path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            return sum(1 for line in file if line.strip())
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+
+
+def _trajectories(path: Path) -> int:
+    """Returns the number of conversations, whose turns are the lines of the file."""
+    with reading(f"{path} is not a file of turns"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return len({json.loads(line)["conversation_id"] for line in lines if line.strip()})
 
 
 def passes(point: Point, samples: int, rate_per_s: float | None) -> int:

@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def run_client(
         raise ConfigError(
             f"{attempt.folder} cannot be written: {e.strerror}: pass another --work"
         ) from e
-    before = prove(work / CHECKOUT)
+    before, began_monotonic_ns = prove(work / CHECKOUT), time.monotonic_ns()
     words = [str(program), "benchmark", "from-config", "--config", str(attempt.folder / CONFIG)]
     words += ["--mode", mode_of(asked)]
     began_ns, began_s = wall_ns(), time.monotonic()
@@ -63,6 +64,7 @@ def run_client(
         "status": status,
         "began_ns": began_ns,
         "took_s": time.monotonic() - began_s,
+        "monotonic_ns": [began_monotonic_ns, time.monotonic_ns()],
         "asked": dict(asked),
         "asked_sha256": sha256(attempt.folder / CONFIG),
         "client": after.to_json(),
@@ -131,7 +133,17 @@ def _of_server(metrics: ServerMetrics) -> dict[str, Any]:
         return {}
     running = [row["running_requests"] for row in rows if "running_requests" in row]
     most = {"most_running": max(running)} if running else {}
-    return {"first": rows[0], "last": rows[-1], "readings": len(rows), **most}
+    active = {} if (found := _active_s(rows)) is None else {"active_s": found}
+    return {"first": rows[0], "last": rows[-1], "readings": len(rows), **most, **active}
+
+
+def _active_s(rows: Sequence[Mapping[str, float]]) -> float | None:
+    """Returns the time in which the tokens that the server counts grew, to a reading; None if they did not."""
+    counts = [
+        (row["wall_ns"], row["generated_tokens"]) for row in rows if "generated_tokens" in row
+    ]
+    grew = [later for (_, low), (later, high) in pairwise(counts) if high > low]
+    return (grew[-1] - grew[0]) / 1e9 if grew else None
 
 
 @contextmanager

@@ -26,6 +26,16 @@ from harness.submit.endpoints.witness.report import kept_witness
 SUBMISSION = "pending-submission-id"
 """Folder of the submission until MLCommons gives it a name; their builder uses the same."""
 
+REFUSED = frozenset(
+    {
+        *("order-differs", "map-differs", "above-concurrency", "client-changed", "clock"),
+        *("several-sessions", "requests-repeated", "times-repeated", "events-copied"),
+        *("prompts-differ", "seeds-differ", "config-differs", "snapshot-differs"),
+        *("accuracy-differs", "faster-than-server"),
+    }
+)
+"""Doubts of the witness that no unmodified client with honest files has."""
+
 _INDENT = 2
 _SECRET = "(removed)"  # noqa: S105 - a placeholder
 
@@ -104,9 +114,9 @@ def _refused(
         yield f"{point.name}: {len(differing)} numbers differ from the events, e.g. {shown}: make the run again"
     if witnessed.get("tokens_absent") and not request.rehearsal:
         yield f"{point.name}: its tokens were not recomputed: {witnessed['tokens_absent']}"
-    codes = {one["code"] for one in witnessed["doubts"]}
-    if codes & {"order-differs", "client-changed", "above-concurrency"}:
-        yield f"{point.name}: {'; '.join(one['text'] for one in witnessed['doubts'])}"
+    refusing = [one["text"] for one in witnessed["doubts"] if one["code"] in REFUSED]
+    if refusing:
+        yield f"{point.name}: {'; '.join(refusing)}: make the run again"
     if point.is_accuracy and not attempt.accuracy.is_file():
         yield f"{point.name} has no accuracy result: make the run again"
     if "asked" not in run:

@@ -10,6 +10,7 @@ from harness.results.run_folder import PEAK
 from harness.submit.endpoints.client.config import Template
 from harness.submit.endpoints.plan.child import run_harness
 from harness.submit.endpoints.plan.own import prepare
+from harness.submit.endpoints.plan.saturation import known_saturation
 from harness.submit.endpoints.request import Request
 from harness.submit.endpoints.tables import limits
 
@@ -23,7 +24,7 @@ def known_c_max(request: Request, work: Path) -> int | None:
         return request.c_max
     folder = work / FOLDER
     if not (folder / PEAK).is_file():
-        return None
+        return known_saturation(folder)
     content = read_json(folder / PEAK)
     found = content.get("peak")
     if content.get("unit") != "in flight" or not isinstance(found, int | float):
@@ -36,11 +37,11 @@ def known_c_max(request: Request, work: Path) -> int | None:
 def find_c_max(
     request: Request, template: Template, work: Path, look: Callable[[float], None]
 ) -> int:
-    """Searches, beginning above the largest concurrency that is not enough. Raises a ConfigError if none is found."""
+    """Searches under --slo, beginning at the least C_max. Raises a ConfigError if none is found."""
     own = prepare(request, template, work)
     folder = work / FOLDER
     shutil.rmtree(folder.with_name(f"{FOLDER}.partial"), ignore_errors=True)
-    begin = limits()["ultra_low_most"] + 1
+    begin = limits()["least_c_max"]
     words = ["peak", *own.words, "--concurrency", str(begin), "--out", str(folder)]
     words += ["--no-metrics", *(word for slo in request.slo.split() for word in ("--slo", slo))]
     status = run_harness(words, work / LOG, look)

@@ -20,6 +20,7 @@ from harness.submit.endpoints.request import Request
 from harness.submit.plan.matrix import show_s
 from harness.wire.connections import Server
 from harness.wire.server_metrics import ServerMetrics
+from harness.wire.server_series import Series
 
 _WRONG_CONFIG = 2
 """The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""
@@ -83,7 +84,7 @@ def _run(request: Request, row: table.Row, work: Path, progress: Progress, *, qu
     attempt = runs.next_attempt(work, row.point.name)
     asked = {**row.asked, "report_dir": str(attempt.report.absolute())}
     progress.series(f"point {row.point.name}", row.expected_s)
-    metrics = ServerMetrics(_pages(request.url)) if request.url else None
+    metrics = ServerMetrics(_pages(request.url), _times()) if request.url else None
 
     def look(took_s: float) -> None:
         share = None if not row.expected_s else min(1.0, took_s / row.expected_s)
@@ -103,8 +104,14 @@ def _run(request: Request, row: table.Row, work: Path, progress: Progress, *, qu
         say(f"{row.point.name} {outcome}")
 
 
+def _times() -> list[Series]:
+    """Returns the series of the server's own times, as far as `witness` compares them."""
+    names = [name for many in runs.SERVER_TIMES.values() for name in many]
+    return [Series(f"{name}_{part}") for name in names for part in ("sum", "count")]
+
+
 def _pages(urls: Sequence[str]) -> list[Server]:
-    """Returns the servers' pages of metrics."""
+    """Returns the servers' metrics pages."""
     found = []
     for url in urls:
         address = parse_address(url)

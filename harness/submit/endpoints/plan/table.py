@@ -61,7 +61,7 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
 def _kept(
     asked: dict[str, Any], attempt: runs.Attempt, point: Point, samples: int
 ) -> tuple[dict[str, Any], int]:
-    """Returns the configuration with the queries of the newest attempt, if it has a whole number of enough passes."""
+    """Returns the configuration with the number of queries of the newest attempt, if that number makes enough whole passes."""
     runtime = asked["settings"]["runtime"]
     queries = int(runtime.get("n_samples_to_issue", samples))
     made = _made(attempt)
@@ -135,8 +135,11 @@ def _cells(row: Row) -> Sequence[Cell]:
     return point.name, region, accuracy, row.state, row.passes, row.queries, window, time, row.why
 
 
-def notes(request: Request, template: Template, found: Sequence[Row]) -> Iterator[str]:
+def notes(
+    request: Request, template: Template, curve: Curve, found: Sequence[Row]
+) -> Iterator[str]:
     """Yields what cannot be met, or what only a person can decide."""
+    yield from _of_curve(request, curve)
     for row in found:
         if row.expected_s is not None and row.expected_s > _LONG_S:
             least = row.passes == limits()["least_passes"]
@@ -158,3 +161,13 @@ def notes(request: Request, template: Template, found: Sequence[Row]) -> Iterato
     if request.rehearsal:
         yield "this is a rehearsal: MLCommons' checker refuses its model's name and its durations"
     yield from template.problems(request)
+
+
+def _of_curve(request: Request, curve: Curve) -> Iterator[str]:
+    if curve.c_max < limits()["least_c_max"]:
+        yield f"a C_max of {curve.c_max} needs the approval of MLCommons' working group"
+    if request.offline_kind == DEDICATED and curve.points[-1].concurrency < curve.c_max:
+        yield (
+            f"the dedicated Offline point has {curve.points[-1].concurrency:,} requests, fewer than C_max {curve.c_max:,}: "
+            f"ask MLCommons, or pass --offline {ELECTED}"
+        )

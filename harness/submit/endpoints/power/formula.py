@@ -11,6 +11,8 @@ Json = Mapping[str, Any]
 ROUNDED_DIGITS = 2
 _COMPUTED_TOLERANCE_W = 0.5
 _KW_TOLERANCE = 0.005
+_LEAST_SHARE = 0.5
+"""Least share of the rules' default that a stated power has without a declared limit."""
 
 
 class NodeSetPower(NamedTuple):
@@ -184,12 +186,37 @@ def _components_w(parts: Json, cores: int | None, where: str, total: _Sum) -> fl
         watts = _units_w(cpu, f"{where}.cpu", values.cpu_default(cpu.get("model"), cores), total)
         default = values.accelerator_default(accelerator.get("model"))
         watts += _units_w(accelerator, f"{where}.accelerator", default, total)
+        total.problems += _limited(accelerator, default, f"{where}.accelerator")
     return watts + _scale_up_w(_map(parts.get("scale_up_network")), where, total)
 
 
 def _units_w(part: Json, where: str, default: Watts | None, total: _Sum) -> float:
-    count = total.count(f"{where}.count_per_node", part.get("count_per_node"))
-    return count * total.watts(f"{where}.tdp_per_unit", part.get("tdp_per_unit"), default)
+    count = total.count(f"{where}.count_per_node", part.get("count_per_node"), 1)
+    value = part.get("tdp_per_unit")
+    watts = total.watts(f"{where}.tdp_per_unit", value, default)
+    if watts and _map(value).get("source_type") == "mlc_default":
+        total.problems += _as_a_default(part, watts, default, f"{where}.tdp_per_unit")
+    return count * watts
+
+
+def _as_a_default(part: Json, watts: float, default: Watts | None, where: str) -> Iterator[str]:
+    if default is None:
+        yield f"{where} is called a default, but the rules have none for {part.get('model')!r}"
+    elif abs(watts - default.watts) > _COMPUTED_TOLERANCE_W:
+        yield f"{where} is called a default, but has {watts:g} W instead of {default.watts:g} W"
+
+
+def _limited(part: Json, default: Watts | None, where: str) -> Iterator[str]:
+    """Reports an accelerator whose stated power is far below the rules' power of its model."""
+    value = _map(part.get("tdp_per_unit"))
+    if default is None or part.get("below_rated_tdp") is not None or values.value_problem(value):
+        return
+    found = values.watts_of(value)
+    if found is not None and found.watts < _LEAST_SHARE * default.watts:
+        yield (
+            f"{where}.tdp_per_unit is {found.watts:g} W, less than half of the rules' {default.watts:g} W for "
+            f"{part.get('model')!r}: declare below_rated_tdp if it is limited"
+        )
 
 
 def _scale_up_w(network: Json, where: str, total: _Sum) -> float:

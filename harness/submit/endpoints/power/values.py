@@ -24,8 +24,8 @@ def value_problem(value: object) -> str:
     if len(given) != 1:
         return "needs exactly one of value_w, value_kw and value_pj"
     number = value[given[0]]
-    if isinstance(number, bool) or not isinstance(number, int | float) or number < 0:
-        return f"has {given[0]} {number!r}, which is not a number of at least 0"
+    if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
+        return f"has {given[0]} {number!r}, which is not a number above 0"
     return _source_problem(value)
 
 
@@ -54,7 +54,7 @@ def watts_of(value: Mapping[str, Any]) -> Watts | None:
 
 
 def cpu_default(model: object, cores: int | None) -> Watts | None:
-    """Returns the default of a processor; None if its name or number of cores decides nothing."""
+    """Returns the default of a processor; None if neither its name nor its number of cores determines one."""
     table, text = power_defaults()["cpu"], str(model or "").lower()
     if cores is None and (match := _CORES.search(text)):
         cores = int(match[1])

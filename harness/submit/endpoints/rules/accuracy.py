@@ -62,6 +62,9 @@ def _is_scored(point: Point) -> Iterator[Finding]:
             )
         if entry.get("complete") is False:
             yield _of(point, "accuracy-missing", f"{name}: complete: false", "a complete score")
+    names = [str(entry.get("dataset_name")) for entry in point.scores]
+    for name in sorted({one for one in names if names.count(one) > 1}):
+        yield _of(point, "accuracy-set", f"{names.count(name)} scores of {name}", "one score")
 
 
 def _sets(point: Point, model: Model) -> Iterator[Finding]:
@@ -93,8 +96,10 @@ def _metrics(point: Point, model: Model) -> Iterator[Finding]:
             continue
         low, high = model.ranges.get(metric, (model.least.get(metric, 0.0), float("inf")))
         value = value * _SCALE if value <= 1.0 < low else value
+        high = min(high, _SCALE) if metric in model.least else high  # a share cannot be larger
         if not low <= value <= high:
-            expected = f"at least {low:.4f}" if high == float("inf") else f"{low:.1f} to {high:.1f}"
+            is_share = metric in model.least
+            expected = f"{low:.4f} to 100" if is_share else f"{low:.1f} to {high:.1f}"
             yield _of(point, "accuracy-target", f"{metric}: {value:g}", expected)
 
 

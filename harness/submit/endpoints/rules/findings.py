@@ -48,6 +48,7 @@ RULES: Mapping[str, str] = {
     "cohort": "write the cohort as YYYY-MM-C0 or YYYY-MM-C1",
     "seed-set": "use a seed set whose window includes the cohort",
     "seeds": f"use the three seeds of the seed set: {_AGAIN}",
+    "dataset": "write the benchmark's performance data set",
     "load-pattern": f"use a fixed concurrency: {_AGAIN}",
     "min-duration": f"set min_duration_ms to the region's minimum: {_AGAIN}",
     "dataset-type": "write Accuracy, Performance, or Accuracy + Performance",
@@ -79,6 +80,7 @@ RULES: Mapping[str, str] = {
     "too-short": f"issue more passes: {_AGAIN}",
     "in-flight": f"the mean number of queries in flight must be the concurrency: {_AGAIN}",
     "token-times": f"tokens, TTFT and TPOT must add up to the latency: {_AGAIN}",
+    "copied-result": f"every point needs a separate run: {_AGAIN}",
     "run-differs": _UNCHANGED,
     "config-differs": _UNCHANGED,
     # accuracy

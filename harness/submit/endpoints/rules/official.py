@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 from harness.submit.endpoints.environments import (
     environment_variables,
@@ -19,7 +20,10 @@ from harness.submit.endpoints.environments import (
 )
 from harness.submit.endpoints.rules.validate import Checked
 
-PACKAGES = ("endpoints-submission-cli", "mlperf-viz")
+CHECKER, VIZ = "submission-checker", "mlperf-viz"
+PACKAGES = {CHECKER: "endpoints-submission-cli", VIZ: "mlperf-viz"}
+"""Tool -> its package. Versions are not fixed: the newest tools have the rules of the newest cohort."""
+
 LIMIT_S = 300.0
 _CHECK = "from submission_checker.cli import main; main()"
 _VIZ_WARNINGS = 3
@@ -34,12 +38,14 @@ class Outcome(NamedTuple):
     warnings: Sequence[tuple[str, str, str]]
     crash: str = ""
     """Why the tool gave no answer, else ''."""
+    version: str = ""
+    """'' if it is unknown."""
 
 
 def ensure(folder: Path, *, install: bool) -> None:
     """Raises a ConfigError if the environment does not exist. install: make it with uv instead."""
     if install:
-        make_environment(folder, PACKAGES)
+        make_environment(folder, tuple(PACKAGES.values()))
     elif not is_environment(folder):
         raise ConfigError(
             f"--official {folder} is not a Python environment: add --install to make it with uv"
@@ -52,21 +58,17 @@ def run_tools(environment: Path, tree: Path, checked: Checked) -> list[Outcome]:
     for root in checked.roots or [""]:
         folder = (tree / root).absolute()
         outcomes += [_checker(environment, folder), _viz(environment, folder)]
-    return outcomes
+    return [
+        outcome._replace(version=version_of(environment, PACKAGES[outcome.tool]))
+        for outcome in outcomes
+    ]
 
 
-def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        words,
-        env=environment_variables(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        timeout=LIMIT_S,
-        check=False,
-    )
+def version_of(environment: Path, package: str) -> str:
+    """Returns the version of an installed package; '' if it is not installed as a wheel."""
+    stem = package.replace("-", "_")
+    found = sorted(environment.glob(f"lib/python*/site-packages/{stem}-*.dist-info"))
+    return found[-1].name.removeprefix(f"{stem}-").removesuffix(".dist-info") if found else ""
 
 
 def _checker(environment: Path, tree: Path) -> Outcome:
@@ -74,18 +76,18 @@ def _checker(environment: Path, tree: Path) -> Outcome:
         answer = Path(scratch) / "answer.json"
         words = [str(python_of(environment)), "-I", "-c", _CHECK, "check", str(tree), "--strict"]
         try:
-            done = _call([*words, "-o", str(answer)])
+            done = run_program([*words, "-o", str(answer)], LIMIT_S, env=environment_variables())
             rows = json.loads(answer.read_text(encoding="utf-8"))
         except (OSError, ValueError, subprocess.TimeoutExpired) as e:
-            return Outcome("submission-checker", False, (), (), one_line(e))
+            return Outcome(CHECKER, False, (), (), one_line(e))
     found = list(_rows(rows, tree))
     by = {
         name: [row[1:] for row in found if row[0] == severity]
         for name, severity in (("errors", "error"), ("warnings", "warning"))
     }
     if done.returncode and not found:
-        return Outcome("submission-checker", False, (), (), one_line(done.stdout[-300:]))
-    return Outcome("submission-checker", not done.returncode, by["errors"], by["warnings"])
+        return Outcome(CHECKER, False, (), (), one_line(done.stdout[-300:]))
+    return Outcome(CHECKER, not done.returncode, by["errors"], by["warnings"])
 
 
 def _rows(content: Any, tree: Path) -> Iterator[tuple[str, str, str, str]]:
@@ -100,29 +102,30 @@ def _rows(content: Any, tree: Path) -> Iterator[tuple[str, str, str, str]]:
 def _viz(environment: Path, tree: Path) -> Outcome:
     program = environment / "bin" / "mlperf-viz"
     if not program.exists():
-        return Outcome("mlperf-viz", False, (), (), "it is not installed in this environment")
+        return Outcome(VIZ, False, (), (), "it is not installed in this environment")
     with tempfile.TemporaryDirectory() as scratch:
         bundle = Path(scratch) / "bundle.json"
         words = [str(program), str(tree), "--export", str(bundle), "--strict", "--no-browser"]
         try:
-            done = _call(words)
+            done = run_program(words, LIMIT_S, env=environment_variables())
         except (OSError, subprocess.TimeoutExpired) as e:
-            return Outcome("mlperf-viz", False, (), (), one_line(e))
+            return Outcome(VIZ, False, (), (), one_line(e))
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode in (0, _VIZ_WARNINGS):
         noted = [("warning", "", line) for line in lines if "warn" in line.lower()]
-        return Outcome("mlperf-viz", not done.returncode, (), noted if done.returncode else ())
-    return Outcome("mlperf-viz", False, (), (), one_line("; ".join(lines[-3:]) or "no output"))
+        return Outcome(VIZ, not done.returncode, (), noted if done.returncode else ())
+    return Outcome(VIZ, False, (), (), one_line("; ".join(lines[-3:]) or "no output"))
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
     """Yields the text about one tool: its verdict, then each error and warning once."""
+    name = f"{outcome.tool} {outcome.version}".strip()
     if outcome.crash:
-        yield f"official ({outcome.tool}): no answer: {outcome.crash}"
+        yield f"official ({name}): no answer: {outcome.crash}"
         return
     verdict = "passed" if outcome.passed else "failed"
     counts = f"{len(outcome.errors)} errors, {len(outcome.warnings)} warnings"
-    yield f"official ({outcome.tool}): {verdict}: {counts}"
+    yield f"official ({name}): {verdict}: {counts}"
     for word, rows in (("error", outcome.errors), ("warning", outcome.warnings)):
         for rule, path, message in dict.fromkeys(rows):
             where = f" {path}" if path else ""

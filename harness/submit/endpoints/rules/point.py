@@ -15,15 +15,23 @@ from harness.submit.endpoints.rules.submission import (
     number,
     whole,
 )
-from harness.submit.endpoints.tables import SEEDS, adoptable, drafters, limits
+from harness.submit.endpoints.tables import (
+    SEEDS,
+    adoptable,
+    drafters,
+    least_queries,
+    limits,
+    models,
+)
 
 
 def point_file(curve: Curve, point: Point) -> Iterator[Finding]:
     """Checks everything that needs only this point and the curve's regions."""
     if not point.yaml:
-        return  # a missing or wrong file has its own rule
+        return  # another rule reports a missing or wrong file
     for part in (_keys, _division, _dataset_type, _load_pattern, _warm_up, _seeds, _steady):
         yield from part(point)
+    yield from _dataset(point, curve.model)
     yield from _minimum(point, curve.regions)
     yield from _region(point, curve.regions)
     yield from _drafter(point, curve.model)
@@ -59,6 +67,15 @@ def _dataset_type(point: Point) -> Iterator[Finding]:
     value, known = point.yaml.get("dataset_type"), limits()["dataset_types"]
     if value is not None and value not in known:
         yield _of(point, "dataset-type", f"{value}", ", ".join(known))
+
+
+def _dataset(point: Point, name: str) -> Iterator[Finding]:
+    """Checks the key that decides how many requests are enough."""
+    model, value = models().get(name), point.yaml.get("dataset")
+    if model is None or value in (None, model.dataset):
+        return
+    if {str(value), model.dataset} & least_queries().keys():
+        yield _of(point, "dataset", f"dataset: {value}", model.dataset)
 
 
 def _load_pattern(point: Point) -> Iterator[Finding]:
@@ -146,7 +163,7 @@ def _seeds(point: Point) -> Iterator[Finding]:
 def _steady(point: Point) -> Iterator[Finding]:
     block = mapping(point.yaml.get("steady_state"))
     if not block:
-        return  # a missing key has its own rule
+        return  # another rule reports a missing key
     words = limits()["steady"]
     status, verdict = block.get("status"), block.get("verdict")
     if status not in words["status"]:
@@ -166,6 +183,10 @@ def _steady(point: Point) -> Iterator[Finding]:
     yield from _window(point, mapping(block.get("window")))
 
 
+_MOST_RATE = 1.5
+"""Largest factor between the rates of the window and of the whole run, which has a start and an end."""
+
+
 def _window(point: Point, window: dict[str, Any]) -> Iterator[Finding]:
     """Checks that the window lies within the run."""
     first, last = (whole(window.get(f"super_pass_{end}")) for end in ("start", "end"))
@@ -179,6 +200,15 @@ def _window(point: Point, window: dict[str, Any]) -> Iterator[Finding]:
     if duration_s is not None and run_ns is not None and duration_s > run_ns / 1e9:
         actual = f"a window of {duration_s:g} s in a run of {run_ns / 1e9:g} s"
         yield _of(point, "steady-state", actual, "a window within the run")
+    samples, completed = (
+        number(window.get("n_samples")),
+        number(point.summary.get("n_samples_completed")),
+    )
+    if duration_s and run_ns and samples and completed:
+        rates = samples / duration_s, completed / (run_ns / 1e9)
+        if not 1 / _MOST_RATE <= rates[0] / rates[1] <= _MOST_RATE:
+            actual = f"{rates[0]:.3g} samples/s in the window, {rates[1]:.3g} in the run"
+            yield _of(point, "steady-state", actual, "about the same rate")
 
 
 def _window_passes(point: Point, window: dict[str, Any], passes: int) -> Iterator[Finding]:

@@ -1,13 +1,13 @@
-"""Checks result_summary.json and config.yaml: whether their numbers fit each other and point.yaml."""
+"""Checks result_summary.json: whether its numbers fit each other and point.yaml."""
 
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from harness.submit.endpoints.regions import Regions
+from harness.submit.endpoints.rules.configuration import CLIENT_SEEDS, pattern_differences
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import (
-    CONFIG,
     DEDICATED,
     SUMMARY,
     Curve,
@@ -16,16 +16,11 @@ from harness.submit.endpoints.rules.submission import (
     number,
     whole,
 )
-from harness.submit.endpoints.tables import SEEDS, least_queries, limits, models
+from harness.submit.endpoints.tables import least_queries, limits, models
 
 _SERIES = ("ttft", "tpot", "latency")
 _ORDER = ("1", "5", "10", "25", "50", "75", "80", "90", "95", "97", "99", "99.9")
-_CLIENT_SEEDS = {
-    "scheduler_random_seed": "scheduler_rng_seed",
-    "dataloader_random_seed": "sample_index_rng_seed",
-}
-"""The client's names of two seeds -> the names in point.yaml."""
-
+_COUNTS = ("n_samples_completed", "n_samples_issued", "n_samples_failed")
 _MOST_IN_FLIGHT, _LEAST_IN_FLIGHT = 1.02, 0.75
 """Mean number of queries in flight, over the concurrency. More cannot be; less can only be the end of a short run."""
 
@@ -35,8 +30,9 @@ _MOST_TIMES = 2.0
 
 def results(curve: Curve, point: Point) -> Iterator[Finding]:
     if not point.summary:
-        return  # a missing or wrong file has its own rule
+        return  # another rule reports a missing or wrong file
     yield from _present(point)
+    yield from _recorded(point)
     yield from _ended(point)
     yield from _counts(curve, point)
     yield from _percentiles(point)
@@ -61,19 +57,29 @@ def _percentile(point: Point, name: str, key: str) -> float | None:
 
 
 def _present(point: Point) -> Iterator[Finding]:
-    for key in ("duration_ns", "n_samples_completed", "n_samples_issued", "n_samples_failed"):
-        value = number(point.summary.get(key))
-        if value is None or value < 0 or (key == "duration_ns" and value == 0):
-            yield _of(point, "result-key", f"{key}: {point.summary.get(key)}", "a number")
+    duration_ns = number(point.summary.get("duration_ns"))
+    if duration_ns is None or duration_ns <= 0:
+        actual = f"duration_ns: {point.summary.get('duration_ns')}"
+        yield _of(point, "result-key", actual, "a number above 0")
+    for key in _COUNTS:
+        count = whole(point.summary.get(key))
+        if count is None or count < 0:
+            yield _of(point, "result-key", f"{key}: {point.summary.get(key)}", "a whole number")
     tokens = number(_block(point, "output_sequence_lengths").get("total"))
     if tokens is None or tokens <= 0:
         yield _of(point, "result-key", f"output_sequence_lengths.total: {tokens}", "above 0")
-    if point.offline == DEDICATED:
-        return
-    for name in ("ttft", "tpot"):
+    for name in ("ttft", "tpot") if point.offline != DEDICATED else ():
         value = _percentile(point, name, "90")
         if value is None or value <= 0:
             yield _of(point, "result-key", f"p90 of {name}: {value}", "above 0")
+
+
+def _recorded(point: Point) -> Iterator[Finding]:
+    """Checks that the client's record of its run is there."""
+    recorded = _block(point, "run_config")
+    for key in ("load_pattern", *CLIENT_SEEDS):
+        if recorded.get(key) is None:
+            yield _of(point, "result-key", f"run_config.{key} is missing", "the client's record")
 
 
 def _ended(point: Point) -> Iterator[Finding]:
@@ -102,7 +108,7 @@ def _counts(curve: Curve, point: Point) -> Iterator[Finding]:
         actual = f"{completed:,} completed and {failed or 0:,} failed of {issued:,} issued"
         yield _of(point, "counts", actual, "the same sum")
     model, dataset = models().get(curve.model), point.yaml.get("dataset")
-    least = least_queries().get(str(dataset)) or (model.samples if model else None)
+    least = model.samples if model else least_queries().get(str(dataset))
     if least is None or curve.is_agentic:
         return
     if completed < least:
@@ -180,7 +186,7 @@ def _token_times(point: Point) -> Iterator[Finding]:
 
 
 def _stored(point: Point) -> Iterator[Finding]:
-    """Checks metrics that a tool stored beside the client's numbers."""
+    """Checks metrics that a tool stored next to the client's numbers."""
     p90_ns = _percentile(point, "tpot", "90")
     own = {
         "system_tps": point.tokens_per_s,
@@ -196,78 +202,9 @@ def _run_config(point: Point) -> Iterator[Finding]:
     """Compares what the client recorded about its run with point.yaml."""
     found = _block(point, "run_config")
     declared = mapping(mapping(point.yaml.get("runtime_settings")).get("runtime"))
-    for theirs, ours in _CLIENT_SEEDS.items():
+    for theirs, ours in CLIENT_SEEDS.items():
         if theirs in found and ours in declared and found[theirs] != declared[ours]:
             actual = f"run_config.{theirs}: {found[theirs]}"
             yield _of(point, "run-differs", actual, f"{ours}: {declared[ours]}")
-    for actual, expected in _pattern_differences(point, found.get("load_pattern")):
+    for actual, expected in pattern_differences(point, found.get("load_pattern")):
         yield _of(point, "run-differs", f"run_config: {actual}", expected)
-
-
-def _pattern_differences(point: Point, value: object) -> Iterator[tuple[str, str]]:
-    """Yields (actual, expected) for each difference between a client's load pattern and the point."""
-    if not isinstance(value, dict):
-        return
-    kind, in_flight = value.get("type"), value.get("target_concurrency")
-    if kind is not None and kind != point.pattern:
-        yield f"load pattern {kind}", point.pattern
-    elif kind != "max_throughput" and in_flight is not None and in_flight != point.concurrency:
-        yield f"target_concurrency {in_flight}", str(point.concurrency)
-
-
-def client_config(curve: Curve, point: Point) -> Iterator[Finding]:
-    """Compares config.yaml, which MLCommons' checker does not read, with point.yaml."""
-    if not point.config or not point.yaml:
-        return
-    settings = mapping(point.config.get("settings"))
-    declared = mapping(mapping(point.yaml.get("runtime_settings")).get("runtime"))
-    runtime = mapping(settings.get("runtime"))
-    for theirs, ours in _CLIENT_SEEDS.items():
-        # The client's default seed counts if the configuration does not set one.
-        actual = runtime.get(theirs, 42)
-        if ours in declared and actual != declared[ours]:
-            yield _config(point, f"{theirs}: {actual}", f"{ours}: {declared[ours]}")
-    model = mapping(point.config.get("model_params"))
-    seed, known = model.get("seed"), declared.get(SEEDS[2])
-    if seed is not None and known is not None and seed != known:
-        yield _config(point, f"model_params.seed: {seed}", f"model_seed: {known}")
-    if str(model.get("streaming", "auto")) == "off" and point.offline != DEDICATED:
-        yield _config(point, "streaming: off", "a stream of each answer")
-    pattern = settings.get("load_pattern")
-    if not isinstance(pattern, dict):
-        yield _config(point, "no settings.load_pattern", point.pattern)
-    for actual, expected in _pattern_differences(point, pattern):
-        yield _config(point, actual, expected)
-    if curve.is_agentic:
-        yield from _agentic(point)
-
-
-def _config(point: Point, actual: str, expected: str) -> Finding:
-    return Finding("config-differs", point.file(CONFIG), actual, expected)
-
-
-def _agentic(point: Point) -> Iterator[Finding]:
-    """Checks the settings that the rules fix for trajectories."""
-    sets = point.config.get("datasets")
-    rows = [mapping(row) for row in sets] if isinstance(sets, list) else []
-    fixed = {
-        "enable_salt": True,
-        "inject_tool_delay": True,
-        "stop_issuing_on_first_user_complete": False,
-    }
-    for row in rows:
-        block = row.get("agentic_inference")
-        if not isinstance(block, dict):
-            continue
-        for key, value in fixed.items():
-            if block.get(key, False) is not value:
-                yield _config(point, f"{key}: {block.get(key)}", str(value).lower())
-        count = whole(block.get("num_trajectories_to_issue"))
-        unit = limits()["trajectories"]
-        if count is None or count % unit or not count:
-            yield _config(point, f"num_trajectories_to_issue: {count}", f"a multiple of {unit}")
-    for row in rows:
-        extras = mapping(mapping(row.get("accuracy_config")).get("extras"))
-        count, all_of = extras.get("num_instances"), limits()["swe_bench_instances"]
-        if count is not None and count != all_of:
-            yield _config(point, f"num_instances: {count}", str(all_of))

@@ -26,7 +26,7 @@ _PARALLEL = ("tensor_parallel", "pipeline_parallel", "expert_parallel")
 def description(point: Point) -> Iterator[Finding]:
     system = point.system
     if not system:
-        return  # a missing or wrong file has its own rule
+        return  # another rule reports a missing or wrong file
     keys = limits()["keys"]
     for key in keys["system"]["required"]:
         if system.get(key) in (None, ""):
@@ -139,6 +139,7 @@ def power(curve: Curve) -> Iterator[Finding]:
         return
     for problem in found.problems:
         yield Finding("power", file, problem, "a descriptor by the rules")
+    yield from _hardware(curve, found)
     for point in curve.points:
         yield from _nodes_used(point, found)
         yield from _engagement(point, found, is_standardized="standardized" in divisions)
@@ -154,6 +155,31 @@ def _cores(curve: Curve) -> dict[int, int]:
         if str(ensemble).isdigit() and whole(cores) is not None:
             found[int(str(ensemble))] = int(str(cores))
     return found
+
+
+def _hardware(curve: Curve, found: SystemPower) -> Iterator[Finding]:
+    """Compares the nodes and accelerators of the descriptor with those of system_desc.json."""
+    system = next((p.system for p in curve.points if p.system), {})
+    rows = system.get("node_types")
+    described = {
+        whole(row.get("system_node_ensemble_id")): row
+        for row in map(mapping, rows if isinstance(rows, list) else [])
+    }
+    for one in found.sets:
+        row = mapping(described.get(one.ensemble))
+        cards = row.get("accelerator_info")
+        counts = [
+            count
+            for card in map(mapping, cards if isinstance(cards, list) else [])
+            if (count := whole(card.get("accelerators_per_node"))) is not None
+        ]
+        pairs = [("nodes", one.nodes, whole(row.get("number_of_nodes")))]
+        if counts and one.accelerators_per_node is not None:
+            pairs.append(("accelerators in a node", one.accelerators_per_node, sum(counts)))
+        for what, stated, expected in pairs:
+            if expected is not None and stated != expected:
+                actual = f"{stated} {what} in ensemble {one.ensemble}"
+                yield Finding("power", curve.power_file, actual, f"{expected}, as in {SYSTEM}")
 
 
 def _nodes_used(point: Point, found: SystemPower) -> Iterator[Finding]:

@@ -5,9 +5,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import ConfigError
-from harness.submit.endpoints.rules import accuracy, layout, point, summary, system
+from harness.submit.endpoints.rules import (
+    accuracy,
+    alike,
+    configuration,
+    layout,
+    point,
+    summary,
+    system,
+)
 from harness.submit.endpoints.rules.curve import curve
+from harness.submit.endpoints.rules.distributions import distributions
 from harness.submit.endpoints.rules.findings import OF_A_REHEARSAL, Finding
+from harness.submit.endpoints.rules.repeated_keys import repeated_keys
 from harness.submit.endpoints.rules.submission import Curve, curves, submission_roots
 from harness.submit.rules.tree.tree import Tree, is_folder, join, shown
 
@@ -52,16 +62,20 @@ def _submission(tree: Tree, root: str, found: list[Curve]) -> Iterator[Finding]:
         yield from layout.curve_folder(one)
         for each in one.points:
             yield from layout.point_folder(each)
+            yield from repeated_keys(each)
             yield from layout.shared_paths(each, root)
             yield from point.point_file(one, each)
             yield from summary.results(one, each)
-            yield from summary.client_config(one, each)
+            yield from distributions(each)
+            yield from configuration.client_config(one, each)
             yield from system.description(each)
         yield from curve(one)
         yield from accuracy.accuracy(one)
+        yield from alike.same_lengths(one)
         yield from system.same_system(one)
         yield from system.power(one)
     yield from _one_seed_set(found)
+    yield from alike.copied(found)
 
 
 def _one_seed_set(found: list[Curve]) -> Iterator[Finding]:

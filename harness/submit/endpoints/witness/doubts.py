@@ -1,4 +1,4 @@
-"""Looks for signs in the events that numbers are not what they seem: order, queue, clocks, tokens, lag."""
+"""Looks for signs in the events that numbers are wrong: order, queue, clocks, tokens, lag."""
 
 import json
 import random
@@ -33,10 +33,8 @@ class Doubt(NamedTuple):
 
 def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
     """Compares the issue order in sample_idx_map.json with the order that the seed gives."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        indices = list(content["performance"].values())
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    indices = issue_order(path)
+    if not indices:
         yield Doubt("order-unknown", f"{path.name} has no order of the samples")
         return
     expected = seeded_order(seed, size, len(indices))
@@ -49,6 +47,15 @@ def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
             "order-differs",
             f"request {wrong + 1:,} is sample {indices[wrong]}, but seed {seed} gives sample {expected[wrong]}",
         )
+
+
+def issue_order(path: Path) -> Sequence[int]:
+    """Returns the sample of each request in issue order; () if the client's map cannot be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return [int(sample) for sample in content["performance"].values()]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return ()
 
 
 def seeded_order(seed: int, size: int, count: int) -> Sequence[int]:
@@ -72,7 +79,7 @@ def events_and_map(events: Events, path: Path) -> Iterator[Doubt]:
         common = len({*named} & {*issued})
         yield Doubt(
             "map-differs",
-            f"{path.name} has {len(named):,} requests and the events {len(issued):,}, {common:,} of them the same"
+            f"{path.name} has {len(named):,} requests and the events {len(issued):,}, with {common:,} in common"
             + ("" if common < len(issued) else ", in another order"),
         )
 

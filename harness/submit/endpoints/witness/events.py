@@ -1,8 +1,10 @@
 """Reads the client's events.jsonl: the times and token counts of each sample, in issue order."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,12 @@ class Sample:
     """Tokens after the first chunk."""
     finish_reason: str = ""
     failed: bool = False
+    is_tracked: bool = True
+    """Whether it was issued within the performance tracking."""
+    prompt: int = 0
+    """Digest of what was sent."""
+    answer: int = 0
+    """Digest of the answer's text without outer white space; 0 for a tracked sample."""
 
     @property
     def tpot_ns(self) -> float | None:
@@ -55,6 +63,15 @@ class Sample:
 class Events:
     samples: list[Sample] = field(default_factory=list)
     """Tracked samples in issue order."""
+    others: list[Sample] = field(default_factory=list)
+    """Requests outside the tracking: warm-up and accuracy."""
+    marks: Counter[str] = field(default_factory=Counter)
+    """Kind of a session event -> number of such events."""
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    """First and last event of the session."""
+    repeated: int = 0
+    """Requests that were issued or completed twice."""
     start_ns: int | None = None
     """Start of the performance tracking."""
     stop_ns: int | None = None
@@ -90,6 +107,7 @@ class _Reader:
         self.events = Events()
         self._count = count
         self._by_uuid: dict[str, Sample] = {}
+        self._issued_ones: set[str] = set()
         self._open = False
         self._waiting: list[tuple[Sample | None, str, str]] = []
 
@@ -103,7 +121,12 @@ class _Reader:
             self._sample(kind.removeprefix("sample."), event, stamp_ns)
 
     def _session(self, kind: str, stamp_ns: int) -> None:
-        if kind == "start_performance_tracking":
+        self.events.marks[kind] += 1
+        if kind == "started" and self.events.began_ns is None:
+            self.events.began_ns = stamp_ns
+        elif kind == "ended":
+            self.events.ended_ns = stamp_ns
+        elif kind == "start_performance_tracking":
             self._open = True
             if self.events.start_ns is None:
                 self.events.start_ns = stamp_ns
@@ -120,7 +143,7 @@ class _Reader:
     def _sample(self, kind: str, event: dict[str, Any], stamp_ns: int) -> None:
         uuid = str(event["sample_uuid"])
         if kind == "issued":
-            self._issued(uuid, stamp_ns)
+            self._issued(uuid, stamp_ns, event.get("data"))
             return
         sample_or_none = self._by_uuid.get(uuid)
         if kind == "complete":
@@ -131,25 +154,32 @@ class _Reader:
             else:
                 sample_or_none.last_ns = stamp_ns
 
-    def _issued(self, uuid: str, stamp_ns: int) -> None:
-        if self._open:
-            sample = self._by_uuid[uuid] = Sample(uuid, stamp_ns)
-            self.events.samples.append(sample)
-        elif self.events.start_ns is None:
+    def _issued(self, uuid: str, stamp_ns: int, data: object) -> None:
+        self.events.repeated += uuid in self._issued_ones
+        self._issued_ones.add(uuid)
+        sample = Sample(uuid, stamp_ns, is_tracked=self._open, prompt=digest(sent_text(data)))
+        self._by_uuid[uuid] = sample
+        (self.events.samples if self._open else self.events.others).append(sample)
+        if self.events.start_ns is None:
             self.events.warm_up_issued += 1
             if self.events.warm_up_first_ns is None:
                 self.events.warm_up_first_ns = stamp_ns
 
     def _complete(self, sample: Sample | None, event: dict[str, Any], stamp_ns: int) -> None:
-        if sample is not None:
+        if sample is None:  # a second completion, or one without a request
+            self.events.repeated += 1
+        else:
             sample.complete_ns = stamp_ns
             sample.finish_reason = str(event.get("finish_reason") or "")
             self._by_uuid.pop(sample.uuid, None)
-        else:
+        is_tracked = sample is not None and sample.is_tracked
+        if not is_tracked:
             self.events.other_answers += 1
             self.events.warm_up_completed += self.events.start_ns is None
         text, rest, structured = answer_texts(event.get("data"))
         self.events.structured += structured
+        if sample is not None and not is_tracked:
+            sample.answer = digest(text.strip())
         if not structured:
             self._waiting.append((sample, text, rest))
             if len(self._waiting) >= BATCH:
@@ -163,10 +193,22 @@ class _Reader:
         counts = iter(self._count([part for _, *parts in waiting for part in parts]))
         for sample, _, _ in waiting:
             tokens, rest = next(counts), next(counts)
-            if sample is None:
-                self.events.other_tokens += tokens
-            else:
+            if sample is not None:
                 sample.tokens, sample.rest_tokens = tokens, rest
+            if sample is None or not sample.is_tracked:
+                self.events.other_tokens += tokens
+
+
+def digest(text: str) -> int:
+    """Returns 64 bits that differ for different texts."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest())
+
+
+def sent_text(data: object) -> str:
+    """Returns the prompt of an issued request; its whole data as JSON if it is not a text."""
+    if isinstance(data, list) and len(data) > 1 and isinstance(data[1], str):
+        return data[1]
+    return json.dumps(data, sort_keys=True)
 
 
 def answer_texts(data: object) -> tuple[str, str, bool]:

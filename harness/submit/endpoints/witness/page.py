@@ -10,6 +10,7 @@ from harness.submit.endpoints import runs
 from harness.submit.endpoints.client.config import Template
 from harness.submit.endpoints.points import Curve, Point
 from harness.submit.endpoints.request import Request
+from harness.submit.endpoints.witness.known import known
 from harness.submit.endpoints.witness.report import Witnessed, witness
 
 
@@ -20,7 +21,7 @@ def judge(
     names = [point.name for point in curve.points]
     if only is not None and only not in names:
         raise ConfigError(f"--only {only}: choose from {', '.join(names)}")
-    size = template.samples(request)
+    size, beforehand = template.samples(request), known(request, template)
     found: list[tuple[Point, Witnessed]] = []
     waiting: list[str] = []
     for point in curve.points:
@@ -30,7 +31,7 @@ def judge(
         if attempt is None or runs.state_of(attempt)[0] != runs.DONE:
             waiting.append(point.name)
             continue
-        outcome = witness(work, attempt, point.concurrency, size, request.tokenizer)
+        outcome = witness(work, attempt, point.concurrency, size, request.tokenizer, beforehand)
         found.append((point, outcome))
     lines = list(_lines(found))
     if waiting:

@@ -16,9 +16,12 @@ from harness.results.steady.referee import referee
 from harness.results.steady.series import Stream
 from harness.submit.endpoints.client.checkout import ENVIRONMENT
 from harness.submit.endpoints.runs import WITNESS, Attempt
-from harness.submit.endpoints.witness import doubts
+from harness.submit.endpoints.witness import doubts, records, session
+from harness.submit.endpoints.witness.accuracy import accuracy
+from harness.submit.endpoints.witness.copies import copies, sketch
 from harness.submit.endpoints.witness.doubts import Doubt
 from harness.submit.endpoints.witness.events import Events, read_events
+from harness.submit.endpoints.witness.known import Known
 from harness.submit.endpoints.witness.numbers import Row, compare, metrics
 from harness.submit.endpoints.witness.tokens import counter_of
 
@@ -41,10 +44,11 @@ class Witnessed:
     """Why tokens were not counted, else ''."""
     summary_sha256: str
     events_sha256: str
+    sketch: Sequence[int]
 
     @property
     def disagreements(self) -> Sequence[Row]:
-        """Rows whose recomputed number is another one."""
+        """Rows whose recomputed number differs."""
         return [row for row in self.rows if not row.agrees and row.recomputed is not None]
 
     @property
@@ -65,13 +69,21 @@ class Witnessed:
             "warm_up": dict(self.warm_up),
             "doubts": [one._asdict() for one in self.doubts],
             "rows": [row.to_json() for row in self.rows],
+            "sketch": list(self.sketch),
         }
 
 
-def witness(work: Path, attempt: Attempt, concurrency: int, size: int, tokenizer: str) -> Witnessed:
+def witness(
+    work: Path,
+    attempt: Attempt,
+    concurrency: int,
+    size: int,
+    tokenizer: str,
+    known: Known | None = None,
+) -> Witnessed:
     """Recomputes the numbers of a run, writes witness.json, and returns the outcome.
 
-    size: samples of the data set, which is also the size of a pass.
+    size: samples of the data set, which is also the size of a pass. known: what the run must agree with.
     """
     summary = read_json(attempt.summary)
     counter, absent = counter_of(tokenizer, work / ENVIRONMENT)
@@ -84,9 +96,16 @@ def witness(work: Path, attempt: Attempt, concurrency: int, size: int, tokenizer
         absent = f"{events.structured:,} answers have reasoning or tool calls, whose tokens depend on the chat template"
     events.uncounted = absent
     own, steady = own_verdict(events, attempt.report / INDEX), steady_block(events, size)
+    times = sketch(events)
     found = Witnessed(
         list(compare(events, summary)),
-        [*_doubts(attempt, events, concurrency, size), *_beside(steady, own)],
+        [
+            *_doubts(attempt, events, concurrency, size),
+            *_of_session(attempt, events, known or Known()),
+            *records.snapshot(attempt.report, summary),
+            *copies(work, attempt, times),
+            *_beside(steady, own),
+        ],
         steady,
         own,
         _warm_up(events),
@@ -94,6 +113,7 @@ def witness(work: Path, attempt: Attempt, concurrency: int, size: int, tokenizer
         absent,
         sha256(attempt.summary),
         sha256(attempt.events),
+        times,
     )
     write_json(attempt.folder / WITNESS, found.to_json())
     return found
@@ -131,6 +151,26 @@ def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> It
     yield from _drift(events, size)
     if run.get("changed"):
         yield Doubt("client-changed", "the client's files changed during the run")
+
+
+def _of_session(attempt: Attempt, events: Events, known: Known) -> Iterator[Doubt]:
+    """Compares the events with themselves, with the other files of the run, and with what is known beforehand."""
+    run = attempt.run()
+    asked = run.get("asked")
+    asked = asked if isinstance(asked, Mapping) else {}
+    pattern = records.at(asked, ("settings", "load_pattern", "type"))
+    yield from session.structure(events)
+    yield from session.clock(events, run, is_closed_loop=pattern == "concurrency")
+    yield from session.repeated_times(events)
+    yield from session.lengths(events, records.at(asked, ("model_params", "max_new_tokens")))
+    server = run.get("server")
+    yield from session.server_times(events, server if isinstance(server, Mapping) else None)
+    yield from records.seeds(asked, known.seeds)
+    yield from records.effective(asked, attempt.report)
+    index = attempt.report / INDEX
+    if pattern != "agentic_inference":
+        yield from session.prompts(events, doubts.issue_order(index), known.prompts)
+    yield from accuracy(events, attempt.accuracy, index, known.truths, known.external)
 
 
 def _drift(events: Events, size: int) -> Iterator[Doubt]:
@@ -238,5 +278,5 @@ def kept_witness(attempt: Attempt) -> Mapping[str, Any]:
         raise ConfigError(f"{path} does not exist: run `endpoints witness` first")
     content = read_json(path)
     if content.get("summary_sha256") != sha256(attempt.summary):
-        raise ConfigError(f"{path} is of another result: run `endpoints witness` again")
+        raise ConfigError(f"{path} belongs to another result: run `endpoints witness` again")
     return content

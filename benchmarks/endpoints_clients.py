@@ -1,0 +1,458 @@
+"""Compares MLCommons' client for Endpoints with the harness's client: one server, in turns, at ten concurrencies.
+
+    python benchmarks/endpoints_clients.py --client CHECKOUT [--work FOLDER] [--concurrencies 1,2,3,...] [--seconds 20]
+
+CHECKOUT: mlcommons/endpoints at a published commit; it stays unmodified. FOLDER keeps the copy of the client and its
+environment, which `uv` makes with Python 3.12 if it is missing. `serve tinylm` runs in a separate process and sends each
+answer at fixed times (`paced.py`), so that the processor is not the limit. Both clients stream the same prompts, as many
+whole passes of them, and get 16 tokens for each. A point is four runs: ours, theirs, theirs, ours.
+
+The four numbers of both come from one function of `endpoints witness`, applied to MLCommons' events.jsonl and to the
+harness's journal. A row is a point: each number of ours divided by theirs, with a 95 % interval by a bootstrap over the
+passes, then the times behind them. `after` is the mean TTFT beyond the server's own over the same requests: network,
+client and the place of its stamp. The exit status is 4 if an interval lies outside 1 %. Ten points take about 20 minutes.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import resource
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+import psutil
+import yaml
+
+from benchmarks.command import HERE
+from benchmarks.honest_runs import serving
+from benchmarks.paced import CYCLE
+from benchmarks.pairs import Estimate
+from benchmarks.report import RESULTS, machine
+from harness.core.console import show
+from harness.errors import RunInvalid
+from harness.submit.endpoints.client.checkout import ENVIRONMENT, ensure_client, program_of
+from harness.submit.endpoints.client.config import Template, client_config
+from harness.submit.endpoints.client.process import run_client
+from harness.submit.endpoints.plan.child import run_harness
+from harness.submit.endpoints.plan.own import prepare
+from harness.submit.endpoints.points import Point
+from harness.submit.endpoints.request import Request, make_request
+from harness.submit.endpoints.runs import SERVER_TIMES, Attempt
+from harness.submit.endpoints.witness.doubts import refill_lag_ns
+from harness.submit.endpoints.witness.events import Events, Sample, read_events
+from harness.submit.endpoints.witness.numbers import metrics, series
+from harness.submit.endpoints.witness.session import mean_of_server_ns
+from harness.submit.endpoints.witness.tokens import counter_of
+from harness.wire.server_series import Series, parse
+
+CONCURRENCIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+SECONDS = 20.0
+PROMPTS = CYCLE
+"""One pass of the prompts has each speed of the server once."""
+
+DIGITS, TOKENS = 20, 16
+"""Each prompt has more digits than an answer may have tokens, so every answer is cut off and equally long."""
+
+FIRST_MS, GAP_MS = 100, 20
+BAR = 0.01
+"""Largest difference, as a share."""
+
+NUMBERS = ("TTFT", "TPOT", "system_tps", "tps_per_user")
+"""Means of TTFT and TPOT, and the two rates that MLCommons publishes."""
+
+RESAMPLES = 2000
+ORDER = ("ours", "theirs", "theirs", "ours")
+_TOKENIZER = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": {
+        "type": "Split",
+        "pattern": {"String": ""},
+        "behavior": "Isolated",
+        "invert": False,
+    },
+    "post_processor": None,
+    "decoder": None,
+}
+
+
+class Seen(NamedTuple):
+    """One run of one client. Times are (n,) ns, an entry for each request in issue order."""
+
+    ttft_ns: np.ndarray[Any, Any]
+    tpot_ns: np.ndarray[Any, Any]
+    latency_ns: np.ndarray[Any, Any]
+    system_tps: float
+    lag_ns: float
+    """Median time from an answer to the next request."""
+    server_ns: float
+    """Mean TTFT by the server's own clock."""
+    others: float
+    """Share of the machine's CPU time that other processes took."""
+
+    def numbers(self, drawn: np.ndarray[Any, Any] | None = None) -> Mapping[str, float]:
+        """Returns the four numbers, of all requests or of those that were drawn.
+
+        A fixed concurrency answers as many more requests as they are shorter, so the rate of drawn requests follows from
+        their mean latency.
+        """
+        pick = slice(None) if drawn is None else drawn
+        ttft, tpot, latency = (a[pick] for a in (self.ttft_ns, self.tpot_ns, self.latency_ns))
+        return {
+            "TTFT": float(ttft.mean()),
+            "TPOT": float(tpot.mean()),
+            "system_tps": self.system_tps * float(self.latency_ns.mean() / latency.mean()),
+            "tps_per_user": 1e9 / float(np.percentile(tpot, 90, method="lower")),
+        }
+
+
+class Bench(NamedTuple):
+    """Everything that both clients need."""
+
+    request: Request
+    template: Template
+    work: Path
+    folder: Path
+    seconds: float
+    server: psutil.Process
+    url: str
+
+    def queries(self, concurrency: int) -> int:
+        """Returns whole passes of the prompts that last about `seconds`."""
+        latency_s = (FIRST_MS + GAP_MS * (TOKENS - 1)) / 1e3
+        return PROMPTS * max(1, math.ceil(self.seconds * concurrency / latency_s / PROMPTS))
+
+
+def write_files(folder: Path) -> None:
+    """Writes the prompts, the tokenizer and the configuration of MLCommons' client."""
+    drawn = random.Random(1)
+    texts = [
+        f"{('sort', 'reverse')[i % 2]} {''.join(drawn.choices('0123456789', k=DIGITS))}="
+        for i in range(PROMPTS)
+    ]
+    lines = "".join(json.dumps({"prompt": text}) + "\n" for text in texts)
+    (folder / "prompts.jsonl").write_text(lines, encoding="utf-8")
+    characters = ("<unk>", *"abcdefghijklmnopqrstuvwxyz =?0123456789")
+    words = {
+        "type": "WordLevel",
+        "vocab": {one: i for i, one in enumerate(characters)},
+        "unk_token": "<unk>",
+    }
+    tokenizer = folder / "tokenizer"
+    tokenizer.mkdir(exist_ok=True)
+    (tokenizer / "tokenizer.json").write_text(json.dumps({**_TOKENIZER, "model": words}))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
+    (tokenizer / "tokenizer_config.json").write_text(json.dumps(about))
+    content = {
+        "name": "tinylm",
+        "version": "1.0",
+        "model_params": {"name": "tinylm", "temperature": 0.0, "max_new_tokens": TOKENS},
+        "datasets": [
+            {
+                "name": "digits",
+                "type": "performance",
+                "path": "prompts.jsonl",
+                "parser": {"prompt": "prompt"},
+            }
+        ],
+        "settings": {
+            "service_ready_timeout_s": 120,
+            "client": {"num_workers": 1, "warmup_connections": 0},
+        },
+        "endpoint_config": {"api_type": "openai"},
+    }
+    (folder / "template.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+
+
+def requested(folder: Path, url: str) -> Request:
+    return make_request(
+        {
+            "submitter": "LabOrg",
+            "system": "box",
+            "division": "rdi",
+            "model": "tinylm",
+            "cohort": "2026-10-C1",
+            "url": [url],
+            "served": "tinylm",
+            "c_max": 64,
+            "tokenizer": str(folder / "tokenizer"),
+            "template": str(folder / "template.yaml"),
+            "rehearsal": True,
+            "duration_s": 1.0,
+        }
+    )
+
+
+def theirs(bench: Bench, concurrency: int, name: str) -> Events:
+    """Runs MLCommons' client as `endpoints run` does."""
+    attempt = Attempt(bench.folder / f"theirs-{name}")
+    point = Point(concurrency, "", is_accuracy=False)
+    report, queries = attempt.report.absolute(), bench.queries(concurrency)
+    asked = client_config(bench.request, bench.template, point, queries, report)
+    program = program_of(bench.work)
+    status = run_client(program, bench.work, attempt, asked, None, lambda _took_s: None)
+    if status or attempt.run()["changed"]:
+        raise RuntimeError(f"MLCommons' client ended with {status}: see {attempt.folder}")
+    counter, absent = counter_of(bench.request.tokenizer, bench.work / ENVIRONMENT)
+    if counter is None:
+        raise RuntimeError(f"tokens cannot be counted: {absent}")
+    try:
+        return read_events(attempt.events, counter.count)
+    finally:
+        counter.close()
+
+
+def ours(bench: Bench, concurrency: int, name: str) -> Events:
+    """Runs the harness's client as `endpoints rehearse` does."""
+    out = bench.folder / f"ours-{name}"
+    own = prepare(bench.request, bench.template, bench.folder)
+    words = [*own.words, "--concurrency", str(concurrency), "--slo", "p99=1h"]
+    words += ["--queries", str(bench.queries(concurrency)), "--mode", "performance"]
+    words += ["--out", str(out), "--no-metrics", "--no-report"]
+    status = run_harness(words, out.with_name(f"{out.name}.log"), lambda _took_s: None)
+    path = out / "performance/run_1/completions.npz"
+    if status not in (0, RunInvalid.exit_status) or not path.is_file():
+        raise RuntimeError(f"the harness ended with {status}: see {out}.log")
+    with np.load(path) as done:
+        columns = {key: done[key] for key in done.files}
+    return events_of(columns)
+
+
+def events_of(columns: Mapping[str, np.ndarray[Any, Any]]) -> Events:
+    """Returns a journal in the form of MLCommons' events: issued when the load generator issues the query."""
+    names = ("entry_ns", "first_token_ns", "completed_ns", "tokens", "failed")
+    rows = zip(*(columns[name].tolist() for name in names), strict=True)
+    in_order = sorted(zip(columns["order"].tolist(), rows, strict=True))
+    samples = [
+        Sample(str(order), issued, first, None, end, tokens, tokens - 1, failed=bool(failed))
+        for order, (issued, first, end, tokens, failed) in in_order
+    ]
+    return Events(samples, start_ns=int(columns["scheduled_ns"].min()))
+
+
+def seen(events: Events, concurrency: int, queries: int, server_ns: float, others: float) -> Seen:
+    """Raises a RuntimeError if an answer is missing, or has another length: then the runs cannot be compared."""
+    lengths = {sample.tokens for sample in events.samples}
+    answered = sum(not sample.failed for sample in events.completed)
+    if answered != queries or len(events.samples) != queries or lengths != {TOKENS}:
+        raise RuntimeError(
+            f"{answered} of {queries} requests were answered, with {sorted(map(str, lengths))} tokens instead of {TOKENS}"
+        )
+    found = {name: np.asarray(values, np.float64) for name, values in series(events).items()}
+    system_tps = metrics(events)["system_tps"]
+    assert system_tps is not None
+    lag_ns = refill_lag_ns(events, concurrency)
+    half_ns = float(np.median(lag_ns)) if len(lag_ns) else 0.0
+    return Seen(
+        found["ttft"], found["tpot"], found["latency"], system_tps, half_ns, server_ns, others
+    )
+
+
+def measured(
+    client: Callable[[Bench, int, str], Events], bench: Bench, concurrency: int, name: str
+) -> Seen:
+    first, before = _readings(bench.url), _cpu_s(bench.server)
+    events = client(bench, concurrency, name)
+    busy, own, total = (now - then for then, now in zip(before, _cpu_s(bench.server), strict=True))
+    others = max(0.0, busy - own) / max(total, 1e-9)
+    server = {"first": first, "last": _readings(bench.url)}
+    server_ns = mean_of_server_ns(server, "first_token")
+    assert server_ns is not None
+    return seen(events, concurrency, bench.queries(concurrency), server_ns, others)
+
+
+def _readings(url: str) -> Mapping[str, float]:
+    """Returns the sums and counts of the server's own times."""
+    names = [name for many in SERVER_TIMES.values() for name in many]
+    with urllib.request.urlopen(f"{url}/metrics") as page:  # noqa: S310 - the address is our own
+        text = page.read().decode()
+    return parse(text, [Series(f"{name}_{part}") for name in names for part in ("sum", "count")])
+
+
+def _cpu_s(server: psutil.Process) -> tuple[float, float, float]:
+    """Returns CPU seconds: of the machine, of the benchmark's processes with the server, and with idle time."""
+    times = psutil.cpu_times()
+    busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    served = server.cpu_times()
+    own = sum(u.ru_utime + u.ru_stime for u in used) + served.user + served.system
+    return busy, own, busy + times.idle
+
+
+def point_of(bench: Bench, concurrency: int) -> Mapping[str, Sequence[Seen]]:
+    """Makes the runs of one point in turns."""
+    clients = {"ours": ours, "theirs": theirs}
+    runs: dict[str, list[Seen]] = {side: [] for side in clients}
+    for number, side in enumerate(ORDER):
+        name = f"{concurrency}-{number}"
+        runs[side].append(measured(clients[side], bench, concurrency, name))
+    return runs
+
+
+def ratios(runs: Mapping[str, Sequence[Seen]]) -> Mapping[str, Estimate]:
+    """Returns each number of ours divided by theirs, with the interval of a bootstrap over the passes of every run."""
+    generator = np.random.default_rng(0)
+
+    def drawn(one: Seen) -> Mapping[str, float]:
+        passes = np.arange(len(one.ttft_ns)).reshape(-1, PROMPTS)
+        return one.numbers(passes[generator.integers(0, len(passes), len(passes))].ravel())
+
+    draws = [
+        _ratio({side: [drawn(one) for one in many] for side, many in runs.items()})
+        for _ in range(RESAMPLES)
+    ]
+    value = _ratio({side: [one.numbers() for one in many] for side, many in runs.items()})
+    found = {}
+    for name in NUMBERS:
+        low, high = np.percentile([draw[name] for draw in draws], [2.5, 97.5])
+        found[name] = Estimate(value[name], float(low), float(high))
+    return found
+
+
+def _ratio(numbers: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, float]:
+    """Returns the geometric mean over the pairs of runs."""
+    pairs = list(zip(numbers["ours"], numbers["theirs"], strict=True))
+    return {
+        name: math.exp(sum(math.log(a[name] / b[name]) for a, b in pairs) / len(pairs))
+        for name in NUMBERS
+    }
+
+
+def same_side(runs: Mapping[str, Sequence[Seen]]) -> float:
+    """Returns the largest difference between two runs of one client, as a share: the noise of a run."""
+    found = [[one.numbers() for one in many] for many in runs.values()]
+    return max(abs(a[name] / b[name] - 1) for a, b in found for name in NUMBERS)
+
+
+def judged(found: Estimate) -> str:
+    """Returns `within`, `beyond`, or `open` if the interval contains the bar."""
+    if found.low >= 1 - BAR and found.high <= 1 + BAR:
+        return "within"
+    return "beyond" if found.high < 1 - BAR or found.low > 1 + BAR else "open"
+
+
+def line(
+    concurrency: int, runs: Mapping[str, Sequence[Seen]], found: Mapping[str, Estimate]
+) -> str:
+    """Returns the row of a point: the ratios, and the times that explain them."""
+    shown = [f"{name} {e.value:.4f} [{e.low:.4f}, {e.high:.4f}]" for name, e in found.items()]
+    mean = {side: [sum(v) / len(many) for v in zip(*map(_times, many), strict=True)] for side, many in runs.items()}  # fmt: skip
+    words = ("TTFT", "TPOT", "lag", "after")
+    times = [
+        f"{word} {a / 1e6:.3f} and {b / 1e6:.3f} ms"
+        for word, a, b in zip(words, mean["ours"], mean["theirs"], strict=True)
+    ]
+    others = max(one.others for many in runs.values() for one in many)
+    noise = f"two runs of a client differ by ≤ {same_side(runs):.2%}, others' CPU ≤ {others:.0%}"
+    return f"{concurrency:>3} in flight: {', '.join(shown)}; ours and theirs: {', '.join(times)}; {noise}"
+
+
+def _times(one: Seen) -> tuple[float, ...]:
+    numbers = one.numbers()
+    return numbers["TTFT"], numbers["TPOT"], one.lag_ns, numbers["TTFT"] - one.server_ns
+
+
+def summary(found: Mapping[int, Mapping[str, Estimate]]) -> str:
+    verdicts = {
+        f"{name} at {concurrency}": judged(estimate)
+        for concurrency, row in found.items()
+        for name, estimate in row.items()
+    }
+    parts = [f"{sum(v == 'within' for v in verdicts.values())} of {len(verdicts)} within {BAR:.0%}"]
+    for word, text in (("beyond", "beyond"), ("open", "not decidable here")):
+        names = [name for name, verdict in verdicts.items() if verdict == word]
+        parts += [f"{text}: {', '.join(names)}"] if names else []
+    return "; ".join(parts)
+
+
+def save(points: Sequence[Mapping[str, Any]], seconds: float) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    content = {
+        "name": "endpoints-clients",
+        "bar": BAR,
+        "seconds": seconds,
+        "points": points,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    (RESULTS / "endpoints-clients.json").write_text(text, encoding="utf-8")
+
+
+def row_of(
+    concurrency: int, runs: Mapping[str, Sequence[Seen]], found: Mapping[str, Estimate]
+) -> Mapping[str, Any]:
+    """Returns a point as it is saved: ratios, and the numbers of each run."""
+    return {
+        "concurrency": concurrency,
+        "ratios": {name: {**asdict(e), "verdict": judged(e)} for name, e in found.items()},
+        "runs": {
+            side: [
+                {
+                    **one.numbers(),
+                    "lag_ns": one.lag_ns,
+                    "server_ttft_ns": one.server_ns,
+                    "others_cpu_share": round(one.others, 4),
+                }
+                for one in many
+            ]
+            for side, many in runs.items()
+        },
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--client", type=Path, help="a checkout of mlcommons/endpoints")
+    parser.add_argument("--work", type=Path, help="folder of the client's copy and environment")
+    parser.add_argument("--concurrencies", default=",".join(map(str, CONCURRENCIES)))
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="length of a run")
+    options = parser.parse_args()
+    concurrencies = [int(word) for word in options.concurrencies.split(",")]
+    os.environ |= {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(HERE.parent)}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        work = (options.work or folder / "work").absolute()
+        work.mkdir(parents=True, exist_ok=True)
+        proof = ensure_client(work, options.client)
+        show(f"client {proof.commit[:12]}: unmodified, SHA-256 {proof.digest[:12]}")
+        write_files(folder)
+        pace = ("--backend-option", f"first_ms={FIRST_MS}", "--backend-option", f"gap_ms={GAP_MS}")
+        backend = ("--backend", f"{HERE / 'paced.py'}:Paced", *pace, "--max-batch", "64")
+        with serving(sys.executable, "tinylm", *backend) as url:
+            (server,) = psutil.Process().children()
+            request = requested(folder, url)
+            template = Template(folder / "template.yaml")
+            bench = Bench(request, template, work, folder, options.seconds, server, url)
+            found = _points(bench, concurrencies)
+    show(summary(found))
+    return 4 if any(judged(e) == "beyond" for row in found.values() for e in row.values()) else 0
+
+
+def _points(bench: Bench, concurrencies: Sequence[int]) -> Mapping[int, Mapping[str, Estimate]]:
+    found, rows = {}, []
+    for concurrency in concurrencies:
+        runs = point_of(bench, concurrency)
+        found[concurrency] = ratios(runs)
+        rows.append(row_of(concurrency, runs, found[concurrency]))
+        show(line(concurrency, runs, found[concurrency]))
+        save(rows, bench.seconds)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

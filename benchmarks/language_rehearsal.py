@@ -1,0 +1,132 @@
+"""Makes a rehearsal at full length of a language benchmark, with a stand-in server that knows the right answers.
+
+    python benchmarks/language_rehearsal.py BENCHMARK WORK [--official CHECKOUT]
+
+BENCHMARK: llama2-70b-99.9, llama3.1-8b, llama3.1-8b-edge, deepseek-r1 (closed) or gpt-oss-120b (open). A rehearsal of a
+language task cannot be shortened, because LoadGen counts no tokens in a quick run. The prompts have the benchmark's
+number, and the answers its lengths. The scenarios run at once, in about 25 minutes. The exit status is that of `check`.
+
+The numbers mean nothing for any model: the script tests the steps from runs to a submission.
+"""
+
+import argparse
+import json
+import os
+import random
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.round_rehearsal import all_of, command  # noqa: E402
+from tests.stand_ins.servers.token_server import VLLM, Ask, TokenServer, text_of  # noqa: E402
+
+SCORER = ROOT / "tests/stand_ins/reference/eval_accuracy.py"
+WORD, QUOTED = 6, 4
+"""Positions in the server's list of words: five letters, which give an answer its number of characters, and a quotation."""
+
+
+@dataclass(frozen=True)
+class Row:
+    model: str
+    category: str
+    samples: int
+    tokens: int
+    """Tokens of an answer, the end token included."""
+    end: int
+    conf: str
+    """user.conf. A run issues whole sets of samples: the rates make them fill 600 s, and hardly more."""
+    answer_s: float
+    per_chunk: int = 16
+    connections: int = 64
+    division: str = "closed"
+    words: tuple[str, ...] = ("--backend-option=answer=text",)
+
+
+ROWS = {
+    "llama2-70b-99.9": Row("llama2-70b", "datacenter", 24_576, 294, 2, "*.Server.target_qps = 40.2\n*.Offline.target_qps = 70\n", 0.83),
+    "llama3.1-8b": Row("llama3.1-8b", "datacenter", 13_368, 122, 128_001, "*.Server.target_qps = 21.9\n*.Offline.target_qps = 38\n", 1.53),
+    "llama3.1-8b-edge": Row("llama3.1-8b-edge", "edge", 5000, 122, 128_001, "*.SingleStream.target_latency = 125\n*.Offline.target_qps = 36.5\n", 0.125, connections=5),
+    "deepseek-r1": Row("deepseek-r1", "datacenter", 4388, 3886, 1, "*.Server.target_qps = 7\n*.Offline.target_qps = 12.9\n", 4.67, 64, words=("--backend-option=answer=ids",)),
+    "gpt-oss-120b": Row("gpt-oss-120b", "datacenter", 6396, 1278, 200_002, "*.Server.target_qps = 10.3\n*.Offline.target_qps = 18.8\n", 3.2, 64, division="open", words=("--backend-option=answer=ids",)),
+}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("benchmark", choices=ROWS)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--official", type=Path)
+    options = parser.parse_args()
+    work, row = options.work.absolute(), ROWS[options.benchmark]
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "user.conf").write_text(row.conf)
+    prompts, right = work / "prompts.jsonl", work / "right.json"
+    answers = [answer(number, row) for number in range(row.samples)]
+    write_prompts(prompts, answers)
+    right.write_text(json.dumps(answers))
+    scorer = [sys.executable, str(SCORER), "--dataset-file", str(right)]
+    os.environ["ANSWER_SCORER"] = shlex.join(scorer)
+    chunks = -(-row.tokens // row.per_chunk)
+    dialect = replace(
+        VLLM,
+        tokens=1,  # of answers that `reply` replaces
+        per_chunk=row.per_chunk,
+        reply=lambda ask: _answer_to(ask, answers),
+        first_s=row.answer_s / chunks,
+        gap_s=row.answer_s / chunks,
+        usage="last",
+    )
+    with TokenServer(dialect) as server:
+        _submit(
+            "plan",
+            work,
+            *("--rehearsal", f"--division={row.division}", "--submitter=LabOrg", "--system=asleep"),
+            *(f"--category={row.category}", f"--benchmark={options.benchmark}"),
+            *(f"--model={row.model}", f"--data-dir={prompts}", f"--user-conf={work / 'user.conf'}"),
+            *("--backend=openai", f"--url={server.url}", f"--connections={row.connections}"),
+            *("--hang-timeout=30min", *row.words),
+        )
+        scenarios = ("SingleStream" if row.category == "edge" else "Server", "Offline")
+        statuses = all_of([command("run", work, f"--only={name}") for name in scenarios], {})
+    if any(statuses):
+        return max(statuses)
+    more = [f"--official={options.official}"] if options.official else []
+    _submit("pack", work, *more)
+    return _submit("check", None, str(work / "tree"), "--rehearsal", *more)
+
+
+def write_prompts(path: Path, answers: Sequence[Sequence[int]]) -> None:
+    with path.open("w") as file:
+        for number, ids in enumerate(answers):
+            line = {"input_ids": [7, 100 + number, 8], "reference": text_of([*ids])}
+            file.write(json.dumps(line) + "\n")
+
+
+def answer(number: int, row: Row) -> list[int]:
+    """Returns token ids that differ from prompt to prompt, and end with the model's end token."""
+    draw = random.Random(number)
+    kinds = draw.choices((WORD, QUOTED), weights=(9, 1), k=row.tokens - 1)
+    return [8 * draw.randrange(50, 3000) + kind for kind in kinds] + [row.end]
+
+
+def _answer_to(ask: Ask, answers: Sequence[list[int]]) -> list[int]:
+    """Returns the right answer to a prompt of the file, and the server's usual answer to another prompt."""
+    prompt: Any = ask.prompt
+    if isinstance(prompt, list) and len(prompt) == 3 and 0 <= prompt[1] - 100 < len(answers):
+        return answers[prompt[1] - 100][: ask.most]
+    return ask.ids
+
+
+def _submit(verb: str, work: Path | None, *words: str) -> int:
+    return subprocess.run(command(verb, work, *words), cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

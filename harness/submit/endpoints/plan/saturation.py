@@ -1,0 +1,114 @@
+"""Finds C_max without a bound: the largest concurrency that still adds tokens/s, measured with the harness's client."""
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.files import read_json, write_json
+from harness.errors import ConfigError
+from harness.submit.endpoints.client.config import Template
+from harness.submit.endpoints.plan.child import run_harness
+from harness.submit.endpoints.plan.own import Own, prepare, read_rates
+from harness.submit.endpoints.request import Request
+from harness.submit.endpoints.tables import limits
+
+FILE = "saturation.json"
+EACH_S = 20.0
+GROWS = 1.05
+"""Least ratio of tokens/s that a doubled concurrency must give; half of a doubling must give its square root."""
+
+MOST = 1 << 17
+_NO_BOUND = "p99=1h"
+
+Rate = Callable[[int], float | None]
+"""Concurrency -> tokens/s; None if the server does not answer it."""
+
+
+class Saturation(NamedTuple):
+    c_max: int
+    rates: Mapping[int, float | None]
+    """Tokens/s of every measured concurrency."""
+
+    def lines(self) -> Iterator[str]:
+        shown = [
+            f"{at:,}: {'requests fail' if rate is None else f'{rate:,.0f} tokens/s'}"
+            for at, rate in sorted(self.rates.items())
+        ]
+        yield f"requests in flight: {', '.join(shown)}"
+        yield f"more than {self.c_max:,} add less than {GROWS - 1:.0%} per doubling: C_max is {self.c_max:,}"
+
+
+def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
+    """Doubles the concurrency while tokens/s grow, then tries half a step down and up. None if `first` fails."""
+    rates: dict[int, float | None] = {first: rate(first)}
+
+    def grows(low: int, high: int, least: float) -> bool:
+        for at in (low, high):
+            if at not in rates:
+                rates[at] = rate(at)
+        below, above = rates[low], rates[high]
+        return below is not None and above is not None and above >= least * below
+
+    if rates[first] is None:
+        return None
+    at = first
+    while at * 2 <= most and grows(at, at * 2, GROWS):
+        at *= 2
+    lower, upper = round(at / math.sqrt(2)), round(at * math.sqrt(2))
+    if at > first and not grows(lower, at, math.sqrt(GROWS)) and rates[lower] is not None:
+        at = lower
+    elif upper <= most and grows(at, upper, math.sqrt(GROWS)):
+        at = upper
+    return Saturation(at, rates)
+
+
+def known_saturation(folder: Path) -> int | None:
+    path = folder / FILE
+    return int(read_json(path)["c_max"]) if path.is_file() else None
+
+
+def find_saturation(
+    request: Request,
+    template: Template,
+    work: Path,
+    folder: Path,
+    look: Callable[[int, float], None],
+) -> Saturation:
+    """Measures until tokens/s stop growing; finished runs are kept. Raises a ConfigError if the server does not answer.
+
+    look: called with a concurrency and the seconds since the start of its run.
+    """
+    own = prepare(request, template, work)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def rate(concurrency: int) -> float | None:
+        return _measured(own, folder, concurrency, lambda s: look(concurrency, s))
+
+    first = limits()["least_c_max"]
+    found = saturation(rate, first, MOST)
+    if found is None:
+        raise ConfigError(
+            f"the server does not answer {first} requests in flight: see {folder / f'r{first}.log'}, or pass --c-max"
+        )
+    rates = {str(at): value for at, value in found.rates.items()}
+    write_json(folder / FILE, {"c_max": found.c_max, "tokens_per_s": rates})
+    return found
+
+
+def _measured(
+    own: Own, folder: Path, concurrency: int, look: Callable[[float], None]
+) -> float | None:
+    out = folder / f"r{concurrency}"
+    found = read_rates(out)
+    if found is None:
+        for old in (out, out.with_name(f"{out.name}.partial")):
+            shutil.rmtree(old, ignore_errors=True)
+        words = [*own.words, "--concurrency", str(concurrency), "--duration", f"{EACH_S:g}s"]
+        words += ["--slo", _NO_BOUND, "--mode", "performance", "--out", str(out)]
+        run_harness([*words, "--no-metrics", "--no-report"], folder / f"{out.name}.log", look)
+        found = read_rates(out)
+    if found is None or "requests-failed" in found.codes:
+        return None
+    return found.tokens_per_s

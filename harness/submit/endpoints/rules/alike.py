@@ -1,0 +1,87 @@
+"""Compares results of points: the same requests have the same lengths, and two runs never have the same times."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from harness.core.units import show_percent
+from harness.submit.endpoints.rules.findings import Finding
+from harness.submit.endpoints.rules.submission import (
+    ACCURACY,
+    SUMMARY,
+    Curve,
+    Point,
+    mapping,
+    number,
+)
+
+_MOST_INPUT, _MOST_OUTPUT = 0.001, 0.1
+"""Largest relative difference of a point's mean lengths from the curve's median. Every point sends whole passes of the
+same prompts; answers differ if the server's numerics depend on the batch.
+"""
+
+_TIMES = (("duration_ns",), ("ttft", "total"), ("latency", "total"))
+_SAME = 2
+"""Number of equal sums of ns that two runs do not have by chance."""
+
+
+def same_lengths(curve: Curve) -> Iterator[Finding]:
+    """Checks that all points sent the same prompts, and got answers of about the same length."""
+    if curve.is_agentic:
+        return
+    for name, most in (
+        ("input_sequence_lengths", _MOST_INPUT),
+        ("output_sequence_lengths", _MOST_OUTPUT),
+    ):
+        means = {p: mean for p in curve.points if (mean := _mean(p, name))}
+        if len(means) < 3:  # of two different points, none is the odd one
+            continue
+        middle = sorted(means.values())[len(means) // 2]
+        for point, mean in means.items():
+            if abs(mean / middle - 1) > most:
+                actual = f"a mean of {mean:.6g} in {name}"
+                expected = f"{middle:.6g} within {show_percent(most, 1)}, as the other points have"
+                yield Finding("points-differ", point.file(SUMMARY), actual, expected)
+
+
+def _mean(point: Point, name: str) -> float | None:
+    return number(mapping(point.summary.get(name)).get("avg"))
+
+
+def copied(curves: Sequence[Curve]) -> Iterator[Finding]:
+    """Looks for two results of one run in the whole submission."""
+    points = [point for one in curves for point in one.points]
+    for position, point in enumerate(points):
+        for earlier in points[:position]:
+            yield from _same_times(earlier, point)
+    yield from _same_scores(points)
+
+
+def _same_times(earlier: Point, point: Point) -> Iterator[Finding]:
+    pairs = [(_at(earlier.summary, keys), _at(point.summary, keys)) for keys in _TIMES]
+    same = sum(one is not None and one == other for one, other in pairs)
+    if same >= _SAME:
+        actual = f"the times of {earlier.path}"
+        yield Finding("copied-result", point.file(SUMMARY), actual, "times of a separate run")
+
+
+def _at(content: dict[str, Any], keys: Sequence[str]) -> float | None:
+    found: object = content
+    for key in keys:
+        found = mapping(found).get(key)
+    return number(found) or None
+
+
+def _same_scores(points: Sequence[Point]) -> Iterator[Finding]:
+    """Compares scores that contain their duration, as the client writes them; scores alone may be equal."""
+    seen: dict[str, Point] = {}
+    for point in points:
+        for entry in point.scores:
+            if number(entry.get("duration_s")) is None:
+                continue
+            text = json.dumps(entry, sort_keys=True, default=str)
+            earlier = seen.setdefault(text, point)
+            if earlier is not point:
+                actual = f"the score of {earlier.path}, of the same duration"
+                expected = "the score of a separate run"
+                yield Finding("copied-result", point.file(ACCURACY), actual, expected)

@@ -1,0 +1,41 @@
+"""Finds events that another attempt has, too: a sketch of each run is compared with those of the other runs."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.core.files import read_json
+from harness.errors import ConfigError
+from harness.submit.endpoints.runs import RUNS, WITNESS, Attempt
+from harness.submit.endpoints.witness.doubts import Doubt
+from harness.submit.endpoints.witness.events import Events, digest
+
+SIZE = 64
+_FEWEST = 2
+"""Number of equal entries of two sketches that is no accident."""
+
+
+def sketch(events: Events) -> Sequence[int]:
+    """Returns the smallest digests of the requests' times in ns: two runs share some only if they share many requests."""
+    times = {
+        digest(f"{s.first_ns - s.issued_ns} {s.complete_ns - s.issued_ns}")
+        for s in events.samples
+        if s.first_ns is not None and s.complete_ns is not None
+    }
+    return sorted(times)[:SIZE]
+
+
+def copies(work: Path, attempt: Attempt, own: Sequence[int]) -> Iterator[Doubt]:
+    """Compares with the witnessed attempts of all points."""
+    for path in sorted((work / RUNS).glob(f"*/attempt-*/{WITNESS}")):
+        if path.parent.resolve() == attempt.folder.resolve():
+            continue
+        try:
+            known = read_json(path).get("sketch")
+        except ConfigError:
+            continue
+        shared = {*own} & {*known} if isinstance(known, list) else set()
+        if len(shared) >= _FEWEST:
+            name = f"{path.parent.parent.name}/{path.parent.name}"
+            yield Doubt(
+                "events-copied", f"requests have the times of requests of {name}, to the ns"
+            )

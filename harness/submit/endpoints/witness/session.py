@@ -1,0 +1,174 @@
+"""Checks that the events are those of one session of the client: its marks, its requests, its clock and its prompts."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from harness.core.units import show_ns
+from harness.submit.endpoints.runs import SERVER_TIMES
+from harness.submit.endpoints.witness.doubts import Doubt
+from harness.submit.endpoints.witness.events import Events, Sample, digest
+
+_MARKS = ("started", "start_performance_tracking", "stop_performance_tracking", "ended")
+_MOST_ACTIVE, _MOST_ACTIVE_S = 1.25, 10.0
+"""Longest time in which the server's tokens may grow: a factor of the events' time, and the time of some readings."""
+
+_SLACK_NS = 1_000_000_000
+_LEAST_OF_SERVER = 0.95
+"""Least ratio of the client's mean to the server's, whose requests may include a few of other clients."""
+
+_MOST_REPEATED = 0.01
+"""Largest share of requests whose TTFT and latency in ns are those of another request."""
+
+_FEWEST_REPEATED = 3
+_MOST_LENGTH = 1.1
+"""Largest tokens of an answer as a multiple of max_new_tokens: a text may have more tokens than were generated."""
+
+
+def structure(events: Events) -> Iterator[Doubt]:
+    """Checks that there is one session with one tracking, and that no request appears twice."""
+    wrong = [f"{events.marks[mark]} of {mark}" for mark in _MARKS if events.marks[mark] != 1]
+    if wrong:
+        yield Doubt("several-sessions", f"the events have {', '.join(wrong)}, not one of each")
+    if events.repeated:
+        yield Doubt(
+            "requests-repeated", f"{events.repeated:,} requests were issued or completed twice"
+        )
+
+
+def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> Iterator[Doubt]:
+    """Checks that no time is impossible, that the events lie in the client's run and cover the server's work, and that
+    they have no hole.
+    """
+    early = sum(map(_is_early, [*events.samples, *events.others]))
+    if early:
+        yield Doubt("clock", f"{early:,} requests were answered before they were issued")
+    yield from _against_run(events, run)
+    yield from _against_server(events, run.get("server"))
+    if is_closed_loop and (hole_ns := longest_hole_ns(events)):
+        text = f"for {show_ns(hole_ns)} no request was issued or answered, longer than any answer takes"
+        yield Doubt("clock", text)
+
+
+def _against_run(events: Events, run: Mapping[str, Any]) -> Iterator[Doubt]:
+    """Compares with the monotonic clock around the client, which is the clock of its events."""
+    around = run.get("monotonic_ns")
+    began_ns, ended_ns = events.began_ns, events.ended_ns
+    if not isinstance(around, list) or len(around) != 2 or began_ns is None or ended_ns is None:
+        return
+    if began_ns < around[0] or ended_ns > around[1]:
+        late_ns = max(around[0] - began_ns, ended_ns - around[1])
+        yield Doubt("clock", f"the events reach {show_ns(late_ns)} beyond the client's run")
+
+
+def _against_server(events: Events, server: object) -> Iterator[Doubt]:
+    active_s = server.get("active_s") if isinstance(server, Mapping) else None
+    requests = [*events.samples, *events.others]
+    ends = [s.complete_ns for s in requests if s.complete_ns is not None]
+    if not isinstance(active_s, int | float) or not ends:
+        return
+    span_s = (max(ends) - min(s.issued_ns for s in requests)) / 1e9
+    if active_s > _MOST_ACTIVE * span_s + _MOST_ACTIVE_S:
+        text = f"the server generated tokens for {active_s:,.0f} s, but the events cover {span_s:,.0f} s"
+        yield Doubt("clock", text)
+
+
+def _is_early(sample: Sample) -> bool:
+    stamps = (sample.first_ns, sample.complete_ns)
+    return any(stamp is not None and stamp < sample.issued_ns for stamp in stamps)
+
+
+def longest_hole_ns(events: Events) -> int:
+    """Returns the longest time without an event of the tracking if it is longer than the longest answer; else 0."""
+    done = events.completed
+    if not done or events.start_ns is None:
+        return 0
+    stamps = [events.start_ns, *(s.issued_ns for s in events.samples)]
+    stamps += [s.complete_ns for s in done if s.complete_ns is not None]
+    stamps += [s.first_ns for s in done if s.first_ns is not None]
+    if events.stop_ns is not None:
+        stamps.append(events.stop_ns)
+    stamps.sort()
+    hole_ns = max(later - earlier for earlier, later in pairwise(stamps))
+    longest_ns = max((s.complete_ns or 0) - s.issued_ns for s in done)
+    return hole_ns if hole_ns > longest_ns + _SLACK_NS else 0
+
+
+def repeated_times(events: Events) -> Iterator[Doubt]:
+    """Looks for requests with the same times in ns, which a copy of other requests has."""
+    pairs = Counter(
+        (s.first_ns - s.issued_ns, s.complete_ns - s.issued_ns)
+        for s in events.samples
+        if s.first_ns is not None and s.complete_ns is not None
+    )
+    again = pairs.total() - len(pairs)
+    if again >= _FEWEST_REPEATED and again > _MOST_REPEATED * pairs.total():
+        yield Doubt(
+            "times-repeated",
+            f"{again:,} of {pairs.total():,} requests have the TTFT and latency of an earlier one, to the ns",
+        )
+
+
+def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterator[Doubt]:
+    """Checks that every request of a sample had the same prompt, and the data set's if it is known.
+
+    order: the sample of each request. rows: prompts of the data set; () if they are unknown.
+    """
+    if len(order) != len(events.samples):
+        return  # the map is of other requests, which has a doubt
+    first: dict[int, int] = dict(enumerate(map(digest, rows)))
+    wrong = [
+        sample
+        for sample, request in zip(order, events.samples, strict=True)
+        if first.setdefault(sample, request.prompt) != request.prompt
+    ]
+    if wrong:
+        where = "the data set has" if rows else "an earlier request of the sample had"
+        yield Doubt(
+            "prompts-differ",
+            f"{len(wrong):,} requests, e.g. of sample {wrong[0]}, have another prompt than {where}",
+        )
+
+
+def lengths(events: Events, most: object) -> Iterator[Doubt]:
+    """Looks for answers with more tokens than the client asked for. most: max_new_tokens."""
+    if not isinstance(most, int) or events.uncounted:
+        return
+    long = [s.tokens for s in events.samples if (s.tokens or 0) > _MOST_LENGTH * most + 1]
+    if long:
+        yield Doubt(
+            "answers-too-long",
+            f"{len(long):,} answers are longer than max_new_tokens {most:,}, e.g. {max(filter(None, long)):,} tokens",
+        )
+
+
+def server_times(events: Events, server: Mapping[str, Any] | None) -> Iterator[Doubt]:
+    """Checks that no mean time of the client is shorter than the server's own over the same requests."""
+    requests = [*events.samples, *events.others]
+    ours = {
+        "first_token": [s.first_ns - s.issued_ns for s in requests if s.first_ns is not None],
+        "request": [s.complete_ns - s.issued_ns for s in requests if s.complete_ns is not None],
+    }
+    for name, values in ours.items():
+        theirs_ns = mean_of_server_ns(server, name)
+        if theirs_ns is None or not values:
+            continue
+        mean_ns = sum(values) / len(values)
+        if mean_ns < _LEAST_OF_SERVER * theirs_ns:
+            what = "TTFT" if name == "first_token" else "latency"
+            yield Doubt(
+                "faster-than-server",
+                f"the mean {what} is {show_ns(mean_ns)}, but {show_ns(theirs_ns)} by the server's own clock",
+            )
+
+
+def mean_of_server_ns(server: Mapping[str, Any] | None, name: str) -> float | None:
+    """Returns the server's mean time of the requests between the first and the last reading; None if it has none."""
+    first, last = ((server or {}).get(key) or {} for key in ("first", "last"))
+    for series in SERVER_TIMES[name]:
+        keys = (f"{series}_sum", f"{series}_count")
+        if all(key in row for key in keys for row in (first, last)):
+            seconds, count = (last[key] - first[key] for key in keys)
+            return seconds / count * 1e9 if count > 0 else None
+    return None
