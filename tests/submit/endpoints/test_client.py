@@ -29,11 +29,15 @@ if "refuse" in wanted:
     sys.exit(2)
 if "touch" in wanted:
     pathlib.Path("{source}").write_text("x = 3\\n")
+out = pathlib.Path(asked["report_dir"]) / "performance"
+if "late" in wanted:
+    pathlib.Path("{control}").write_text(" ".join(word for word in wanted if word != "late"))
+    sys.exit("1 service(s) crashed during startup")
+out.mkdir(parents=True)
+(out.parent / "events.jsonl").write_text('{{"event_type":"sample.issued"}}')
 if asked["name"].rpartition("-")[2] in wanted:
     print("Traceback: the server is gone")
     sys.exit(1)
-out = pathlib.Path(asked["report_dir"]) / "performance"
-out.mkdir(parents=True)
 content = {{"state": "complete", "complete": True, "mode": sys.argv[-1], "issued": asked["settings"]}}
 (out / "result_summary.json").write_text(json.dumps(content))
 """
@@ -207,6 +211,15 @@ def test_missing_points_are_made_and_finished_ones_are_kept(
     assert content["changed"] is False
     assert (attempt.folder / "host.csv").is_file()
     assert json.loads(attempt.summary.read_text())["mode"] == "both"
+
+
+def test_a_client_that_did_not_start_is_started_again(
+    work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "control").write_text("late")
+    assert run(work, "--client", str(source), "--only", "r1") == 0
+    assert "r1 exit status 1" in capsys.readouterr().err
+    assert runs.newest(work, "r1") == runs.Attempt(work / runs.RUNS / "r1" / "attempt-2")
 
 
 def test_a_configuration_that_the_client_refuses_ends_the_run(
