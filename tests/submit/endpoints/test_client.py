@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,9 @@ if "refuse" in wanted:
 if "touch" in wanted:
     pathlib.Path("{source}").write_text("x = 3\\n")
 out = pathlib.Path(asked["report_dir"]) / "performance"
+if "orphan" in wanted:
+    import subprocess
+    pathlib.Path("{control}.pid").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
 if "late" in wanted:
     pathlib.Path("{control}").write_text(" ".join(word for word in wanted if word != "late"))
     sys.exit("1 service(s) crashed during startup")
@@ -220,6 +224,27 @@ def test_a_client_that_did_not_start_is_started_again(
     assert run(work, "--client", str(source), "--only", "r1") == 0
     assert "r1 exit status 1" in capsys.readouterr().err
     assert runs.newest(work, "r1") == runs.Attempt(work / runs.RUNS / "r1" / "attempt-2")
+
+
+def test_services_that_outlive_the_client_are_ended(
+    work: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.submit.endpoints.client.process._SERVICES_END_S", 0.2)
+    (tmp_path / "control").write_text("orphan")
+    assert run(work, "--client", str(source), "--only", "r1") == 0
+    pid = int((tmp_path / "control.pid").read_text())
+    deadline_s = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert not is_alive(pid)
+
+
+def is_alive(pid: int) -> bool:
+    """Returns whether the process runs; a process that nobody has waited for has ended, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_configuration_that_the_client_refuses_ends_the_run(
