@@ -11,7 +11,7 @@ from harness.types import Answer, Array, HasLabelCheck, Metric, Score
 class AreaUnderCurve:
     """The probability that a positive has a higher score than a negative; of equal scores one half counts.
 
-    An answer is one score, or one per frame; its label is 0 or 1, or as many of them. Answers may be longer than their
+    An answer is one score, or one per frame; its label is 0 or 1, or one such number per frame. Answers may be longer than their
     labels: the rest is padding. A missing score counts as wrong.
     """
 

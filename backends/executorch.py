@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-with warnings.catch_warnings(action="ignore"):  # it warns of its own modules
+with warnings.catch_warnings(action="ignore"):  # it warns about its own modules
     from executorch.extension.pybindings.portable_lib import (
         Verification,
         _threadpool_get_thread_count,

@@ -100,7 +100,7 @@ class HttpJsonRemote:
             return
         if self._whole is not None or not self._template.takes_lists:
             raise ConfigError(
-                f"backend 'http-json' sends one sample per request with this body: drop --max-batch {setup.max_batch}, "
+                f"backend 'http-json' with this body sends one sample per request: drop --max-batch {setup.max_batch}, "
                 "or let body list the samples by {{samples}} or {{NAME[]}}"
             )
         if self._form.answers is None:

@@ -80,7 +80,7 @@ class NcnnBackend(FrameworkBackend):
             raise ValueError("ncnn refuses a layer's parameters: convert the model again")
         if net.load_model(weights) != 0:
             raise ValueError(
-                "its weights are cut, or belong to a different .param: convert the model again"
+                "its weights are cut off, or belong to a different .param: convert the model again"
             )
         self._net = net
         self._given: dict[int, tuple[Any, Array]] = {}

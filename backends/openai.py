@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
-from harness.backends.parts.openai.bodies import added_fields, demands_call, text_bytes
+from harness.backends.parts.openai.bodies import added_fields, demands_call, stop_bytes, text_bytes
 from harness.backends.parts.openai.endpoints import ENDPOINTS
 from harness.backends.parts.openai.fresh import Fresh
 from harness.backends.parts.openai.mixes import Mix, read_mix
@@ -99,7 +99,7 @@ class OpenAiRemote:
     cache_block: tokens of a block of the server's cache of prompts (16), for the hits that the prompts allow.
     fresh: puts the same text before all prompts of a run, new in each run (on) or drawn from SEED, so that the cache
     has no prompt of an earlier run.
-    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. A prompt's fields win.
+    body: fields that every request gets, e.g. {temperature: 0.7}, in YAML or JSON, or @FILE. The fields of a prompt override them.
     models: models or adapters of the server with their shares of the prompts, e.g. {base: 3, adapter: 1}.
     """
 
@@ -134,6 +134,7 @@ class OpenAiRemote:
             wants_text=self._wanted in ("text", "calls"),
             wants_calls=self._wanted == "calls",
             ignores_end=options.get("ignore_eos") == "on",
+            stop_bytes=stop_bytes(self._body),
             endpoint=self._endpoint,
         )
         self.streams = options.get("stream", "on") == "on"
@@ -143,7 +144,8 @@ class OpenAiRemote:
         self._asked: set[str] = {*self._mix.weights} if self._mix is not None else set()
 
     def open(self, exchange: Exchange) -> None:
-        self._model, self._server = served(exchange, self._setup)
+        first = next(iter(self._mix.weights)) if self._mix is not None else None
+        self._model, self._server = served(exchange, self._setup, first)
         for chat in _PATHS if self._endpoint is None else (True,):
             self._probe(exchange, chat)
         if not self._dialects:
@@ -249,6 +251,8 @@ class OpenAiRemote:
                 names = b'"max_tokens"'
             head = dialect.heads.get((names, model)) or self._head_beside(dialect, names, model)
             self._expect_model(model_in(fields) or model)
+            if b'"stop"' in names:
+                self._expect_stop(stop_bytes(json.loads(b"{" + fields)))
         else:
             head = dialect.head if is_bounded else dialect.bounded_head
         return Request(self._paths[chat], self._headers, (head, self._encoded(fields)))
@@ -282,6 +286,11 @@ class OpenAiRemote:
             self._asked.add(model)
         if model and known and model not in known:
             self._reading = self._reading._replace(models=known | {model})
+
+    def _expect_stop(self, bytes_: int) -> None:
+        """Allows for the tokens of a sample's stop strings."""
+        if bytes_ > self._reading.stop_bytes:
+            self._reading = self._reading._replace(stop_bytes=bytes_)
 
     def probe(self) -> Request:
         """Returns a prompt of one word, whose answer has one token."""

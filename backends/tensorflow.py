@@ -195,7 +195,7 @@ def _choose_device(device: str) -> None:
         tf.config.set_visible_devices(chosen, "GPU")
     except RuntimeError as e:
         raise ConfigError(
-            f"--device {device}: TensorFlow keeps the devices that a process used first, and these differ: "
+            f"--device {device}: TensorFlow keeps the devices that a process used first, but these differ: "
             "add --backend-option processes=on"
         ) from e
 
@@ -209,7 +209,7 @@ def _set_threads(within: int, between: int) -> None:
     except RuntimeError as e:
         have = threading.get_intra_op_parallelism_threads()
         raise ConfigError(
-            f"--threads {within} --instances {between}: TensorFlow has started with {have} and "
+            f"--threads {within} --instances {between}: TensorFlow already started with {have} and "
             f"{threading.get_inter_op_parallelism_threads()} in this process: use a new process"
         ) from e
 

@@ -33,8 +33,8 @@ _BATCH = "batch"
 class TractBackend(FrameworkBackend):
     """A network for batches of one, one for the largest batch, and one with an open size for all other batches.
 
-    tract chooses better kernels if it knows the size: twice as fast for one digit. A network is made when its first
-    batch arrives, but for the largest.
+    tract chooses better kernels if it knows the size: twice as fast for one digit. Each network except the largest
+    is made when its first batch arrives.
     precision: f16 converts weights and activations; inputs and outputs keep their types.
     tract's Python package computes on one thread, whatever number is set.
     """
@@ -78,7 +78,7 @@ class TractBackend(FrameworkBackend):
         return model
 
     def _complete(self, model: Any, batch: int | None) -> None:
-        """Names each size that the file leaves open without a real name: tract takes 0, and equal names, at their word."""
+        """Names each size that the file leaves open without a real name: tract takes 0 and equal names literally."""
         declared = {self._setup.names.get(s.name, s.name): s for s in self._setup.inputs}
         for index in range(model.input_count()):
             name = model.input_name(index)

@@ -1,11 +1,13 @@
 """Counts how often `compare` calls equal runs different, and how often it detects a model made 10 % slower.
 
-    python benchmarks/equal_runs.py [--rounds 15] [--folder DIR] [--only NAME ...]
+    python benchmarks/equal_runs.py [--rounds 45] [--minutes 30] [--folder DIR] [--only NAME ...]
 
-Each round makes three runs of each workload: `a` and `b` with the model itself, and `slow` with 10 % added to each
-inference. Every second round has the reverse order. A sleeper shows what `compare` finds if the machine's speed does
-not drift. Then all groups of 1, 3 and 5 rounds are compared: a with b, in turns; a with the a of the next rounds, one
-side after the other; and a with slow, in turns. With --folder, the runs are kept, and finished runs are used again.
+Each round makes four runs of each workload: `a`, `b` and `c` with the model itself, and `slow` with 10 % added to
+each inference. Every second round has the reverse order. A sleeper shows what `compare` finds if the machine's speed
+does not drift. Then all groups of 1, 3 and 5 rounds are compared: a, b and c with each other, in turns; each of them
+with the same side of the next rounds, one side after the other; and each of them with slow, in turns. The pairs of a
+group share runs, so the counts vary more than the counts of as many separate pairs. --minutes ends the rounds in
+time, and the finished rounds are counted. With --folder, the runs are kept, and finished runs are used again.
 """
 
 import argparse
@@ -15,10 +17,13 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from functools import cache
+from itertools import combinations
 from pathlib import Path
+from time import monotonic
 
 from harness.cli.main import main as harness
 from harness.core.console import say, show
+from harness.core.units import show_percent
 from harness.results import run_folder
 from harness.results.compare.compare import BETTER, SAME, UNDECIDED, WORSE, compare
 from harness.results.compare.finished import FinishedRun, read
@@ -56,42 +61,70 @@ WORKLOADS = {
 
 SLEEP_MS = 5.0
 
+SHORT = (
+    *("digits multi-stream", "digits offline"),
+    *("squeezenet single-stream", "squeezenet offline"),
+)
+"""Short workloads whose number is mostly the model's time. They give 100 pairs of each kind at DEFAULT_RUNS within
+half an hour on two idle cores.
+"""
+
+EQUAL = ("a", "b", "c")
+SLOWER_SIDE = "slow"
+
 GROUPS = (1, 3, 5)
+DEFAULT_RUNS = 5
+"""Runs per side of `rerun A B` without --repeats."""
+
+IN_TURNS, ONE_AFTER_OTHER, SLOWER_PAIRS = (
+    "equal, in turns",
+    "equal, one side after the other",
+    "10 % slower, in turns",
+)
+_BARS = {IN_TURNS: (0.0, 0.05), SLOWER_PAIRS: (0.90, 1.0)}
+"""Kind of pairs -> least and largest share of pairs that may be called faster or slower at DEFAULT_RUNS."""
+
 _VERDICTS = (BETTER, WORSE, SAME, UNDECIDED, "not comparable")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=45)
+    parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--only", nargs="+", choices=tuple(WORKLOADS), default=tuple(WORKLOADS))
+    parser.add_argument("--only", nargs="+", choices=tuple(WORKLOADS), default=SHORT)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder: Path = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "slower.py").write_text(SLOWER, encoding="utf-8")
+        begun_s, made = monotonic(), 0
         for number in range(options.rounds):
+            spent_s = monotonic() - begun_s
+            if made and spent_s * (made + 1) / made > options.minutes * 60:
+                say(f"ended after {made} rounds: {options.minutes:g} minutes are over")
+                break
             for name in options.only:
                 _make_round(folder, name, number)
-            say(f"round {number + 1} of {options.rounds}")
-        _show(folder, options.only, options.rounds)
+            made += 1
+            say(f"round {made} of {options.rounds}")
+        _show(folder, options.only, made)
 
 
 def _make_round(folder: Path, name: str, number: int) -> None:
-    sides: list[tuple[str, Sequence[str]]]
+    usual: Sequence[str] = ()
+    slower: Sequence[str] = ("--backend", f"{folder / 'slower.py'}:Slower")
     if name.startswith("sleeper"):
-        usual = _sleeping(SLEEP_MS)
-        sides = [("a", usual), ("b", usual), ("slow", _sleeping(1.1 * SLEEP_MS))]
-    else:
-        slower = ("--backend", f"{folder / 'slower.py'}:Slower")
-        sides = [("a", ()), ("b", ())] + ([("slow", slower)] if "null" not in name else [])
+        usual, slower = _sleeping(SLEEP_MS), _sleeping(1.1 * SLEEP_MS)
+    sides = [(side, usual) for side in EQUAL]
+    sides += [(SLOWER_SIDE, slower)] if "null" not in name else []
     for side, more in reversed(sides) if number % 2 else sides:
         out = _run(folder, name, side, number)
         if (out / run_folder.RESULT).is_file():
             continue
         words = [*WORKLOADS[name], "--duration", "1s", "--mode", "performance", "--no-report"]
         with redirect_stdout(io.StringIO()):
-            harness([*words, "--quiet", "--out", str(out), *more])
+            harness([*words, "--no-metrics", "--quiet", "--out", str(out), *more])
 
 
 def _sleeping(service_ms: float) -> Sequence[str]:
@@ -108,25 +141,43 @@ def _show(folder: Path, names: Sequence[str], rounds: int) -> None:
     rows = []
     for name in names:
         for runs in GROUPS:
-            for title, before, after in (
-                ("equal, in turns", "a", "b"),
-                ("equal, one side after the other", "a", "a"),
-                ("10 % slower, in turns", "a", "slow"),
-            ):
-                counts = _verdicts(folder, name, (before, after), runs, rounds)
+            for title, pairs in _PAIRS.items():
+                counts: Counter[str] = Counter()
+                for pair in pairs:
+                    counts += _verdicts(folder, name, pair, runs, rounds)
                 if counts:
-                    rows.append((name, str(runs), title, counts))
+                    rows.append((name, runs, title, counts))
     heads = [Column("workload"), Column("runs a side", "count"), Column("sides")]
     columns = [*heads, Column("pairs", "count"), *map(Column, _VERDICTS)]
     cells = [
-        (*row, str(counts.total()), *(str(counts[verdict]) for verdict in _VERDICTS))
-        for *row, counts in rows
+        (name, str(runs), title, str(counts.total()), *(str(counts[v]) for v in _VERDICTS))
+        for name, runs, title, counts in rows
     ]
     show("\n".join(aligned(columns, cells)))
-    for kind in ("equal", "10 % slower"):
-        of_kind = [counts for _, _, title, counts in rows if title.startswith(kind)]
-        judged = sum(counts[BETTER] + counts[WORSE] for counts in of_kind)
-        show(f"{kind}: {judged} of {sum(c.total() for c in of_kind)} pairs better or worse")
+    for runs in GROUPS:
+        for title in _PAIRS:
+            found = [counts for _, number, kind, counts in rows if (number, kind) == (runs, title)]
+            show(_sum_line(title, runs, sum(found, Counter())))
+
+
+_PAIRS = {
+    IN_TURNS: tuple(combinations(EQUAL, 2)),
+    ONE_AFTER_OTHER: tuple((side, side) for side in EQUAL),
+    SLOWER_PAIRS: tuple((side, SLOWER_SIDE) for side in EQUAL),
+}
+
+
+def _sum_line(title: str, runs: int, counts: Counter[str]) -> str:
+    """Returns the share of pairs that were called faster or slower (of slower pairs: slower), beside its bar."""
+    judged = counts[WORSE] + (0 if title == SLOWER_PAIRS else counts[BETTER])
+    words = "slower" if title == SLOWER_PAIRS else "faster or slower"
+    line = f"{title}, {runs} a side: {judged} of {counts.total()} pairs {words}"
+    if runs != DEFAULT_RUNS or title not in _BARS or not counts:
+        return line
+    least, most = _BARS[title]
+    bar = f"at least {show_percent(least)}" if least else f"at most {show_percent(most)}"
+    is_met = least <= judged / counts.total() <= most
+    return f"{line}; the bar is {bar}: {'met' if is_met else 'missed'}"
 
 
 def _verdicts(

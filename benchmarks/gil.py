@@ -18,7 +18,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import load_model
-from harness.models.opened.loading import inputs_of, model_file, open_backends, open_dataset
+from harness.models.opened.loading import open_model
 from harness.models.steps.postprocess import postprocessor
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.calibration import calibrate_rate
@@ -40,9 +40,8 @@ def line(backend: str) -> str:
     assert output is not None
     steps = postprocessor(output.postprocess, output.name, None)
     with ExitStack() as stack:
-        path = model_file(config, model)
-        backends = open_backends(config, model, path, InstanceGroup(2, 1, BATCH), stack)
-        dataset = open_dataset(config, model, "digits", inputs_of(model, backends[0]))
+        group = InstanceGroup(2, 1, BATCH)
+        _, backends, _, dataset = open_model(config, model, "digits", group, stack)
         batch = list(range(BATCH))
         dataset.load(batch)
         two = [Answerer(each, dataset, steps) for each in backends]

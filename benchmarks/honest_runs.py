@@ -60,11 +60,42 @@ LOADS: Mapping[str, Sequence[str]] = {
     "concurrency 4": ("--scenario", "server", "--concurrency", "4", "--queries", "200", *_SLO),
     "concurrency 32": ("--scenario", "server", "--concurrency", "32", "--queries", "300", *_SLO),
     "offline": ("--scenario", "offline"),
+    "bursts": ("--scenario", "server", "--arrivals", "{folder}/bursts.csv", *_SLO),
+    "ramp": (
+        *("--scenario", "server", "--arrivals", "ramp:10,factor=2,step=500ms"),
+        *("--duration", "2s", "--slo", "p90=300ms"),
+    ),
+    "probes": (
+        *("--scenario", "server", "--target-qps", "20", "--duration", "3s", "--probe-rate", "10"),
+        *_SLO,
+    ),
+    "cancelled": (
+        *("--scenario", "server", "--concurrency", "8", "--queries", "200", "--cancel", "20%@8ms"),
+        *_SLO,
+    ),
+    "two load hosts": (
+        *("--scenario", "server", "--target-qps", "40", "--load-hosts", "2", *_SLO),
+    ),
+    "fresh": ("--scenario", "single-stream", "--backend-option", "fresh=on"),
     "ignore_eos": ("--scenario", "single-stream", "--backend-option", "ignore_eos=on"),
+    "ignore_eos stream=off": (
+        *("--scenario", "single-stream", "--backend-option", "ignore_eos=on"),
+        *("--backend-option", "stream=off"),
+    ),
+    "stop strings": (
+        *("--scenario", "single-stream", "--backend-option"),
+        "body={stop: ['7', 'a stop string that is long']}",
+    ),
     "drawn": ("--scenario", "single-stream", "--backend-option", "body={temperature: 0.9}"),
 }
-NOT_FOR_TINYLM = ("ignore_eos", "drawn")
-"""Its tokens after the end have no text, which is rightly doubted, and `serve` takes no temperature."""
+NOT_FOR_TINYLM = ("drawn",)
+"""`serve` takes no temperature."""
+
+OF_ODD_DATA = ("single-stream", "server 80/s", "concurrency 32")
+"""Loads of the odd prompts."""
+
+_REPORTED: Mapping[str, str] = {"tinylm with a cache": "prefix-cache"}
+"""Server -> doubt that repeats what the server itself reports, and does not accuse it."""
 
 MANIFEST = """name: tinylm
 files: {}
@@ -83,6 +114,41 @@ def _thinking(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         yield content, has_tokens
 
 
+def _calling(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Makes a call of the answer as vLLM's parser does: it holds the marks of the call back, and shows neither them nor
+    the keys of its JSON.
+    """
+    last: Chunk | None = None
+    for number, (content, has_tokens) in enumerate(chunks):
+        if not isinstance(content, dict) or not content["choices"]:
+            if last is not None:
+                yield last
+            last = None
+            yield content, has_tokens
+            continue
+        choice = content["choices"][0]
+        choice.pop("text", None)
+        calls = {8: {"name": "now", "arguments": ""}, 10: {"arguments": "{}"}}
+        choice["delta"] = {}
+        if number in calls:
+            choice["delta"] = {"tool_calls": [{"index": 0, "function": calls[number]}]}
+            yield content, has_tokens
+        elif choice.get("finish_reason"):
+            last = content, has_tokens
+
+
+def _silent(_ask: Ask, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Ends the text after six tokens: what follows are ends, which have no text."""
+    for number, (content, has_tokens) in enumerate(chunks):
+        if number >= 6 and isinstance(content, dict) and content["choices"]:
+            choice = content["choices"][0]
+            if "text" in choice:
+                choice["text"] = ""
+            else:
+                choice["delta"] = {"content": ""}
+        yield content, has_tokens
+
+
 def _varied_s(ask: Ask) -> float:
     """Returns a time to the first token that grows with the prompt."""
     return 0.001 + len(ask.prompt) * 2e-6
@@ -97,8 +163,21 @@ DIALECTS: Mapping[str, Dialect] = {
     "llama.cpp": replace(LLAMA_CPP, tokens=20, gap_s=0.001),
     "transformers": replace(TRANSFORMERS, tokens=20, gap_s=0.001, first_s=0.003),
     "old http": replace(VLLM, http="1.0", tokens=8, gap_s=0.001),
+    "vllm calls": replace(VLLM, tokens=16, gap_s=0.001, ids=False, stream=_calling),
+    "vllm short answers": replace(VLLM, tokens=2, gap_s=0.001),
 }
 """Honest servers in the formats of several frameworks."""
+
+ENDLESS: Mapping[str, Dialect] = {
+    "vllm": replace(VLLM, gap_s=0.001, stream=_silent),
+    "vllm without ids": replace(VLLM, ids=False, gap_s=0.001, stream=_silent),
+    "sglang": replace(VLLM, name="sglang", ids=False, usage="last", gap_s=0.001, stream=_silent),
+    "sglang three tokens a chunk": replace(
+        VLLM, name="sglang", ids=False, usage="last", gap_s=0.003, per_chunk=3, stream=_silent
+    ),
+    "llama.cpp": replace(LLAMA_CPP, gap_s=0.001, stream=_silent),
+}
+"""Honest servers of a model whose tokens after the end have no text."""
 
 
 def main() -> None:
@@ -120,6 +199,7 @@ def main() -> None:
             for number in range(options.rounds):
                 counts.update(_codes(options.python, words, Path(temporary) / f"{name}-{number}"))
             show(f"{name:<52}{_text(counts)}")
+            counts -= Counter({f"doubt {code}": options.rounds for code in _reported(name)})
             totals.update(counts)
     show(f"{'all':<52}{_text(totals)}")
     accused = sum(totals[f"{kind} {code}"] for kind in ("reason", "doubt") for code in ACCUSING)
@@ -149,28 +229,57 @@ def _workloads(python: str, servers: ExitStack) -> Iterator[tuple[str, list[str]
             yield f"openai {scenario} {' '.join(more[1:])}", [*ours, "--scenario", scenario, *more]
 
 
+TINYLM: Mapping[str, Sequence[str]] = {
+    "tinylm": ("--threads", "1"),
+    "tinylm batch=1": ("--threads", "1", "--max-batch", "1"),
+    "tinylm batch=32": ("--max-batch", "32"),
+    "tinylm with a cache": ("--threads", "1", "--prefix-cache", "4"),
+}
+"""Options of `serve`."""
+
+ODD = ("short", "twins", "calls", "reasoning", "tags", "sessions", "vectors", "ranks")
+"""Kinds of `_odd_prompts`."""
+
+
 def language_models(
     python: str, folder: Path, servers: ExitStack
 ) -> Iterator[tuple[str, list[str]]]:
     """Yields (name, options) of runs with honest servers of language models."""
     prompts = _prompts(folder)
-    tinylm = {
-        "tinylm": ("--threads", "1"),
-        "tinylm batch=1": ("--threads", "1", "--max-batch", "1"),
-        "tinylm batch=32": ("--max-batch", "32"),
+    loads = {
+        name: [word.replace("{folder}", str(folder)) for word in words]
+        for name, words in LOADS.items()
     }
-    for server, words in tinylm.items():
+    for server, words in TINYLM.items():
         url = servers.enter_context(serving(python, "tinylm", *words))
-        ours = ["--backend", "openai", "--url", url]
-        for data, of_data in ((name, prompts[name]) for name in ("ids", "texts", "chats")):
-            for load, of_load in LOADS.items():
-                if load not in NOT_FOR_TINYLM:
-                    yield f"{server} {data} {load}", [*ours, *of_data, *of_load]
-    for server, dialect in DIALECTS.items():
-        ours = ["--backend", "openai", "--url", servers.enter_context(TokenServer(dialect)).url]
-        for load, of_load in LOADS.items():
-            data = "texts" if "completions" in dialect.apis else "chats"
-            yield f"{server} {load}", [*ours, *prompts[f"long {data}"], *of_load]
+        for name, options in _tinylm_runs(prompts, loads):
+            yield f"{server} {name}", ["--backend", "openai", "--url", url, *options]
+    endless = {f"{name} endless": dialect for name, dialect in ENDLESS.items()}
+    for server, dialect in (DIALECTS | endless).items():
+        url = servers.enter_context(TokenServer(dialect)).url
+        data = "long texts" if "completions" in dialect.apis else "long chats"
+        for load, of_load in loads.items():
+            if server in DIALECTS or load.startswith("ignore_eos"):
+                ours = ["--backend", "openai", "--url", url, *prompts[data]]
+                yield f"{server} {load}", [*ours, *of_load]
+
+
+def _tinylm_runs(
+    prompts: Mapping[str, Sequence[str]], loads: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, list[str]]]:
+    for data in ("ids", "texts", "chats"):
+        for load in (load for load in loads if load not in NOT_FOR_TINYLM):
+            yield f"{data} {load}", [*prompts[data], *loads[load]]
+    for data in ODD:
+        for load in OF_ODD_DATA:
+            if data != "sessions" or load != "single-stream":
+                yield f"{data} {load}", [*prompts[data], *loads[load]]
+
+
+def _reported(name: str) -> Iterator[str]:
+    for server, code in _REPORTED.items():
+        if name.startswith(server):
+            yield code
 
 
 def _prompts(folder: Path) -> Mapping[str, Sequence[str]]:
@@ -182,6 +291,8 @@ def _prompts(folder: Path) -> Mapping[str, Sequence[str]]:
     ]
     words = [" ".join(random.choices(tasks, k=random.randint(5, 40))) for _ in range(300)]
     (folder / "tiny.yaml").write_text(MANIFEST)
+    times = sorted(random.gammavariate(0.3, 0.05) + i // 20 for i in range(100))
+    (folder / "bursts.csv").write_text("".join(f"{at:.6f}\n" for at in times))
     kinds: dict[str, Sequence[str]] = {"ids": ("--model", "tinylm")}
     for name, texts in (("", tasks), ("long ", words)):
         chats = [{"messages": [{"role": "user", "content": text}]} for text in texts]
@@ -194,7 +305,40 @@ def _prompts(folder: Path) -> Mapping[str, Sequence[str]]:
             path.write_text("".join(json.dumps({**row, "max_tokens": 24}) + "\n" for row in many))
             own = ("--model", str(folder / "tiny.yaml"), "--data-dir", str(path))
             kinds[f"{name}{kind}"] = (*own, "--mode", "performance")
+    for kind, (odd, words_of_kind) in _odd_prompts(tasks).items():
+        path = folder / f"odd-{kind}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in odd))
+        own = ("--model", str(folder / "tiny.yaml"), "--data-dir", str(path), *words_of_kind)
+        kinds[kind] = (*own, "--mode", "performance")
     return kinds
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def _odd_prompts(tasks: Sequence[str]) -> Mapping[str, tuple[Rows, Sequence[str]]]:
+    """Returns prompts and options of each kind that needs its own."""
+    chats = [{"messages": [{"role": "user", "content": task}]} for task in tasks]
+    digits = {"type": "object", "properties": {"digits": {"type": "string"}}}
+    tool = {"type": "function", "function": {"name": "write", "parameters": digits}}
+    thinks = {"chat_template_kwargs": {"enable_thinking": True}, "max_tokens": 40}
+    tags = {**thinks, "body": {"separate_reasoning": False}}
+    turns = [[{"prompt": task[: 8 + 4 * turn]} for turn in range(3)] for task in tasks]
+    ranked = [{"documents": [*tasks[i : i + 4]]} for i in range(len(tasks) - 4)]
+    vectors = ("--backend-option", "endpoint=embeddings", "--max-batch", "4")
+    return {
+        "short": ([{"prompt": t, "max_tokens": 1 + i % 3} for i, t in enumerate(tasks)], ()),
+        "twins": ([{"prompt": tasks[i % 10], "max_tokens": 24} for i in range(len(tasks))], ()),
+        "calls": ([{**c, "tools": [tool], "tool_choice": "required"} for c in chats], ()),
+        "reasoning": ([{**chat, **thinks} for chat in chats], ()),
+        "tags": ([{**chat, **tags} for chat in chats], ()),
+        "sessions": ([{"turns": each} for each in turns], ("--dataset", "sessions")),
+        "vectors": ([{"prompt": task} for task in tasks], vectors),
+        "ranks": (
+            [{"prompt": t, "body": b} for t, b in zip(tasks, ranked, strict=False)],
+            ("--backend-option", "endpoint=rerank"),
+        ),
+    }
 
 
 @contextmanager

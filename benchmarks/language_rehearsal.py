@@ -16,6 +16,7 @@ import random
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,15 +68,17 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
     (work / "user.conf").write_text(row.conf)
     prompts, right = work / "prompts.jsonl", work / "right.json"
-    write_prompts(prompts, right, row)
-    scorer = [sys.executable, str(SCORER), "--dataset-file", str(right), "--input-file"]
-    os.environ["REASONING_SCORER"] = shlex.join(scorer)
+    answers = [answer(number, row) for number in range(row.samples)]
+    write_prompts(prompts, answers)
+    right.write_text(json.dumps(answers))
+    scorer = [sys.executable, str(SCORER), "--dataset-file", str(right)]
+    os.environ["ANSWER_SCORER"] = shlex.join(scorer)
     chunks = -(-row.tokens // row.per_chunk)
     dialect = replace(
         VLLM,
-        tokens=row.tokens,
+        tokens=1,  # of answers that `reply` replaces
         per_chunk=row.per_chunk,
-        reply=lambda ask: _answer_to(ask, row),
+        reply=lambda ask: _answer_to(ask, answers),
         first_s=row.answer_s / chunks,
         gap_s=row.answer_s / chunks,
         usage="last",
@@ -99,14 +102,11 @@ def main() -> int:
     return _submit("check", None, str(work / "tree"), "--rehearsal", *more)
 
 
-def write_prompts(prompts: Path, right: Path, row: Row) -> None:
-    """Writes the prompts with their right answers, and the token ids of these answers for the stand-in of the scorer."""
-    answers = [answer(number, row) for number in range(row.samples)]
-    with prompts.open("w") as file:
+def write_prompts(path: Path, answers: Sequence[Sequence[int]]) -> None:
+    with path.open("w") as file:
         for number, ids in enumerate(answers):
-            line = {"input_ids": [7, 100 + number, 8], "reference": text_of(ids)}
+            line = {"input_ids": [7, 100 + number, 8], "reference": text_of([*ids])}
             file.write(json.dumps(line) + "\n")
-    right.write_text(json.dumps(answers))
 
 
 def answer(number: int, row: Row) -> list[int]:
@@ -116,11 +116,11 @@ def answer(number: int, row: Row) -> list[int]:
     return [8 * draw.randrange(50, 3000) + kind for kind in kinds] + [row.end]
 
 
-def _answer_to(ask: Ask, row: Row) -> list[int]:
+def _answer_to(ask: Ask, answers: Sequence[list[int]]) -> list[int]:
     """Returns the right answer to a prompt of the file, and the server's usual answer to another prompt."""
     prompt: Any = ask.prompt
-    if isinstance(prompt, list) and len(prompt) == 3 and prompt[1] >= 100:
-        return answer(prompt[1] - 100, row)[: ask.most]
+    if isinstance(prompt, list) and len(prompt) == 3 and 0 <= prompt[1] - 100 < len(answers):
+        return answers[prompt[1] - 100][: ask.most]
     return ask.ids
 
 

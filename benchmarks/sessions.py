@@ -78,7 +78,7 @@ def sessions(count: int) -> list[list[Turn]]:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Yields the URL of a server of tinylm with a cache of beginnings."""
+    """Yields the URL of a server of tinylm with a prefix cache."""
     words = ("serve", "tinylm", "--listen", "127.0.0.1:0", "--max-batch", "64")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "harness", *words, "--prefix-cache", f"{BLOCK}:1000000"],

@@ -40,9 +40,6 @@ class DigitsDataset(LoadedRows):
         self._input = _image_input(setup)
         super().__init__(len(self._labels))
 
-    def __len__(self) -> int:
-        return len(self._labels)
-
     def load(self, indices: Sequence[int]) -> None:
         images = self._images[np.asarray(indices)].astype(np.float32) / WHITE
         self.hold(indices, {self._input: images[:, np.newaxis]})

@@ -63,9 +63,6 @@ class FileTypesDataset(LoadedRows):
     def _choose(self, files: Mapping[str, Sequence[TypedFile]]) -> Sequence[TypedFile]:
         return [f for one in files.values() for i, f in enumerate(one) if i % 4 != 3]
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def load(self, indices: Sequence[int]) -> None:
         self.hold(indices, {self._input: self._rows[np.asarray(indices)]})
 

@@ -13,7 +13,7 @@ import numpy as np
 from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sound import checked_frames, decode
-from harness.datasets.parts.sources import own_step, refuse
+from harness.datasets.parts.sources import IN_MANIFEST, own_step, refuse
 from harness.datasets.parts.utterances import Utterance, list_in, listed_utterances
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step, TensorSpec
@@ -25,7 +25,7 @@ MEMORY_LIMIT_BYTES = 1 << 30
 class LibrispeechDataset(LoadedRows):
     """Mono float32 in [-1, 1] under each input with an `audio` step; the label is the transcript.
 
-    An input whose step has `gives: length` takes the number of audio samples without the filling.
+    An input whose step has `gives: length` takes the number of audio samples without the padding.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -55,9 +55,6 @@ class LibrispeechDataset(LoadedRows):
         if numbers.row_shape(() if length else (self._frames,), spec) is None:
             what = "one number" if length else f"{self._frames:,} audio samples"
             yield f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])}, but its step gives {what}"
-
-    def __len__(self) -> int:
-        return len(self._utterances)
 
     def load(self, indices: Sequence[int]) -> None:
         """Loads samples. Raises a ConfigError if a file is damaged."""
@@ -101,8 +98,7 @@ def _audio_step(setup: DatasetSetup) -> Step:
     by_input = {spec.name: own_step(setup, spec.name, "audio") for spec in setup.inputs}
     refuse(
         [
-            f"dataset 'librispeech' needs an `audio` step for input {name!r}: declare it in the "
-            "model's manifest"
+            f"dataset 'librispeech' needs an `audio` step for input {name!r}: declare it {IN_MANIFEST}"
             for name, step in by_input.items()
             if step is None
         ]

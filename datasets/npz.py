@@ -41,7 +41,7 @@ class NpzDataset(LoadedRows):
             name: ArchivedArray(self._path, name, header, setup.cache_dir, setup.progress)
             for name, header in self._headers.items()
         }
-        super().__init__(len(self))
+        super().__init__(self._headers[setup.inputs[0].name].shape[0])
 
     def _problems(self) -> list[str]:
         problems = []
@@ -74,9 +74,6 @@ class NpzDataset(LoadedRows):
         elif not problems and not max(lengths.values(), default=0):
             problems.append("it has no samples: nothing can be measured")
         return problems
-
-    def __len__(self) -> int:
-        return self._headers[self._setup.inputs[0].name].shape[0]
 
     @property
     def performance_count(self) -> int:

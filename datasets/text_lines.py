@@ -92,9 +92,6 @@ class TextLinesDataset(LoadedRows):
         self._drawn: dict[int, Array] = {}
         super().__init__(self._count)
 
-    def __len__(self) -> int:
-        return self._count
-
     def load(self, indices: Sequence[int]) -> None:
         rows = [self._steps.of_pixels(self._in_colour(self._pixels(index))) for index in indices]
         self.hold(indices, {self._spec.name: np.stack(rows)})
@@ -218,7 +215,7 @@ def _size(setup: DatasetSetup, spec: TensorSpec, channels: int) -> tuple[int, in
     height, width = (int(size) for size in sizes if size is not None)
     if height < _LEAST_PIXELS or width < height:
         raise ConfigError(
-            f"dataset 'text-lines' draws lines at least {_LEAST_PIXELS} pixels high and not narrower than high, but "
+            f"dataset 'text-lines' draws lines that are at least {_LEAST_PIXELS} pixels high and at least as wide, but "
             f"the input {spec.name!r} is {show_shape(spec.shape)}: choose a different --dataset"
         )
     return height, width

@@ -14,7 +14,7 @@ import numpy as np
 from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.prompts.options import Options
 from harness.datasets.parts.rows import LoadedRows
-from harness.datasets.parts.sources import own_step, refuse_data_dir
+from harness.datasets.parts.sources import IN_MANIFEST, own_step, refuse_data_dir
 from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup, show_shape
 
@@ -79,9 +79,6 @@ class TonesDataset(LoadedRows):
         self._rate, self._length, self._shape = _clip(setup)
         self._made: dict[int, Array] = {}
         super().__init__(self._count)
-
-    def __len__(self) -> int:
-        return self._count
 
     def load(self, indices: Sequence[int]) -> None:
         (spec,) = self._setup.inputs
@@ -170,8 +167,7 @@ def _clip(setup: DatasetSetup) -> tuple[int, int, tuple[int, ...]]:
     step = own_step(setup, setup.inputs[0].name, "audio")
     if len(setup.inputs) != 1 or step is None or step.options["gives"] != "samples":
         raise ConfigError(
-            "dataset 'tones' needs a model with one input that has an `audio` step: declare it in the model's "
-            "manifest"
+            f"dataset 'tones' needs a model with one input that has an `audio` step: declare it {IN_MANIFEST}"
         )
     (spec,) = setup.inputs
     rate = int(step.options["rate"])

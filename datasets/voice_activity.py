@@ -1,7 +1,7 @@
 """Synthesises sequences of sound in which a voice speaks now and then, with a label for each frame: speech or not.
 
 Each sequence alternates between phrases of a synthetic voice (datasets/parts/voice.py) and pauses, half of which have
-another sound: noise, beeps, chords, clicks or hum. Quiet noise of a room lies under all of it.
+another sound: noise, beeps, chords, clicks or hum. Quiet room noise is added to all of it.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ _RECIPE = 1
 
 
 class VoiceActivityDataset(LoadedRows):
-    """40 sequences for a model with states, of frames with 512 new samples at 16 kHz, behind as many samples of the frame
-    before as the model's input has room for. A label is (frames,) 0 or 1: at least half of the new samples are speech.
+    """40 sequences for a model with states. A frame has 512 new samples at 16 kHz, after as many samples of the previous
+    frame as fit into the model's input. A label is (frames,) 0 or 1: at least half of the new samples are speech.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -42,9 +42,6 @@ class VoiceActivityDataset(LoadedRows):
         self._setup = setup
         self._made: dict[int, tuple[Array, Array]] = {}
         super().__init__(COUNT)
-
-    def __len__(self) -> int:
-        return COUNT
 
     def load(self, indices: Sequence[int]) -> None:
         rows = np.empty((len(indices), self._frames, self._width), np.float32)

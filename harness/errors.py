@@ -106,7 +106,7 @@ def one_line(error: BaseException | str) -> str:
     try:
         text = " ".join(str(error).split())
     except Exception as e:  # noqa: BLE001 - __str__ of a plug-in's exception
-        return f"its text cannot be had: __str__ raised {type(e).__name__}"
+        return f"its text is not available: __str__ raised {type(e).__name__}"
     text = _ERRNO.sub("", text)
     text = " ".join(_PLACES.sub(" ", text[:_LOOKED_AT]).split()) or text
     return text if len(text) <= 300 else text[:300] + "…"

@@ -104,6 +104,8 @@ class Usage(NamedTuple):
     """Whether the answer calls a tool."""
     media_ns: int | None = None
     """Duration of the sound in the answer."""
+    after_text: int = 0
+    """Tokens after the last text of a stream whose request demands more tokens than the model needs."""
 
 
 class Reader(Protocol):

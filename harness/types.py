@@ -109,7 +109,7 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     if len(set(fixed.values())) > 1:
         sizes = ", ".join(f"{name} {size}" for name, size in fixed.items())
         raise ConfigError(
-            f"the model's inputs fix different first dimensions ({sizes}): {BATCH_FIRST}"
+            f"the inputs of the model fix different first dimensions ({sizes}): {BATCH_FIRST}"
         )
     first = {s.shape[0] for s in shaped if s.name not in fixed}
     others = {size for s in shaped if s.name not in fixed for size in s.shape[1:]}
@@ -164,6 +164,15 @@ class Decoding(NamedTuple):
     """The tokens that end an answer."""
 
 
+class Transcribing(NamedTuple):
+    """How a model of speech answers: with the text of a sound, greedily, one token at a time."""
+
+    language: str | None
+    """The language of the speech, e.g. `en`; None for a model of one language."""
+    most: int
+    """The most tokens of an answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSetup:
     """The parameters of a backend."""
@@ -200,6 +209,8 @@ class BackendSetup:
     """Values of --backend-option by name."""
     decoding: Decoding | None = None
     """Set for a language model that answers in this process; None for any other model."""
+    transcribing: Transcribing | None = None
+    """Set for a model of speech that answers in this process; None for any other model."""
     transport: str = "http"
     """Transport of a remote backend's requests, from the scheme of --url: http or grpc."""
 
@@ -223,6 +234,7 @@ class Backend(Protocol):
                  with all cores can answer queries that are alone
     profiler()   for the layer level of `profile` (harness/profiler.py)
     begin(), step(), leave()  a token engine, for language models (GeneratesTokens)
+    listen(), text()  with step() and leave(): a speech engine (TranscribesSpeech)
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
@@ -294,14 +306,35 @@ class GeneratesTokens(Protocol):
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
         """Lets an answer join at the next step.
 
-        key: of no active answer. most: the most tokens of the answer. ignores_end: an end does not end the answer.
+        key: unique among active answers. most: the most tokens of the answer. ignores_end: an end does not end the answer.
         """
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the key and the new token of each answer that has one. Called while an answer is active; waits for one."""
+        """Returns the key and the new token of each answer that has one. Called while an answer is active; waits for a token."""
 
     def leave(self, key: int) -> None:
         """Forgets an active answer, which is complete or not wanted any more."""
+
+
+@runtime_checkable
+class TranscribesSpeech(Protocol):
+    """A backend that answers sounds with tokens, greedily: a speech engine. `step` and `leave`: see GeneratesTokens."""
+
+    end: tuple[int, ...]
+    """The tokens that end an answer; set once the engine has been entered."""
+
+    def listen(self, key: int, sound: Array, most: int) -> None:
+        """Lets an answer join at the next step.
+
+        key: of no active answer. sound: (samples,) float32 in [-1, 1]. most: the most tokens of the answer.
+        """
+
+    def step(self) -> Sequence[tuple[int, int]]: ...
+
+    def leave(self, key: int) -> None: ...
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Returns the text of an answer's tokens without its end."""
 
 
 class Network(NamedTuple):
@@ -470,7 +503,7 @@ class HasLiveHistory(Protocol):
     """A dataset of sessions that can put the model's own answers into later prompts."""
 
     live_history: bool
-    """Whether it wants them."""
+    """Whether later prompts contain the model's own answers."""
 
     def continue_with(self, index: int, answers: Mapping[int, bytes], /) -> None:
         """Makes the prompt of a loaded turn, until the next call. answers: dataset index of an earlier turn -> text."""
@@ -524,9 +557,11 @@ class Score:
     line: str
     """Line of accuracy.txt, in the official form."""
     details: Mapping[str, float] = field(default_factory=dict)
-    """Further values by name, e.g. the exact match that goes with F1."""
+    """Further values by name, e.g. the exact match in addition to F1."""
     lower_is_better: bool = False
     """True for error rates: a target is the highest value that may be quoted."""
+    scorer: str = ""
+    """The program that computed the score, with its SHA-256; '' if the metric computed it."""
 
 
 class Metric(Protocol):

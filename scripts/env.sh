@@ -90,10 +90,19 @@ install_into_venv() {
     "$python" -m pip install --quiet -c constraints.txt "$@"
 }
 
-# likely_cause PYTHON: prints why the install failed, as the beginning of a sentence; nothing if unknown.
+# What pip and uv print if there is no connection; pip then ends with a sentence about conflicting versions.
+no_network='NewConnectionError|NameResolutionError|name resolution|dns error|Connection refused|[Nn]etwork is unreachable'
+no_network+='|error sending request|tcp connect error|ConnectTimeoutError|ProxyError'
+
+# likely_cause PYTHON LOG: prints why the install failed, as the beginning of a sentence; nothing if unknown.
 likely_cause() {
     local machine version
     machine=$(uname -m)
+    if [[ $(<"$2") =~ $no_network ]]; then
+        printf 'the package index cannot be reached: connect to the network, or download the wheels elsewhere and put '
+        printf 'PIP_FIND_LINKS=FOLDER before the command; '
+        return
+    fi
     if [[ $uv != uv && ! -x $uv ]] && ! "$1" -c 'import pip' 2>/dev/null &&
         ! "$1" -c 'import ensurepip' 2>/dev/null; then
         printf '%s has no pip and no ensurepip: install uv, or python3-venv on Debian; ' "$1"
@@ -145,7 +154,7 @@ install_missing() {
             (install_into_venv ${groups[@]+"${groups[@]}"} -e ".$(IFS=, && printf '%s' "${extras[*]+[${extras[*]}]}")")
     } >"$log" 2>&1 || {
         cat -- "$log" >&2
-        fail "installing ${missing[*]} into .venv failed: $(likely_cause "$python")the installer's output is above"
+        fail "installing ${missing[*]} into .venv failed: $(likely_cause "$python" "$log")the installer's output is above"
     }
     for name in "${missing[@]}"; do
         printf '%s\n' "$key" >"$venv/.installed-$name"
@@ -155,7 +164,7 @@ install_missing() {
 # locked COMMAND...: runs the command, one at a time in this checkout.
 locked() {
     (
-        mkdir -p -- "$root/.uv" && : >>"$root/.uv/lock" || fail "cannot write in $root"
+        { mkdir -p -- "$root/.uv" && : >>"$root/.uv/lock"; } 2>/dev/null || fail "cannot write in $root"
         exec 9>>"$root/.uv/lock"
         if command -v flock >/dev/null && ! flock -n 9; then
             say "waiting for another install into .venv"

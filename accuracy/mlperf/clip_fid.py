@@ -62,6 +62,7 @@ class ClipFid(program.ScoredFiles):
             samples=total,
             line=f"Accuracy Results: {scores}, scored by {scorer.version}",
             details={name.lower(): float(text) for name, text in scores.items()},
+            scorer=scorer.scorer,
         )
 
 

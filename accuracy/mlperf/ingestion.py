@@ -3,7 +3,7 @@
 The share is the success rate of mlcommons/inference b66003e, e2e-rag/datasetup_accuracy_eval.py, whose report has no line
 that the submission checker reads. The environment variable RAG_DB_CHECK names this program, e.g.
 `python ~/inference/e2e-rag/datasetup_accuracy_eval.py --database FILE --manifest FILE`: it then also compares the MD5 with
-the database, and asks the database.
+the database, and queries the database.
 """
 
 import json
@@ -45,8 +45,8 @@ class Ingestion:
             )
         stored = len(sums) + sum(answer.payload == STORED for answer in ordered)
         value = 100.0 * stored / len(ordered)
-        checked = _checked(ordered) if os.environ.get(VARIABLE) else ""
-        by = f", checked by {checked}" if checked else ""
+        checker = _checked(ordered) if os.environ.get(VARIABLE) else None
+        by = f", checked by {checker.version}" if checker else ""
         md5 = sums[0].payload.decode()
         return Score(
             metric="ingestion",
@@ -54,12 +54,13 @@ class Ingestion:
             unit="%",
             samples=len(ordered),
             line=f"Accuracy: {value:.4f}, stored={stored}, total={len(ordered)}, md5={md5}{by}",
-            details={"stored": stored, "checked": float(bool(checked))},
+            details={"stored": stored, "checked": float(checker is not None)},
+            scorer=checker.scorer if checker else "",
         )
 
 
-def _checked(answers: Sequence[Answer]) -> str:
-    """Returns the version of the program that accepted the database. Raises a ValueError if it refused it."""
+def _checked(answers: Sequence[Answer]) -> program.Program:
+    """Returns the program that accepted the database. Raises a ValueError if it refused it."""
     judge = program.named(VARIABLE, SCRIPT)
     rows = [
         {"seq_id": i, "qsl_idx": answer.sample, "data": answer.payload.hex().upper()}
@@ -69,7 +70,7 @@ def _checked(answers: Sequence[Answer]) -> str:
         log = Path(folder) / "mlperf_log_accuracy.json"
         log.write_text(json.dumps(rows), encoding="utf-8")
         program.run(judge, ["--log_dir", folder, "--output_dir", folder], Path(folder))
-    return judge.version
+    return judge
 
 
 _: type[Metric] = Ingestion

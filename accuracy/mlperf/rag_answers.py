@@ -68,6 +68,7 @@ class RagAnswers:
             samples=len(ordered),
             line=f"Accuracy: {value:.4f}, judged by {judge.version}",
             details=details,
+            scorer=judge.scorer,
         )
 
 

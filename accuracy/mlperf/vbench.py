@@ -56,6 +56,7 @@ class Vbench(program.ScoredFiles):
             samples=total,
             line=f"{shown}, scored by {scorer.version}",
             details={name: 100 * share for name, share in dimensions.items()},
+            scorer=scorer.scorer,
         )
 
 

@@ -1,15 +1,14 @@
 """Generates with llama.cpp, from a GGUF file, through the package xllamacpp."""
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from secrets import token_hex
 from typing import Any, ClassVar
 
 import xllamacpp
 
 from harness.backends.parts.engines import gguf_file
+from harness.backends.parts.engines.arrivals import Arrivals
 from harness.backends.parts.engines.token_engine import TokenEngine
 from harness.backends.parts.framework import Choices
 from harness.backends.parts.native.printed import stdout_to_stderr
@@ -29,7 +28,7 @@ class LlamaCppBackend(TokenEngine):
 
     The package has no call for a single step: a thread per answer waits for its tokens, which arrive one by one.
     cache: the number type of keys and values. llama.cpp's own default is f16.
-    An end that is ignored is left out by llama.cpp: it then chooses the best other token.
+    llama.cpp leaves out an end that is ignored, and then chooses the best other token.
     """
 
     name = "llama-cpp"
@@ -44,9 +43,7 @@ class LlamaCppBackend(TokenEngine):
             self._server = xllamacpp.Server(self._params(sequences))
         # A thread of an answer that has left may not have returned when the next answer joins.
         self._pool = ThreadPoolExecutor(2 * sequences, thread_name_prefix="llama-cpp")
-        self._active: set[int] = set()
-        self._arrived: SimpleQueue[tuple[int, int | Exception]] = SimpleQueue()
-        self._kept: deque[tuple[int, int | Exception]] = deque()
+        self._arrivals = Arrivals()
 
     def _params(self, sequences: int) -> Any:
         params = xllamacpp.CommonParams()
@@ -67,7 +64,7 @@ class LlamaCppBackend(TokenEngine):
         return params
 
     def __exit__(self, *exc: object) -> None:
-        self._active.clear()
+        self._arrivals.forget_all()
         self._pool.shutdown()
         del self._server
 
@@ -81,7 +78,7 @@ class LlamaCppBackend(TokenEngine):
             **_GREEDY,
             **_WITH_IDS,
         }
-        self._active.add(key)
+        self._arrivals.expect(key)
         self._pool.submit(self._ask, key, request)
 
     def _ask(self, key: int, request: Mapping[str, object]) -> None:
@@ -89,10 +86,10 @@ class LlamaCppBackend(TokenEngine):
         try:
             self._server.handle_completions(dict(request), self._taker(key))
         except Exception as e:  # noqa: BLE001 - the step that waits for the tokens raises it
-            self._arrived.put((key, e))
-        self._arrived.put((key, PluginUnavailable(
+            self._arrivals.put(key, e)
+        self._arrivals.put(key, PluginUnavailable(
             "llama.cpp ended an answer with a token that `end` of the manifest does not list: add it"
-        )))  # fmt: skip
+        ))  # fmt: skip
 
     def _taker(self, key: int) -> Callable[[Mapping[str, Any]], bool]:
         """Returns the function that llama.cpp calls with each part of a reply; True ends the answer."""
@@ -100,34 +97,20 @@ class LlamaCppBackend(TokenEngine):
         def take(reply: Mapping[str, Any]) -> bool:
             if "error" in reply:
                 why = PluginUnavailable(f"llama.cpp refuses a prompt: {reply['error']['message']}")
-                self._arrived.put((key, why))
+                self._arrivals.put(key, why)
                 return True
             for choice in reply["choices"]:
                 for token in (choice.get("logprobs") or {}).get("content", ()):
-                    self._arrived.put((key, token["id"]))
-            return key not in self._active
+                    self._arrivals.put(key, token["id"])
+            return not self._arrivals.expects(key)
 
         return take
 
     def step(self) -> Sequence[tuple[int, int]]:
-        """Waits for a token, and returns all that have arrived; a second token of one answer stays for the next step."""
-        found: dict[int, int] = {}
-        later: deque[tuple[int, int | Exception]] = deque()
-        while not found or self._kept or not self._arrived.empty():
-            key, token = self._kept.popleft() if self._kept else self._arrived.get()
-            if key not in self._active:
-                continue
-            if key in found:
-                later.append((key, token))
-            elif isinstance(token, Exception):
-                raise token
-            else:
-                found[key] = token
-        self._kept = later
-        return [*found.items()]
+        return self._arrivals.step()
 
     def leave(self, key: int) -> None:
-        self._active.discard(key)
+        self._arrivals.forget(key)
 
     def describe(self) -> Mapping[str, object]:
         return {

@@ -7,15 +7,13 @@ import numpy as np
 import openvino
 import openvino_genai
 
+from harness.backends.parts.engines import openvino_settings
 from harness.backends.parts.engines.token_engine import TokenEngine
 from harness.backends.parts.framework import Choices
 from harness.core import signal_stack
 from harness.core.number_types import number_type, precision
 from harness.errors import ConfigError
 from harness.types import Backend
-
-_CAPABILITIES = {"bf16": "BF16", "f16": "FP16"}
-"""Precision -> OpenVINO's name of the CPU's ability."""
 
 _FILE = "openvino_model.xml"
 
@@ -30,10 +28,7 @@ class OpenVinoGenaiBackend(TokenEngine):
     name = "openvino-genai"
     title = "OpenVINO GenAI"
     formats = ("openvino-genai",)
-    options: ClassVar[Choices] = {
-        "precision": ("f32", "bf16", "f16"),
-        "cache": ("f32", "bf16", "f16", "u8"),
-    }
+    options: ClassVar[Choices] = openvino_settings.OPTIONS
 
     def _open(self) -> None:
         path = self._path / _FILE
@@ -41,37 +36,18 @@ class OpenVinoGenaiBackend(TokenEngine):
             raise ConfigError(
                 f"{self._path}: it has no {_FILE}: name the folder that `optimum-cli export openvino` wrote"
             )
-        core = openvino.Core()
-        self._check_precision(core)
-        self._weights = [
-            (tuple(node.get_output_shape(0)), node.get_element_type().get_type_name())
-            for node in core.read_model(path).get_ops()
-            if node.get_type_name() == "Constant"
-        ]
+        settings = openvino_settings.settings(self._option, self._setup.threads)
+        self._weights = openvino_settings.weights([path])
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_seqs = self._setup.max_batch
         scheduler.max_num_batched_tokens = max(
             scheduler.max_num_batched_tokens, self._decoding.context
         )
-        settings = {
-            "INFERENCE_PRECISION_HINT": self._option["precision"],
-            "KV_CACHE_PRECISION": self._option["cache"],
-            "INFERENCE_NUM_THREADS": self._setup.threads,
-            "ENABLE_CPU_PINNING": False,  # every instance would be pinned to the same cores
-        }
         with signal_stack.kept():
             self._pipeline = openvino_genai.ContinuousBatchingPipeline(
                 str(self._path), scheduler, "CPU", settings
             )
         self._handles: dict[int, Any] = {}
-
-    def _check_precision(self, core: openvino.Core) -> None:
-        requested = self._option["precision"]
-        needed = _CAPABILITIES.get(requested)
-        if needed and needed not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            raise ConfigError(
-                f"--backend-option precision={requested}: this CPU has no {needed}: use precision=f32"
-            )
 
     def __exit__(self, *exc: object) -> None:
         del self._handles, self._pipeline

@@ -27,7 +27,7 @@ class OrtGenaiBackend(TokenEngine):
 
     def _open(self) -> None:
         content = genai_config.read(self._path)
-        self._decoder = genai_config.decoder(self._path, content)
+        self._decoder = genai_config.part(self._path, content, "decoder")
         config = genai.Config(str(self._path))
         config.clear_providers()
         session = {"intra_op_num_threads": self._setup.threads, "inter_op_num_threads": 1}
@@ -69,7 +69,7 @@ class OrtGenaiBackend(TokenEngine):
 
 
 class _Answer:
-    """One answer in work."""
+    """One active answer."""
 
     __slots__ = ("_generator", "_last")
 

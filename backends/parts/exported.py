@@ -52,8 +52,8 @@ def check_is_data(path: Path) -> None:
             suspects = [n for n in members if "/aotinductor/" in n]  # PyTorch would load libraries
             if not graphs:
                 raise ConfigError(
-                    f"{path}: not an archive of torch.export.save, or of a PyTorch before 2.8: "
-                    "export the model again"
+                    f"{path}: it is not an archive of torch.export.save, or comes from a "
+                    "PyTorch before 2.8: export the model again"
                 )
             for name in graphs:
                 suspects += _suspects(json.loads(archive.read(name)))

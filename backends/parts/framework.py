@@ -104,7 +104,7 @@ class FrameworkBackend(ABC):
             if own not in have and (self._outputs or not is_output):
                 raise ConfigError(
                     f"{self._path}: {name!r} is {own!r} in `names` of the manifest, but the file has "
-                    f"{', '.join(have)}: name one of these"
+                    f"{', '.join(have)}: use one of these names"
                 )
 
     def _batch_axis(self, name: str) -> int | None:

@@ -13,7 +13,7 @@ from harness.core.formats.onnx_tensors import initializers
 _NOT_IN_NUMPY = ("", "bfloat16", "float8_e4m3fn", "float8_e5m2", "uint4", "int4")
 
 _MIN_BYTES = 1024
-"""The smallest shared weight. Smaller ones stay in each session: the optimiser folds these shapes and scalars."""
+"""The smallest shared weight. Smaller weights stay in each session: the optimiser folds these shapes and scalars."""
 
 
 class SharedWeights:

@@ -24,7 +24,7 @@ from harness.types import Backend
 
 _RUN = "harness: module"
 
-_ON_STREAM = "kernels of a GPU start when its stream gets to them, not when the host launches them"
+_ON_STREAM = "kernels of a GPU start when its stream reaches them, not when the host launches them"
 
 
 class _Called(NamedTuple):

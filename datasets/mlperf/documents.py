@@ -1,7 +1,7 @@
 """Reads the web pages that the RAG benchmark's database holds, e2e-rag-db: `doc_html` of MLCommons' download.
 
 A sample is a page: its name and its HTML. The system splits the page, embeds the parts and stores them; it answers with the
-byte 1, with the byte 0 if that failed, and behind the last page with the MD5 of the database.
+byte 1, with the byte 0 if that failed, and after the last page with the MD5 of the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,9 +39,6 @@ class DocumentsDataset(LoadedRows):
         large = [path for path in self._paths if path.stat().st_size > _MOST_BYTES]
         sources.refuse([f"{path} is larger than {_MOST_BYTES // 2**20} MiB" for path in large])
         super().__init__(len(self._paths))
-
-    def __len__(self) -> int:
-        return len(self._paths)
 
     def load(self, indices: Sequence[int]) -> None:
         held = {name: np.empty(len(indices), object) for name in self._inputs}

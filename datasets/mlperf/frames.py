@@ -42,14 +42,9 @@ class FramesDataset(LoadedRows):
         self._questions = list(questions(self._path))
         super().__init__(len(self._questions))
 
-    def __len__(self) -> int:
-        return len(self._questions)
-
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._sample(self._questions[index].text)
-        self.hold(indices, {self._input: held})
+        texts = (self._questions[index].text for index in indices)
+        self.hold_objects(indices, self._input, map(self._sample, texts))
 
     def _sample(self, text: str) -> bytes:
         if self._input != CHAT_INPUT:

@@ -88,14 +88,8 @@ class FunctionCallsDataset(LoadedRows):
             count = max(1, int(count * SHARES_PERCENT[subset] / 100))
         return [_sample(subset, place, row, right) for place, row in rows[:count]]
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._samples[index].request
-        self.hold(indices, {self._input: held})
+        self.hold_objects(indices, self._input, (self._samples[index].request for index in indices))
 
     def lengths(self, indices: Sequence[int]) -> Array:
         return np.array([len(self._samples[i].request) for i in indices])

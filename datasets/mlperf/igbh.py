@@ -38,9 +38,6 @@ class IgbhDataset(LoadedRows):
         self._papers = papers(self._folder / SEEDS)
         super().__init__(len(self._papers))
 
-    def __len__(self) -> int:
-        return len(self._papers)
-
     def load(self, indices: Sequence[int]) -> None:
         rows = self._papers[np.asarray(indices, np.int64)].astype(self._spec.dtype)
         self.hold(

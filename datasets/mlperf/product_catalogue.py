@@ -61,9 +61,6 @@ class ProductCatalogueDataset(LoadedRows):
             raise ConfigError(f"{setup.data_dir} has no products: nothing can be measured")
         super().__init__(len(self._categories))
 
-    def __len__(self) -> int:
-        return len(self._categories)
-
     def load(self, indices: Sequence[int]) -> None:
         """Loads samples. Raises a ConfigError if a picture is damaged."""
         places: dict[int, list[int]] = {}
@@ -142,7 +139,7 @@ def _column(path: Path, name: str) -> list[str]:
         raise unreadable(path, e) from e
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            raise ConfigError(f"{path}: row {row}: {name} is {value!r:.40}, and must be a text")
+            raise ConfigError(f"{path}: row {row}: {name} is {value!r:.40}, but must be a text")
     return values
 
 

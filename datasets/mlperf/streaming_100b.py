@@ -23,7 +23,7 @@ OFFSETS, USERS = "offset.csv", "users_cumsum_per_ts.csv"
 REQUESTS, REQUEST_OFFSETS = "requests_per_ts.csv", "requests_per_ts_offset.csv"
 ORDER_SEED = 123
 ANSWERED = 10
-"""One of this many timestamps is answered; the others trained the model."""
+"""One out of this many timestamps is answered; the others trained the model."""
 
 MOST_CANDIDATES = 2048
 MOST_HISTORY = 16_384 - MOST_CANDIDATES - 1
@@ -203,11 +203,11 @@ class Streaming100bDataset:
 
 
 class _Lists(NamedTuple):
-    """The lists of one feature behind each other, because hundreds of thousands of small arrays need several GB."""
+    """The lists of one feature, one after another in one array, because hundreds of thousands of small arrays need several GB."""
 
     numbers: Array
     ends: Array
-    """(rows + 1,) the end of each list, behind a 0."""
+    """(rows + 1,) the end of each list, after a 0."""
     is_list: bool
     """Whether rows are lists, and not single numbers."""
 
@@ -281,8 +281,8 @@ class _Tables:
                 f"{path}: the line of user {request.user} has {len(cells)} cells, {4 * (self._total + 2)} are expected"
             )
         now = self._trained + request.timestamp
-        # The line has four cells for a first time, each timestamp and an evaluation after the training: candidates,
-        # their ratings, items that were used, their ratings.
+        # The line has four cells (candidates, their ratings, used items, their ratings) for a first time, for each
+        # timestamp, and for an evaluation after the training.
         before = [*range(self._trained + 1), *range(self._trained + 2, now + 2)]
         history, history_ratings = (
             [n for i in before if cells[4 * i] for n in _numbers(cells[4 * i + part], path)]

@@ -1,6 +1,6 @@
 """Holds samples in memory as rows of arrays, in the order in which LoadGen loaded them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,9 @@ class LoadedRows:
         self._item = memoryview(self._position.data)
         self._arrays: dict[str, Array] = {}
 
+    def __len__(self) -> int:
+        return len(self._position)
+
     def hold(self, indices: Sequence[int], arrays: Mapping[str, Array]) -> None:
         """arrays: input name -> (len(indices), ...) rows in the order of `indices`.
 
@@ -35,6 +38,10 @@ class LoadedRows:
         self._arrays = dict(arrays)
         for array in self._arrays.values():
             array.setflags(write=False)  # batches are views: a backend must not change the data
+
+    def hold_objects(self, indices: Sequence[int], name: str, objects: Iterable[object]) -> None:
+        """Holds one object per index, e.g. a request, for the input `name`."""
+        self.hold(indices, {name: np.fromiter(objects, object, len(indices))})
 
     def unload(self, indices: Sequence[int]) -> None:
         """Drops all samples: LoadGen holds one set at a time."""

@@ -122,11 +122,15 @@ def shown_steps(setup: DatasetSetup) -> Mapping[str, object]:
     return {name: shown(steps) for name, steps in setup.steps.items()}
 
 
+IN_MANIFEST = "in the model's manifest, which `init --model FILE` writes"
+"""End of each message about a step that the manifest lacks."""
+
+
 def needs_inputs(dataset: str) -> ConfigError:
     """Returns the error for a run without a model, or with an unopened model file without a manifest."""
     return ConfigError(
         f"dataset {dataset!r} needs the model's inputs: name a --model with a manifest, which "
-        "declares them"
+        "`init --model FILE` writes"
     )
 
 

@@ -192,9 +192,6 @@ class TableDataset(LoadedRows):
         parts = [self._table.numeric[c] for c in self._choice.inputs[name]]
         return numbers.joined([p.reshape(len(p), -1) for p in parts])
 
-    def __len__(self) -> int:
-        return self._table.rows
-
     def load(self, indices: Sequence[int]) -> None:
         chosen = np.asarray(indices)
         held = {}

@@ -1,4 +1,4 @@
-"""Reads the list of utterances that MLPerf's download for Whisper makes: one JSON file, with WAV files beside it.
+"""Reads the list of utterances that MLPerf's download for Whisper makes: one JSON file, with WAV files next to it.
 
 Source: mlcommons/inference, speech2text/manifest.py and utils/repackage_librispeech.py.
 """

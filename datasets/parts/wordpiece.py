@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tokenizers
 
-from harness.datasets.parts.sources import own_step, refuse, unreadable
+from harness.datasets.parts.sources import IN_MANIFEST, own_step, refuse, unreadable
 from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup, Step, show_shape
 
@@ -75,7 +75,7 @@ def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
         if step is None:
             problems.append(
                 f"dataset {dataset!r} needs a `tokenise` step for input {spec.name!r}: declare it "
-                "in the model's manifest"
+                f"{IN_MANIFEST}"
             )
             continue
         steps[spec.name] = step

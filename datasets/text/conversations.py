@@ -81,16 +81,13 @@ class ConversationsDataset(LoadedRows):
         self.performance_count = max(1, int((np.cumsum(self._sizes) <= MEMORY_LIMIT_BYTES).sum()))
         super().__init__(len(self._turns))
 
-    def __len__(self) -> int:
-        return len(self._turns)
-
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            conversation, messages, _ = self._turns[index]
-            said = b",".join(message.encoded for message in conversation[:messages])
-            held[row] = b"".join((self._head, said, b"]}"))
-        self.hold(indices, {self._input: held})
+        self.hold_objects(indices, self._input, map(self._request, indices))
+
+    def _request(self, index: int) -> bytes:
+        conversation, messages, _ = self._turns[index]
+        said = b",".join(message.encoded for message in conversation[:messages])
+        return b"".join((self._head, said, b"]}"))
 
     def turns(self) -> Array:
         return np.array([turn.number for turn in self._turns])

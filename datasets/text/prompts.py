@@ -182,10 +182,10 @@ def prompt_of(row: object) -> tuple[str, Prompt]:
     size, content = _CHECKS[kind](row[kind])
     most = row.get("max_tokens")
     if most is not None and (type(most) is not int or not 0 < most < MOST_TOKEN):
-        raise ValueError(f"max_tokens is {most!r:.40}, and must be a whole number of at least 1")
+        raise ValueError(f"max_tokens is {most!r:.40}, but must be a whole number of at least 1")
     reference = row.get("reference")
     if reference is not None and not isinstance(reference, str) and not _is_vector(reference):
-        raise ValueError(f"reference is {reference!r:.40}, and must be a text or a list of numbers")
+        raise ValueError(f"reference is {reference!r:.40}, but must be a text or a list of numbers")
     fields = {} if most is None else {"max_tokens": most}
     fields["messages" if kind == "messages" else "prompt"] = content
     further = _further(row)
@@ -218,7 +218,7 @@ def _further(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of the prompt's request besides the prompt and its bound, `model` first."""
     body = row.get("body", {})
     if not isinstance(body, dict):
-        raise ValueError(f"body is {body!r:.40}, and must be an object")
+        raise ValueError(f"body is {body!r:.40}, but must be an object")
     fields = {**body, **{key: row[key] for key in REQUEST if key in row}}
     for name in fields:
         if not _FIELD.fullmatch(name) or name in _NO_FIELDS:
@@ -227,7 +227,7 @@ def _further(row: Mapping[str, Any]) -> dict[str, Any]:
             )
     model = fields.get("model", "")
     if not isinstance(model, str) or ("model" in fields and not _MODEL.fullmatch(model)):
-        raise ValueError(f"model is {model!r:.40}, and must be a name")
+        raise ValueError(f"model is {model!r:.40}, but must be a name")
     if fields.get("n", 1) != 1:
         raise ValueError("n must be 1: a prompt has one answer")
     return fields

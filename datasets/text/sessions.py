@@ -113,16 +113,10 @@ class SessionsDataset(LoadedRows):
         self.performance_count = max(1, int((held <= MEMORY_LIMIT_BYTES).sum()))
         super().__init__(len(self._turns))
 
-    def __len__(self) -> int:
-        return len(self._turns)
-
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._request(index, {})
-        self.hold(indices, {self._input: held})
+        self.hold_objects(indices, self._input, (self._request(index, {}) for index in indices))
         if self.live_history:
-            held.setflags(write=True)
+            self._arrays[self._input].setflags(write=True)
 
     def continue_with(self, index: int, answers: Mapping[int, bytes]) -> None:
         self._arrays[self._input][self._position[index]] = self._request(index, answers)

@@ -75,9 +75,6 @@ class SquadDataset(LoadedRows):
         room = self._length - len(self._queries[question].ids) - 3
         return windows(total, room, self._stride)
 
-    def __len__(self) -> int:
-        return len(self._windows)
-
     def load(self, indices: Sequence[int]) -> None:
         arrays = wordpiece.empty_arrays(len(indices), self._length, np.int64)
         cls_id, sep_id = self._ends

@@ -244,7 +244,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
     result.json is not a file of a run.
     """
     file = f"{path}/{run_folder.RESULT}"
-    with reading(file, "`check` says more"):
+    with reading(file, "run `check` for details"):
         result = json.loads(within.read_file(root, file))
         if not isinstance(result, dict):
             raise ConfigError(f"{file} is not a file of a run")
@@ -252,7 +252,7 @@ def read_row(root: Path, path: str) -> dict[str, Any]:
         row: dict[str, Any] = {**database.columns_of(path, result)}
         for name in _TEXTS:
             if not isinstance(row[name], str):
-                raise ConfigError(f"{file} has no usable {name}: `check` says more")
+                raise ConfigError(f"{file} has no usable {name}: run `check` for details")
         doubts = " ".join(str(one["code"]) for one in result["doubts"])[:_LONGEST_TEXT]
     answer = None
     with suppress(HarnessError), reading(file):  # old files have no answer

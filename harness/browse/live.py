@@ -126,7 +126,7 @@ def snapshot(root: Path, path: str) -> Snapshot | str:
             return f"a different run answers at {endpoint}: this run has ended, or died"
         return _state(samples)
     except WRONG_CONTENT as e:
-        return f"the answer from {endpoint} is not a page of metrics: {type(e).__name__}"
+        return f"the answer from {endpoint} is not a metrics page: {type(e).__name__}"
 
 
 def _of_this_machine(host: str) -> str:
@@ -141,7 +141,7 @@ def _of_this_machine(host: str) -> str:
 
 
 def _page(endpoint: Endpoint) -> str:
-    """Returns the page of metrics. The whole answer must arrive within LIMIT_S."""
+    """Returns the metrics page. The whole answer must arrive within LIMIT_S."""
     deadline_s = monotonic() + LIMIT_S
     answer = b""
     with socket.create_connection(endpoint, LIMIT_S) as connection:

@@ -1,6 +1,6 @@
 """The verbs that measure nothing: list names, check a dataset, write arrivals, copy the dashboards."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,30 +37,36 @@ def list_names(arguments: list[str]) -> int:
     from harness.core.extras import how_to_install
     from harness.models.manifest.lookup import load_model, named_models
 
-    lines = []
+    groups: dict[str, list[tuple[str, str]]] = {}
     for kind in ("scenario", "backend", "dataset", "metric"):
-        lines.append(f"{kind}s")
-        for name, entry in registry.rows(kind):
-            state = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
-            lines.append(f"  {name:<18}{entry.about}{state}")
-    lines += ["meters", *_meters()]
-    lines += ["benchmarks of `machine`"]
-    lines += [f"  {name:<18}{entry.about}" for name, entry in registry.rows("benchmark")]
-    lines.append("models")
-    for name in named_models():
-        model = load_model(name)
-        about = model.manifest.description if model.manifest else ""
-        lines.append(f"  {name:<20}{about}{_size_and_licence(model)}")
-    lines += [
-        "presets for --config",
-        *(f"  {name:<18}{about}" for name, about in presets().items()),
-    ]
-    show("\n".join(lines))
+        groups[f"{kind}s"] = [
+            (name, entry.about)
+            if entry.installed
+            else (name, f"{entry.about}  (not installed: {how_to_install(entry.extra)})")
+            for name, entry in registry.rows(kind)
+        ]
+    groups["meters"] = list(_meters())
+    groups["benchmarks of `machine`"] = [(n, e.about) for n, e in registry.rows("benchmark")]
+    groups["models"] = [(name, _about(load_model(name))) for name in named_models()]
+    groups["presets for --config"] = list(presets().items())
+    show("\n".join(_in_columns(groups)))
     return 0
 
 
+def _in_columns(groups: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[str]:
+    """Yields a heading per group, then its names and texts. The column of names is as wide as the longest name."""
+    width = max(len(name) for rows in groups.values() for name, _ in rows)
+    for heading, rows in groups.items():
+        yield heading
+        yield from (f"  {name:<{width}}  {about}" for name, about in rows)
+
+
+def _about(model: "Model") -> str:
+    return f"{model.manifest.description if model.manifest else ''}{_size_and_licence(model)}"
+
+
 def _size_and_licence(model: "Model") -> str:
-    """Returns the known ones in parentheses; '' if neither is known."""
+    """Returns the known values in parentheses; '' if neither is known."""
     try:
         size_bytes = model.file_bytes
     except HarnessError:  # the package that makes the file is not installed
@@ -71,13 +77,14 @@ def _size_and_licence(model: "Model") -> str:
     return f"  ({shown})" if shown else ""
 
 
-def _meters() -> Iterator[str]:
+def _meters() -> Iterator[tuple[str, str]]:
+    """Yields (name, text), with the reason why a meter does not work here."""
     from harness.core import registry
     from harness.machine.power import opening
 
     reasons = {name: f"  ({reason})" for name, reason in opening.availability() if reason}
     for name, entry in registry.rows("meter"):
-        yield f"  {name:<18}{entry.about}{reasons.get(name, '')}"
+        yield name, f"{entry.about}{reasons.get(name, '')}"
 
 
 def check(arguments: list[str]) -> int:

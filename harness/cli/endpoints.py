@@ -258,8 +258,7 @@ def run(arguments: Sequence[str]) -> int:
 def witness(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "witness",
-        "Recompute the numbers of every finished point from the client's events, and look for signs that they are not "
-        "what they seem.",
+        "Recompute the numbers of every finished point from the client's events, and look for signs of wrong numbers.",
         {"only": ("POINT", "judge this point only, e.g. r16")},
     )
     options = parser.parse_args(arguments)

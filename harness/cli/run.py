@@ -97,7 +97,7 @@ def serve(arguments: list[str]) -> int:
         problems += [f"{flag} is an option of nodes: add --node, or drop it" for flag in given]
     if values.get("backend") in REMOTE_BACKENDS:
         problems.append(
-            f"--backend {values['backend']} sends queries to a server, and `serve` is one: name a backend that "
+            f"--backend {values['backend']} sends queries to a server, but `serve` is a server itself: name a backend that "
             "runs the model here"
         )
     from harness.models.opened.loading import unknown_names

@@ -261,7 +261,7 @@ _TOLD = {**_FLAGS, "model_file": "model_file"}
 """Field -> its name in a notice. Values resolved from other options have no notice."""
 
 _IMPLIED = ("backend", "model")
-"""Options whose default a file means if it does not set them."""
+"""Options whose default applies if a file does not set them."""
 
 
 def _settled(key: str) -> Sequence[str]:

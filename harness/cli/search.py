@@ -182,7 +182,7 @@ def sweep(arguments: list[str]) -> int:
         {
             **_REFUSED,
             **dict.fromkeys(("target_qps", "concurrency")),
-            "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s; of several backends 1s)",
+            "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s; 1s for several backends)",
             "out": f"{_out('sweep-server')}; for a grid grid-SCENARIO-BACKEND-MODEL, for several backends "
             "runtimes-SCENARIO-BACKENDS-MODEL",
         }

@@ -297,7 +297,7 @@ def _shared_lines(
     if len({row["node"] for row in rows.values()}) > 1:
         yield "several nodes measured, so their numbers also compare machines: rank the results of one node"
     if len(rows) < len(values) or any(row["lost"] for row in rows.values()):
-        yield f"the same command with --out {folder} measures the missing values"
+        yield f"repeat the command with --out {folder} to measure the missing values"
 
 
 def _results(path: Path) -> str:

@@ -66,7 +66,7 @@ def offline_batch(points: Sequence[tuple[int, float]]) -> int:
 
 
 def batch_times(points: Sequence[tuple[int, float]], max_batch: int) -> Array:
-    """Returns (max_batch + 1,) float64: time in ns of a batch of n samples at index n; it never falls.
+    """Returns (max_batch + 1,) float64: time in ns of a batch of n samples at index n, which never decreases.
 
     points: measured (samples, ns), in any order. Times between them are interpolated linearly; beyond the largest
     size the time grows in proportion to the size.

@@ -1,4 +1,4 @@
-"""Starts child processes that run `main` of a module, and exchanges JSON messages with them.
+"""Starts child processes that run `main` of a module, and exchanges JSON messages with them; runs foreign programs.
 
 A child has its parent's import path, in the same order. It imports from the working directory only if its parent does.
 """
@@ -28,6 +28,30 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from importlib import import_module; sys.exit(import_module(sys.argv.pop(1)).main())"
 )
+
+
+def run_program(
+    words: Sequence[str],
+    limit_s: float | None = None,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    start_new_session: bool = False,
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a foreign program without input to its end; `stdout` of the result has both of its outputs."""
+    return subprocess.run(
+        words,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=limit_s,
+        start_new_session=start_new_session,
+        check=False,
+    )
 
 
 _KILL_AT_END = (

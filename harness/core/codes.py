@@ -30,7 +30,7 @@ class About(StrEnum):
     MODEL = "model", "the model file, or the backend that runs it"
     SERVER = (
         "server",
-        "the server of `--url` or the nodes, the network to it, and the requests on the way",
+        "the server of `--url` or the nodes, the network to them, and the requests in transit",
     )
     ACCURACY = "accuracy", "the answers, their score, and the data they are scored on"
     MACHINE = "machine", "something that changed the speed of the machine during the run"
@@ -68,12 +68,12 @@ _Rows = Mapping[About, Mapping[str, tuple[str, str]]]
 _REASONS: _Rows = {
     About.LOAD: {
         "slo-missed": (
-            "The latency, or a time of the tokens, is above the bound of an SLO at the SLO's percentile.",
+            "The latency, or a token time, exceeds the bound of an SLO at the SLO's percentile.",
             "Lower `--target-qps` or `--concurrency`, or raise `--slo`.",
         ),
         "early-stopping": (
             "There were too few queries to prove the percentile, given how many of them were late.",
-            "Run longer: the text says how many queries and seconds are needed.",
+            "Run longer: the text states how many queries and seconds are needed.",
         ),
         "loadgen-invalid": (
             "LoadGen's own verdict is INVALID; the text names the constraints that were not met.",
@@ -151,7 +151,7 @@ _REASONS: _Rows = {
             "Find out what ended or stopped the node, and run again.",
         ),
         "tokens-contradicted": (
-            "The server's token counts differ from its token ids, fell within a stream, exceed `max_tokens`, or cannot fit the text.",
+            "The server's token counts differ from its token ids, decrease within a stream, exceed `max_tokens`, or cannot fit the text.",
             "Read the text. Correct the program that counts the tokens; if it drops token ids, do not use its counts.",
         ),
         "prompts-cached": (
@@ -245,17 +245,17 @@ _DOUBTS: _Rows = {
             _LONGER,
         ),
         "few-held": (
-            "Fewer than 64 samples were held in memory although the dataset has more, and they are small.",
+            "The run held fewer than 64 samples in memory, although the dataset has more and they are small.",
             "Hold more with `--performance-count`.",
         ),
         "short-run": (
-            "An Offline run took less than 1 s, so its rate is mostly start and end.",
+            "An Offline run took less than 1 s, so its start and end dominate the rate.",
             _LONGER,
         ),
     },
     About.LOAD_GENERATOR: {
         "generator-late": (
-            "LoadGen issued 1 % of the queries late by more than 10 % of the SLO: that latency is LoadGen's own.",
+            "LoadGen issued 1 % of the queries late by more than 10 % of the SLO; this delay is part of their latency.",
             "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
         ),
         "client-busy": (
@@ -312,11 +312,11 @@ _DOUBTS: _Rows = {
         ),
         "prompt-changed": (
             "The server's token count of a prompt differs from the ids that were sent, is impossible for its bytes, or varies for the same prompt.",
-            "Find out what the server adds or cuts off: a token at the beginning, a template, or a limit of its context.",
+            "Find out what the server adds or cuts off: a token at the beginning, a template, or a context limit.",
         ),
         "load-host-faster": (
             "A load host on another machine reports shorter times than the server needed for other hosts at the same time.",
-            "Find out what runs on that host; run the command near the hosts, with the same way to the server.",
+            "Find out what runs on that host; run the command near the hosts, on the same network path to the server.",
         ),
         "load-host-unwitnessed": (
             "The coordinator's own queries ended before the run, so little or nothing could contradict the load hosts' reports.",
@@ -327,11 +327,11 @@ _DOUBTS: _Rows = {
             "Ask for answers that show all their tokens, or quote the rate with this doubt.",
         ),
         "first-token-early": (
-            "Half of the streams waited for the second token more than twice as long as for the first one, and four times as long as for others.",
+            "In half of the streams, the second token took more than twice as long as the first token, and four times as long as later tokens.",
             "Read the first tokens: a server can send one before it has computed the prompt. Quote the latency instead of TTFT.",
         ),
         "answers-vary": (
-            "More than 10 % of repeated prompts got an answer that begins differently, although nothing is drawn at random.",
+            "More than 10 % of repeated prompts got an answer that begins differently, although the requests ask for no random sampling.",
             "Find out whether the server ignores `temperature` or `seed`, or mixes up its answers.",
         ),
         "answers-alike": (
@@ -459,7 +459,7 @@ _DOUBTS: _Rows = {
             "Run again; if it repeats, have the GPU tested.",
         ),
         "preempted": (
-            "The measured threads lost their cores at least 200 times per CPU second, and at least 100 times.",
+            "Other programs took the cores from the measured threads at least 200 times per CPU second, and at least 100 times.",
             "Stop other programs, or follow the doubt's text.",
         ),
         "paged": (
@@ -467,7 +467,7 @@ _DOUBTS: _Rows = {
             "Free memory, or hold fewer samples with `--performance-count`.",
         ),
         "cores-lost": (
-            "During the run the measured threads lost cores that they could run on.",
+            "During the run, the set of cores on which the measured threads may run became smaller.",
             "Find the program that moved them (`taskset`, a cpuset, a container's manager), and run again.",
         ),
         "priority-lowered": (
@@ -475,7 +475,7 @@ _DOUBTS: _Rows = {
             "Find the program that changed it (`renice`, a daemon), and run again.",
         ),
         "stalled": (
-            "Samples waited, but none was completed for more than 1 s and 20 times the slowest batch, or a client stood still for more than 1 s, or a signal stopped the process.",
+            "Samples waited, but for more than 1 s and 20 times the slowest batch none was completed; or a client stood still for more than 1 s; or a signal stopped the process.",
             "Find out what stopped the process, and run again.",
         ),
         "drift": (

@@ -147,7 +147,7 @@ def _no_folder(folder: Path) -> str:
     unfinished = folder.with_name(folder.name + PARTIAL)
     if not unfinished.is_dir():
         return f"{folder}: there is no such folder"
-    return f"{folder}: there is no such folder; {unfinished} exists: its run is still going on, or did not finish"
+    return f"{folder}: there is no such folder, but {unfinished} exists: its run is in progress or did not finish"
 
 
 def parse_json(text: str) -> Any:

@@ -105,6 +105,20 @@ BACKENDS = _table(
             "xllamacpp",
             "tinylm",
         ),
+        "ort-whisper": (
+            "OrtWhisperBackend",
+            "Whisper on ONNX Runtime GenAI",
+            "ort-genai",
+            "onnxruntime_genai",
+            "whisper",
+        ),
+        "openvino-whisper": (
+            "OpenVinoWhisperBackend",
+            "Whisper on OpenVINO GenAI",
+            "openvino-genai",
+            "openvino_genai",
+            "whisper",
+        ),
     },
 )
 REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
@@ -234,10 +248,13 @@ METRICS = _table(
         "function-calls": ("FunctionCalls", "share of right function calls, as BFCL"),
         "clip-fid": ("ClipFid", "CLIP score and FID of images, by MLCommons' script"),
         "vbench": ("Vbench", "six dimensions of videos, by MLCommons' script"),
-        "reasoning": ("Reasoning", "right answers of DeepSeek-R1, by MLCommons' script"),
+        "reasoned-answers": (
+            "ReasonedAnswers",
+            "right answers of a reasoning model, by MLCommons' script",
+        ),
     },
 )
-BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoning")
+BY_PROGRAM = ("rag_answers", "ingestion", "clip-fid", "vbench", "reasoned-answers")
 """Metrics that may run a program of the user. `check` does not run it: the stored score counts."""
 
 METERS = _table(
@@ -350,7 +367,7 @@ def check_name(kind: str, name: str) -> None:
             raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
         if module.endswith(".py") and not Path(module).is_file():
             raise ConfigError(f"{kind} {name!r}: there is no file {module}")
-        if module.endswith(".py") and _surely_lacks(Path(module), attribute):
+        if module.endswith(".py") and _certainly_lacks(Path(module), attribute):
             raise ConfigError(f"{kind} {name!r}: {module} has no class {attribute}")
         return
     if name in KINDS[kind] or name in _entry_points(kind):
@@ -363,7 +380,7 @@ def check_name(kind: str, name: str) -> None:
     raise ConfigError(f"no {kind} named {name!r}: {hint}")
 
 
-def _surely_lacks(path: Path, name: str) -> bool:
+def _certainly_lacks(path: Path, name: str) -> bool:
     """Returns whether the file cannot define the name: it neither contains the name nor defines names dynamically."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))

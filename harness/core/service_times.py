@@ -9,8 +9,8 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Number of quantiles per batch size. Each lies in the middle of an equal share, so a random quantile
-is as often slow as the measured batches were.
+"""Number of quantiles per batch size. Each quantile lies in the middle of an equal share, so a random
+quantile is slow as often as the measured batches were.
 """
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES

@@ -65,7 +65,7 @@ def _terminate(signum: int, _frame: object) -> None:
 
 
 class Stopped(BaseException):
-    """A signal stopped the run. It is a BaseException, because no error handler may catch it."""
+    """A signal stopped the run. It is a BaseException, so that no error handler catches it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)

@@ -73,7 +73,7 @@ class LoadPlan:
     concurrency: int | None = None
     """Queries to keep in flight."""
     until: str | None = None
-    """When the run ends before its count of queries: `steady`, or a width such as `2%`; None: it does not."""
+    """When the run ends before its count of queries: `steady`, or a width such as `2%`; None: the run issues all its queries."""
     least_queries: int | None = None
     """With `until`, the queries after which the run may end; `query_count` is then the limit."""
     streams: int | None = None
@@ -87,7 +87,7 @@ class LoadPlan:
     cancel_after_ns: int = 0
     """Time from sending such a request until its connection is closed."""
     probe_rate: float = 0.0
-    """Requests per second beside the load; 0 without probes."""
+    """Probe requests per second during the load; 0 without probes."""
     sessions: bool = False
     """Whether queries are the turns of sessions, which wait for each other: `concurrency` counts sessions, `schedule` has
     the begins of sessions, and without both they begin at `target_qps` / their mean number of turns."""
@@ -197,9 +197,9 @@ def accuracy_samples(loaded: Loaded) -> int:
 
 
 def performance_samples(samples: int, loaded: Loaded, *, sessions: bool, from_file: bool) -> int:
-    """Returns the length of a performance run's journal. samples: that are planned.
+    """Returns the length of a performance run's journal. samples: number of planned samples.
 
-    Each arrival of a file begins a session, of which only the longest is known before the run.
+    Each arrival of a file begins a session; before the run, only the length of the longest session is known.
     """
     return samples * loaded.dataset["turns"]["max"] if sessions and from_file else samples
 

@@ -150,7 +150,7 @@ def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
 
     about: lines for the comment. LoadGen reads bounds in whole ms. Any other bound is left out, so the bound of
     the rules applies, and a comment explains it. LoadGen has one percentile for all SLOs; the highest percentile is written,
-    because meeting it meets all.
+    because a run that meets it meets all bounds.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""Time that a thread must have run to count as computing; threads below it only woke up and slept again."""
+"""Time that a thread must have run to count as computing; threads that ran for less time only woke up and slept again."""
 
 TICK_S = 0.01
 """Time within which the kernel updates the account of every thread, including the calling thread."""

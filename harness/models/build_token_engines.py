@@ -143,7 +143,7 @@ class _Ir:
         return ops.add(scaled, self._constant(f"{layer}.bias"))
 
     def _causal(self, tokens: Any, mask: Any) -> Any:
-        """Returns the bias of attention: 0 for tokens up to the own one, else -1e9; (batch, 1, new, total)."""
+        """Returns the bias of attention: 0 for tokens up to the current token, else -1e9; (batch, 1, new, total)."""
         ops, one = self._ops, self._whole(1)
         new, total = (ops.gather(ops.shape_of(x), one, self._whole(0)) for x in (tokens, mask))
         columns = ops.range(self._whole(0), total, one, "i64")

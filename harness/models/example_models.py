@@ -29,8 +29,8 @@ SYMBOLS = ("", " ", "'", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 TILES = (2, 3)
 TILE = 16
 GRID = 4
-"""Rows and columns of tiles in an image with one bright tile, a tile's side in pixels, and tiles on each
-side of COCO's images.
+"""Rows and columns of tiles in an image with one bright tile; the side of a tile in pixels; the number
+of tiles per side of a COCO image.
 """
 
 

@@ -340,7 +340,7 @@ def write_executorch(path: Path, weights: Weights) -> None:
     batch = {0: torch.export.Dim("batch", min=1, max=MOST_SAMPLES)}
     example = (
         torch.zeros(MOST_SAMPLES, 1, 8, 8),
-    )  # of fewer than 16, convolutions take at most 15
+    )  # an example of fewer samples would limit the convolutions to at most 15
     exported = torch.export.export(torch_module(weights), example, dynamic_shapes=(batch,))
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     path.write_bytes(lowered.to_executorch().buffer)

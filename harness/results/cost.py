@@ -13,7 +13,7 @@ MILLION = 1_000_000
 def section(
     price: float | None, window_ns: tuple[int, int] | None, samples: int, tokens: Tokens | None
 ) -> Cost | None:
-    """Returns None without a price or a whole run. window_ns: LoadGen's. samples: that were answered."""
+    """Returns None without a price or a whole run. window_ns: LoadGen's. samples: number of answered samples."""
     if price is None or window_ns is None or not samples:
         return None
     begin, end = window_ns

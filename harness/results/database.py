@@ -143,7 +143,9 @@ def _version(db: sqlite3.Connection) -> int:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
     if version not in (1, SCHEMA) and (exists or version):
-        raise sqlite3.DatabaseError(f"it has schema {version}, this harness reads schema {SCHEMA}")
+        raise sqlite3.DatabaseError(
+            f"it has schema {version}, but this harness reads schema {SCHEMA}"
+        )
     return int(version) if exists else 0
 
 
@@ -181,7 +183,7 @@ def newest_first(
         values = (*conditions.values(), -1 if limit is None else limit)
         rows = [dict(row) for row in db.execute(query, values)]
     if not all(isinstance(row["folder"], str) for row in rows):
-        raise sqlite3.DatabaseError("a row of it names no folder")
+        raise sqlite3.DatabaseError("one of its rows names no folder")
     return [{**row, "removed": not (results / row["folder"]).is_dir()} for row in rows]
 
 

@@ -49,8 +49,6 @@ _OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
 _UNSEALED = ("did-not-finish", "not-saved")
 """Codes of the reasons of runs that may have ended without a seal."""
 
-_CHANGED = "changed since the run, or written by another version of the harness"
-
 
 class CheckedFolder(NamedTuple):
     """A run or a study after `check`."""
@@ -98,7 +96,7 @@ def _read_result(folder: Path) -> Mapping[str, Any]:
     """Reads result.json. Raises a ConfigError if it does not have the shape of a run's result."""
     path = folder / run_folder.RESULT
     content = files.read_json(path)
-    check_shape(content, path, _CHANGED)
+    check_shape(content, path, request.CHANGED)
     return content
 
 
@@ -110,7 +108,7 @@ def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
     """
     stored = _read_result(folder)
     config = configuration(folder)
-    with files.reading(f"{folder}: its files do not fit together", _CHANGED):
+    with files.reading(f"{folder}: its files do not fit together", request.CHANGED):
         derived = findings(folder, config, trusted)
         content = hidden(json.loads(json.dumps(result(derived), default=str)))
         changed = [
@@ -144,7 +142,7 @@ def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, 
 def agreed(folder: Path) -> str:
     """Returns the line for a folder without differences. It has the verdict, as agreement does not imply VALID."""
     if not (folder / run_folder.RESULT).is_file():
-        return f"{folder}: its files are as {digests.SEAL} has them"
+        return f"{folder}: its files match {digests.SEAL}"
     stored = files.read_json(folder / run_folder.RESULT)
     codes = ", ".join(dict.fromkeys(reason["code"] for reason in stored["reasons"]))
     verdict = f"{stored['verdict']} ({codes})" if codes else stored["verdict"]
@@ -182,7 +180,7 @@ def notes(folder: Path, trusted: Collection[str] = ()) -> Iterator[str]:
     accuracy = files.read_json(result_file).get("accuracy") if result_file.is_file() else None
     if not isinstance(accuracy, dict) or accuracy.get("value") is None:
         return
-    stored = "so the score is the stored one"
+    stored = "so the stored score is used"
     if lacks_data(configuration(folder)):
         yield f"{folder} is a published copy without its data or model, {stored}"
         return
@@ -278,6 +276,7 @@ def _stored_scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Sc
             line=lines[-1] if lines else "",
             details=accuracy["details"],
             lower_is_better=accuracy["lower_is_better"],
+            scorer=accuracy.get("scorer", ""),
         ),
         compared=score.compare_answers(folder, derived.model, dtype, derived.compared_run, loaded),
     )
@@ -321,4 +320,4 @@ def _seal_differences(
     if (folder / digests.SEAL).is_file():
         yield from digests.differences(folder)
     elif not any(reason["code"] in _UNSEALED for reason in stored.get("reasons", ())):
-        yield f"{folder} has no {digests.SEAL}, which every run or study that ended has"
+        yield f"{folder} has no {digests.SEAL}, which every finished run or study has"

@@ -339,7 +339,7 @@ def _of_the_load(findings: Findings) -> Iterable[str]:
     elif findings.performance is not None and findings.performance.plan.sessions:
         yield f"sessions, whose turns wait for each other, {scheduler}"
     if findings.config.probe_rate is not None and findings.config.runs_performance:
-        yield f"probes beside the load, {findings.config.probe_rate:g} per second"
+        yield f"probes during the load, {findings.config.probe_rate:g} per second"
 
 
 def _of_the_model(findings: Findings) -> Iterable[str]:
@@ -361,7 +361,7 @@ def _accuracy(findings: Findings) -> Scored | NotScored:
     if score is not None:
         judged = declared is not None and declared.metric == score.metric
         target = declared.target if declared is not None and judged else None
-        return {
+        scored: Scored = {
             "metric": score.metric,
             "value": score.value,
             "unit": score.unit,
@@ -372,6 +372,9 @@ def _accuracy(findings: Findings) -> Scored | NotScored:
             "compared": cast("ComparedAnswers", compared._asdict()) if compared else None,
             "source": "LoadGen mlperf_log_accuracy.json",
         }
+        if score.scorer:
+            scored["scorer"] = score.scorer
+        return scored
     if not findings.config.runs_accuracy:
         random = findings.model.has_random_weights
         return {"value": None, "reason": "random weights" if random else "performance run only"}

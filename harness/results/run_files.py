@@ -82,10 +82,12 @@ def read_config(folder: Path) -> dict[Any, Any]:
 
 def reading_run(folder: Path | str) -> AbstractContextManager[None]:
     """Turns an exception about missing content into a ConfigError. folder: a folder, or the names of several."""
-    return files.reading(f"{folder}: its files do not fit together", "`check` says more")
+    return files.reading(f"{folder}: its files do not fit together", "run `check` for details")
 
 
-def check_shape(result: Mapping[str, Any], path: Path, hint: str = "`check` says more") -> None:
+def check_shape(
+    result: Mapping[str, Any], path: Path, hint: str = "run `check` for details"
+) -> None:
     """Raises a ConfigError with the required keys of result.json that are not usable. path: the file's path."""
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
     for name in [n for n in ("reasons", "doubts") if n not in wrong]:

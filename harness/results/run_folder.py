@@ -9,6 +9,8 @@ from harness.core.files import PARTIAL, free_name, point_link
 from harness.errors import ConfigError
 from harness.results.seal import digests
 
+RESULTS = "results"
+"""Folder of the results without --out."""
 RESULT = "result.json"
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
@@ -58,7 +60,7 @@ class ResultFolder:
             self.path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(
-                f"{self.path} exists, from a run that did not finish or still goes on: pass another "
+                f"{self.path} exists, from a run that is in progress or did not finish: pass another "
                 f"{option}, or remove it once nothing writes there"
             ) from None
         except OSError as e:
@@ -105,7 +107,7 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     name = "-".join([time, scenario, _plain(backend), _plain(model)])
     while True:
-        final = free_name(Path("results") / name)
+        final = free_name(Path(RESULTS) / name)
         try:
             return ResultFolder(final)
         except ConfigError:

@@ -75,7 +75,7 @@ first_token_ns: stamp of the first token; 0 if the reply was not a stream. answe
 after the reasoning; 0 if there was none, or if the reply was not a stream. tokens: of the answer; 0 if unknown.
 late_tokens: tokens whose time after the previous token exceeds the bound of its SLO.
 server: number of the server in the order of --url or --nodes. cancelled: 1 if the client closed the connection before
-the answer's end (--cancel); tokens and first_token_ns are then of the part that came.
+the answer's end (--cancel); tokens and first_token_ns then describe the part that arrived.
 """
 
 _TOKENS_ROW = Struct("<iHHqqqqqqii")

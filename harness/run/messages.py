@@ -79,7 +79,7 @@ class _BothTimes(TypedDict):
 
 def _of_one_sample(both: _BothTimes) -> _BothTimes:
     if any(both[name]["sizes"] != [1] for name in ("before", "after")):
-        raise ValueError("the times of the wide instance are not of one sample")
+        raise ValueError("the wide instance's times are not times of single samples")
     return both
 
 
@@ -196,6 +196,8 @@ class _Tokens(TypedDict):
     contradictions: dict[str, Count]
     doubts: dict[str, Count]
     varied_prompts: Count
+    tails: NotRequired[Count]
+    tails_at_once: NotRequired[Count]
     compared_prompts: Count
     changed_prompts: Count
     long_prompts: Count

@@ -294,17 +294,22 @@ def shared_lines(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from (f"{'doubt':<12}{code} in all {len(runs)} runs" for code in shared_doubts(runs))
 
 
-def machine_text(runs: Sequence[Mapping[str, Any]]) -> str:
+NOT_AT_REST = "not at rest"
+
+
+def machine_text(
+    runs: Sequence[Mapping[str, Any]], subject: str = "the machine was not at rest"
+) -> str:
     """Returns the number of runs with a doubt about the machine, and these doubts; '' if no run has such a doubt.
 
-    runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high makes every run
-    drift, so `drift` and `warming` count in VALID runs only.
+    runs: each with `verdict` and `doubts`, a sequence of codes. A load that is too high makes every run drift, so
+    `drift` and `warming` count in VALID runs only. subject: begin of the sentence; NOT_AT_REST after a label.
     """
     doubted = [doubts for run in runs if (doubts := _machine_doubts(run))]
     if not doubted:
         return ""
     codes = ", ".join(sorted(frozenset().union(*doubted)))
-    return f"the machine was not at rest in {len(doubted)} of {counted(len(runs), 'run')} ({codes})"
+    return f"{subject} in {len(doubted)} of {counted(len(runs), 'run')} ({codes})"
 
 
 def _machine_doubts(run: Mapping[str, Any]) -> frozenset[str]:

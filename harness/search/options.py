@@ -159,7 +159,7 @@ class WorkersOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimesOptions:
     rounds: int = option(
-        f"most rounds of a comparison of backends, 2 to {MOST_RUNS:,}, each with one run of every backend that can "
+        f"maximum number of rounds in a comparison of backends, 2 to {MOST_RUNS:,}, each with one run of every backend that can "
         "still be the fastest (default 10)",
         parse=bounded(2, MOST_RUNS),
         default=10,

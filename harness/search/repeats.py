@@ -149,8 +149,8 @@ def _lines(
         yield f"  over    {kept} of {len(verdicts)} runs; left out: {', '.join(left_out)}"
     yield ""
     if content["left_out"].count(None) > 1:
-        level = f"{show_percent(content['level'])} interval over runs"
-        heads = columns(f" | mean [ns] | {level} [ns] | least [ns] | most [ns]")
+        level = f"{show_percent(content['level'])} interval"
+        heads = columns(f"number | mean of the runs [ns] | {level} [ns] | least [ns] | most [ns]")
         yield from aligned(heads, list(_rows(content)))
         yield ""
     yield f"{'results':<12}{folder}"
@@ -164,10 +164,16 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
         interval = f"needs {LEAST_RUNS} runs or more"
         if number["interval"] is not None:
             low, high = number["interval"]
-            interval = f"{show_cell(low, number['unit'])} to {show_cell(high, number['unit'])}"
+            interval = f"{_shown(low, number)} to {_shown(high, number)}"
             if high > WIDEST * low:
                 interval = f"wider than a factor of {WIDEST}: make more runs"
         mean, least, most = (
-            show_cell(value, number["unit"]) for value in (number["mean"], min(values), max(values))
+            _shown(value, number) for value in (number["mean"], min(values), max(values))
         )
         yield [name, mean, interval, least, most]
+
+
+def _shown(value: float, number: Mapping[str, Any]) -> str:
+    """number: with its `unit`; a rate gets `/s`, as the columns have numbers of several units."""
+    per_s = "/s" if number["unit"].endswith("/s") else ""
+    return f"{show_cell(value, number['unit'])}{per_s}"

@@ -57,7 +57,7 @@ def connection_header(head: Head) -> bytes:
 def route_answer(
     content: Mapping[str, Any] | Sequence[Mapping[str, Any]] | bytes | None, head: Head
 ) -> bytes:
-    """Returns a complete answer to a GET. content: JSON, a page of metrics, or None for an empty body."""
+    """Returns a complete answer to a GET. content: JSON, a metrics page, or None for an empty body."""
     if not isinstance(content, bytes):
         return json_answer(content, connection_header(head))
     about = answer_head(200, {"Content-Type": METRICS, "Content-Length": len(content)})

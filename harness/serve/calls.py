@@ -199,7 +199,9 @@ def _value(
         except ValueError as e:
             raise Refusal(400, f"input {name!r}: {e}") from None
     if type(size) is not int or size < 0 or "data" in tensor:
-        raise Refusal(400, f"input {name!r}: binary_data_size is not a size, or data is given, too")
+        raise Refusal(
+            400, f"input {name!r}: binary_data_size is not a size, or `data` is also present"
+        )
     if datatype != "BYTES" and size != prod(shape) * np.dtype(DATATYPES[datatype]).itemsize:
         raise Refusal(
             400, f"input {name!r}: {datatype} of the shape {[*shape]} does not have {size:,} bytes"

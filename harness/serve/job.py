@@ -126,6 +126,8 @@ def _serve(
         show(f"serving {name} ({backend}) on http://{at}")
         loop.run()
     counts = f"{counted(inference.answered, 'request')} answered, {inference.refused:,} refused"
+    if inference.unknown:
+        counts += f" ({inference.unknown:,} of them for paths that this server does not have)"
     say(
         f"{counts}; the first failure: {inference.first_failure}"
         if inference.first_failure

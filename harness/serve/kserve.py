@@ -117,8 +117,13 @@ class OpenInference:
         """Requests that were answered with an error."""
         return self.statistics.refused
 
+    @property
+    def unknown(self) -> int:
+        """Refused requests for a path that the server does not have."""
+        return self.statistics.unknown
+
     def _refusal(self, head: Head, refusal: Refusal) -> Sequence[bytes | memoryview]:
-        self.statistics.refused += 1
+        self.statistics.refuse(refusal.status)
         error = {"error": str(refusal)}
         return [json_answer(error, connection_header(head), refusal.status, refusal.headers)]
 

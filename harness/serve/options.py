@@ -44,7 +44,7 @@ def _listening_grpc(text: str) -> Endpoint:
 
 
 class PrefixBlocks(NamedTuple):
-    """The size of a cache of beginnings."""
+    """The size of a prefix cache."""
 
     block_tokens: int
     most_blocks: int

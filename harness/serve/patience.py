@@ -54,7 +54,7 @@ class Patience(Generic[Peer]):
         self._due_ns[peer] = self.now_ns + wait_ns
 
     def add_bytes(self, peer: Peer, count: int) -> None:
-        """Gives a peer that has sent or taken `count` bytes time for the next ones."""
+        """Gives a peer that has sent or taken `count` bytes time for the next bytes."""
         if peer in self._due_ns:
             self._due_ns[peer] += count * BYTE_NS
 

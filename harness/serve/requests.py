@@ -123,7 +123,7 @@ class Parser:
 
     def _new_head(self) -> tuple[Head | None, int]:
         """Returns (head, number of its bytes); (None, 0) if it is not complete."""
-        while self._data.startswith(LINE):  # some clients send it after a body
+        while self._data.startswith(LINE):  # some clients send an empty line after a body
             self._data = self._data[len(LINE) :]
         data = self._data
         if data[:1] not in (b"", b"\r") and not _FIRST.match(data):

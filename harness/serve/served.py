@@ -210,6 +210,11 @@ def open_served(
     postprocess: reply with answers instead of outputs. names: of a language model, for its clients.
     """
     model = load_model(config.model)
+    if model.transcription is not None:
+        raise ConfigError(
+            f"model {model.name!r} transcribes speech, which `serve` does not offer: measure it in this process, or "
+            "serve it with vLLM"
+        )
     steps = _steps(model) if postprocess else None
     if model.may_have_to_be_obtained:
         model.obtain(declared(config).formats, say)

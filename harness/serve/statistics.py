@@ -16,6 +16,7 @@ LIMITS_NS = tuple(
     round(step * 10**exponent) for exponent in range(4, 11) for step in (1, 2, 5)
 )  # 10 us to 50 s
 _LIMITS_SAMPLES = tuple(2**exponent for exponent in range(11))
+NOT_FOUND = 404
 _MOST_SIZES = 1024
 """Maximum number of batch sizes with separate entries in Triton's statistics."""
 
@@ -59,6 +60,8 @@ class Requests(Collector):
         self._answered = self._failed = 0
         self.refused = 0
         """Requests that were answered with an error, including failed requests."""
+        self.unknown = 0
+        """Refused requests for a path that the server does not have. Clients send them to learn what it has."""
         self._total, self._queue, self._compute = (Histogram(LIMITS_NS) for _ in range(3))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -69,6 +72,11 @@ class Requests(Collector):
         self._total.add(max(0, total_ns))
         self._queue.add(max(0, queue_ns))
         self._compute.add(max(0, compute_ns))
+
+    def refuse(self, status: int) -> None:
+        """Counts a request that is answered with an error. status: of HTTP."""
+        self.refused += 1
+        self.unknown += status == NOT_FOUND
 
     def page(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""

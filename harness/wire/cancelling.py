@@ -40,7 +40,7 @@ class CancellingFlights(Flights):
         super().__init__(servers, connections, encode, timeout_s, resend=resend, reader=reader)
 
     def choose(self, chosen: Sequence[int], after_ns: int) -> None:
-        """Sets the flights to end. chosen: 1 by the issue order of the first sample, else 0; empty for none."""
+        """Sets which flights to cancel after a time. chosen: 1 or 0 per first sample, in issue order; empty to cancel none."""
         self._chosen, self._after_ns = chosen, after_ns
 
     def _launch(self, connection: Connection, flight: Flight) -> None:

@@ -25,7 +25,7 @@ from harness.remote import Buffer
 from harness.wire.http1 import ReplyParser
 
 RECEIVE_BYTES = 65_536
-_STAMP = 35  # SO_TIMESTAMPNS and its message, of Linux; the socket module does not name it
+_STAMP = 35  # Linux's SO_TIMESTAMPNS and its message type; the socket module does not define it
 _TIMESPEC = Struct("@qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 

@@ -111,7 +111,7 @@ class Flights:
         # Per server: replies on the last connection that the server closed, and when.
         self._last_ends = [(0, 0)] * len(servers)
         self.begun: list[Flight] | None = None
-        """Flights whose first token came in the last turns, until the caller removes them; None: not collected."""
+        """Flights whose first token has arrived since the caller last removed them; None: first tokens are not collected."""
         self._refusing: set[int] = set()  # servers that have refused all connections for GIVE_UP_S
         self._openers = [
             Opener(server, number, self._opened, self._refused, self._returned)
@@ -358,7 +358,7 @@ class Flights:
     def _learn(self, connection: Connection) -> None:
         """Learns after how many replies the server closes a connection without notice.
 
-        If it closes one at once after a reply, and later a newer one after as many replies, it always does so. Then no
+        A server that closes a connection right after a reply, and later a newer connection after equally many replies, always does so. Then no
         connection is used for more replies.
         """
         now_ns, number, replies = wall_ns(), connection.number, connection.replies

@@ -12,6 +12,9 @@ MOST_BODY_BYTES = 2**31
 """Longest accepted reply. A longer reply is refused before it takes memory."""
 
 _END = b"\r\n\r\n"
+_BARE_END = b"\n\n"
+_FOLD = re.compile(rb"\r\n[ \t]+")
+"""A line end within the value of a header, as old servers write it."""
 _TIMING = b"\r\nServer-Timing:"
 """Last header of `serve`; its heads differ only in this line."""
 _MOST_HEADS = 4096
@@ -100,7 +103,7 @@ class Framing:
     __slots__ = ("chunked", "closes", "length", "status")
 
     def __init__(self, head: bytes) -> None:
-        first, *lines = head[:-4].split(b"\r\n")
+        first, *lines = _FOLD.sub(b" ", head[:-4]).split(b"\r\n")
         version, _, rest = first.partition(b" ")
         code = rest[:3]
         if version not in (b"HTTP/1.1", b"HTTP/1.0") or not code.isdigit() or len(code) != 3:
@@ -135,13 +138,23 @@ class Framing:
         elif name == b"content-encoding" and value.lower() not in (b"", b"identity"):
             raise EncodedReply(
                 f"the server answered {self.status} with Content-Encoding: {value.decode('latin-1')!r:.40}, but the "
-                "client cannot read compressed replies: turn compression off, in the server or a proxy before it, "
+                "client cannot read compressed replies: turn compression off, in the server or in a proxy in front of it, "
                 "and drop --header Accept-Encoding if it is set"
             )
         elif name == b"connection":
             tokens = value.lower().replace(b" ", b"").split(b",")
             self.closes = b"close" in tokens or (self.closes and b"keep-alive" not in tokens)
         return length
+
+
+def _with_crlf(data: bytes) -> bytes:
+    """Returns the bytes of a reply; if the lines of its head end with LF, as some servers write them, with CRLF there."""
+    end = data.find(_END)
+    bare = data.find(_BARE_END, 0, len(data) if end < 0 else end)
+    if bare < 0:
+        return data
+    head = data[:bare].replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    return head + _END + data[bare + len(_BARE_END) :]
 
 
 _new = tuple.__new__
@@ -196,6 +209,7 @@ class ReplyParser:
     def _start(self, data: bytes) -> Reply | None:
         self.began = True
         while True:
+            data = _with_crlf(data)
             end = data.find(_END) + 4
             if end == 3:
                 if len(data) > MOST_HEAD_BYTES:

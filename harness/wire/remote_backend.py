@@ -21,6 +21,9 @@ from harness.wire.grpc.calls import CallLink
 from harness.wire.http1 import BadReply, EncodedReply, Heads
 from harness.wire.opener import CONNECT_TIMEOUT_S
 
+_BUSY = (429, 503)
+_HINT = "check the model's inputs, or read the server's log"
+
 
 class Link:
     """One connection that waits for each reply, and is opened again if the server has closed it."""
@@ -173,10 +176,9 @@ class RemoteBackend:
         try:
             return self.remote.answer(reply, batch.size)
         except (Refused, BadAnswer) as e:
-            raise ConfigError(
-                f"--url {self._link.server.address}: {one_line(e)}: check the model's inputs, or read the "
-                "server's log"
-            ) from e
+            is_busy = isinstance(e, Refused) and e.status in _BUSY
+            hint = "it is busy or limits the rate: run again when it answers" if is_busy else _HINT
+            raise ConfigError(f"--url {self._link.server.address}: {one_line(e)}: {hint}") from e
 
     def reply(self, batch: Batch) -> Reply:
         """Returns the server's reply to a batch. Raises a ConfigError if there is none."""

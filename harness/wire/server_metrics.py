@@ -13,7 +13,7 @@ PERIOD_S = 1.0
 TIMEOUT_S = 2.0
 """Time limit of one reading. The run does not wait for it."""
 
-NO_PAGE = "gRPC has no page of metrics: give its address with --server-metrics"
+NO_PAGE = "gRPC has no metrics page: give its address with --server-metrics"
 
 _OK = 200
 

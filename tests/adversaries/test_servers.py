@@ -27,9 +27,10 @@ QUICK = ("forged-usage", "cuts-off", "warm-cache", "answers-of-another")
 
 TEXT_WORDS = 200
 _BOTH = ("--mode", "both", "--metric", "exact_match", "--backend-option", "answer=text")
-_SECONDS = ("--target-qps", "18")  # for enough readings of the page of metrics
+_SECONDS = ("--target-qps", "18")  # for enough readings of the metrics page
 WORDS: Mapping[str, tuple[str, ...]] = {
     "ends-early": ("--backend-option", "ignore_eos=on"),
+    "counted-tail": ("--backend-option", "ignore_eos=on"),
     "sampled-answers": _BOTH,
     "page-of-fewer": _SECONDS,
     "page-of-hits": _SECONDS,

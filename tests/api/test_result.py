@@ -176,5 +176,7 @@ def test_a_result_json_that_no_run_wrote_is_refused_at_once(tmp_path: Path) -> N
     content = json.loads((run / "result.json").read_text())
     latency_ns = {**content["latency_ns"], "p90": "many"}
     (run / "result.json").write_text(json.dumps({**content, "latency_ns": latency_ns}))
-    with pytest.raises(ConfigError, match=r"its files do not fit together: .*`check` says more$"):
+    with pytest.raises(
+        ConfigError, match=r"its files do not fit together: .*run `check` for details$"
+    ):
         read_run(run)

@@ -59,7 +59,8 @@ def test_a_folder_that_cannot_be_read_has_a_reason(results: Path) -> None:
     assert "Too many levels of symbolic links" in found["offline"]
     assert found["single-stream"] == "it has no result.json: its run has not ended, or died"
     assert (
-        found["closed-loop"] == "closed-loop/result.json has no usable verdict: `check` says more"
+        found["closed-loop"]
+        == "closed-loop/result.json has no usable verdict: run `check` for details"
     )
     assert found["closed-loop-again"] == "closed-loop-again/result.json is not a regular file"
 

@@ -207,8 +207,8 @@ def test_an_invalid_endpoint_file_is_refused(results: Path, noted: str, reason: 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"HTTP/1.0 200 OK\r\n\r\nharness_x{ 1\n", "is not a page of metrics"),
-        (b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe", "is not a page of metrics|a different run answers"),
+        (b"HTTP/1.0 200 OK\r\n\r\nharness_x{ 1\n", "is not a metrics page"),
+        (b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe", "is not a metrics page|a different run answers"),
         (b"HTTP/1.0 404 No\r\n\r\n", "the answer is not a page"),
         (b"SSH-2.0-x\r\n", "the answer is not a page"),
         (

@@ -292,6 +292,14 @@ def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"server", "ort", "null", "digits", "synthetic", "top1"} <= set(words)
 
 
+def test_list_separates_every_name_from_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: `synthetic-promptsprompts of given lengths`."""
+    main(["list"])
+    rows = [line[2:] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    names = {len(row) - len(row.partition("  ")[2].lstrip()) for row in rows}
+    assert len(names) == 1  # every text begins in the same column
+
+
 def test_list_says_what_is_not_installed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

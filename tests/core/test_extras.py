@@ -364,6 +364,42 @@ def test_a_failed_install_says_where_a_compiler_is_missing(
     assert "the output of uv" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  Caused by: dns error: failed to lookup address information",
+        "WARNING: Retrying after connection broken by 'NewConnectionError(...)': /simple/pip/",
+        "  Caused by: tcp connect error",
+    ],
+)
+def test_an_install_without_a_network_names_it(line: str, checkout: Path) -> None:
+    """Bug: the last line above ours was pip's, about package versions that conflict."""
+    conflict = (
+        "ERROR: Cannot install pip because these package versions have conflicting dependencies."
+    )
+    program(checkout / ".uv/bin", "uv", f'printf "%s\\n" "{line}" "{conflict}" >&2; exit 1')
+    (checkout / ".venv/bin").mkdir(parents=True)
+    program(
+        checkout / ".venv/bin",
+        "python",
+        f'[[ $1 == -m ]] && exit 1; exec {sys.executable} "$@"',
+    )
+    done = install(checkout, "litert")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "run.sh: installing core litert into .venv failed: the package index cannot be reached: connect to the "
+        "network, or download the wheels elsewhere and put PIP_FIND_LINKS=FOLDER before the command; the "
+        "installer's output is above"
+    )
+
+
+def test_a_checkout_that_cannot_be_written_is_named_in_one_line(checkout: Path) -> None:
+    """Bug: bash's own line, `.uv/lock: Permission denied`, came first."""
+    (checkout / ".uv/lock").mkdir()  # the superuser may write into any file
+    done = install(checkout, "litert")
+    assert done.stderr == f"run.sh: cannot write in {checkout}\n"
+
+
 def test_a_python_without_pip_and_ensurepip_is_named(checkout: Path, programs: Path) -> None:
     """Like Debian's python3 without python3-pip and python3-venv."""
     shutil.rmtree(checkout / ".uv/bin")

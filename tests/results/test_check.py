@@ -114,9 +114,12 @@ def test_a_configuration_edited_by_hand_is_found(
 def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Bug: a wrong value was two lines, and the second line was about --scenario of a command line."""
     edit(run / "findings.json", lambda said: said.update(asked=asked))
     assert main(["check", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {run}")
+    err = capsys.readouterr().err
+    assert err.startswith(f"harness: {run}/findings.json has no request of a run as `asked`")
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -167,7 +170,7 @@ def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refu
     edit(run / "result.json", lambda result: result.pop("verdict"))
     for verb, hint in (
         ("check", "changed since the run, or written by another version of the harness"),
-        ("report", "`check` says more"),
+        ("report", "run `check` for details"),
     ):
         told = f"{run}/result.json has no usable verdict: {hint}"
         assert refuses(verb, run) == told
@@ -175,7 +178,7 @@ def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refu
 
 def test_the_folder_of_an_unfinished_run_is_named(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "d.partial").mkdir()
-    assert f"there is no such folder; {tmp_path}/d.partial exists" in refuses(
+    assert f"there is no such folder, but {tmp_path}/d.partial exists" in refuses(
         "check", tmp_path / "d"
     )
 

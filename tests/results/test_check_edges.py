@@ -6,10 +6,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 
+from harness.cli.main import main
 from harness.core.formats.strict_yaml import load_mapping
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL
+from harness.models.manifest.model import MODELS_DIR
 from harness.results import records
 from harness.results.check.copies import _peak
 from harness.results.recheck import check
@@ -68,3 +71,20 @@ def test_the_peak_of_a_search_is_the_load_of_its_run() -> None:
             path = Path(parent) / "peak.json"
             path.write_text(json.dumps({"peak": peak}))
             assert len(list(_peak(path, run))) == expected
+
+
+@pytest.mark.slow
+def test_official_accuracy_run_may_hold_the_number_of_loadgens_table(tmp_path: Path) -> None:
+    """Bug: the answers' run of wan-2.2-t2v-a14b held 248 samples, as in LoadGen's table, and the manifest has 50."""
+    pytest.importorskip("onnxruntime")
+    model = load_mapping(MODELS_DIR / "digits.yaml")
+    shutil.copy(MODELS_DIR / "digits.onnx", tmp_path)
+    model["files"] = {"onnx": model["files"]["onnx"]}
+    model |= {"mlperf_model": "wan-2.2-t2v-a14b", "performance_count": 50}
+    (tmp_path / "wan.yaml").write_text(yaml.safe_dump(model))
+    words = ["--mlperf", "--mode", "accuracy", "--scenario", "offline", "--backend", "ort"]
+    out = tmp_path / "out"
+    assert main([*words, "--model", str(tmp_path / "wan.yaml"), "--out", str(out), "--quiet"]) == 0
+    held = json.loads((out / "answers/run.json").read_bytes())["plan"]["performance_count"]
+    assert held == 248
+    assert check(out) == []

@@ -30,8 +30,8 @@ NEEDS_HOOK = (
     "the first dimension of each input and output must be the batch. If a model returns several "
     "rows per sample (detection heads, "
     "non-maximum suppression inside the model), a manifest with `batch_axis: none` for this output takes "
-    "one sample at a time, and one with the postprocessing step `hook` makes "
-    "one answer of them: --model FILE.yaml, docs/manifest.md"
+    "one sample at a time, and a manifest with the postprocessing step `hook` combines "
+    "them into one answer: --model FILE.yaml, docs/manifest.md"
 )
 
 

@@ -1,11 +1,10 @@
-"""Complete runs with probes beside the load, with cancelled requests and with several models."""
+"""Complete runs with probes during the load, with cancelled requests and with several models."""
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
-from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen import cancelled
 from harness.results.run_files import read_files
 from harness.run.supervisor.metrics import otlp_push
-from harness.serve.served import ServedGeneration, open_served
 from tests.run.test_token_runs import ran, right
-from tests.serve.conftest import Server
+from tests.serve.conftest import Server, tinylm
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 from tests.stand_ins.servers.token_server import VLLM
 
 LOOP = ("--scenario", "server", "--mode", "performance", "--concurrency", "4", "--slo", "p90=20s")
@@ -37,7 +35,7 @@ def test_probes_are_measured_beside_the_load(tmp_path: Path) -> None:
     assert probes["latency_ns"]["p50"] >= probes["first_token_ns"]["p50"] >= 30 * NS_PER_MS
     assert probes["alone_ns"]["p50"] >= 30 * NS_PER_MS
     assert result["tokens"]["answers"] == result["queries"]["samples_answered"] == 120
-    assert any("probes beside the load" in note for note in result["not_for_submission"])
+    assert any("probes during the load" in note for note in result["not_for_submission"])
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
@@ -98,20 +96,6 @@ def test_requests_that_are_answered_in_time_are_not_cancelled(tmp_path: Path) ->
     assert found["chosen"] > 10
     assert (found["cancelled"], found["closed_after_ns"]) == (0, None)
     assert result["queries"]["samples_answered"] == 60
-
-
-@contextmanager
-def tinylm(*names: str) -> Iterator[Server]:
-    pytest.importorskip("onnxruntime")
-    config = RunConfig.of(
-        scenario="offline", backend="ort", model="tinylm", instances=1, threads=1, max_batch=4
-    )
-    with ExitStack() as stack:
-        served = open_served(config, stack, names=names)
-        assert isinstance(served, ServedGeneration)
-        server = Server(served)
-        stack.callback(server.stop)
-        yield server
 
 
 def against(server: Server, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
@@ -180,7 +164,7 @@ def test_a_ramp_of_sessions_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
         words += ["--scenario", "server", "--mode", "performance", "--slo", "p90=20s"]
         words += ["--arrivals", "ramp:5", "--no-metrics", "--out", str(tmp_path / "run")]
         assert main(words) == 2
-    assert "--arrivals ramp: a session sends its turns" in capfd.readouterr().err
+    assert "--arrivals ramp: a session sends each turn" in capfd.readouterr().err
 
 
 class _Collector(HTTPServer):
@@ -189,32 +173,21 @@ class _Collector(HTTPServer):
         self.received: list[dict[str, Any]] = []
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: _Collector
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         assert self.path == "/v1/metrics"
         self.server.received.append(json.loads(body))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *args: object) -> None:
-        """Keeps the server's log off the test's stderr."""
+        self.reply(b"{}")
 
 
 @contextmanager
 def collector() -> Iterator[_Collector]:
-    with _Collector() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = _Collector()
+    with in_thread(server):
+        yield server
 
 
 def histograms(message: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -1,6 +1,7 @@
 """Real runs follow the plan, as observed from outside, and report it in result.json."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ def test_queries_that_are_alone_are_answered_by_all_cores(dispatch: str, tmp_pat
         assert plan["dispatcher"] == "queued"
         assert "elastic" not in plan
     elif plan["elastic"]["cpus"] is None:  # on a busy machine the second core may gain nothing
-        assert "would wait longer" in plan["elastic"]["reason"]
+        assert re.search("would wait longer|gains nothing", plan["elastic"]["reason"])
         assert plan["dispatcher"] == "queued"
     else:
         assert plan["dispatcher"] == "elastic"

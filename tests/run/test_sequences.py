@@ -47,10 +47,10 @@ def test_an_unknown_model_with_a_state_runs_by_init_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["multi-stream", "server", "offline"])
-def test_every_scenario_takes_sequences(scenario: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["multi-stream", "server --slo p99=60s", "offline"])
+def test_every_scenario_takes_sequences(words: str, tmp_path: Path) -> None:
     manifest = described(nets.lstm(tmp_path / "net.onnx"))
-    found = measured(tmp_path / "out", "--scenario", scenario, "--model", manifest)
+    found = measured(tmp_path / "out", "--scenario", *words.split(), "--model", manifest)
     assert found["verdict"] == "VALID"
 
 

@@ -5,13 +5,14 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 from harness.core.config.run_config import RunConfig
 from harness.core.formats.sse import DONE, EventParser
+from harness.models.generation.prefixes import PrefixCache
 from harness.serve.loop import Loop
 from harness.serve.openai.completions import Completions
 from harness.serve.openai.replies import problem
@@ -67,15 +68,24 @@ class Server:
         return [json.loads(event) for event in events]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+@contextmanager
+def tinylm(*names: str, prefixes: PrefixCache | None = None) -> Iterator[Server]:
+    """Serves until the block ends. names: of the model, for its clients."""
     pytest.importorskip("onnxruntime")
     config = RunConfig.of(
         scenario="offline", backend="ort", model="tinylm", instances=1, threads=1, max_batch=4
     )
     with ExitStack() as stack:
-        served = open_served(config, stack)
+        served = open_served(config, stack, names=names)
         assert isinstance(served, ServedGeneration)
+        if prefixes is not None:
+            served.generator.keep_prefixes(prefixes)
         server = Server(served)
         stack.callback(server.stop)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with tinylm() as server:
         yield server

@@ -331,7 +331,7 @@ def request_of(**changes: Any) -> dict[str, Any]:
         (request_of(data=["0"] * 64), "values that are not FP32"),
         (request_of(data=[[0.0], [0.0, 1.0]]), "input 'image': "),
         (request_of(data=[1e39] * 64), "does not fit FP32"),
-        (request_of(parameters={"binary_data_size": 256}), "binary_data_size is not a size, or data is given, too"),
+        (request_of(parameters={"binary_data_size": 256}), "binary_data_size is not a size, or `data` is also present"),
         (request_of(data=None, parameters={"binary_data_size": 255}), "FP32 of the shape [1, 1, 8, 8] does not have 255 bytes"),
         (request_of(data=None, parameters={"binary_data_size": 256}), "0 bytes follow the JSON, but its tensors have 256"),
         (request_of(data=None, parameters={"shared_memory_region": "r"}), "does not have the extension shared_memory_region"),
@@ -400,7 +400,7 @@ def failing(batch: Batch) -> Outputs:
         (lambda batch: np.zeros((batch.size, 2), np.complex64), "the protocol has no such type"),
         (lambda batch: np.zeros((batch.size, 2), ">f4"), "the protocol has no such type"),
         (lambda batch: [np.zeros(i + 1) for i in range(batch.size)], "the model cannot answer"),
-        (lambda batch: np.full((batch.size, 2), np.nan), "JSON has no NaN"),
+        (lambda batch: np.full((batch.size, 2), np.nan), "JSON has neither NaN"),
     ],
 )  # fmt: skip
 def test_answer_that_cannot_be_sent_is_an_error(

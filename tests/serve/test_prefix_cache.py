@@ -1,33 +1,21 @@
-"""A served language model with a cache of beginnings reports it, counts it and empties it."""
+"""A served language model with a prefix cache reports it, counts it and empties it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
-from harness.core.config.run_config import RunConfig
 from harness.models.generation.prefixes import PrefixCache
 from harness.serve.openai.completions import RESET
 from harness.serve.options import parse_prefix_blocks
-from harness.serve.served import ServedGeneration, open_served
 from harness.wire.server_series import parse
-from tests.serve.conftest import Server
+from tests.serve.conftest import Server, tinylm
 
 PROMPT = [3, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
 @pytest.fixture
 def caching() -> Iterator[Server]:
-    pytest.importorskip("onnxruntime")
-    config = RunConfig.of(
-        scenario="offline", backend="ort", model="tinylm", instances=1, threads=1, max_batch=4
-    )
-    with ExitStack() as stack:
-        served = open_served(config, stack)
-        assert isinstance(served, ServedGeneration)
-        served.generator.keep_prefixes(PrefixCache(4, 100))
-        server = Server(served)
-        stack.callback(server.stop)
+    with tinylm(prefixes=PrefixCache(4, 100)) as server:
         yield server
 
 

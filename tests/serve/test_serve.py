@@ -115,6 +115,19 @@ def test_signal_ends_the_server_in_order_and_closes_the_port(number: signal.Sign
             pass
 
 
+def test_questions_about_other_paths_are_counted_apart() -> None:
+    """Bug: `29 refused` after a correct client: they were the harness's own questions about extensions."""
+    with serving("digits", "--backend", "null") as served:
+        with served.connection() as connection:
+            for path in ("/v2/trace/setting", "/v1/models", "/v2"):
+                connection.request("GET", path)
+                connection.getresponse().read()
+        _, errors = served.end(signal.SIGTERM)
+    assert errors == (
+        "harness: 1 request answered, 2 refused (2 of them for paths that this server does not have)\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -1,7 +1,9 @@
 """Addresses of real servers with our models: each server starts for the first test that needs it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,54 +17,35 @@ def server_cache(pytestconfig: pytest.Config) -> Path:
     return Path(pytestconfig.cache.mkdir("servers"))
 
 
-@pytest.fixture(scope="session")
-def triton(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    with real_servers.triton(server_cache, tmp_path_factory.mktemp("triton")) as addresses:
-        yield addresses
+def _server(start: Callable[[Path, Path], AbstractContextManager[Addresses]]) -> Any:
+    """Makes the fixture of a server's addresses."""
+
+    @pytest.fixture(scope="session", name=start.__name__)
+    def addresses(
+        server_cache: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[Addresses]:
+        with start(server_cache, tmp_path_factory.mktemp(start.__name__)) as found:
+            yield found
+
+    return addresses
 
 
-@pytest.fixture(scope="session")
-def mlserver(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    with real_servers.mlserver(server_cache, tmp_path_factory.mktemp("mlserver")) as addresses:
-        yield addresses
+def _url(name: str) -> Any:
+    """Makes the fixture of a server's URL."""
+
+    @pytest.fixture(scope="session", name=f"{name}_url")
+    def url(request: pytest.FixtureRequest) -> str:
+        found: Addresses = request.getfixturevalue(name)
+        return found.url
+
+    return url
 
 
-@pytest.fixture(scope="session")
-def kserve_sdk(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    with real_servers.kserve_sdk(server_cache, tmp_path_factory.mktemp("kserve")) as addresses:
-        yield addresses
+triton = _server(real_servers.triton)
+mlserver = _server(real_servers.mlserver)
+kserve_sdk = _server(real_servers.kserve_sdk)
+transformers = _server(real_servers.transformers)
+vllm = _server(real_servers.vllm)
+llama_cpp = _server(real_servers.llama_cpp)
 
-
-@pytest.fixture(scope="session")
-def transformers(
-    server_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Addresses]:
-    with real_servers.transformers(server_cache, tmp_path_factory.mktemp("serve")) as addresses:
-        yield addresses
-
-
-@pytest.fixture(scope="session")
-def vllm(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    with real_servers.vllm(server_cache, tmp_path_factory.mktemp("vllm")) as addresses:
-        yield addresses
-
-
-@pytest.fixture(scope="session")
-def llama_cpp(server_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    with real_servers.llama_cpp(server_cache, tmp_path_factory.mktemp("llama")) as addresses:
-        yield addresses
-
-
-@pytest.fixture(scope="session")
-def triton_url(triton: Addresses) -> str:
-    return triton.url
-
-
-@pytest.fixture(scope="session")
-def mlserver_url(mlserver: Addresses) -> str:
-    return mlserver.url
-
-
-@pytest.fixture(scope="session")
-def kserve_sdk_url(kserve_sdk: Addresses) -> str:
-    return kserve_sdk.url
+triton_url, mlserver_url, kserve_sdk_url = map(_url, ("triton", "mlserver", "kserve_sdk"))

@@ -74,6 +74,14 @@ def test_each_run_of_the_division_is_one_of_a_qdl(tmp_path: Path) -> None:
             "the Network division, which has only the datacenter suite",
         ),
         ({"benchmark": "resnet"}, "--benchmark resnet is not in the category datacenter"),
+        *(
+            ({"benchmark": name}, f"--division network: the tokens of {name}'s answers count")
+            for name in ("whisper", "llama3.1-8b", "e2e-rag-qna")
+        ),
+        (
+            {"benchmark": "whisper", "division": "closed"},
+            "--backend kserve: the tokens of whisper's answers count, but this backend reports none",
+        ),
         ({"folder": "mine"}, "--folder is only for the open division"),
         ({"options": {"model": "digits"}}, "pass their URLs"),
         ({"division": "closed", "options": {"qdl": True}}, "--qdl is not for the closed division"),

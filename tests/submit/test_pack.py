@@ -193,7 +193,7 @@ def test_an_invalid_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [None, {}, "text", {"machine": 1}])
 def test_a_changed_result_is_reported_in_one_line(changed: object, tmp_path: Path) -> None:
     make_runs(CLOSED, tmp_path, environment=changed)
-    with pytest.raises(ConfigError, match="some file is not a file of a run"):
+    with pytest.raises(ConfigError, match="some files are not files of a run"):
         packed(CLOSED, tmp_path, tmp_path / "tree")
 
 

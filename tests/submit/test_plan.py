@@ -515,11 +515,11 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
     assert not (tmp_path / "w/runs").exists()
 
 
-def test_what_the_accuracy_runs_lack_is_reported_before_the_first_run(
+def test_missing_scorer_is_reported_before_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing package or scoring program, which a performance run does not need."""
-    monkeypatch.delenv("REASONING_SCORER", raising=False)
+    monkeypatch.delenv("ANSWER_SCORER", raising=False)
     options = {"model": "deepseek-r1", "backend": "openai", "url": ["http://10.0.0.2:8000"]}
     request = replace(CLOSED, category="datacenter", benchmark="deepseek-r1", options=options)
     lacking = list(problems(request, plan(request, tmp_path)))

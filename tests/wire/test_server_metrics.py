@@ -1,9 +1,8 @@
 """Readings of the servers' metrics pages: rows of several servers, and the reason for missing rows."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 
 import pytest
 
@@ -13,6 +12,7 @@ from harness.models.opened.remote import metrics_pages
 from harness.wire.connections import Server
 from harness.wire.server_metrics import NO_PAGE, ServerMetrics
 from harness.wire.server_series import Series
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 from tests.wire.test_server_series import PAGES
 
 VLLM = (PAGES / "vllm.txt").read_text(encoding="utf-8")
@@ -23,30 +23,16 @@ def serving(pages: Sequence[tuple[int, str]]) -> Iterator[tuple[Server, list[str
     """A server that sends one page after another, then repeats the last page; the requested paths."""
     left, paths = [*pages], []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
 
         def do_GET(self) -> None:
             paths.append(self.path)
             status, text = left.pop(0) if len(left) > 1 else left[0]
-            body = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(text.encode(), status)
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            address = parse_address(f"http://127.0.0.1:{server.server_port}/metrics")
-            yield Server(address=address), paths
-        finally:
-            server.shutdown()
-            thread.join()
+    with in_thread(HTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield Server(address=parse_address(f"{address}/metrics")), paths
 
 
 def looked(*servers: Server, times: int = 2, wanted: Sequence[Series] = ()) -> ServerMetrics:

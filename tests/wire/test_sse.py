@@ -16,7 +16,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
     """The bytes of a stream, and the data of its events."""
     wire, events = "", []
     for lines in draw(st.lists(st.lists(LINE, min_size=1, max_size=3), max_size=6)):
-        end = draw(st.sampled_from(["\n", "\r\n"]))
+        end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
         space = draw(st.sampled_from(["data: ", "data:"]))
         if any(line.startswith(" ") for line in lines):
             space = "data: "
@@ -51,9 +51,10 @@ def test_events_are_the_same_byte_by_byte(stream: tuple[bytes, list[bytes]]) -> 
 
 def test_an_event_is_out_as_soon_as_its_blank_line_is_there() -> None:
     parser = EventParser()
-    assert parser.feed(b'data: {"a":1}\r\n\r') == []
+    assert parser.feed(b'data: {"a":1}\r\n') == []
     assert not parser.is_whole
-    assert parser.feed(b"\ndata: [DONE]") == [b'{"a":1}']
+    assert parser.feed(b"\r") == [b'{"a":1}']
+    assert parser.feed(b"\ndata: [DONE]") == []
     assert parser.feed(b"\n\n") == [sse.DONE]
     assert parser.is_whole
 

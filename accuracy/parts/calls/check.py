@@ -1,6 +1,6 @@
 """Compares function calls with the right ones, by the rules of the Berkeley Function Calling Leaderboard (BFCL).
 
-Source: bfcl-eval 2026.3.23, eval_checker/ast_eval. A right argument is a list of values of which any is right; "" among
+Source: bfcl-eval 2026.3.23, eval_checker/ast_eval. A right argument is a list of values, each of which is right; "" among
 them means that the argument may be omitted.
 """
 

@@ -26,10 +26,14 @@ def read(folder: Path) -> Mapping[str, Any]:
     return content
 
 
-def decoder(folder: Path, content: Mapping[str, Any]) -> Path | None:
-    """Returns the ONNX file of the decoder; None if the configuration names none, or a file outside of the folder."""
-    name = (content["model"].get("decoder") or {}).get("filename")
-    if not isinstance(name, str):
+def part(folder: Path, content: Mapping[str, Any], name: str) -> Path | None:
+    """Returns the ONNX file of a part; None if the configuration names none, or a file outside of the folder.
+
+    name: `encoder` or `decoder`.
+    """
+    about = content["model"].get(name)
+    file = about.get("filename") if isinstance(about, dict) else None
+    if not isinstance(file, str):
         return None
-    path = folder / name
+    path = folder / file
     return path if path.resolve().is_relative_to(folder.resolve()) and path.is_file() else None

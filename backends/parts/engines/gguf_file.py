@@ -14,7 +14,7 @@ _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
 _TEXT, _LIST = 8, 9
 _MOST_AXES = 4
-_CUT = "the file is cut: fetch it again"
+_CUT = "the file is cut off: fetch it again"
 
 _TYPES = {
     0: "float32",
@@ -103,5 +103,5 @@ def _infos(reader: _Reader, count: int) -> Iterator[Weight]:
             raise ValueError(f"a weight has {axes} axes, more than llama.cpp reads")
         shape = tuple(reader.number("Q") for _ in range(axes))
         kind = reader.number("I")
-        reader.skip(8)  # the place of its numbers
+        reader.skip(8)  # the offset of its numbers
         yield Weight(shape, _TYPES.get(kind, f"ggml type {kind}"))

@@ -177,7 +177,7 @@ def tree_of(text: str) -> object:
 
 
 def bare_field(body: object, inputs: Sequence[TensorSpec]) -> Field:
-    """Returns the field that alone is a body of a different type than JSON. Raises a ValueError with one line."""
+    """Returns the field that is the whole body if the body is not JSON. Raises a ValueError with one line."""
     found = _PLACEHOLDER.fullmatch(body) if isinstance(body, str) else None
     if found is None or found["each"] or found["name"] == SAMPLES:
         raise ValueError("a body that is not JSON is one placeholder, e.g. {{image|png}}")

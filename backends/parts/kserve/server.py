@@ -56,7 +56,7 @@ def ask(exchange: Exchange, model: str, version: str | None) -> ServedModel:
         if server is None or not isinstance(server.get("name"), str):
             raise ConfigError(
                 f"the server does not support KServe v2: /v2 answered {refusal}; pass its address with --url, "
-                "and the path under which /v2 lies, or pass --backend openai if it has a language model"
+                "and the path that comes before /v2, or pass --backend openai if it has a language model"
             )
         raise ConfigError(_no_such_model(exchange, model, version, _said(reply)))
     config = _object(exchange(_get(f"{path}/config"))) or {}  # Triton's name for the limit
@@ -159,7 +159,7 @@ def _no_such_model(exchange: Exchange, model: str, version: str | None, said: st
     for entry in listed:
         if entry["name"] == model and entry.get("state") not in (None, "", "READY"):
             why = f" ({entry['reason']})" if entry.get("reason") else ""
-            return f"the server's {what} is {entry['state']}{why}: see the server's log"
+            return f"the {what} of the server is {entry['state']}{why}: see the server's log"
     if version is None:
         option, have = "served=NAME", [entry["name"] for entry in listed]
     else:

@@ -62,6 +62,13 @@ def demands_call(fields: Mapping[str, Any]) -> bool:
     return bool(fields.get("tools")) and choice in ("required", "any", "function", "tool")
 
 
+def stop_bytes(fields: Mapping[str, Any]) -> int:
+    """Returns the bytes of the longest stop string of a request. Its tokens count, and servers cut it off the text."""
+    stop = fields.get("stop")
+    texts = stop if isinstance(stop, list) else [stop]
+    return max((len(text.encode()) for text in texts if isinstance(text, str)), default=0)
+
+
 def text_bytes(fields: Mapping[str, Any]) -> int:
     """Returns the bytes of a prompt's texts; 0 for token ids. A chat's images and sounds do not count."""
     prompt = fields.get("prompt")

@@ -14,6 +14,9 @@ SPECIAL_TOKENS = 16
 UNSHOWN_TOKENS = 4
 """The most tokens without text that raise no doubt: the end, and the bytes of an incomplete character."""
 
+CALL_TOKENS = 16
+"""The most tokens of one call of a tool that its name and arguments do not show, e.g. `<tool_call>` and `{"name":`."""
+
 NOT_THE_IDS = "`usage` is not the number of token ids"
 FELL = "`usage` fell while the answer came"
 CACHED = "more tokens of the prompt were cached than it has"
@@ -58,12 +61,16 @@ def usage_of(
     fell: bool = False,
     ignores_end: bool = False,
     shown: int = 0,
+    after_text: int = 0,
+    spare: int = 0,
 ) -> Usage:
     """Returns the token counts that a complete answer reports.
 
     counts: from `counts_in`; the last counts of a stream. ids: None if the server returned none. fell: whether an
     earlier count of the stream was larger. ignores_end: whether the model continues after its end, with tokens
-    without text. shown: tokens of a stream that were counted together with text, after the first one.
+    without text. shown: tokens of a stream that were counted together with text, after the first one. after_text:
+    with `ignores_end`, the tokens of a stream after its last text. spare: tokens that calls and stop strings may have
+    in addition, without text.
     """
     output, source = counts.get("completion_tokens"), "usage"
     if output is None:
@@ -74,9 +81,10 @@ def usage_of(
         source,
         finish_reason,
         counts.get("cached"),
-        FELL if fell else _contradiction(counts, ids, text, shown, ignores_end=ignores_end),
-        _doubt(counts, output or 0, text),
+        FELL if fell else _contradiction(counts, ids, text, shown - spare, ignores_end=ignores_end),
+        _doubt(counts, (output or 0) - after_text - spare, text),
         counts.get("reasoning"),
+        after_text=after_text,
     )
 
 

@@ -10,7 +10,7 @@ _TEXTS = (b'"content":"', b'"text":"')
 
 
 class Fresh:
-    """One beginning for all prompts of a run: what they share with each other, they still share."""
+    """One beginning for all prompts of a run: prompts that share a beginning still share it."""
 
     def __init__(self, seed: str) -> None:
         """seed: `on` draws one."""

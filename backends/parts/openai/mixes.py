@@ -45,6 +45,6 @@ def read_mix(text: str) -> Mix:
         known = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not known or not 0 < weight < 1e9:
             raise ConfigError(
-                f"{OPTION}: the weight of {name!r:.40} is {weight!r:.20}, and must be above 0"
+                f"{OPTION}: the weight of {name!r:.40} is {weight!r:.20}, but must be above 0"
             )
     return Mix({name: float(weight) for name, weight in content.items()})

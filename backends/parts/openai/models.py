@@ -13,13 +13,16 @@ _NOT_THERE = (404, 405)
 _SERVER_ERROR = 500
 
 
-def served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
-    """Returns the server's name for the model, and the server's software, or `unknown`."""
+def served(exchange: Exchange, setup: BackendSetup, named: str | None = None) -> tuple[str, str]:
+    """Returns the server's name for the model, and the server's software, or `unknown`.
+
+    named: a model that the user named elsewhere; None without one.
+    """
     wanted = setup.options.get("served")
     reply = exchange(Request("/v1/models", method="GET"))
     # The endpoint is optional, and transformers' server fails in it without a cache of downloads.
     if reply.status in _NOT_THERE or reply.status >= _SERVER_ERROR:
-        return wanted or setup.model_name, "unknown"
+        return wanted or named or setup.model_name, "unknown"
     if reply.status != _OK:
         raise ConfigError(
             f"the server does not list its models: /v1/models answered {reply.status}: {said(reply)}"
@@ -29,9 +32,8 @@ def served(exchange: Exchange, setup: BackendSetup) -> tuple[str, str]:
     entries = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
     models = {i: m for m in entries if isinstance(i := m.get("id"), str) and i}
     names = [*models]
-    name = wanted or (
-        setup.model_name if setup.model_name in names or len(names) != 1 else names[0]
-    )
+    ours = named if named in names else setup.model_name
+    name = wanted or (ours if ours in names or len(names) != 1 else names[0])
     if names and name not in names:
         raise ConfigError(
             f"the server has no model {name!r}: it has {one_line(', '.join(names[:8]))}: name one with "

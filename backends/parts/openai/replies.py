@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.backends.parts.openai.calls import Calls
-from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.openai.counts import CALL_TOKENS, counts_in, usage_of
 from harness.backends.parts.openai.endpoints import Endpoint
 from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.openai.signs import lacks_answer, repeats
@@ -43,6 +43,8 @@ class Reading(NamedTuple):
     """Whether an answer without a finish_reason counts as cut off."""
     ignores_end: bool = False
     """The `ignores_end` of `usage_of`."""
+    stop_bytes: int = 0
+    """Bytes of the longest stop string that the requests have."""
     takes_any_end: bool = False
     """Whether incomplete answers are accepted."""
     endpoint: Endpoint | None = None
@@ -77,7 +79,15 @@ class Completion:
         parts = parts_of(choice)
         text, ids, reading = parts.text, parts.ids, self._reading
         finish, counts = end_of(choice.get("finish_reason"), reading), counts_in(content)
-        self.usage = usage_of(counts, ids, text, finish, ignores_end=reading.ignores_end)
+        self.usage = usage_of(
+            counts,
+            ids,
+            text,
+            finish,
+            ignores_end=reading.ignores_end,
+            after_text=counts.get("completion_tokens", 0) if reading.ignores_end else 0,
+            spare=CALL_TOKENS * parts.calls + reading.stop_bytes,
+        )
         self.usage = self.usage._replace(
             signs=self._signs(parts, finish), reply_id=id_of(content), has_call=parts.has_call
         )
@@ -170,6 +180,8 @@ class Parts(NamedTuple):
     """Token ids; None if the choice has none."""
     has_call: bool = False
     """Whether a tool is called."""
+    calls: int = 0
+    """Calls that begin here, with the name of the function."""
 
     @property
     def text(self) -> str:
@@ -181,7 +193,7 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     inner = choice.get("message") or choice.get("delta")
     thoughts: list[Any] = []
     texts = [choice.get("text")]
-    has_call = False
+    calls: list[Any] = []
     if isinstance(inner, dict):
         old, new = inner.get("reasoning_content"), inner.get("reasoning")
         if old or new:  # perhaps one text under its old and its new name
@@ -189,7 +201,6 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
         texts += (inner.get("content"), inner.get("refusal"))
         if inner.get("tool_calls") or inner.get("function_call"):
             calls = _calls(inner)
-            has_call = any(calls)
             texts += calls
     for text in (*thoughts, *texts):
         if text is not None and not isinstance(text, str):
@@ -200,7 +211,8 @@ def parts_of(choice: Mapping[str, Any]) -> Parts:
     ):
         raise BadAnswer(f"`token_ids` of the reply is not a list of token ids: {ids!r:.60}")
     reasoning = "".join(filter(None, thoughts)) if thoughts else ""
-    return Parts(reasoning, "".join(filter(None, texts)), ids, has_call)
+    named = sum(map(bool, calls[::2]))
+    return Parts(reasoning, "".join(filter(None, texts)), ids, any(calls), named)
 
 
 def _calls(inner: Mapping[str, Any]) -> list[Any]:

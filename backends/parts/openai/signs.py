@@ -9,7 +9,7 @@ _LEAST_TOKENS = 32
 """The fewest chunks and tokens with which a sign means something."""
 
 _FEWER_RATIO, _FEWER_EXTRA = 1.25, 2
-"""The most chunks per token, and further ones: a token can be shown in two parts, e.g. at the end of the reasoning."""
+"""The most chunks per token, and the most extra chunks: a token can be shown in two parts, e.g. at the end of the reasoning."""
 
 _FEW_VALUES = 4
 _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))
@@ -19,27 +19,50 @@ _BY_THE_MODEL = frozenset(("stop", "eos", "eos_token", "end_turn", "complete"))
 class ChunkCounts:
     """Counts the chunks of one stream, with the counts that came in them."""
 
-    __slots__ = ("_count", "_counted", "_stalled", "_texts", "_unseen")
+    __slots__ = (
+        "_at_text",
+        "_count",
+        "_counted",
+        "_pending",
+        "_stalled",
+        "_texts",
+        "_uncounted",
+        "_unseen",
+    )
 
     def __init__(self) -> None:
         self._count = self._counted = self._stalled = self._texts = self._unseen = 0
+        self._pending = 0  # tokens without text since the last text
+        self._at_text = self._uncounted = 0  # count at the last text; texts without a count
 
     def take(self, count: int | None, text: str) -> None:
         """count: tokens of the answer so far, as the server reports them; None if it does not."""
         if text:
             self._texts += 1
         if count is None:
+            self._uncounted += bool(text)
             return
         self._counted += 1
         grown = count - self._count
         if text:
             self._stalled += grown <= 0
+            self._unseen += self._pending
+            self._pending, self._at_text = 0, count
         elif grown > 0:
-            self._unseen += grown
+            self._pending += grown
         self._count = count
 
-    def signs(self, output: int | None, text: str, *, has_call: bool) -> list[Sign]:
-        """output: tokens of the whole answer. text: its text. Calls have tokens that servers do not show."""
+    def after_text(self, output: int, text: str) -> int:
+        """Returns the tokens after the last text; if texts have no counts, the tokens that cannot have text."""
+        most = len(text.encode("utf-8", "replace")) if self._uncounted else self._at_text
+        return max(0, output - most)
+
+    def signs(
+        self, output: int | None, text: str, *, has_call: bool, ignores_end: bool = False
+    ) -> list[Sign]:
+        """output: tokens of the whole answer. text: its text. Calls have tokens that servers do not show. ignores_end:
+        whether tokens without text may follow the text.
+        """
         texts = self._texts
         if output is None or texts < _LEAST_CHUNKS:
             return []
@@ -51,9 +74,12 @@ class ChunkCounts:
         if 2 * self._stalled > texts:
             found.append(Sign.LATE_COUNT)
         # A character that is not ASCII may have several tokens, and comes with the last one.
-        elif 2 * self._unseen > output and text.isascii() and not has_call:
+        elif 2 * self._all_unseen(ignores_end) > output and text.isascii() and not has_call:
             found.append(Sign.UNSEEN)
         return found
+
+    def _all_unseen(self, ignores_end: bool) -> int:
+        return self._unseen + (0 if ignores_end else self._pending)
 
 
 def repeats(parts: Sequence[object]) -> bool:

@@ -31,7 +31,7 @@ class Transcriptions(Plain):
     """Texts (UTF-8 as uint8) of sound, which is uploaded as a WAV file of 16 bits.
 
     The first input is the sound, float32 in [-1, 1]. If there is a second input, it is the number of audio samples
-    without the filling at the end (`gives: length` of the step `audio`).
+    without the padding at the end (`gives: length` of the step `audio`).
 
     rate: audio samples per second of the dataset.
     """
@@ -149,6 +149,6 @@ class Sound:
         if (reply.header("Content-Type") or "").startswith("application/json"):
             raise BadAnswer(f"the reply is not sound: {bytes(reply.body[:200])!r}")
         if len(sound) < _SAMPLE_BYTES or len(sound) % _SAMPLE_BYTES:
-            raise BadAnswer(f"the reply has {len(sound):,} bytes, and is not PCM of 16 bits")
+            raise BadAnswer(f"the reply has {len(sound):,} bytes, but is not 16-bit PCM")
         self.usage = Usage(media_ns=self._duration_ns(len(sound)))
         return [sound]

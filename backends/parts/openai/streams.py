@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.backends.parts.openai.calls import Calls
-from harness.backends.parts.openai.counts import counts_in, usage_of
+from harness.backends.parts.openai.counts import CALL_TOKENS, counts_in, usage_of
 from harness.backends.parts.openai.reasoning import AnswerStart
 from harness.backends.parts.openai.replies import (
     Completion,
@@ -50,6 +50,7 @@ class Streamed:
         """Whether the server reports the tokens of each chunk; else `feed` counts the chunks with tokens."""
         self._counts_of_chunks = ChunkCounts()
         self._has_call = False
+        self._named_calls = 0
         self._reply_id = ""
         self._start = AnswerStart()
         self.answer_starts = 0
@@ -111,6 +112,7 @@ class Streamed:
         if text:
             self._texts.append(text)
         self._has_call |= parts.has_call
+        self._named_calls += parts.calls
         if ids is not None:
             self._ids = ids if self._ids is None else self._ids + ids
         count = told if told is not None or self._ids is None else len(self._ids)
@@ -155,6 +157,8 @@ class Streamed:
             fell=self._fell,
             ignores_end=self._reading.ignores_end,
             shown=self._shown,
+            after_text=self._after_text(text),
+            spare=CALL_TOKENS * self._named_calls + self._reading.stop_bytes,
         )
         if self._reading.wants_calls:
             text = self._calls.answer(text)
@@ -163,9 +167,20 @@ class Streamed:
         )
         return [as_answer(text, self._ids, self.usage.output, wants_text=self._reading.wants_text)]
 
+    def _after_text(self, text: str) -> int:
+        """Returns the tokens after the last text if the request demands them."""
+        if not self._reading.ignores_end:
+            return 0
+        told = self._counts.get("completion_tokens")
+        output = len(self._ids or ()) if told is None else told
+        return self._counts_of_chunks.after_text(output, text)
+
     def _signs(self, text: str, finish: str) -> Sequence[Sign]:
-        found = self._counts_of_chunks.signs(self.usage.output, text, has_call=self._has_call)
-        if not self._reading.ignores_end and repeats(self._ids or self._texts):
+        ignores_end = self._reading.ignores_end
+        found = self._counts_of_chunks.signs(
+            self.usage.output, text, has_call=self._has_call, ignores_end=ignores_end
+        )
+        if not ignores_end and repeats(self._ids or self._texts):
             found.append(Sign.REPEATED)
         start = self._start
         has_answer = start.is_answer or self._has_call

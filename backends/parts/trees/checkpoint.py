@@ -1,6 +1,6 @@
-"""Checks a checkpoint of treelite (format 4), which treelite itself reads without looking.
+"""Checks a checkpoint of treelite (format 4), which treelite itself reads without checks.
 
-A damaged file would lead native code out of its arrays, or round and round a tree.
+A damaged file could make native code read outside its arrays, or follow a tree without end.
 """
 
 import struct

@@ -20,6 +20,7 @@ from harness.datasets.parts.listing import Sample, stamps_of
 from harness.datasets.parts.parallel import BadSample, each
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import (
+    IN_MANIFEST,
     needs_inputs,
     refuse,
     shown,
@@ -60,13 +61,10 @@ class ImageDataset(LoadedRows):
             raise ConfigError(
                 f"dataset {self.name!r} has images, but no steps convert them to the input "
                 f"{bare[0]!r}: declare its preprocessing steps (decode, resize, crop, normalise, "
-                "layout) in the model's manifest"
+                f"layout) {IN_MANIFEST}"
             )
         self._stamps = stamps_of(folder, samples)
         super().__init__(len(samples))
-
-    def __len__(self) -> int:
-        return len(self._samples)
 
     def label(self, index: int) -> object:
         return self._samples[index].label

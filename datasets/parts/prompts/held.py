@@ -33,14 +33,8 @@ class HeldPrompts(LoadedRows):
         super().__init__(len(prompts))
         self._input, self._prompts = name, prompts
 
-    def __len__(self) -> int:
-        return len(self._prompts)
-
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._prompts[index].request
-        self.hold(indices, {self._input: held})
+        self.hold_objects(indices, self._input, (self._prompts[index].request for index in indices))
 
     def lengths(self, indices: Sequence[int]) -> Array:
         return np.array([self._prompts[i].size for i in indices])

@@ -51,14 +51,8 @@ class TokenPrompts(LoadedRows):
         self.performance_count = max(1, int(held.sum()))
         super().__init__(len(input_tokens))
 
-    def __len__(self) -> int:
-        return len(self._inputs)
-
     def load(self, indices: Sequence[int]) -> None:
-        held = np.empty(len(indices), object)
-        for row, index in enumerate(indices):
-            held[row] = self._request(index)
-        self.hold(indices, {self._input: held})
+        self.hold_objects(indices, self._input, map(self._request, indices))
 
     def _request(self, index: int) -> bytes:
         ids = ",".join(str(i) for part in self._make(index) for i in part.tolist())

@@ -62,7 +62,7 @@ def _turn(
 def message(row: object) -> dict[str, Any]:
     """Returns a message as OpenAI's API takes it. Raises a ValueError if it cannot be sent."""
     if not isinstance(row, dict):
-        raise ValueError(f"a message is {row!r:.40}, and must be an object")
+        raise ValueError(f"a message is {row!r:.40}, but must be an object")
     given = str(row.get("from", row.get("role")))
     role = _ROLES.get(given)
     if role is None:

@@ -1,7 +1,7 @@
 """Reads AIPerf's DAG JSONL: conversations that fork and spawn others. Each line is a conversation.
 
-A turn has new messages; what the model answered before stands in the history (`context_mode`
-deltas_without_responses). A session here is a conversation that no other one begins, with all that it begins.
+A turn has new messages; the model's earlier answers are in the history (`context_mode`
+deltas_without_responses). A session here is a conversation that no other conversation begins, with all conversations that it begins.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _LIVE, _RECORDED, _WHOLE = (
 _MODES = (_LIVE, _RECORDED, _WHOLE)
 
 _History = Sequence[Mapping[str, Any] | int]
-"""Messages, and turns whose answers stand there."""
+"""Messages, and the turns whose answers are inserted among them."""
 
 
 def is_conversation(row: Mapping[str, Any]) -> bool:
@@ -46,7 +46,7 @@ def sessions(
         name = row.get("session_id")
         if not isinstance(name, str) or name in by_id:
             raise ValueError(
-                f"{place}: session_id is {name!r:.40}, and must be a name of one line alone"
+                f"{place}: session_id is {name!r:.40}, but must be a name of one line alone"
             )
         by_id[name] = row
         begun.update(_children(row, place))
@@ -110,7 +110,7 @@ class _Session:
     def expand(
         self, name: str, after: Sequence[int], history: _History, delay_ms: float = 0.0
     ) -> list[int]:
-        """Adds the turns of a conversation. Returns the turns after whose answers it is over.
+        """Adds the turns of a conversation. Returns the turns whose answers end it.
 
         after: what its first turn waits for. delay_ms: in addition to the first turn's.
         """

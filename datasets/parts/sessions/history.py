@@ -7,7 +7,7 @@ from harness.datasets.parts.sessions.turns import Turn
 
 
 def linked(turns: Sequence[Turn], encoded: Sequence[Sequence[bytes]]) -> list[Mapping[int, int]]:
-    """Returns for each turn the places in its messages at which an answer of an earlier turn stands.
+    """Returns for each turn the places in its messages at which an answer of an earlier turn appears.
 
     encoded: the messages of each turn; () for a turn without messages. A message of the model is the answer of the turn
     that has all messages before it as its prompt, if the later turn waits for this answer.

@@ -63,6 +63,6 @@ def _prompt(row: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
         return {"messages": row[kind], **({"tools": row["tools"]} if row.get("tools") else {})}
     payload = row["payload"]
     if not isinstance(payload, dict):
-        raise ValueError(f"payload is {payload!r:.40}, and must be an object")
+        raise ValueError(f"payload is {payload!r:.40}, but must be an object")
     inside = {k: v for k, v in payload.items() if k not in (*_OUTSIDE, "stream", "stream_options")}
     return {**{k: payload[k] for k in _OUTSIDE if k in payload}, "body": inside}

@@ -130,7 +130,7 @@ def _time_ns(
     try:
         at = datetime.fromisoformat(str(value))
     except ValueError:
-        raise ValueError(f"{date} is {value!r:.40}, and must be a date and time") from None
+        raise ValueError(f"{date} is {value!r:.40}, but must be a date and time") from None
     since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
     return since // timedelta(microseconds=1) * NS_PER_US
 

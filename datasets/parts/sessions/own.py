@@ -38,7 +38,7 @@ def _after(row: Mapping[str, Any], position: int, positions: Mapping[str, int]) 
     if names is None:
         return (position - 1,)
     if not isinstance(names, list):
-        raise ValueError(f"after is {names!r:.40}, and must be a list of ids")
+        raise ValueError(f"after is {names!r:.40}, but must be a list of ids")
     unknown = [name for name in names if str(name) not in positions]
     if unknown:
         raise ValueError(f"after names {unknown[0]!r:.40}, which is not an earlier turn")
@@ -52,5 +52,5 @@ def _delay_ns(row: Mapping[str, Any]) -> int:
         or not isinstance(delay, int | float)
         or not 0 <= delay <= MOST_DELAY_MS
     ):
-        raise ValueError(f"delay_ms is {delay!r:.40}, and must be from 0 to {MOST_DELAY_MS:,}")
+        raise ValueError(f"delay_ms is {delay!r:.40}, but must be from 0 to {MOST_DELAY_MS:,}")
     return delay_ns(row, "delay_ms")

@@ -19,7 +19,7 @@ class Wait(NamedTuple):
     after: tuple[int, ...]
     """Positions of earlier calls."""
     delay_ns: int
-    """From the last of their ends to the start; of a call that waits for none, from the first call of all."""
+    """Time from the last of their ends to the start of the call; for a call that waits for none, from the first call of all."""
 
 
 def waits(calls: Sequence[Interval]) -> list[Wait]:
@@ -42,12 +42,12 @@ def _wait(
 ) -> Wait:
     start_ns = calls[n].start_ns
     earlier, ended = bisect_left(ends, start_ns), bisect_right(ends, start_ns)
-    # Calls without a length that began at the same time are no earlier ones.
+    # Calls without a duration that began at the same time are not earlier calls.
     at_once = [one for one in by_end[earlier:ended] if calls[one].start_ns < start_ns]
     begins = [*latest[earlier - 1 : earlier], *(calls[one].start_ns for one in at_once)]
     if not begins:
         return Wait((), start_ns - calls[0].start_ns)
-    # A call that ended before another ended one had begun was waited for by that one.
+    # If a call ended before another ended call began, the other call waited for it.
     after, begun_ns, place = at_once, max(begins), earlier - 1
     while place >= 0 and ends[place] >= begun_ns:
         one = by_end[place]

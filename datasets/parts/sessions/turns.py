@@ -37,14 +37,14 @@ def number_of(row: Mapping[str, Any], key: str, default: float | None = None) ->
     """Returns a number of at least 0. Raises a ValueError without one."""
     value = row.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
-        raise ValueError(f"{key} is {value!r:.40}, and must be a number of at least 0")
+        raise ValueError(f"{key} is {value!r:.40}, but must be a number of at least 0")
     return value
 
 
 def whole_of(row: Mapping[str, Any], key: str, default: int | None = None) -> int:
     value = row.get(key, default)
     if type(value) is not int or not 0 <= value < 2**53:
-        raise ValueError(f"{key} is {value!r:.40}, and must be a whole number of at least 0")
+        raise ValueError(f"{key} is {value!r:.40}, but must be a whole number of at least 0")
     return value
 
 
@@ -54,7 +54,7 @@ def list_of(row: Mapping[str, Any], key: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ValueError(f"{key} is {value!r:.40}, and must be a list")
+        raise ValueError(f"{key} is {value!r:.40}, but must be a list")
     return value
 
 

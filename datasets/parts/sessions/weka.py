@@ -23,7 +23,7 @@ def session(content: Mapping[str, Any], scope: int) -> list[Turn]:
     """scope: of the ids of blocks, which are equal within one session only."""
     block_tokens = whole_of(content, "block_size")
     if not block_tokens:
-        raise ValueError("block_size is 0, and must be a number of tokens")
+        raise ValueError("block_size is 0, but must be a number of tokens")
     if content.get("hash_id_scope", "local") != "local":
         raise ValueError(
             "hash_id_scope must be 'local': ids that several sessions share are unknown here"
@@ -47,7 +47,7 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
     number = 0
     for entry in list_of(content, "requests"):
         if not isinstance(entry, dict):
-            raise ValueError(f"requests has {entry!r:.40}, and must have objects")
+            raise ValueError(f"requests has {entry!r:.40}, but must have objects")
         kind = entry.get("type")
         if kind == "subagent":
             inner, from_s = list_of(entry, "requests"), number_of(entry, "t")
@@ -57,9 +57,9 @@ def _calls(content: Mapping[str, Any]) -> Iterator[_Call]:
             raise ValueError(f"requests has the type {kind!r:.40}: it must be n, s or subagent")
         for row in inner:
             if not isinstance(row, dict):
-                raise ValueError(f"requests has {row!r:.40}, and must have objects")
+                raise ValueError(f"requests has {row!r:.40}, but must have objects")
             at_s = number_of(row, "t")
-            if at_s + 1e-6 < from_s:  # older traces count from the subagent's begin
+            if at_s + 1e-6 < from_s:  # older traces count from the beginning of the subagent
                 at_s += from_s
             took_s = number_of(row, "api_time", 0) if row.get("api_time") is not None else 0.0
             start_ns = round(at_s * NS_PER_S)

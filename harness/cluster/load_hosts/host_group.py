@@ -162,7 +162,7 @@ class HostGroup:
             if isinstance(e, RunDied):
                 host.lost = str(e)
                 raise LoadHostLost(
-                    f"load host {host.name} is lost: {e}: the run was ended; its measurements until then are kept"
+                    f"load host {host.name} is lost ({e}), so the run was ended; its measurements until then are kept"
                 ) from None
             raise type(e)(f"load host {host.name}: {e}") from e.__cause__
 

@@ -130,6 +130,7 @@ def _tokens(tokens: Sequence[Message | None]) -> dict[str, Any] | None:
     counted = ("sources", "finish_reasons", "contradictions", "doubts", "signs")
     return {
         **{key: sum(t[key] for t in known) for key in summed},
+        **{key: sum(t.get(key, 0) for t in known) for key in ("tails", "tails_at_once")},
         **{key: _sum(t[key] for t in known) for key in ("input", "output", "cached", "reasoning")},
         **{key: _counts(t[key] for t in known) for key in counted},
         "streams": _streams([t["streams"] for t in known if t["streams"] is not None]),

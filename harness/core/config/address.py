@@ -84,7 +84,7 @@ def _check_port(text: str, parts: SplitResult) -> None:
         port = 0
     if port == 0:
         raise ValueError(
-            f"{text!r} has no port from 1 to 65535: give the server's, e.g. {parts.scheme}://127.0.0.1:8000"
+            f"{text!r} has no port from 1 to 65535: give the server's port, e.g. {parts.scheme}://127.0.0.1:8000"
         )
 
 

@@ -98,7 +98,7 @@ def parse_load_hosts(text: str) -> LoadHosts:
 
 
 def parse_http_url(text: str, noun: str, example: str) -> str:
-    """Parses an http or https URL of a host and drops its fragment. Refuses a user, who would be stored and shown."""
+    """Parses an http or https URL of a host and drops its fragment. Refuses a user name, which would be stored and shown."""
     learn_from_urls([text])
     wrong = f"{text!r} is not {noun}: write http://HOST:PORT, e.g. {example}"
     try:
@@ -139,7 +139,7 @@ RAMP = "ramp:"
 
 
 class Ramp(NamedTuple):
-    """A rate that grows until an SLO breaks, and is then held below."""
+    """A rate that grows until an SLO breaks, and is then held below that rate."""
 
     start_per_s: float
     """First rate in queries/s."""
@@ -154,7 +154,7 @@ class Ramp(NamedTuple):
 
 
 _LEAST_STEP_NS = 100 * NS_PER_MS
-"""Shortest step of a ramp: while the first answers come, shorter steps multiply the rate many times."""
+"""Shortest step of a ramp: with shorter steps, the rate would grow many times before the first answers come."""
 
 
 def parse_arrivals(text: str) -> "Path | Ramp":
@@ -177,7 +177,9 @@ def parse_arrivals(text: str) -> "Path | Ramp":
         raise ValueError(f"{text!r}: the factor must lie between 1.01 and 10")
     if found.step_ns < _LEAST_STEP_NS:
         least = write_duration(_LEAST_STEP_NS)
-        raise ValueError(f"{text!r}: a step must last {least} or more, or no answer comes in it")
+        raise ValueError(
+            f"{text!r}: a step must last {least} or more, or it may end without an answer"
+        )
     return found
 
 
@@ -189,7 +191,7 @@ def parse_probe_rate(text: str) -> float:
     rate = parse_rate(text)
     if rate > MOST_PROBES:
         raise ValueError(
-            f"{text!r} is above {MOST_PROBES:g} probes per second, which are a load themselves"
+            f"{text!r} is above {MOST_PROBES:g} probes per second, which would load the server noticeably"
         )
     return rate
 
@@ -368,7 +370,7 @@ def until_share(until: str) -> float:
 def _without_thousands(text: str) -> str:
     """Returns '20000' for '20,000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
 
-    Returns a text that they refuse for spellings that only Python reads (1_000, digits other than 0-9).
+    Returns a text that float() and int() refuse, for spellings that only Python reads (1_000, digits other than 0-9).
     """
     if "_" in text or not text.isascii():
         return f"not a number: {text!r}"

@@ -211,7 +211,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
     if options.dispatch == "deadline" or options.batch_wait_ns:
         yield "--dispatch and --batch-wait: nodes form their own batches: drop them"
     if options.qdl:
-        yield "--qdl applies to servers of --url: drop it, or --nodes"
+        yield "--qdl applies to servers of --url: drop it, or drop --nodes"
     yield from _node_model_problems(options)
     of_ray = options.nodes is not None and options.nodes.startswith(RAY_NODES)
     if of_ray and options.node_count is None:
@@ -224,7 +224,7 @@ def _node_problems(options: RunOptions, of_servers: str, of_hosts: str) -> Itera
 
 def _node_model_problems(options: RunOptions) -> Iterator[str]:
     if options.models is not None:
-        yield "--models: nodes have one model each: drop it, or --nodes"
+        yield "--models: nodes have one model each: drop it, or drop --nodes"
     if options.backend in registry.REMOTE_BACKENDS:
         yield f"--backend {options.backend} needs servers: drop --nodes, and name the servers with --url"
 
@@ -289,7 +289,7 @@ def _probe_problems(options: RunOptions) -> Iterator[str]:
         ("--mode accuracy", not options.runs_performance),
     ):
         if is_set:
-            yield f"--probe-rate sends requests beside one LoadGen's performance run: drop it, or drop {flag}"
+            yield f"--probe-rate sends requests during one LoadGen's performance run: drop it, or drop {flag}"
 
 
 def _cancel_problems(options: RunOptions) -> Iterator[str]:
@@ -300,7 +300,7 @@ def _cancel_problems(options: RunOptions) -> Iterator[str]:
     if options.load_hosts is not None:
         yield "--cancel draws its requests in one process: drop it, or drop --load-hosts"
     if any(url.startswith(("grpc:", "grpcs:")) for url in options.url):
-        yield "--cancel closes connections of HTTP, and gRPC has one for all calls: drop it, or name a server with http://"
+        yield "--cancel closes HTTP connections, but gRPC has one connection for all calls: drop it, or name a server with http://"
 
 
 def _qdl_problems(options: RunOptions) -> Iterator[str]:

@@ -111,7 +111,7 @@ class RunOptions:
     )
     arrivals: Path | Ramp | None = option(
         "server: replay the arrival times of a file, one per line, or ramp:RATE, which raises the rate until an SLO "
-        "breaks and then holds it below for --duration; not MLPerf (docs/arrivals.md)",
+        "breaks and then holds a rate below it for --duration; not MLPerf (docs/arrivals.md)",
         parse=parsers.parse_arrivals,
         metavar="FILE|ramp:RATE",
         level="expert",
@@ -123,7 +123,7 @@ class RunOptions:
         level="expert",
     )
     until: str | None = option(
-        "with --concurrency or --arrivals: go on until the run is certainly steady or not (steady), or until the 95 % "
+        "with --concurrency or --arrivals: run until it is certain whether the run is steady (steady), or until the 95 % "
         "interval of its number is at most this wide on each side (e.g. 2%), for at most 30 times --duration "
         "(docs/peak.md)",
         parse=parsers.parse_until,
@@ -131,8 +131,8 @@ class RunOptions:
         level="expert",
     )
     streams: int | None = option(
-        "server: N sequences at a time in real time, for a model with states; each frame is due a period after the one "
-        "before; not MLPerf (docs/streams.md)",
+        "server: N sequences at a time in real time, for a model with states; each frame is due one period after the "
+        "previous frame; not MLPerf (docs/streams.md)",
         parse=parsers.positive(MAX_STREAMS),
         metavar="N",
         level="expert",
@@ -185,8 +185,8 @@ class RunOptions:
         "bind the threads of each instance to separate cores", flag=True, level="expert"
     )
     dispatch: str = option(
-        "server: greedy sizes batches by the times of the warm-up; elastic also lets a query that is alone use "
-        "all cores; deadline keeps batches small enough to meet the SLO (default elastic)",
+        "server: greedy sizes batches by the times of the warm-up; elastic also lets a single waiting query "
+        "use all cores; deadline keeps batches small enough to meet the SLO (default elastic)",
         choices=DISPATCHES,
         default="elastic",
         level="expert",
@@ -292,7 +292,7 @@ class RunOptions:
         level="expert",
     )
     server_metric: tuple[str, ...] = option(
-        "series on the servers' pages of metrics to keep besides the known ones, e.g. queue_size or "
+        "series on the servers' metrics pages to keep besides the known ones, e.g. queue_size or "
         'queue_size{model="a"} (repeatable)',
         parse=parsers.parse_series,
         many=True,
@@ -307,8 +307,8 @@ class RunOptions:
         level="expert",
     )
     probe_rate: float | None = option(
-        "measure how long other clients wait: beside the load, send N small requests per second on separate connections "
-        "(to a language model: for one token); not MLPerf",
+        "measure how long other clients wait: during the load, send N small requests per second on separate connections "
+        "(to a language model: requests for one token); not MLPerf",
         parse=parsers.parse_probe_rate,
         metavar="N",
         level="expert",
@@ -357,7 +357,7 @@ class RunOptions:
         level="expert",
     )
     inputs_on_wire: bool = option(
-        "send samples to the nodes, instead of indices of the samples that each node has",
+        "send samples to the nodes, instead of indices into each node's copy of the data",
         flag=True,
         level="expert",
     )

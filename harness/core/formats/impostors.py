@@ -61,10 +61,10 @@ def _of_a_server(head: bytes, suffix: str) -> str:
 def _of_suffix(path: Path) -> str:
     """Returns the sentence for a file whose content does not fit its suffix; '' if it may fit."""
     if path.suffix == ".onnx" and not _is_message(path):
-        return "it is not an ONNX file, or only a part of one: fetch it again"
+        return "it is not an ONNX file, or is only a part of one: fetch it again"
     if path.suffix == ".pt" and _is_checkpoint(path):
         return (
-            "it is a checkpoint of torch.save and not TorchScript: load it in its code, and export it with "
+            "it is a torch.save checkpoint, not TorchScript: load it with its code, and export it with "
             "torch.export.save as .pt2"
         )
     return ""

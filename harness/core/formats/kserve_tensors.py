@@ -147,7 +147,7 @@ def to_json(array: Array) -> list[Any]:
     if array.dtype.kind in "OSU":
         return [e.decode() if isinstance(e, bytes) else str(e) for e in flat]
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ValueError("JSON has no NaN and no infinity: ask for binary data")
+        raise ValueError("JSON has neither NaN nor infinity: ask for binary data")
     return flat
 
 

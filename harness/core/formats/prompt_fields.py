@@ -1,4 +1,4 @@
-"""Formats the request fields that one prompt has itself: a dataset writes them, a client of language models reads them.
+"""Formats the request fields of a single prompt, which a dataset writes and a client of language models reads.
 
 A prompt is a JSON object. Without further fields it has `max_tokens`, if it is bounded, then `prompt` or `messages`.
 With further fields it begins with `fields`, the list of the names that follow: `model` is the first if it is there,

@@ -1,6 +1,6 @@
 """Parses server-sent events (text/event-stream), the chunks of a token stream, without sockets.
 
-Lines end with LF or CRLF. Comments and all fields but `data` are skipped, as clients of token streams do.
+Lines end with LF, CRLF or CR. Comments and all fields but `data` are skipped, as clients of token streams do.
 """
 
 DONE = b"[DONE]"
@@ -22,7 +22,7 @@ class EventParser:
     Decodes only complete events, so a cut inside a character does no harm.
     """
 
-    __slots__ = ("_begun", "_data", "_data_bytes", "_line", "_line_bytes")
+    __slots__ = ("_begun", "_data", "_data_bytes", "_ends_with_cr", "_line", "_line_bytes")
 
     def __init__(self) -> None:
         self._line: list[bytes] = []  # pieces of the incomplete line
@@ -30,14 +30,19 @@ class EventParser:
         self._data: list[bytes] = []  # lines of the incomplete event
         self._data_bytes = 0
         self._begun = False
+        self._ends_with_cr = (
+            False  # the last piece; an LF that follows is a part of the same line end
+        )
 
     @property
     def is_whole(self) -> bool:
-        """Whether no event is incomplete. After the last byte: whether the stream was not cut off."""
+        """Whether no event is incomplete. Returns, after the last byte, whether the stream is complete."""
         return not self._line and not self._data
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Returns the data of each event that ends in this piece. Raises BadEvents."""
+        if b"\r" in piece or self._ends_with_cr:
+            piece = self._with_lf(piece)
         *lines, rest = piece.split(b"\n")
         events: list[bytes] = []
         if lines:
@@ -47,13 +52,21 @@ class EventParser:
                 self._begun = True
                 lines[0] = lines[0].removeprefix(_BOM)
             for line in lines:
-                self._take(line.removesuffix(b"\r"), events)
+                self._take(line, events)
         if rest:
             self._line.append(rest)
             self._line_bytes += len(rest)
         if self._line_bytes + self._data_bytes > MOST_EVENT_BYTES:
             raise BadEvents(f"an event is longer than {MOST_EVENT_BYTES} bytes")
         return events
+
+    def _with_lf(self, piece: bytes) -> bytes:
+        """Replaces the line ends of a piece."""
+        if self._ends_with_cr and piece:
+            piece = piece.removeprefix(b"\n")
+            self._ends_with_cr = False
+        self._ends_with_cr = self._ends_with_cr or piece.endswith(b"\r")
+        return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _take(self, line: bytes, events: list[bytes]) -> None:
         if line.startswith(b"data:"):

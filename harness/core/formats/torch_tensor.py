@@ -43,7 +43,7 @@ class _Storage(NamedTuple):
 class _Described(NamedTuple):
     storage: _Storage
     offset: int
-    """Elements before the tensor's first one."""
+    """Number of elements before the tensor's first element."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -58,7 +58,7 @@ def read_tensor(path: Path) -> Array:
         return _view(found, np.frombuffer(content, found.storage.dtype)).copy()
     except (OSError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile) as e:
         raise ConfigError(
-            f"{path} is not a file with one tensor, as torch.save writes it: {str(e) or type(e).__name__}"
+            f"{path} is not one tensor in a file of torch.save: {str(e) or type(e).__name__}"
         ) from None
 
 
@@ -83,7 +83,7 @@ def _described(pickled: bytes) -> _Described:
     for operation, argument, _ in pickletools.genops(pickled):
         _apply(stack, operation.name, argument)
     if len(stack) != 1 or not isinstance(stack[0], _Described):
-        raise ValueError("its pickle has other objects than a tensor")
+        raise ValueError("its pickle contains objects other than a tensor")
     return stack[0]
 
 

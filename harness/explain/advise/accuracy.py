@@ -19,7 +19,7 @@ from harness.models.precision import onnx
 from harness.results.agreement import distance
 
 LEAST_AGREEMENT = 0.5
-"""A file of another precision is doubtful if a smaller share of its answers is equal."""
+"""Smallest share of equal answers with which a file of another precision is not doubtful."""
 
 MOST_DISTANCE = 0.1
 """The file is not doubtful up to this relative distance between the answers."""

@@ -32,7 +32,7 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
         most = ", ".join(name for name, _ in changed.most_common(2))
         return (
             f"{show_percent(changed_ns / total)} of the layers' time is in layers that run different "
-            f"kernels alone than inside the model ({most}): cut out, they lose quantisation or fusion"
+            f"kernels alone than inside the model ({most}): measured alone, they lose quantisation or fusion"
         )
     signed_ns = sum(
         ns

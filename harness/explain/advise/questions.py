@@ -31,7 +31,7 @@ def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
         return f"{text}, no lower bound: {bound['why_none']}."
     gain = 1 / bound["ratio"] if bound["ratio"] else 1.0
     if gain <= 1:
-        return f"{text}: nothing is left to gain with these kernels, threads and precision."
+        return f"{text}: these kernels, threads and precision allow no further gain."
     return f"{text}, at most {gain:.2f}x faster with these kernels, threads and precision."
 
 

@@ -187,7 +187,7 @@ def _run(
         fresh = {
             digest: {**result, "measured": utc_text()}
             for digest, result in measured.bricks.items()
-            # Otherwise it was stopped before its first run.
+            # A brick without CPU time was stopped before its first run.
             if "failed" in result or result["beside"]["cpu_ns"]
         }
         known |= fresh
@@ -219,6 +219,6 @@ def _synthesize(subjects: Sequence[Subject], options: BrickOptions, file: Path) 
     brick_synthetic.write(synthetic, file)
     _show_beside(
         options,
-        f"{'synthetic':<12}{file}: {synthetic.layers} layers, the operators' shares differ by "
+        f"{'synthetic':<12}{file}: {synthetic.layers} layers, its shares of operators differ by "
         f"{synthetic.distance:.3f} from {subjects[0].name}'s (0 alike, 1 nothing in common)",
     )

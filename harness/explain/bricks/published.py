@@ -167,7 +167,7 @@ def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
     graph = read(path)
     cut = Cut(graph, graph.layers)
     if not graph.layers or cut.brick.digest != digest:
-        raise ConfigError(f"{path} holds other layers than the index lists: its digest differs")
+        raise ConfigError(f"{path} holds layers that the index does not list: its digest differs")
     if cut.brick.weight_bytes > size_bytes:
         raise ConfigError(f"{path} declares more bytes of weights than it holds")
     return cut

@@ -51,7 +51,7 @@ def sharing(rows: Sequence[Mapping[str, Any]]) -> Figure:
     keys = {"first worker": "alone_bytes", "second worker": "growth_bytes"}
     return bars_in_rows(
         "Memory of two workers",
-        "Proportional set size of both: pages that they share count once.",
+        "Proportional set size of both processes: shared pages count once.",
         {"title": "MB"},
         [f"{row['way']}, {row['backend']}" for row in shown],
         {
@@ -74,7 +74,9 @@ def phases(title: str, about: str, trials: Mapping[str, Any]) -> Figure:
 
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h1>Cold start · {escape(content['model'])} · {escape(tables.framework(content))}</h1>"
-    yield from (f"<p><b>{escape(line)}</b></p>" for line in tables.headlines(content))
+    first, *others = tables.headlines(content)
+    yield page.headline(first)
+    yield from (f"<p>{escape(line)}</p>" for line in others)
     yield from (f'<p class="quiet">{escape(doubt)}</p>' for doubt in content["doubts"])
 
 

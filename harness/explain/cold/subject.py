@@ -22,6 +22,7 @@ from harness.models.opened.loading import (
     declared,
     missing_data,
     model_file,
+    open_dataset,
     unknown_names,
 )
 
@@ -50,6 +51,8 @@ def open_subject(options: ColdOptions, values: Mapping[str, Any]) -> Subject:
             f"backend {config.backend!r} reads no model file: there is no cold start to measure"
         )
     dataset = config.dataset or default_dataset(model)
+    if model.manifest is not None:  # only the backend knows the inputs of a bare file
+        open_dataset(config, model, dataset, model.inputs)  # refuses before any conversion
     threads = options.threads or available().planned
     return Subject(config, model, path, dataset, threads, fetched)
 
@@ -59,7 +62,7 @@ def _problems(config: RunConfig, model: Model) -> Iterator[str]:
         yield f"--backend {config.backend} loads the model on a server, but cold measures this machine: name a local backend"
     elif config.backend == "null":
         yield "--backend null loads no model: name a framework, e.g. ort"
-    if model.generation is not None:
+    if model.generates:
         yield f"model {model.name!r} generates its answers token by token: cold measures models with one answer per sample"
 
 

@@ -1,9 +1,9 @@
 """Maps each kernel to the nodes of the model's own file that it computes after fusion.
 
 The runtime saves the graph that it executes. Most of its tensors keep their names from the
-file, or a kernel is named after the tensor that it makes. Such a kernel stands for the nodes
+file, or a kernel is named after the tensor that it makes. Such a kernel computes the nodes
 between its inputs and its output: a cut of the file's graph. A kernel whose output is not a tensor
-of the file shares the cut of the kernels that read it. So each kernel stands for at least one node.
+of the file shares the cut of the kernels that read it. So each kernel computes at least one node.
 """
 
 import re
@@ -20,8 +20,8 @@ from harness.explain.kernels.fused_integers import (
 )
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
-# ONNX Runtime names the kernels of its blocked layout after the tensor that they make. Suffixes
-# show what it turned into a convolution.
+# ONNX Runtime names the kernels of its blocked layout after the tensor that they make. A suffix
+# names the operator that it turned into a convolution.
 _BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
 _BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})

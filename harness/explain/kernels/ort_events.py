@@ -147,7 +147,7 @@ def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
         if not same:
             raise ConfigError(
                 f"the profile has no kernel {node.name or node.op_type!r} of the executed graph: "
-                "it is of another model, or of other settings"
+                "it belongs to another model, or to other settings"
             )
         matched.append(same.pop(0))
     return matched

@@ -1,12 +1,18 @@
 """Tabulates peaks and products: the best rate of each library and precision, and which unit computed it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from harness.core.units import counted, show_percent
+from harness.explain.machine import record
 from harness.explain.machine.record import Content
 from harness.machine.characterise import matrix_unit, peaks
 from harness.machine.characterise.matrix_unit import Verdict
 from harness.machine.characterise.measured import Measured, of
-from harness.results.pages.tables import Cell, Table, columns
+from harness.results.pages.tables import Cell, Table, columns, show_cell
+
+UNEVEN = 0.2
+"""CV of the repetitions above which a peak has a doubt."""
 
 Key = tuple[str, str, int]
 """(library, precision, threads)."""
@@ -59,7 +65,30 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
         notes = [
             "int8: operations on integers, counted like FLOP; memory: bytes read plus bytes written"
         ]
+        uneven = [row for row in rows if isinstance(row[4], float) and row[4] > UNEVEN]
+        if uneven:
+            notes.append(
+                f"doubt: the repetitions of {counted(len(uneven), 'row')} differ by a CV of more than "
+                f"{show_percent(UNEVEN)}: measure again on an idle machine, with --thorough"
+            )
         yield Table("peaks", "Peaks", about, heads, rows, notes)
+
+
+def peaks_line(content: Content) -> str:
+    """Returns the highest rate of each precision and of copies as one sentence; '' without either."""
+    points = [point for point in record.points(content) if not point.missing]
+    best: dict[str, tuple[float, int]] = {}
+    for (precision, threads), peak in peaks.arithmetic(points).items():
+        best[precision] = max(best.get(precision, (0.0, 0)), (peak.per_s, threads))
+    parts = [
+        f"{name} {show_cell(per_s, 'FLOP/s')} on {counted(threads, 'thread')}"
+        for name, (per_s, threads) in sorted(best.items(), key=lambda one: -one[1][0])
+    ]
+    copies = [(peak.per_s, threads) for threads, peak in peaks.memory(points).items()]
+    if copies:
+        per_s, threads = max(copies)
+        parts.append(f"copies {show_cell(per_s, 'B/s')} on {counted(threads, 'thread')}")
+    return ", ".join(parts)
 
 
 def products(points: Sequence[Measured], content: Content) -> Iterator[Table]:
@@ -70,14 +99,37 @@ def products(points: Sequence[Measured], content: Content) -> Iterator[Table]:
         if not best:
             continue
         rows = [_row(key, best[key], points, content) for key in best]
-        heads = columns(
-            "library | precision | threads [count] | peak [FLOP/s] | at | median [FLOP/s] | CV [share]"
-            "| of fp32 peak [ratio] | matrix unit | evidence | relative error | energy [J/FLOP]"
-        )
         about = "the fastest size, by library, precision and threads"
-        if all(row[-1] is None for row in rows):  # no meter read
-            heads, rows = heads[:-1], [row[:-1] for row in rows]
-        yield Table(benchmark, title, about, heads, rows)
+        yield _without_empty(Table(benchmark, title, about, _HEADS, *_said_once(rows)))
+
+
+_HEADS = columns(
+    "library | precision | threads [count] | peak [FLOP/s] | at | median [FLOP/s] | CV [share]"
+    "| of fp32 peak [ratio] | matrix unit | evidence | relative error | energy [J/FLOP]"
+)
+_EVIDENCE = [column.name for column in _HEADS].index("evidence")
+
+
+def _said_once(rows: Sequence[Sequence[Cell]]) -> tuple[list[list[Cell]], list[str]]:
+    """Moves evidence that several rows share into notes. Returns (rows, notes)."""
+    counts = Counter(str(row[_EVIDENCE]) for row in rows)
+    shared = [text for text, count in counts.items() if count > 1]
+    left = [[*row] for row in rows]
+    for row in left:
+        row[_EVIDENCE] = None if row[_EVIDENCE] in shared else row[_EVIDENCE]
+    return left, [f"matrix unit: {text}" for text in shared]
+
+
+def _without_empty(table: Table) -> Table:
+    """Leaves out the columns of evidence and energy if they have no value: all rows share it, or no meter read."""
+    kept = [
+        n
+        for n, column in enumerate(table.columns)
+        if column.name not in ("evidence", "energy")
+        or any(row[n] is not None for row in table.rows)
+    ]
+    rows = [[row[n] for n in kept] for row in table.rows]
+    return table._replace(columns=[table.columns[n] for n in kept], rows=rows)
 
 
 def _row(key: Key, point: Measured, points: Sequence[Measured], content: Content) -> list[Cell]:

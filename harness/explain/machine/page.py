@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import NS_PER_US, counted
 from harness.explain.machine import record
-from harness.explain.machine.arithmetic import Key, best_points
+from harness.explain.machine.arithmetic import Key, best_points, peaks_line
 from harness.explain.machine.record import Content
 from harness.explain.machine.tables import tables
 from harness.machine.characterise import peaks
@@ -33,7 +33,9 @@ def _head(content: Content) -> Iterator[str]:
     machine = content["machine"]
     yield f"<h1>Machine · {escape(machine['cpu'])}</h1>"
     cores = counted(machine["cores_usable"], "core")
-    yield f"<p><b>{cores}, fingerprint {escape(content['fingerprint'])}</b></p>"
+    if best := peaks_line(content):
+        yield page.headline(best)
+    yield f"<p>{cores}, fingerprint {escape(content['fingerprint'])}</p>"
     plan = content["plan"]
     repeats, at_most = (
         counted(plan["repeats"], "repetition"),
@@ -51,20 +53,29 @@ def _tail(content: Content) -> Iterator[str]:
 
 
 def figures(content: Content) -> Iterator[Figure]:
-    """Yields a figure per kind of benchmark that has points."""
+    """Yields a figure per kind of benchmark that has enough points, because a time limit may leave one size."""
     points = [point for point in record.points(content) if not point.missing]
     for benchmark in peaks.ARITHMETIC:
         if best := best_points(points, benchmark):
             yield _rates(benchmark, best)
-    if copies := list(of(points, peaks.COPY)):
+    copies = [point for point in of(points, peaks.COPY) if point.threads == 1]
+    if _has_several(copies, "bytes"):
         yield _copies(copies)
-    if touches := list(of(points, "first-touch")):
+    touches = list(of(points, "first-touch"))
+    if _has_several(touches, "bytes"):
         yield _by_size("First touch", "First and later writes to new pages.", touches, "pages")
-    if trips := list(of(points, "transport")):
+    trips = list(of(points, "transport"))
+    if _has_several(trips, "bytes"):
         yield _by_size("Round trips", "A payload to another process and back.", trips, "way")
     for benchmark in ("reduction", "scan"):
-        if sums := list(of(points, benchmark)):
+        sums = list(of(points, benchmark))
+        if _has_several(sums, "segment"):
             yield _segments(benchmark, sums)
+
+
+def _has_several(points: Sequence[Measured], setting: str) -> bool:
+    """Returns whether a curve over the setting has several points. The tables have a single point, too."""
+    return len({point.settings[setting] for point in points}) > 1
 
 
 def _rates(benchmark: str, best: Mapping[Key, Measured]) -> Figure:
@@ -91,7 +102,7 @@ def _rates(benchmark: str, best: Mapping[Key, Measured]) -> Figure:
 def _copies(points: Sequence[Measured]) -> Figure:
     data = []
     for state in (WARM, EVICTED):
-        shown = [p for p in points if p.settings["state"] == state and p.threads == 1]
+        shown = [p for p in points if p.settings["state"] == state]
         data.append(_with_spread(state, shown, [rounded(p.per_s, _G) for p in shown], _G))
     return Figure(
         "Copies",

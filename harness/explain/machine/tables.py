@@ -21,6 +21,8 @@ def text(content: Content) -> Iterator[str]:
     machine = content["machine"]
     yield f"{'machine':<12}{machine['cpu']}, {counted(machine['cores_usable'], 'core')}"
     yield f"{'fingerprint':<12}{content['fingerprint']}"
+    if best := arithmetic.peaks_line(content):
+        yield f"{'peaks':<12}{best}"
     for table in tables(content):
         yield ""
         yield from lines(table, SHOWN_ROWS)

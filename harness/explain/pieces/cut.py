@@ -65,7 +65,7 @@ class Brick:
     layers: tuple[str, ...]
     """Operators, in the order of the graph."""
     inputs: tuple[Tensor, ...]
-    """Tensors that enter, in the order of Cut.inputs."""
+    """Tensors that enter the piece, in the order of Cut.inputs."""
     outputs: tuple[Tensor, ...]
     """Tensors that leave, in the order of Cut.outputs."""
     weight_bytes: int

@@ -85,7 +85,7 @@ def _name(change: Mapping[str, Any]) -> str:
 def _head(report: Mapping[str, Any]) -> Iterator[str]:
     on = f"on {report['backend']}" if report["backend"] else "inputs only"
     yield f"<h1>Pitfalls · {escape(report['model'])} · {escape(report['dataset'])} · {escape(on)}</h1>"
-    yield f"<p><b>{escape(summary(report))}</b></p>"
+    yield page.headline(summary(report))
     for note in report["notes"]:
         yield f'<p class="quiet">{escape(note)}</p>'
 

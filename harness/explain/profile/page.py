@@ -36,7 +36,7 @@ def write(profiled: Profiled, folder: Path) -> Path:
 
 def _head(profiled: Profiled) -> Iterator[str]:
     content = profiled.content
-    yield from (f"<p>{escape(text)}</p>" for text in headline(profiled) if text)
+    yield from page.conclusion(headline(profiled), "most time")
     about = (content.get("model") or {}).get("about") or {}
     description = ", ".join(f"{key} {value}" for key, value in about.items())
     yield f'<p class="quiet">batch {content["batch"]} {escape(description)}</p>'

@@ -204,7 +204,7 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
 
     joules = float(until(length_s) - until(0.0))
     if joules <= 0:
-        return NoReading("the counter did not change in the whole run: it does not count here")
+        return NoReading("the counter did not change during the whole run: it does not work here")
     # Whole spans fill the window, so the highest mean over a span is not below the mean of all.
     span_s = length_s / max(1, int(length_s * NS_PER_S // GAP_NS))
     ends = np.concatenate([seconds, seconds - span_s, np.arange(0, length_s, span_s)])

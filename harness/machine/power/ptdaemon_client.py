@@ -21,7 +21,7 @@ _LINE = re.compile(r"client \S+ \S+ \[(?P<level>[A-Z]+)\] (?P<text>.*)")
 _MODE = re.compile(r"Running workload in (\w+) mode")
 _REPLY = re.compile(r"Got response: (['\"])(Error.*)\1$", re.MULTILINE)
 _STATUS = re.compile(
-    rf"{re.escape(WORKLOAD)}\S* returned non-zero exit status (\d+)\.$", re.MULTILINE
+    rf"{re.escape(WORKLOAD)}\S* returned non-zero exit status ([0-9]{{1,3}})\.$", re.MULTILINE
 )
 _ADVICE = {
     "Could not connect to the server": "start power-dev's server.py there, or correct director=",

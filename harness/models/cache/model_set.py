@@ -178,7 +178,7 @@ def load_model_set(path: Path, *, without_files: bool = False) -> ModelSet:
     content: Any = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(
-            f"{path}: a set of models is a mapping with `models` and `capacity`: docs/models-sharing.md has an example"
+            f"{path}: a set of models must be a mapping with `models` and `capacity`, as in docs/models-sharing.md"
         )
     try:
         parsed = SetFile.model_validate(content)
@@ -221,7 +221,7 @@ def _problems(parsed: SetFile, members: Sequence[Member]) -> Iterator[str]:
     for name in sorted(name for name, count in names.items() if count > 1):
         yield f"the name {name!r} appears twice: give each model a different `name`"
     for member in members:
-        if member.model.generation is not None:
+        if member.model.generates:
             yield f"{member.name!r} generates its answers token by token, which a set of models does not support: remove it"
     is_measured = parsed.popularity.law == "measured"
     counted = [member.requests for member in members]

@@ -11,7 +11,7 @@ POLICIES: Mapping[str, str] = {
     LRU: "evict the item that was requested least recently",
     LCU: "evict the item with the fewest requests since the start; if equal, the least recently requested",
     FIFO: "evict the item that was loaded first",
-    NEVER: "evict nothing: an item without room is loaded for one request only",
+    NEVER: "evict nothing; an item that does not fit is loaded for one request only",
     EAGER: "keep nothing: an item is evicted when its last user has released it",
 }
 
@@ -66,7 +66,7 @@ class Residents:
         self.used_bytes = self.always_bytes = sum((always or {}).values())
         if capacity_bytes is not None and self.always_bytes > capacity_bytes:
             raise ValueError(
-                f"the always resident {self.always_bytes:,} B do not fit into {capacity_bytes:,} B"
+                f"the {self.always_bytes:,} B that are always resident do not fit into {capacity_bytes:,} B"
             )
         self._always = frozenset(always or ())
         self._now = 0

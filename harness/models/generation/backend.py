@@ -1,6 +1,7 @@
 """Answers prompts with a backend that computes one step of a language model."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,30 +28,25 @@ from harness.types import (
 )
 
 
-class GeneratingBackend:
-    """Answers batches of prompts, which have the format of the dataset `prompts`.
+class TokenBackend(ABC):
+    """Answers batches of samples, each token by token. All samples of a batch are processed at once."""
 
-    An answer is int32 token ids; the last one is an end. All prompts of a batch are processed at once.
-    """
-
-    def __init__(
-        self, cls: Callable[[BackendSetup], Backend], about: Generation, setup: BackendSetup
-    ) -> None:
-        """cls: the class of the backend that computes a step, or of a token engine."""
-        self._about = about
-        self.max_batch = setup.max_batch
-        """The maximum number of prompts that are processed at once."""
-        decoding = Decoding(about.context, about.vocabulary, about.end)
-        self._step = cls(replace(setup, inputs=(), decoding=decoding))
-        self._prompts = Prompts(about)
+    def __init__(self, step: Backend, sequences: int) -> None:
+        """step: the backend of one step, or an engine. sequences: the most samples that are processed at once."""
+        self._step = step
+        self.max_batch = sequences
+        """The maximum number of samples that are processed at once."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            step = stack.enter_context(self._step)
-            self.generator = generator(step, self._about, self.max_batch)
+            self.generator = self._generator(stack.enter_context(self._step))
             self._stack = stack.pop_all()
         return self
+
+    @abstractmethod
+    def _generator(self, step: Backend) -> AnyGenerator:
+        """step: the backend, which has been entered."""
 
     def __exit__(
         self,
@@ -72,19 +68,51 @@ class GeneratingBackend:
         return [self.answer(one) for one in answering]
 
     def begin(self, batch: Batch) -> list[Answering]:
-        """Passes the prompts to the generator. Raises a ValueError if a prompt cannot be answered."""
-        (prompts,) = batch.inputs.values()
-        answering = [self._read(json.loads(prompt)) for prompt in prompts.reshape(-1)]
+        """Passes the samples to the generator. Raises a ValueError if a sample cannot be answered."""
+        (rows,) = batch.inputs.values()
+        answering = self._read(rows)
         for one in answering:
             self.generator.add(one)
         return answering
 
-    @staticmethod
-    def answer(one: Answering) -> Array:
+    @abstractmethod
+    def _read(self, rows: Array) -> list[Answering]:
+        """Returns the samples of a batch. rows: the model's only input."""
+
+    @abstractmethod
+    def answer(self, one: Answering) -> Array:
+        """Returns the answer to a sample that is complete."""
+
+    def describe(self) -> Mapping[str, object]:
+        return {**self._step.describe(), "generation": "greedy", "sequences": self.max_batch}
+
+
+class GeneratingBackend(TokenBackend):
+    """Answers batches of prompts, which have the format of the dataset `prompts`.
+
+    An answer is int32 token ids; the last one is an end.
+    """
+
+    def __init__(
+        self, cls: Callable[[BackendSetup], Backend], about: Generation, setup: BackendSetup
+    ) -> None:
+        """cls: the class of the backend that computes a step, or of a token engine."""
+        self._about = about
+        decoding = Decoding(about.context, about.vocabulary, about.end)
+        super().__init__(cls(replace(setup, inputs=(), decoding=decoding)), setup.max_batch)
+        self._prompts = Prompts(about)
+
+    def _generator(self, step: Backend) -> AnyGenerator:
+        return generator(step, self._about, self.max_batch)
+
+    def answer(self, one: Answering) -> Array:
         """Returns the answer's tokens: (tokens,) int32."""
         return np.array(one.tokens, np.int32)
 
-    def _read(self, request: Mapping[str, object]) -> Answering:
+    def _read(self, rows: Array) -> list[Answering]:
+        return [self._asked(json.loads(prompt)) for prompt in rows.reshape(-1)]
+
+    def _asked(self, request: Mapping[str, object]) -> Answering:
         if "fields" in request:
             raise ValueError(
                 "the model answers greedily in this process, and a prompt has further fields: drop them, or use "
@@ -100,9 +128,6 @@ class GeneratingBackend:
         while not self.generator.is_idle:
             self.generator.step()
 
-    def describe(self) -> Mapping[str, object]:
-        return {**self._step.describe(), "generation": "greedy", "sequences": self.max_batch}
-
 
 def generator(step: Backend, about: Generation, sequences: int) -> AnyGenerator:
     """step: a backend that has been entered. sequences: maximum number that is processed at once."""
@@ -115,6 +140,6 @@ def generator(step: Backend, about: Generation, sequences: int) -> AnyGenerator:
     names = step.outputs() if isinstance(step, HasOutputs) else ()
     if names and LOGITS not in names:
         raise ConfigError(
-            f"`generation` needs a model with the output {LOGITS}; the file's are {', '.join(names)}"
+            f"`generation` needs a model with the output {LOGITS}; the file has {', '.join(names)}"
         )
     return Generator(step.infer, step.signature(), about, sequences)

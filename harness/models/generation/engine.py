@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.models.generation.prefixes import Beginnings, Block, PrefixCache
+from harness.models.generation.prefixes import Block, PrefixCache, StepPrefixes
 from harness.models.manifest.schema import Generation
 from harness.types import Array, Batch, Outputs, TensorSpec
 
@@ -47,7 +47,7 @@ class Answering:
         self.tokens: list[int] = []
         """The answer; its last token ended it."""
         self.cached = 0
-        """Tokens of the prompt that were in the cache of beginnings when the prompt joined."""
+        """Tokens of the prompt that were in the prefix cache when the prompt joined."""
         self.finish_reason = ""
         """`stop` or `length` once the answer is complete."""
         self.is_wanted = True
@@ -91,13 +91,13 @@ class Generator:
         self._lengths = np.zeros(most_sequences, np.int64)  # tokens in each row of the caches
         self._waiting: deque[Answering] = deque()
         self.prefixes: PrefixCache | None = None
-        """The cache of beginnings; None if every prompt is computed completely."""
+        """The prefix cache; None if every prompt is computed completely."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Computes a beginning once. Raises a ConfigError if the model cannot continue beginnings of different lengths."""
+        """Computes each prefix once. Raises a ConfigError if the model cannot continue prefixes of different lengths."""
         if not (self._has_mask and self._has_positions):
             raise ConfigError(
-                f"a cache of beginnings needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
+                f"a prefix cache needs a model with the inputs {MASK} and {POSITIONS}: drop --prefix-cache"
             )
         self.prefixes = cache
 
@@ -159,10 +159,10 @@ class Generator:
 
     def _join(self) -> list[Answering]:
         joined: list[Answering] = []
-        beginnings = Beginnings(self.prefixes)
+        computing = StepPrefixes(self.prefixes)
         while self._waiting and len(self._working) + len(joined) < self._most:
             one = self._waiting[0]
-            if one.is_wanted and not beginnings.take(one.prompt):
+            if one.is_wanted and not computing.take(one.prompt):
                 break
             self._waiting.popleft()
             if one.is_wanted:
@@ -172,7 +172,7 @@ class Generator:
     def _begin(self, joined: Sequence[Answering]) -> None:
         """Reads the prompts, padded at their ends to the longest prompt, and generates the first token of each answer.
 
-        Of a prompt whose beginning is in the cache, only the rest is computed.
+        If a prompt's prefix is in the cache, only the rest of the prompt is computed.
         """
         begin = len(self._working)
         self._restore(joined, begin)
@@ -203,7 +203,7 @@ class Generator:
         self._take(joined, outputs[LOGITS][np.arange(count), sizes - 1])
 
     def _restore(self, joined: Sequence[Answering], begin: int) -> None:
-        """Copies the beginnings that the cache has into the rows of the prompts. begin: the first of these rows."""
+        """Copies the prefixes in the cache into the rows of the prompts. begin: the first of these rows."""
         if self.prefixes is None:
             return
         for row, one in enumerate(joined, begin):
@@ -316,13 +316,13 @@ def _caches(inputs: Sequence[TensorSpec], context: int, sequences: int) -> Itera
     if TOKENS not in names or not past or names - past.keys() - {TOKENS, MASK, POSITIONS}:
         raise ConfigError(
             f"`generation` needs a model with the inputs {TOKENS} and past_key_values.*, and perhaps {MASK} and "
-            f"{POSITIONS}; the file's are {', '.join(sorted(names))}"
+            f"{POSITIONS}; the file has {', '.join(sorted(names))}"
         )
     for name, spec in past.items():
         heads, size = spec.shape[1], spec.shape[-1]
         if len(spec.shape) != 4 or not isinstance(heads, int) or not isinstance(size, int):
             raise ConfigError(
-                f"input {name!r} must have the shape [batch, HEADS, past, SIZE], with numbers for the two"
+                f"input {name!r} must have the shape [batch, HEADS, past, SIZE], with numbers for HEADS and SIZE"
             )
         if spec.dtype not in _FLOATS:
             raise ConfigError(

@@ -1,6 +1,6 @@
-"""Keeps the keys and values of beginnings that were computed, so that they need not be computed again.
+"""Keeps the keys and values of computed prompt prefixes, so that they need not be computed again.
 
-A beginning is cut into blocks of equal length, as in vLLM. A block is found only after the blocks before it, so equal
+A prefix is cut into blocks of equal length, as in vLLM. A block is found only after the blocks before it, so equal
 tokens at different places are different blocks. The last token of a prompt is always computed.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.types import Array
 
 _Key = tuple[int, tuple[int, ...]]
-"""Number of the block before (0: none), and the block's tokens."""
+"""Number of the previous block (0: none), and the block's tokens."""
 
 
 class Block(NamedTuple):
@@ -80,13 +80,13 @@ class PrefixCache:
         return keys, blocks
 
     def _use(self, keys: Sequence[_Key]) -> None:
-        """Makes these the most recently used blocks, the first one last: a block is dropped before the one before it."""
+        """Makes these the most recently used blocks, the first one last: a block is dropped before the block that precedes it."""
         for key in reversed(keys):
             self._blocks.move_to_end(key)
 
 
-class Beginnings:
-    """The beginnings that the prompts of one step compute, so that a prompt can wait for one of them."""
+class StepPrefixes:
+    """The prefixes that the prompts of one step compute, so that a prompt can wait for one of them."""
 
     def __init__(self, cache: PrefixCache | None) -> None:
         self._cache = cache

@@ -46,7 +46,7 @@ class Prompts:
             return self._most
         if type(value) is not int or value < 1:
             raise ValueError(
-                f"max_tokens is {value!r:.40}, and must be a whole number of at least 1"
+                f"max_tokens is {value!r:.40}, but must be a whole number of at least 1"
             )
         return value
 
@@ -79,14 +79,14 @@ def _last_text(messages: object) -> str:
 def _text(message: object) -> str | None:
     """Returns None for a message without content, e.g. a tool call. Parts are joined as in vLLM."""
     if not isinstance(message, dict):
-        raise ValueError(f"a message is {message!r:.40}, and must be an object")
+        raise ValueError(f"a message is {message!r:.40}, but must be an object")
     content = message.get("content")
     if isinstance(content, list):
         return "\n".join(map(_part, content))
     if content is None or isinstance(content, str):
         return content
     raise ValueError(
-        f"the content of a message is {content!r:.40}, and must be a text or a list of parts"
+        f"the content of a message is {content!r:.40}, but must be a text or a list of parts"
     )
 
 
@@ -100,5 +100,5 @@ def _part(part: object) -> str:
         raise ValueError(f"the content of a message has a part {what}: the model takes text alone")
     text = part.get("text")
     if not isinstance(text, str):
-        raise ValueError(f"the text of a part is {text!r:.40}, and must be a text")
+        raise ValueError(f"the text of a part is {text!r:.40}, but must be a text")
     return text

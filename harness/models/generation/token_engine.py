@@ -7,7 +7,7 @@ from harness.errors import ConfigError
 from harness.models.generation.engine import Answering, Generator, room_of
 from harness.models.generation.prefixes import PrefixCache
 from harness.models.manifest.schema import Generation
-from harness.types import GeneratesTokens
+from harness.types import GeneratesTokens, TranscribesSpeech
 
 
 class EngineGenerator:
@@ -16,7 +16,12 @@ class EngineGenerator:
     The engine decides which active sequences a step advances. At most `most_sequences` are active.
     """
 
-    def __init__(self, engine: GeneratesTokens, about: Generation, most_sequences: int) -> None:
+    def __init__(
+        self,
+        engine: GeneratesTokens | TranscribesSpeech,
+        about: Generation,
+        most_sequences: int,
+    ) -> None:
         """engine: a backend that has been entered."""
         self._engine = engine
         self._about = about
@@ -29,7 +34,7 @@ class EngineGenerator:
         """None: the engine keeps its cache itself."""
 
     def keep_prefixes(self, cache: PrefixCache) -> None:
-        """Raises a ConfigError: only the engine itself could keep beginnings."""
+        """Raises a ConfigError: only the engine itself could keep prefixes."""
         del cache
         raise ConfigError(
             "a token engine keeps its cache itself: drop --prefix-cache, or serve with --backend ort"
@@ -72,8 +77,12 @@ class EngineGenerator:
             one = self._waiting.popleft()
             if one.is_wanted:
                 key, self._next_key = self._next_key, self._next_key + 1
-                self._engine.begin(key, one.prompt, one.most, ignores_end=one.ignores_end)
+                self._begin(key, one)
                 self._working[key] = one
+
+    def _begin(self, key: int, one: Answering) -> None:
+        assert isinstance(self._engine, GeneratesTokens)
+        self._engine.begin(key, one.prompt, one.most, ignores_end=one.ignores_end)
 
     def _take(self, key: int, token: int) -> Answering:
         one = self._working[key]

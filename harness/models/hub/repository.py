@@ -53,7 +53,9 @@ def listing(repository: str, revision: str | None) -> Listing:
                 "connect once, or pass the path of a file"
             ) from e
         last = _read(stored)
-        say(f"the hub cannot be reached: {name} is commit {last.commit}, as at the last visit")
+        say(
+            f"the hub cannot be reached: {name} is commit {last.commit}, as it was at the last visit"
+        )
         return last
     files = {s.rfilename: s.lfs.sha256 if s.lfs else s.blob_id for s in found.siblings or ()}
     result = Listing(found.sha, {file: digest for file, digest in files.items() if digest})

@@ -39,16 +39,21 @@ BY_CONTENT: Mapping[str, tuple[re.Pattern[bytes], Format]] = {
     ".json": (re.compile(rb'\s*\{\s*"learner"'), BY_SUFFIX[".ubj"]),
     ".txt": (re.compile(rb"tree\r?\nversion=v"), Format("lightgbm", "a LightGBM model", "trees")),
 }
-"""Suffix that other files have, too -> how a model begins, and its format."""
+"""Suffix that is not only for models -> the first bytes of a model, and its format."""
 
 SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
 _GENAI = Format("genai", "a folder for ONNX Runtime GenAI", "ort-genai")
 _OPENVINO_GENAI = Format("openvino-genai", "a folder for OpenVINO GenAI", "openvino-genai")
+_GENAI_WHISPER = Format("genai-whisper", "Whisper for ONNX Runtime GenAI, a folder", "ort-whisper")
+_OPENVINO_WHISPER = Format(
+    "openvino-whisper", "Whisper for OpenVINO GenAI, a folder", "openvino-whisper"
+)
 _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
+_FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVINO_WHISPER)
 FORMATS = {
-    *(one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL, _GENAI, _OPENVINO_GENAI)),
+    *(one.name for one in (*BY_SUFFIX.values(), *_FOLDER_FORMATS)),
     *(one.name for _, one in BY_CONTENT.values()),
 }
 
@@ -87,6 +92,8 @@ _FOLDERS: Mapping[str, tuple[str, str]] = {
 """A file in a folder -> what the folder is, and what to do with it."""
 
 _HEAD_BYTES = 4096
+_IS_WHISPER = re.compile(rb'"type"\s*:\s*"whisper"')
+_CONFIG_BYTES = 1 << 16
 _TEXT = frozenset(range(0x20, 0x100)) | frozenset(b"\t\n\f\r\x1b")
 
 
@@ -115,7 +122,7 @@ def check(path: Path, formats: Collection[str]) -> None:
         )
     if own is None and _is_text(path):
         raise ConfigError(
-            f"{path.name} is a text: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
+            f"{path.name} is a text file: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
             "of a SavedModel, or a manifest (.yaml)"
         )
 
@@ -153,8 +160,10 @@ def _format_of_folder(path: Path) -> Format | None:
         return SAVED_MODEL
     if (path / "graph.nnef").is_file():
         return _NNEF_FOLDER
-    if (path / "genai_config.json").is_file():
-        return _GENAI
+    if (config := path / "genai_config.json").is_file():
+        return _GENAI_WHISPER if _IS_WHISPER.search(_head(config, _CONFIG_BYTES)) else _GENAI
+    if (path / "openvino_encoder_model.xml").is_file():
+        return _OPENVINO_WHISPER
     if (path / "openvino_model.xml").is_file() and (path / "generation_config.json").is_file():
         return _OPENVINO_GENAI
     return BY_SUFFIX[".param"] if any(path.glob("*.param")) else None
@@ -167,11 +176,11 @@ def suffix_of(name: str) -> str:
     return both if both in BY_SUFFIX else "".join(suffixes[-1:])
 
 
-def _head(path: Path) -> bytes:
+def _head(path: Path, count: int = _HEAD_BYTES) -> bytes:
     """Returns the first bytes; nothing if the file cannot be read, which is reported where it is opened."""
     try:
         with path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
+            return file.read(count)
     except OSError:
         return b""
 

@@ -18,7 +18,14 @@ from harness.models.manifest.fetch import fetch_source
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of, size_bytes
 from harness.models.manifest.formats import MADE_OF, check, format_of, may_have
 from harness.models.manifest.layout import Layout, layout_of
-from harness.models.manifest.schema import Accuracy, Generation, Manifest, ModelFile, Output
+from harness.models.manifest.schema import (
+    Accuracy,
+    Generation,
+    Manifest,
+    ModelFile,
+    Output,
+    Transcription,
+)
 from harness.types import Step, TensorSpec, declared_shape
 
 MODELS_DIR = Path(__file__).parents[1] / "shipped"
@@ -144,6 +151,15 @@ class Model:
     @property
     def generation(self) -> Generation | None:
         return self.manifest.generation if self.manifest else None
+
+    @property
+    def transcription(self) -> Transcription | None:
+        return self.manifest.transcription if self.manifest else None
+
+    @property
+    def generates(self) -> bool:
+        """Whether its files answer token by token, as a language model or a model of speech."""
+        return self.generation is not None or self.transcription is not None
 
     @property
     def slo(self) -> Slo | None:

@@ -57,7 +57,7 @@ class PackageModel(FetchedModel):
 
     @property
     def _folder_name(self) -> str:
-        """The folder of its files within the package's: a SavedModel has one without other files."""
+        """The folder of its files within the package's folder; a SavedModel has a folder without other files."""
         if not saved_model.is_saved_model(self._file):
             return store.FILES
         return f"models/{quote(self._file, safe='')}"

@@ -326,6 +326,15 @@ class Generation(_Strict):
         return self
 
 
+class Transcription(_Strict):
+    """A model of speech in the files of a speech engine, which computes features, encoder and decoder itself."""
+
+    language: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] | None = None
+    """The language of the speech, as the model names it: `en` (default: none, for a model of one language)."""
+    max_tokens: Annotated[int, Field(ge=1)] = 224
+    """The most tokens of an answer (default 224, half of Whisper's context)."""
+
+
 def _check_keys(tree: Any) -> Any:
     """Refuses keys that JSON lacks: YAML also has numbers as keys."""
     inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
@@ -447,7 +456,7 @@ def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     if not inputs:
         raise ValueError("there must be at least one")
     if all(one.value is not None for one in inputs):
-        raise ValueError("each has a `value`: at least one must take data")
+        raise ValueError("each input has a `value`: at least one must take data")
     _refuse_twice([one.name for one in inputs])
     return inputs
 
@@ -529,10 +538,14 @@ class Manifest(_Strict):
     """How answers are generated, for a language model in a file of this machine. The model then takes prompts: its only
     input has the dtype string and the shape [batch], and its answers are token ids.
     """
+    transcription: Transcription | None = None
+    """How speech is transcribed, for a model of speech that a speech engine runs on this machine. Its only input is sound,
+    float32 of the shape [batch, samples], and its answers are texts.
+    """
     dataset: Registered
     """The default of `--dataset`."""
     performance_count: Annotated[int, Field(ge=1)] | None = None
-    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` wins."""
+    """Samples that a performance run holds in memory (default: the dataset's); `--performance-count` overrides it."""
     accuracy: Accuracy | None = None
     """The default of `--metric` and the target; omitted for performance only."""
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None
@@ -553,6 +566,20 @@ class Manifest(_Strict):
             raise ValueError(
                 "field 'inputs': a model with `generation` has one input, the prompt, with dtype string and shape "
                 "[batch]; the file's own inputs are not listed"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _transcription_takes_sound(self) -> Self:
+        taken = [(spec.dtype, len(spec.shape)) for spec in self.inputs]
+        if self.transcription is not None and taken != [("float32", 2)]:
+            raise ValueError(
+                "field 'inputs': a model with `transcription` has one input, the sound, with dtype float32 and shape "
+                "[batch, samples]; the files' own inputs are not listed"
+            )
+        if self.transcription is not None and (self.generation is not None or self.states):
+            raise ValueError(
+                "field 'transcription': it excludes `generation` and `states`: keep one of them"
             )
         return self
 

@@ -53,7 +53,7 @@ _RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
 }
 
 BROKEN: tuple[type[Exception], ...] = (*WRONG_CONTENT, struct.error, MemoryError, OSError)
-"""Exceptions for a different format or a truncated file: the generated schema checks nothing."""
+"""Exceptions that a different format or a truncated file raises, because the generated schema checks nothing."""
 
 
 class _Tensor(NamedTuple):

@@ -49,7 +49,7 @@ def _given(spec: TensorSpec) -> Array:
 
 def lines(vocabulary: int) -> Iterator[str]:
     """Yields the lines after `files` of the manifest."""
-    yield "# The file computes one token, with a cache that grows: the harness generates with it."
+    yield "# The file computes one token at a time, with a cache that grows; the harness generates answers with it."
     yield "inputs: [{name: prompt, dtype: string, shape: [batch]}]"
     yield "outputs: [{name: tokens}]"
     yield "generation:"

@@ -70,7 +70,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
             "--threads, or add --oversubscribe"
         )
     group = InstanceGroup(count, threads, _max_batch(config, scenario, model), cores.worth)
-    batched = model.workers is None and model.generation is None
+    in_tokens = model.generation is not None or (model.generates and not config.url)
+    batched = model.workers is None and not in_tokens
     here = not gpus and config.load_hosts is None and config.streams is None
     if scenario.all_at_once and not gpus and batched and _set_batch(config, model) is None:
         group = group._replace(may_shrink=True)

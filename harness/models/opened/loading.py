@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core import registry
 from harness.core.config.parse import ELSEWHERE, HUB, each_device
@@ -21,6 +21,7 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, refuse
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.threads import running_on
 from harness.models.generation.backend import GeneratingBackend
+from harness.models.generation.speech import SpeechBackend
 from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
 from harness.models.manifest.lookup import is_path, load_model, named_models
@@ -145,7 +146,7 @@ _OF_SERVICES = "http-json"
 
 
 def _options_in_manifest(backend: str, model: Model) -> dict[str, str]:
-    """Returns the backend options that the manifest sets; --backend-option wins."""
+    """Returns the backend options that the manifest sets; --backend-option overrides them."""
     manifest = model.manifest
     if manifest is None:
         return {}
@@ -193,7 +194,7 @@ def open_backends(
     )
     cls: Callable[[BackendSetup], Backend]
     count = spec.instances
-    if model.generation is not None and not config.url:
+    if model.generates and not config.url:
         _refuse_batches(config, model, in_processes=in_processes)
     if model.layout is not None:
         _refuse_layout(config, model, in_processes=in_processes)
@@ -225,14 +226,18 @@ def open_backends(
 def _around(
     chosen: Callable[[BackendSetup], Backend], model: Model
 ) -> Callable[[BackendSetup], Backend]:
-    """Returns the backend, or one around it that answers prompts or sequences. chosen: computes one step of the file."""
+    """Returns the backend, or one around it that answers prompts, sounds or sequences. chosen: computes one step of the
+    file.
+    """
     if model.generation is not None:
         return partial(GeneratingBackend, chosen, model.generation)
+    if model.transcription is not None:
+        return partial(SpeechBackend, chosen, model.transcription)
     return chosen if model.layout is None else partial(SequenceBackend, chosen, model.layout)
 
 
 def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses options that a language model, which forms no batches, cannot follow."""
+    """Refuses options that a model without batches cannot follow."""
     options = {
         f"--backend-option {PROCESSES_OPTION}=on": in_processes,
         "--dispatch deadline": config.dispatch == "deadline",
@@ -245,7 +250,7 @@ def _refuse_batches(config: RunConfig, model: Model, *, in_processes: bool) -> N
 
 
 def _refuse_layout(config: RunConfig, model: Model, *, in_processes: bool) -> None:
-    """Refuses systems that take batches of samples alone: servers, and separate processes."""
+    """Refuses systems that take only batches of samples: servers and separate processes."""
     named = {f"--backend-option {PROCESSES_OPTION}=on": in_processes, "--url": bool(config.url)}
     for option in (option for option, is_given in named.items() if is_given):
         raise ConfigError(
@@ -374,6 +379,34 @@ def open_dataset(
         return dataset
 
 
+class OpenModel(NamedTuple):
+    """A model with its backends and dataset."""
+
+    path: Path | None
+    """The model's file; None if the backend reads no file."""
+    backends: Sequence[Backend]
+    """One per instance."""
+    fixed: int | None
+    """The batch fixed by the file; None if the model takes any number of samples."""
+    dataset: Dataset
+
+
+def open_model(
+    config: RunConfig,
+    model: Model,
+    dataset: str,
+    spec: InstanceGroup,
+    stack: ExitStack,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> OpenModel:
+    """Opens backends and dataset; `stack` closes the backends. progress: called while the dataset loads."""
+    path = model_file(config, model)
+    backends = open_backends(config, model, path, spec, stack)
+    inputs = inputs_of(model, backends[0])
+    fixed = batch_in_file(backends[0], inputs)
+    return OpenModel(path, backends, fixed, open_dataset(config, model, dataset, inputs, progress))
+
+
 def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[str]:
     known = tuple(getattr(cls, "options", ()))
     for option in sorted(given.keys() - set(known)):
@@ -408,7 +441,7 @@ def check_tables(config: RunConfig, model: Model, batch: Batch) -> None:
             continue
         if (most := int(rows.max())) >= table.rows:
             raise ConfigError(
-                f"input {name!r} has the number {most}, but the model's {table.operator} table has "
+                f"input {name!r} has the number {most}, but the {table.operator} table of the model has "
                 f"{counted(table.rows, 'row')}: 0 to {table.rows - 1} fit, so the data do not fit the model"
             )
 

@@ -52,8 +52,8 @@ def server_problems(config: RunConfig) -> Iterator[str]:
             yield f"--header {header}={source}: the environment has no {variable}"
         elif not is_sendable(value):
             yield (
-                f"--header {header}={source}: {variable} has a line break or another character that HTTP forbids: set "
-                "it without"
+                f"--header {header}={source}: {variable} has a line break or another character that HTTP forbids: "
+                "remove it"
             )
 
 

@@ -36,5 +36,5 @@ class ResolvedRun:
 
     @property
     def generates(self) -> bool:
-        """Whether a language model on this machine answers, token by token."""
-        return not self.config.servers and self.model.generation is not None
+        """Whether a model on this machine answers token by token."""
+        return not self.config.servers and self.model.generates

@@ -3,6 +3,7 @@
 import os
 import posixpath
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -131,7 +132,9 @@ def _opened(path: Path, kind: Format, shapes: Shapes, backend: str) -> Proposal:
         except ConfigError as e:
             error = e
     if kind.name in UNRECORDED and not shapes and error.__cause__ is None:  # the file was loaded
-        raise ConfigError(f"{error}; here their shapes will do: --input-shape NAME=1x3x224x224")
+        raise ConfigError(
+            f"{error}; for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+        )
     raise error
 
 
@@ -236,6 +239,13 @@ def _answered(backend: Backend, inputs: Sequence[TensorSpec], path: Path) -> Seq
     return tuple(answer) if isinstance(answer, Mapping) else ("output",)
 
 
+def _plain_name(stem: str) -> str:
+    """Returns a name of letters, digits and `._-`. Letters with accents lose them; other characters become one `-`."""
+    letters = unicodedata.normalize("NFKD", stem)
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("._-") or "model"
+
+
 def _lines(
     path: Path,
     place: str,
@@ -244,8 +254,7 @@ def _lines(
     source: PackageName | None,
 ) -> Iterator[str]:
     stem = path.stem if source is None else f"{source.short}-{path.stem}"
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).lstrip("._-") or "model"
-    yield f"name: {_flow(name)}"
+    yield f"name: {_flow(_plain_name(stem))}"
     yield "# version: '1.0'"
     yield "# description: one line for people"
     yield "# licence: Apache-2.0 # a submission needs it"
@@ -300,7 +309,7 @@ def _axis(indent: str, axis: int | None, why: str = "") -> Iterator[str]:
 def _states(found: Proposal) -> Iterator[str]:
     if not found.states:
         return
-    yield "states: # a guess, by names and shapes: a sample is a sequence, and each frame gets the states of the last"
+    yield "states: # a guess, by names and shapes: a sample is a sequence, and each frame gets the states of the previous frame"
     for name, (output, spec) in found.states.items():
         yield f"  {_flow(name)}:"
         yield f"    output: {_flow(output)}"

@@ -39,7 +39,7 @@ _MOST_READ_BYTES = 64 << 20
 _FAULTS: tuple[type[Exception], ...] = (
     *WRONG_CONTENT,
     gzip.BadGzipFile,
-    NotImplementedError,  # a way of compression that Python does not have
+    NotImplementedError,  # a compression method that Python does not support
     RuntimeError,  # an encrypted zip file
     lzma.LZMAError,
     tarfile.TarError,
@@ -86,7 +86,7 @@ class _Wheel:
         _check_count(len(infos))
         digests = self._record(infos)
         if len({info.filename for info in infos}) < len(infos):
-            raise ValueError("it has two files of one name")
+            raise ValueError("two of its files have the same name")
         return {i.filename: Member(i.file_size, digests.get(i.filename)) for i in infos}
 
     def copy(self, files: Mapping[str, IO[bytes]]) -> None:

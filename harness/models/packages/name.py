@@ -39,7 +39,7 @@ class PackageName(NamedTuple):
     """NAME, or @SCOPE/NAME of npm."""
     version: str
     file: str | None = None
-    """The path in the wheel; of npm, the path in the package's folder."""
+    """The path in the wheel; for npm, the path in the package's folder."""
 
     def __str__(self) -> str:
         return f"{self.prefix}{self.requirement}" + (f":{self.file}" if self.file else "")

@@ -71,7 +71,7 @@ def place_of(name: PackageName, file: str, folder: str = FILES) -> Path:
 
 
 def store(name: PackageName, files: Sequence[str], say: Say, folder: str = FILES) -> None:
-    """Reads the missing ones of `files` out of the package, which is downloaded if its archive is missing."""
+    """Reads the missing files among `files` out of the package, which is downloaded if its archive is missing."""
     missing = [file for file in files if not place_of(name, file, folder).is_file()]
     if not missing:
         return
@@ -135,7 +135,7 @@ def check_files(name: PackageName, files: Sequence[str], known: Mapping[str, Mem
 
 
 def _archive(name: PackageName, known: Listing | None, say: Say) -> Path:
-    """Returns the archive in the cache. A missing one is downloaded, unless a user has put it there."""
+    """Returns the archive in the cache. A missing archive is downloaded, unless a user has put it there."""
     home = folder_of(name)
     there = sorted(p for p in home.iterdir() if p.suffix == name.suffix) if home.is_dir() else []
     if len(there) > 1:
@@ -166,7 +166,7 @@ def _download_folder(home: Path) -> Iterator[Path]:
 
 
 def _check_same(name: PackageName, known: Listing | None, archive: Path) -> None:
-    """Raises a ConfigError if an archive with the same file name has another content than at the first download."""
+    """Raises a ConfigError if an archive with the same file name has different content from the first download."""
     if known is None or known.archive != archive.name:
         return  # a wheel for another machine: the digests of the files decide
     actual = _digest(archive)
@@ -203,7 +203,7 @@ def _copy(archive: Path, found: Listing, outs: Mapping[str, IO[bytes]]) -> None:
         expected = found.files[file]
         if size_bytes != expected.size_bytes:
             raise ConfigError(
-                f"{archive}: {file} has {show_bytes(size_bytes)}, and not {show_bytes(expected.size_bytes)}: "
+                f"{archive}: {file} has {show_bytes(size_bytes)} instead of {show_bytes(expected.size_bytes)}: "
                 "remove the archive and try again"
             )
         if expected.sha256 is not None and _digest_of(out) != expected.sha256:

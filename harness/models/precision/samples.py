@@ -72,7 +72,7 @@ def quantisation_samples(
     if scored is None:
         raise ConfigError(
             f"int8 takes its ranges from samples that are not scored, but dataset {name!r} has no "
-            "others: name them with --calibration-dir, a --data-dir of the same kind"
+            "others: name some with --calibration-dir, a --data-dir of the same kind"
         )
     others = sorted(set(range(len(whole))) - set(scored))
     if others:
@@ -96,7 +96,9 @@ def _read(
 
 def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSamples:
     feeds = _spread(dataset, range(len(dataset)))
-    text = f"{len(feeds)} samples of {about}, which are also scored: it has no others"
+    text = (
+        f"{len(feeds)} samples of {about}, which are also scored, because the dataset has no others"
+    )
     return QuantisationSamples(_batches(feeds, batch), text, len(feeds), are_scored=True)
 
 

@@ -23,7 +23,7 @@ MOST_TRIALS = 32
 """Combinations of batch axes that are tried."""
 
 GUESSED_SIZE = 1
-"""An open size that the user does not set: a step of a recurrent network takes one of anything."""
+"""Size of an open dimension that the user does not set; a step of a recurrent network accepts 1 in every dimension."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Input name -> the user's sizes, in the order of the file; the batch's is ignored."""
@@ -103,7 +103,7 @@ def _choices(shape: Shape, names: set[Any]) -> Sequence[int | None]:
     unknown += [at for at, size in enumerate(shape) if isinstance(size, str)]
     if unknown:
         return unknown
-    # Of a state [layers, batch, hidden] of one layer and one sequence, the batch is the second 1.
+    # In a state [layers, batch, hidden] with one layer and one sequence, the batch is the second 1.
     is_state = len(shape) > 2 and shape[:2] == (1, 1)
     return [1, 0, *range(2, len(shape))] if is_state else range(len(shape))
 
@@ -153,7 +153,7 @@ class _Trial:
         answers = {n: axis for n, axis in axes.items() if n not in states.values()}
         if not answers:
             raise _Unfit("every output is a state, so the model returns no answer")
-        if next(iter(answers.values())) is not None:  # the others are no answers
+        if next(iter(answers.values())) is not None:  # the other outputs are not answers
             answers = {name: axis or 0 for name, axis in answers.items()}
         named = {spec.name: spec for spec in self._specs}
         return Proposal(

@@ -38,8 +38,8 @@ def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
         f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "
         "of each input and output must be the batch. If a model returns several rows per sample "
         "(detection heads, non-maximum suppression inside the model), a manifest with `batch_axis: none` for "
-        "this output takes one sample at a time, and one with the postprocessing step `hook` makes one answer of "
-        "them: --model FILE.yaml, docs/manifest.md"
+        "this output takes one sample at a time, and a manifest with the postprocessing step `hook` combines "
+        "them into one answer: --model FILE.yaml, docs/manifest.md"
     )
 
 
@@ -169,7 +169,7 @@ def by_frame(post: Postprocess) -> Postprocess:
 
 
 def identified(post: Postprocess, dataset: HasOwnOrder) -> Postprocess:
-    """Puts each answer behind the identity of its sample."""
+    """Puts the identity of its sample before each answer."""
 
     def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         rows = post.answers(outputs, indices)
@@ -260,7 +260,7 @@ def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
     if step.name == "stack":
         named = rows if isinstance(rows, Mapping) else {}
         shapes = {np.shape(named[n]) for n in step.options["outputs"] if n in named}
-        differ = f"stack takes outputs of one shape, these are {_describe(rows)}"
+        differ = f"stack takes outputs of one shape, but these are {_describe(rows)}"
         return differ if len(shapes) > 1 else ""
     least, most, expected = _RANKS.get(step.name, (1, 9, ""))
     is_empty = step.name in _ON_ROWS and expected and any(not np.size(row) for row in rows)

@@ -118,7 +118,7 @@ class Audio(_Options):
     """Mono sound as float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
 
     gives: Literal["samples", "length"] = "samples"
-    """The audio samples, or their number without the filling."""
+    """The audio samples, or their number without the padding."""
     rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
     max_seconds: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
 

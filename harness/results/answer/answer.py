@@ -11,6 +11,9 @@ from harness.results.answer import doubts, limits
 from harness.types import Quantity
 
 _NOTHING = "nothing was measured"
+_OF_RATE = frozenset(("slo-missed", "early-stopping"))
+"""Reasons that a lower rate removes."""
+
 _KEPT_UP = 0.9
 """Share of the scheduled rate below which the model did not keep up."""
 
@@ -51,7 +54,9 @@ def answer_of(result: Mapping[str, Any]) -> Answer:
         accuracy=accuracy,
         limited_by=limits.limited_by(result),
         doubts=doubts.grouped(result["doubts"]),
-        advice=doubts.advice(result["reasons"], result["doubts"]) or _next_step(result),
+        advice=_other_rate(result)
+        or doubts.advice(result["reasons"], result["doubts"])
+        or _next_step(result),
     )
 
 
@@ -110,7 +115,7 @@ def _question(result: Mapping[str, Any], scenario: Scenario, slo: Slo | None) ->
     if bounds := _token_bounds(result):
         share = f"{float(bounds['percentile'][1:]):.10g} %"
         ttft, tpot = (_duration(bounds[key]) for key in ("ttft_ns", "tpot_ns"))
-        return f"Do {share} of the first tokens come within {ttft}, and of the further ones within {tpot} each{load}?"
+        return f"Do {share} of the first tokens come within {ttft}, and the other tokens within {tpot} each{load}?"
     if slo is None:
         return f"How long does a query take{load}?"
     share = f"{slo.percentile * 100:.10g} %"
@@ -210,7 +215,7 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
         samples = (result.get("queries") or {}).get("samples_per_query", 1)
         return f", one query{f' of {samples} samples' if samples > 1 else ''} at a time"
     asked, completed = rates.get("asked"), rates.get("completed")
-    in_sessions = bool(result.get("sessions"))  # they begin at a rate, their queries do not
+    in_sessions = bool(result.get("sessions"))  # sessions begin at a rate, but their queries do not
     if asked is not None and not in_sessions:
         chosen = " (a demonstration rate)" if _harness_chose_rate(result, scenario) else ""
         least = _KEPT_UP * (rates.get("scheduled") or asked)
@@ -241,6 +246,19 @@ def _harness_chose_rate(result: Mapping[str, Any], scenario: Scenario) -> bool:
     """Returns whether a Server run calibrated the machine, which it does only without a rate from the user."""
     rates, calibration = result.get("throughput_per_s") or {}, result.get("calibration") or {}
     return scenario.scheduled and bool(rates.get("asked") and calibration.get("rate_per_s"))
+
+
+def _other_rate(result: Mapping[str, Any]) -> str | None:
+    """Returns the advice for a rate that the harness chose and that was too high on an undisturbed machine."""
+    codes = {reason["code"] for reason in result["reasons"]}
+    if (
+        codes
+        and codes <= _OF_RATE
+        and _harness_chose_rate(result, scenario_named(result["scenario"]))
+        and doubts.disturbance(result["doubts"]) is None
+    ):
+        return "The harness chose this rate: pass a lower --target-qps, or let the verb peak find the highest one."
+    return None
 
 
 def _next_step(result: Mapping[str, Any]) -> str | None:

@@ -23,20 +23,21 @@ _MOSTLY = 0.5
 """Smallest share of a query's time at which one part of the system explains the result."""
 
 _WHERE = {
-    "issue_delay": "until a query is issued",
+    "issue_delay": "until it is issued",
     "queue": "in the queue",
-    "gather": "to collect the inputs",
+    "gather": "until its inputs are collected",
     "infer": "in the model",
     "postprocess": "after the model",
-    "send": "to send the request",
+    "send": "until its request is sent",
     "remote": "on the server and the network",
     "network": "on the network",
     "node_queue": "in the queue of a node",
     "reply": "until a node has sent its reply",
-    "notice": "until the reply was read",
-    "decode": "to decode the reply",
-    "complete": "to report the answers",
+    "notice": "until its reply is read",
+    "decode": "until its reply is decoded",
+    "complete": "until its answer is reported",
 }
+"""Stage -> place or end of a query's wait, as the end of a sentence."""
 
 
 def limited_by(result: Mapping[str, Any]) -> str | None:
@@ -109,7 +110,7 @@ def _cost(section: Mapping[str, Any]) -> str:
     if section["unit"] != "ns":
         return f"the model alone answers {show_rate(section['reference'])} samples/s"
     most = [
-        f"; {show_ns(section['lost_ns'][stage])} more {_WHERE[stage]}"
+        f"; a query waits {show_ns(section['lost_ns'][stage])} longer {_WHERE[stage]}"
         for stage in most_lost(section)[:1]
     ]
     return f"{section['what']} would be {show_ns(section['reference'])} without its cost{''.join(most)}"

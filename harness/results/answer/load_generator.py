@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.units import show_ns, show_percent, show_rate
 
 TIGHT = 1.15
-"""Largest ratio to the reference of a run that its load generator did not hold back."""
+"""Largest ratio to the reference at which the load generator did not hold the run back."""
 
 _MODELS_STAGE = "infer"
 _DISTURBED = "the machine was disturbed, and may have delayed the load generator"
@@ -58,8 +58,8 @@ def line(
     of = f" of the first {section['queries']:,} queries" if some else ""
     times = f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
     numbers = (
-        f"{section['what']}{of} {show(section['ours'])}, {times} x the {show(section['reference'])} of a "
-        "load generator without cost"
+        f"{section['what']}{of} {show(section['ours'])}, against {show(section['reference'])} with a load "
+        f"generator without cost ({times} x)"
     )
     ceiling, ceiling_per_s = "", section["null_backend_per_s"]
     if ceiling_per_s and rate_per_s:
@@ -75,15 +75,15 @@ def _sentence(section: Mapping[str, Any], was_disturbed: bool) -> str:
     if _is_drift(section):
         more = "more" if section["drift"] > 0 else "less"
         drift = show_percent(abs(section["drift"]))
-        return f"not decidable: a batch took {drift} {more} time after the run than before"
+        return f"not decidable, because a batch took {drift} {more} time after the run than before"
     if judgement is Judgement.UNKNOWN:
-        return "not decidable: the bare loops were slower than the run itself"
+        return "not decidable, because the bare loops were slower than the run itself"
     if _is_models_speed(section):
         slowed = section["at_run_speed"]
         show = show_ns if section["unit"] == "ns" else _show_rate
         return (
-            f"not decidable: at the model's speed in the run it reaches {show(slowed['reference'])}, "
-            f"and the run is {slowed['ratio']:.3g} x that"
+            f"not decidable: at the model's speed in the run, such a load generator reaches "
+            f"{show(slowed['reference'])}, and the run is {slowed['ratio']:.3g} x that"
         )
     return _bottleneck(section, _DISTURBED if was_disturbed else Judgement.HELD_BACK.value)
 

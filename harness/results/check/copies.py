@@ -48,7 +48,7 @@ def _summary(folder: Path, run: Evidence) -> Iterator[str]:
         if line not in text.splitlines():
             yield f"{path} has no line {line!r}, which follows from LoadGen's detail log"
     for line, stated, logged in summary_differences(read_summary(text), run.log):
-        yield f"{path}: the line {line!r} says {stated}, LoadGen's detail log {logged}"
+        yield f"{path}: the line {line!r} has {stated}, but LoadGen's detail log has {logged}"
 
 
 def _counted(kind: str, count: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.core import files
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.errors import ConfigError
 from harness.loadgen.plan import Loaded, LoadPlan, accuracy_samples, performance_samples
 from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
@@ -14,6 +15,9 @@ from harness.results.findings import Findings
 
 _DECIDED = ("loadgen_version", "max_batch")
 """Keys that may differ from the request, e.g. because a model file fixes the batch."""
+
+CHANGED = "changed since the run, or written by another version of the harness"
+"""Cause of content that no run writes; the end of a message."""
 
 
 def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[str]:
@@ -32,7 +36,7 @@ def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> 
     """Resolves the request again and compares it with config.yaml, which is the request with every value resolved."""
     assert facts.loaded is not None
     path = folder / records.FINDINGS
-    request = from_plain(files.read_json(path)["asked"], str(path))
+    request = _request(path)
     again = resolved.config(replace(facts.resolved, config=request), run.plan, facts.loaded)
     stored, derived, requested = to_plain(config), to_plain(again), to_plain(request)
     for key in dict.fromkeys([*derived, *stored]):
@@ -49,6 +53,20 @@ def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> 
     for key, value in requested.items():
         if key not in _DECIDED and value != derived.get(key):
             yield f"{path}: {key} of the request is {_text(value)}, the run used {_text(derived.get(key))}"
+
+
+def _request(path: Path) -> RunConfig:
+    """Reads the request of the run. Raises a ConfigError with one line: no run stores a request with a problem."""
+    asked = files.read_json(path).get("asked")
+    if not isinstance(asked, dict):
+        raise ConfigError(f"{path} has no request of a run as `asked`: {CHANGED}")
+    try:
+        return from_plain(asked, str(path))
+    except ConfigError as e:
+        problem = str(e).splitlines()[0].removeprefix(f"{path}: ")
+        raise ConfigError(
+            f"{path} has no request of a run as `asked` ({problem}): {CHANGED}"
+        ) from e
 
 
 def _text(value: object) -> object:
@@ -80,7 +98,9 @@ def _plan(facts: Findings, role: str, run: Evidence, path: Path) -> Iterator[tup
         yield "cancel_share", plan.cancel_share, config.cancel.share if config.cancel else 0.0
         yield "probe_rate", plan.probe_rate, config.probe_rate or 0.0
     if plan.model_key is None:
-        yield "performance_count", plan.performance_count, loaded.performance_count
+        # LoadGen's table may hold another number of samples than the dataset in an official run, whose answers this run checks
+        official = facts.accuracy.plan if role == "answers" and facts.accuracy else loaded
+        yield "performance_count", plan.performance_count, official.performance_count
         room = accuracy_samples(loaded) if plan.accuracy else _room(plan, loaded)
         yield "journal_samples", plan.journal_samples, room
     performance = facts.performance

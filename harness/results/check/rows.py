@@ -62,7 +62,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
     if int(columns["worker"].min()) < 0 or int(columns["worker"].max()) >= instances:
         yield f"{path}: a worker is not one of the {instances} instances"
     if done.issued > plan.journal_samples:
-        yield f"{path}: {done.issued:,} samples were issued, the journal had room for {plan.journal_samples:,}"
+        yield f"{path}: {done.issued:,} samples were issued, but the journal had room for {plan.journal_samples:,}"
     due_ns: Array | None
     if plan.schedule is not None and not plan.sessions:
         due_ns = read_stored(str(folder / SCHEDULE)).after_ns
@@ -79,7 +79,7 @@ def _samples(folder: Path, run: Evidence, instances: int, own_order: bool) -> It
     if plan.model_key is None and in_one_set and None not in counted:
         generated = counted[0] * counted[1]
         if generated != done.issued:
-            yield f"{path}: {done.issued:,} samples were issued, LoadGen's log says that {generated:,} were generated"
+            yield f"{path}: {done.issued:,} samples were issued, but LoadGen's log has that {generated:,} were generated"
     if not plan.harness_scheduled and (plan.accuracy or plan.logged_answers):
         yield from _answers(folder / ACCURACY, run, own_order)
 
@@ -98,7 +98,7 @@ def _answers(path: Path, run: Evidence, own_order: bool) -> Iterator[str]:
         return
     once = dict(logged)
     if len(once) < len(logged):
-        yield f"{path} has {len(logged) - len(once):,} answers to samples that it has answered before"
+        yield f"{path} has {len(logged) - len(once):,} answers to samples that it had already answered"
     strangers = sum(
         order not in indices or (indices[order] != sample and not own_order)
         for order, sample in once.items()

@@ -344,6 +344,7 @@ def _logs(values: object, unit: str) -> Array:
 
 
 def _mean(numbers: Sequence[Number]) -> float:
-    if len(numbers) == 1:
+    """Returns the geometric mean; 0 if every number is 0, which the floor of the logarithms would hide."""
+    if len(numbers) == 1 or not any(number.value for number in numbers):
         return numbers[0].value
     return math.exp(_logs([n.value for n in numbers], numbers[0].unit).mean())

@@ -185,8 +185,9 @@ def _is_run(folder: Path) -> bool:
 
 
 def _numbers(files: RunFiles) -> dict[str, Number]:
-    """Returns the numbers of result.json and of its stages, with intervals from the journal. A run without a
-    journal has no rate and no latencies here.
+    """Returns the numbers of result.json and of its stages. The percentiles of the whole run have the intervals of
+    result.json, as on the report; the journal gives the others. A run without a journal has no rate and no latencies
+    here.
     """
     stored = {n: one._replace(value=float(one.value)) for n, one in numbers(files.result).items()}
     speeds = {name: stored.pop(name) for name in SPEEDS if name in stored}
@@ -197,9 +198,9 @@ def _numbers(files: RunFiles) -> dict[str, Number]:
         speeds["throughput"] = _throughput(speeds["throughput"], run.done)
     latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
     if "mean" in speeds and len(latency_ns):
-        block = blocks(query_completed_ns(run.done, run.plan.samples_per_query))
-        speeds |= _percentiles(speeds, latency_ns, block)
-        ends = mean_interval(latency_ns, block)
+        ends = mean_interval(
+            latency_ns, blocks(query_completed_ns(run.done, run.plan.samples_per_query))
+        )
         speeds["mean"] = _with_interval(speeds["mean"], float(latency_ns.mean()), ends)
     return {**speeds, **dict(_stages(files.result, run.done)), **stored}
 

@@ -59,7 +59,9 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
             )
         elif (limit.change > 0) == change.higher_is_better and limit.change:
             turned = f"{limit.name}:{-limit.change * 100:+g}%"
-            problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
+            problems.append(
+                f"--fail-on {limit.text}: such a change is an improvement: write {turned}"
+            )
     refuse(problems)
     return [
         _judged(limit, changes[limit.name]) if limit in of_numbers else _decided(limit, comparison)

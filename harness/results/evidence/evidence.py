@@ -36,7 +36,7 @@ class Evidence:
     """Hosts of --load-hosts, in the order of the column `host`: name, queries, clock_offset_ns, clock_error_ns,
     clock_drift_ns, lost (why the host ended the run) and client (from its last message)."""
     probes: Mapping[str, Array] | None = None
-    """Columns of the probes beside the load (results/tokens/probes.py); None without --probe-rate."""
+    """Columns of the probes during the load (results/tokens/probes.py); None without --probe-rate."""
     ramp: Mapping[str, Array] | None = None
     """Steps of a ramp (results/tokens/ramp.py); None without one."""
     models: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Finds the model of each sample of a run and the model's origin, by the journal. Pure."""
+"""Finds the model of each sample of a run and the model's origin from the journal. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

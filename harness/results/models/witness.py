@@ -38,17 +38,17 @@ def _counts(requests: Requests, told: Mapping[str, Any], about: Mapping[str, Any
     counts = requests.by_origin(len(about["models"]))
     resident = told["resident"]
     if len(resident) != len(counts):
-        yield f"the cache counted {len(resident)} models, and the set has {len(counts)}"
+        yield f"the cache counted {len(resident)} models, but the set has {len(counts)}"
         return
     for each, row, own in zip(about["models"], counts, resident, strict=True):
         journal = _summed(row)
         if any(journal[name] != own[name] for name in journal):
             cache = {name: own[name] for name in journal}
-            yield f"model {each['name']!r}: the journal has {journal}, the cache counted {cache}"
+            yield f"model {each['name']!r}: the journal has {journal}, but the cache counted {cache}"
             return
     evicted, own_evicted = int(requests.evicted.sum()), sum(one["evictions"] for one in resident)
     if evicted != own_evicted:
-        yield f"the journal has {evicted:,} evictions, the cache counted {own_evicted:,}"
+        yield f"the journal has {evicted:,} evictions, but the cache counted {own_evicted:,}"
 
 
 def _summed(row: Array) -> dict[str, int]:

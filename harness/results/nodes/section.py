@@ -114,8 +114,8 @@ def reasons(run: Evidence) -> Iterator[Reason]:
         if about["lost"]:
             yield Reason(
                 "node-lost",
-                f"{about['lost_samples']:,} of {samples:,} samples, {about['node']}, {about['lost']}; nothing was sent "
-                "again to a different node",
+                f"{about['lost_samples']:,} of {samples:,} samples, {about['node']}, {about['lost']}; no sample was "
+                "sent again to a different node",
             )
 
 
@@ -129,12 +129,12 @@ def doubts(run: Evidence) -> Iterator[Reason]:
             if spent_ns is not None and spent_ns > SLOWER * middle_ns:
                 yield Reason(
                     "node-slower",
-                    f"{node['node']} ({node['machine']}) takes {show_ns(spent_ns)} for a batch at p50, the median of the "
-                    f"nodes is {show_ns(int(middle_ns))}",
+                    f"{node['node']} ({node['machine']}) takes {show_ns(spent_ns)} for a batch at p50, but the median of "
+                    f"the nodes is {show_ns(int(middle_ns))}",
                 )
     if any(about.get("transport") == "actor" for about in told(run)):
         ways_ns = [node["network_p50_ns"] for node in nodes if node["network_p50_ns"] is not None]
-        took = f", {show_ns(max(ways_ns))} for the way of one at p50" if ways_ns else ""
+        took = f", {show_ns(max(ways_ns))} for the transfer of one batch at p50" if ways_ns else ""
         yield Reason(
             "ray-calls", f"batches travelled in calls of Ray{took}, which is in the latency"
         )
@@ -144,13 +144,13 @@ def doubts(run: Evidence) -> Iterator[Reason]:
             yield Reason(
                 "node-clock",
                 f"the clock of {node['node']} was set by {show_ns(node['clock_step_ns'])} in the run: the stages of the "
-                "batches that it held then are wrong by as much",
+                "batches on this node at that time are wrong by the same amount",
             )
         elif drift is not None and abs(drift) - error > DRIFT_PPM:
             yield Reason(
                 "node-clock",
-                f"the clock of {node['node']} ran {drift:+.0f} ppm (error {error:.0f}) against this machine's: its stages are "
-                "wrong by as much",
+                f"the clock of {node['node']} ran {drift:+.0f} ppm (error {error:.0f}) relative to this machine's clock: its "
+                "stages are wrong by the same amount",
             )
         if node["no_journal"] and node["samples"] > node["failed"]:
             yield Reason(

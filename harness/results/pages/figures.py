@@ -39,7 +39,7 @@ def figures(run: Evidence, beside: Samples = NOTHING_BESIDE) -> Iterator[Figure]
     yield over_time(run, _latency_ns(run), beside)
     yield from timelines(run)
     yield _stages(run)
-    yield _batches(run)
+    yield from _batches(run)
 
 
 def distributions(runs: Runs) -> Iterator[Figure]:
@@ -166,11 +166,14 @@ def _stages(run: Evidence) -> Figure:
     )
 
 
-def _batches(run: Evidence) -> Figure:
+def _batches(run: Evidence) -> Iterator[Figure]:
+    """Yields a plot of the batch sizes if there are several."""
     assert run.done is not None
     _, first = np.unique(run.done.columns["batch"], return_index=True)
     sizes, counts = np.unique(run.done.columns["batch_size"][first], return_counts=True)
-    return Figure(
+    if len(sizes) < 2:
+        return
+    yield Figure(
         "Batch sizes",
         "Number of batches by their number of samples.",
         [{"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "name": "batches"}],
@@ -194,5 +197,5 @@ def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
     if axis == "y":
         across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
     label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
-    label |= {"yanchor": "top"} if axis == "y" else {}  # there may be no room above
+    label |= {"yanchor": "top"} if axis == "y" else {}  # above the line may be outside the plot
     return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}

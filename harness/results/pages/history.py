@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.core.units import NS_PER_MS, counted, show_rate
+from harness.core.units import NS_PER_MS, counted, show_ns, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results import database
 from harness.results.numbers import Number
@@ -222,7 +222,17 @@ def hover(row: Row) -> str:
 
 
 def shown(number: Number | None) -> str:
-    return "-" if number is None else f"{number.value:,.5g} {number.unit}".rstrip()
+    """Formats a number with its unit, as the screen of a run does; `-` for None."""
+    if number is None:
+        return "-"
+    value, unit = number.value, number.unit
+    if unit == "ms":
+        return show_ns(value * NS_PER_MS)
+    if unit == "J":
+        return show_si(value, "J")
+    if number.kind == "exact":
+        return f"{value:.2f} %" if unit == "%" else f"{value:.4g} {unit}".rstrip()
+    return f"{show_rate(value)} {unit}".rstrip()
 
 
 def _table(members: Sequence[Row], linked: Linked) -> str:

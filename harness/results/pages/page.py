@@ -234,17 +234,43 @@ def aligned_table(
     return f'<div class="scroll" tabindex="0"><table{many}><tr>{top}</tr>{body}</table></div>'
 
 
-def facts(rows: Mapping[str, str]) -> str:
-    """Returns a list of definitions, and escapes its texts. rows: label -> text."""
+def facts(rows: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
+    """Returns a list of definitions, and escapes its texts. rows: labels and texts."""
     items = (
-        f"<dt>{escape(label[:1].upper() + label[1:])}</dt><dd{_DOUBTS if label == 'doubts' else ''}>{escape(text)}</dd>"
-        for label, text in rows.items()
+        f"<dt>{escape(label[:1].upper() + label[1:])}</dt><dd{_DOUBTS if label in _DOUBTED else ''}>{escape(text)}</dd>"
+        for label, text in (rows.items() if isinstance(rows, Mapping) else rows)
     )
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
 _DOUBTS = ' class="doubts"'
-"""Attribute that gives the text of the label `doubts` its colour."""
+"""Attribute that gives the text of a label in `_DOUBTED` its colour."""
+
+_DOUBTED = frozenset(("doubts", "doubt", "warning", "hole"))
+
+_LABEL = re.compile(r" *(\S+(?: \S+)*?) {2,}(\S.*)")
+"""Matches a line of the screen: a label, at least two spaces, and a text."""
+
+
+def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
+    """Yields the head of a study's page: one line as its headline, the others as definitions and paragraphs.
+
+    lines: of the screen, most with a label in front. first: label of the headline; default: of the first line.
+    """
+    rows = [(m[1], m[2]) if (m := _LABEL.fullmatch(line)) else ("", line) for line in lines if line]
+    top = next((row for row in rows if row[0] == first), rows[0] if rows else None)
+    if top is None:
+        return
+    yield headline(top[1])
+    more = [row for row in rows if row is not top]
+    if labelled := [row for row in more if row[0]]:
+        yield facts(labelled)
+    yield from (f"<p>{escape(text)}</p>" for label, text in more if not label)
+
+
+def headline(text: str) -> str:
+    """Returns the sentence that answers the question of a page."""
+    return f'<p class="headline">{escape(text[:1].upper() + text[1:])}</p>'
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:

@@ -90,8 +90,10 @@ def _bottom(run: RunFiles) -> Iterator[str]:
             yield table(("setting", "value"), flat(content))
             yield "</details>"
     yield "<h2>Run it again</h2>"
-    # Without the parent folders, which may be private: a page is shown to others.
-    path = shlex.quote(f"{run.folder.absolute().name}/{run_folder.CONFIG}")
+    # Without the parent folders, which may be private, except for the default one: a page is shown to others.
+    folder = run.folder.absolute()
+    parent = f"{folder.parent.name}/" if folder.parent.name == run_folder.RESULTS else ""
+    path = shlex.quote(f"{parent}{folder.name}/{run_folder.CONFIG}")
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
 
 

@@ -112,7 +112,7 @@ def _of_steps(found: Mapping[str, Any]) -> Table:
         "kind | rate [queries/s] | queries [count] | met every SLO [share] | low [share] | high [share] | p50 [ns] | "
         "p99 [ns] | verdict"
     )
-    about = "The rate grew until a step was shown to miss an SLO (95 % confidence), and was then held below."
+    about = "The rate grew until a step was shown to miss an SLO (95 % confidence), and was then held below that rate."
     return Table("ramp", "Ramp", about, heads, rows)
 
 

@@ -255,7 +255,7 @@ def stage_table(result: Mapping[str, Any]) -> Table | None:
     whole = sum(stage["share"] for stage in worked.values()) or 1.0
     columns = (Column("stage"), Column("p50", "ns"), Column("p99", "ns"), Column("share", "share"))
     rows = [(n, stage["p50"], stage["p99"], stage["share"] / whole) for n, stage in worked.items()]
-    about = "Where a sample spent its time, by the journal."
+    about = "Where a sample spent its time, according to the journal."
     client = result.get("client") or {}
     if why := client.get("no_notice"):
         about += f" `notice` is part of `remote`: {why}."

@@ -142,7 +142,7 @@ class _Copy:
             say(f"{run} is published with the differences that `check` reports: {of_original[0]}")
             return
         raise ConfigError(
-            f"{run} cannot be published, as `check` refuses its copy: {differences[0]}"
+            f"{run} cannot be published, because `check` refuses its copy: {differences[0]}"
         )
 
     def _lines(self) -> Iterator[str]:

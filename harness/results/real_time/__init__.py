@@ -1,1 +1,1 @@
-"""Sequences that come in real time: how fast the model is beside them, and how many streams were kept up with."""
+"""Sequences that come in real time: how fast the model is compared with real time, and how many streams it kept up with."""

@@ -12,13 +12,13 @@ def shown(result: Mapping[str, Any]) -> str | None:
     if not found:
         return None
     factor, frames = found["real_time_factor"], found["frames"]
-    speed = "the frames of a sequence are unknown, so is the real-time factor"
+    speed = "the frames of a sequence are unknown, and so is the real-time factor"
     if factor is not None:
         speed = f"real-time factor {factor:.3g} in the model"
     if found["streams"] is None:
         return speed
     return (
         f"{counted(found['streams'], 'stream')}, a frame each {show_ns(found['frame_period_ns'])}: {found['late_frames']:,} "
-        f"of {frames:,} frames ({show_percent(found['late_frames'] / frames, 2)}) were answered after the next one was "
-        f"due; {speed}"
+        f"of {frames:,} frames ({show_percent(found['late_frames'] / frames, 2)}) were answered after the next frame "
+        f"was due; {speed}"
     )

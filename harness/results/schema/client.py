@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NotRequired
 
-from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+from typing_extensions import (
+    TypedDict,
+)  # pydantic accepts typing's TypedDict only from Python 3.12 on
 
 from harness.results.schema.performance import NotProbed, PromptProbe
 
@@ -175,7 +177,7 @@ class LoadHost(TypedDict):
     clock_error_ns: int
     """Largest error of the offset in ns: half of the shortest round trip of the pings."""
     clock_drift_ns: int | None
-    """Time in ns that the host's clock gained on the coordinator's in the run, by pings; null for a process of this
+    """Time in ns by which the host's clock gained on the coordinator's during the run; null for a process of this
     machine."""
     busy_max: float | None
     """The host's `busy_max`, defined as in `client`."""
@@ -266,13 +268,13 @@ class ChunkGaps(TypedDict):
     bounds_ns: list[int]
     """Upper boundaries in ns, inclusive."""
     counts: list[int]
-    """Gaps up to each boundary and above the one before; the last number counts gaps above all boundaries."""
+    """Gaps up to each boundary and above the previous one; the last number counts gaps above all boundaries."""
     sum_ns: int
     """Sum of the gaps in ns."""
 
 
 class ItlAtPosition(TypedDict):
-    """Time between tokens of the tokens at some places in their answers."""
+    """Time between tokens, for the tokens at some positions in their answers."""
 
     first: int
     """Place of the first of these tokens, from 1."""
@@ -416,7 +418,7 @@ class TokenRates(TypedDict):
 
 class Sessions(TypedDict):
     """The sessions of a dataset of sessions in a Server run. A turn is due when the answers that it waits for have
-    come and its delay is over.
+    arrived and its delay is over.
     """
 
     begun: int
@@ -450,7 +452,7 @@ class Sessions(TypedDict):
 
 
 class Probes(TypedDict):
-    """Small requests beside the load, on separate connections, at random times. They show how long other clients wait.
+    """Small requests during the load, on separate connections, at random times. They show how long other clients wait.
     A probe of a language model asks for one token.
     """
 
@@ -497,7 +499,7 @@ class Cancellations(TypedDict):
     """From sending to the first token (without streams: to the reply) of the requests that were sent next after a
     cancellation. Longer times than `other_first_token_ns` show that the server still worked on cancelled requests."""
     other_first_token_ns: TokenTimes | None
-    """This time of all other requests; null without one."""
+    """This time for all other requests; null without such requests."""
 
 
 class OfModel(TypedDict):
@@ -542,7 +544,7 @@ class ByModel(TypedDict):
 
 
 class Media(TypedDict):
-    """Sound that was transcribed or spoken, beside the time that this took. Failed requests do not count."""
+    """Sound that was transcribed or spoken, compared with the time that this took. Failed requests do not count."""
 
     of: str
     """`requests` (transcription) or `answers` (speech)."""

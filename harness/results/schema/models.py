@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+from typing_extensions import (
+    TypedDict,
+)  # pydantic accepts typing's TypedDict only from Python 3.12 on
 
 
 class Loads(TypedDict):

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, final
 
-from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+from typing_extensions import (
+    TypedDict,
+)  # pydantic accepts typing's TypedDict only from Python 3.12 on
 
 Number = int | float
 
@@ -12,7 +14,7 @@ P999 = TypedDict("P999", {"p99.9": int | None})
 
 
 class Latency(P999):
-    """Latency of queries in ns (in Offline, of samples), by LoadGen after a whole run, otherwise by the journal."""
+    """Latency of queries in ns (in Offline, of samples): LoadGen's after a complete run, otherwise the journal's."""
 
     mean: int | None
     """ns."""
@@ -41,7 +43,7 @@ class PercentileInterval(TypedDict):
     estimate: int
     """ns; the percentile of `latency_ns`. It lies in both intervals."""
     journal: int
-    """ns; the same percentile by the journal, whose clock readings lie between LoadGen's."""
+    """ns; the same percentile from the journal, whose clock readings lie between LoadGen's."""
     order_statistic: Sequence[int | None]
     """[low, high] in ns, for independent samples; an end is null if the run is too short for it."""
     block_interval: Sequence[int | None]
@@ -143,6 +145,8 @@ class Scored(TypedDict):
     """Comparison with the performance run; null if that run logged no answers."""
     source: str
     """`LoadGen mlperf_log_accuracy.json`."""
+    scorer: NotRequired[str]
+    """Name and SHA-256 of MLCommons' program that computed the score; absent if the harness computed it."""
 
 
 class NotScored(TypedDict):
@@ -403,14 +407,14 @@ class Queries(TypedDict):
 
 
 class RealTime(TypedDict):
-    """Frames of sequences beside real time, for a model whose manifest states `frame_period_ms`."""
+    """Speed of frames compared with real time, for a model whose manifest states `frame_period_ms`."""
 
     frame_period_ns: int
     """Time from one frame of a sequence to the next."""
     streams: int | None
     """Sequences that played at a time in real time, from --streams; null in a run of whole sequences."""
     frames: int | None
-    """Answered frames; null if sequences differ in length and were answered as wholes."""
+    """Answered frames; null if sequences differ in length and were answered as a whole."""
     late_frames: int | None
     """Frames that were answered after the next frame of their stream was due; null without `streams`."""
     real_time_factor: float | None

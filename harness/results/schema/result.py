@@ -7,7 +7,9 @@ docstrings by scripts/docs.py.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired
 
-from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+from typing_extensions import (
+    TypedDict,
+)  # pydantic accepts typing's TypedDict only from Python 3.12 on
 
 from harness.results.schema import machine, performance
 from harness.results.schema.client import (
@@ -162,7 +164,7 @@ class Result(TypedDict):
     media: NotRequired[Media]
     """Sound of the requests or answers; missing for runs without sound."""
     probes: NotRequired[Probes]
-    """Small requests beside the load; missing without --probe-rate, or if the run was cut off."""
+    """Small requests during the load; missing without --probe-rate, or if the run was cut off."""
     ramp: NotRequired[Ramp]
     """Steps of the rate; missing without --arrivals ramp:RATE."""
     cancellations: NotRequired[Cancellations]
@@ -170,7 +172,7 @@ class Result(TypedDict):
     models: NotRequired[Models]
     """The models of --models and their cache; missing for a single model, or if nothing was completed."""
     real_time: NotRequired[performance.RealTime]
-    """Frames beside real time; missing if the manifest states no `frame_period_ms`, or if nothing was completed."""
+    """Speed of frames compared with real time; missing if the manifest states no `frame_period_ms`, or if nothing was completed."""
     reference: performance.Reference | performance.NoReference | None
     """Results that a dispatcher without cost would have reached; null if the run did not end by itself."""
     input_probe: performance.InputProbe | performance.NotProbed | None

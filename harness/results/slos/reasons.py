@@ -15,8 +15,8 @@ from harness.results.slos.judged import Judged, judged
 _LATE = {
     "": ("queries", "took longer than {}"),
     "ttft": ("first tokens", "did not come within {}"),
-    "tpot": ("answers", "did not keep to {} for each further token"),
-    "itl": ("tokens", "did not come within {} of the one before them"),
+    "tpot": ("answers", "exceeded {} for some later token"),
+    "itl": ("tokens", "did not come within {} of the previous token"),
 }
 
 
@@ -64,20 +64,26 @@ def lateness(one: Judged) -> str:
     return f"{one.late:,} of {one.of:,} {what} {took.format(show_ns(one.slo.bound_ns))}"
 
 
-def missed(one: Judged, plan: LoadPlan) -> Reason:
-    """Returns the reason for a percentile above its bound."""
-    lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
-    lighter = "lower --streams" if plan.streams is not None else lighter
-    lighter = "thin out the schedule" if plan.schedule is not None else lighter
-    lighter = (
-        lighter
-        if plan.target_qps or plan.concurrency or plan.schedule or plan.streams
+def _lighter(plan: LoadPlan) -> str:
+    """Returns what makes the load smaller, with the present load, which the harness may have chosen."""
+    if plan.schedule is not None:
+        return "thin out the schedule"
+    for option, count in (("--streams", plan.streams), ("--concurrency", plan.concurrency)):
+        if count is not None:
+            return f"pass {option} below {count:,}" if count > 1 else "speed it up"
+    return (
+        f"pass --target-qps below {show_rate(plan.target_qps)}"
+        if plan.target_qps
         else "speed it up"
     )
+
+
+def missed(one: Judged, plan: LoadPlan) -> Reason:
+    """Returns the reason for a percentile above its bound."""
     most = math.ceil(round(one.of * (1 - one.slo.percentile), 6)) - 1
     return Reason(
         "slo-missed",
-        f"{lateness(one)}, {one.slo.name} allows at most {most:,}: {lighter} or raise --slo",
+        f"{lateness(one)}, {one.slo.name} allows at most {most:,}: {_lighter(plan)} or raise --slo",
     )
 
 

@@ -1,1 +1,1 @@
-"""The steady state of a run: the referee of the harness, and the rule of MLPerf Endpoints beside it."""
+"""The steady state of a run: the referee of the harness, and the rule of MLPerf Endpoints."""

@@ -22,7 +22,7 @@ _WIDTHS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Half widths of the peak, in half periods per run. The correlation lasts about 0.3 runs / width."""
 
 _NARROW = (0.5, 0.7, 1)
-"""Further half widths for the interval of the mean. Beside a change, such noise and the change itself look alike."""
+"""Further half widths for the interval of the mean. Near a change, such noise looks like the change itself."""
 
 _HEIGHTS = tuple(4.0**power for power in range(-1, 7))
 """Heights of the peak as multiples of the constant."""
@@ -148,7 +148,7 @@ class _Noises(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _model(n: int) -> tuple[Array, _Shapes, Array, _Noises, _Noises]:
-    """Returns the transform (n - 1, n), the shapes, their transforms (shapes, n - 1), the noises beside a change, and
+    """Returns the transform (n - 1, n), the shapes, their transforms (shapes, n - 1), the noises near a change, and
     the noises of the mean.
     """
     frequency = np.arange(1, n)[:, None]

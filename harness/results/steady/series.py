@@ -217,8 +217,8 @@ def _tail(stream: Stream, ok: Array) -> Series | None:
 def _events(name: str, issued_ns: Array, happened: Array, fewest: int) -> Series | None:
     """Returns the series of a share of samples; None with fewer events.
 
-    The root of a count of rare events varies by 1/2, whatever their share is. Divided by the root of the mean
-    count, its doubled change is close to the logarithm of the change of the share.
+    The root of a count of rare events varies by 1/2, whatever their share is. So the series has twice the
+    root of each count, divided by the root of the mean count: its changes are close to those of the share's logarithm.
     """
     total = int(happened.sum())
     if total < fewest or len(happened) < FEWEST:

@@ -58,7 +58,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
     after, others = found["next_first_token_ns"], found["other_first_token_ns"]
     if after is not None and others is not None:
         words.append(
-            f"the next request's first token in {show_ns(after['p50'])} / {show_ns(after['p99'])}, of others in "
+            f"the next request's first token in {show_ns(after['p50'])} / {show_ns(after['p99'])}, of other requests in "
             f"{show_ns(others['p50'])} / {show_ns(others['p99'])} (p50 / p99)"
         )
     return ", ".join(words)

@@ -13,7 +13,7 @@ MODEL, MEDIA = "model", "media_ns"
 def with_facts(
     columns: Mapping[str, Array], facts: Mapping[str, Array] | None
 ) -> Mapping[str, Array]:
-    """Returns the columns, and columns of the facts that the run has."""
+    """Returns the columns with a further column for each fact that the run recorded."""
     if facts is None or not len(facts["index"]):
         return columns
     index = columns["index"]

@@ -28,7 +28,9 @@ LEAST_SLOWER = 5
 """Fewest answers above a percentile for a check. With fewer, it may come from preempted answers alone."""
 RATE_SHARE = 0.01
 RATE_NS = 20 * NS_PER_MS
-"""Largest difference between the tokens/s of both: RATE_SHARE plus RATE_NS / the run's length."""
+"""Largest difference between the journal's and LoadGen's rate: RATE_SHARE plus RATE_NS / the run's length. On a busy
+machine, one of them stamps the last completion that much earlier.
+"""
 
 _PERCENTILES = {name: PERCENTILES[name] for name in ("p50", "p90", "p99")}
 _TTFT = {
@@ -49,7 +51,7 @@ def told(
     """Returns LoadGen's part of the section `tokens`; None if no tokens were reported to LoadGen."""
     if not plan.token_latencies or _TTFT["p50"] not in log.values:
         return None
-    # LoadGen divides by the tokens minus one even if that is 0, and counts one token as none.
+    # LoadGen divides by the number of tokens minus one, even if that is 0, so it counts an answer of one token as none.
     wrong = one_token_answers or failed
     return {
         "ttft_ns": _times(log, _TTFT),
@@ -92,7 +94,7 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
         ours, theirs = _at(ttft_ns, name), log.get(key)
         if theirs is not None and ours > theirs + _slack_ns(theirs):
             yield (
-                f"{key} is {show_ns(theirs)}, the journal's {show_ns(ours)}: LoadGen cannot know a first token "
+                f"{key} is {show_ns(theirs)}, but the journal's is {show_ns(ours)}: LoadGen cannot know a first token "
                 "before it arrives"
             )
     for name, key in _TPOT.items():
@@ -103,8 +105,8 @@ def contradictions(log: DetailLog, done: Completions) -> Iterator[str]:
         ours, theirs = int(tpot_ns[rank]), log.get(key)
         if theirs is not None and theirs > ours + _slack_ns(ours):
             yield (
-                f"{key} is {show_ns(theirs)}, the journal's at most {show_ns(ours)}: the further tokens cannot take "
-                "longer than the time since the first one arrived"
+                f"{key} is {show_ns(theirs)}, but the journal's is at most {show_ns(ours)}: later tokens cannot "
+                "take longer than the time since the first token"
             )
     yield from _rate(log, done, int(tokens.sum()))
 
@@ -128,12 +130,16 @@ def _rate(log: DetailLog, done: Completions, tokens: int) -> Iterator[str]:
     """Compares LoadGen's rate, which is over the time until the last issued query is answered."""
     theirs = log.get(_RATE)
     took_ns = int(done.columns["completed_ns"][-1] - done.columns["scheduled_ns"].min())
-    if theirs is None or took_ns <= 0:
-        return
-    ours = tokens * NS_PER_S / took_ns
+    if theirs is not None and took_ns > 0:
+        yield from other_rate(_RATE, theirs, tokens, took_ns)
+
+
+def other_rate(key: str, theirs: float, count: int, took_ns: int) -> Iterator[str]:
+    """Yields a contradiction if LoadGen's rate differs from the journal's `count` in `took_ns`. key: in LoadGen's log."""
+    ours = count * NS_PER_S / took_ns
     allowed = RATE_SHARE + RATE_NS / took_ns
     if abs(theirs / ours - 1) > allowed:
         yield (
-            f"{_RATE} is {show_rate(theirs)}/s, the journal's rate {show_rate(ours)}/s: more than "
-            f"{show_percent(allowed, 1)} apart"
+            f"{key} is {show_rate(theirs)}/s, but the journal's rate is {show_rate(ours)}/s: "
+            f"they differ by more than {show_percent(allowed, 1)}"
         )

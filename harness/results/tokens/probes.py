@@ -1,4 +1,4 @@
-"""Summarises the probes beside a load: small requests on separate connections, as of other clients. Pure."""
+"""Summarises the probes during a load: small requests on separate connections, like the requests of other clients. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
         return None
     words = ["none was answered"]
     if (times := probes["latency_ns"]) is not None:
-        words = [f"{show_ns(times['p50'])} / {show_ns(times['p99'])} (p50 / p99) beside the load"]
+        words = [f"{show_ns(times['p50'])} / {show_ns(times['p99'])} (p50 / p99) during the load"]
     if (alone := probes["alone_ns"]) is not None:
         words.append(f"{show_ns(alone['p50'])} without it (p50)")
     for key in ("failed", "unanswered"):

@@ -33,7 +33,7 @@ def shown(result: Mapping[str, Any]) -> str | None:
 
 
 def _cached(tokens: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the share of the prompts that came from the server's cache, beside the share that the prompts allow.
+    """Yields the share of the prompts that came from the server's cache, and the share that the prompts allow.
 
     `reusable` counts every prompt that was sent, so it has no share if some of them have no answer.
     """

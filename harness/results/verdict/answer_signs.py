@@ -36,7 +36,10 @@ NO_ANSWER_SHARE = 0.05
 """Largest shares of answers that may have these signs: chance, and odd prompts, produce some."""
 
 COUNTED_SHARE = 0.5
-"""Smallest ratio of the tokens on the server's page of metrics to the tokens in its replies."""
+"""Smallest ratio of the tokens on the server's metrics page to the tokens in its replies."""
+
+TAIL_SHARE = 0.25
+"""Largest share of streams whose tokens after the text, demanded by ignore_eos, may come at once."""
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
@@ -49,6 +52,9 @@ def counts(counted: Mapping[str, Any]) -> Iterator[str]:
         found = counted.get("signs", {}).get(sign, 0)
         if found and found > most * counted["answers"]:
             yield f"{sign} ({found:,} of {counted['answers']:,} answers)"
+    tails, at_once = counted.get("tails", 0), counted.get("tails_at_once", 0)
+    if at_once > TAIL_SHARE * tails:
+        yield f"the tokens after the text took no time ({at_once:,} of {tails:,} answers)"
 
 
 def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:
@@ -63,8 +69,8 @@ def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) 
     if unfinished and unfinished > NO_ANSWER_SHARE * counted["answers"]:
         yield Reason(
             "reasoning-cut",
-            f"{unfinished:,} of {counted['answers']:,} answers end within their reasoning or after it, and the server says "
-            "that the model ended them",
+            f"{unfinished:,} of {counted['answers']:,} answers end within their reasoning or after it, although the server "
+            "reports that the model ended them",
         )
 
 
@@ -74,8 +80,8 @@ def varied(counted: Mapping[str, Any]) -> Iterator[Reason]:
     if repeated >= FEWEST and differing > VARIED_SHARE * repeated:
         yield Reason(
             "answers-vary",
-            f"{differing:,} of {repeated:,} repeated prompts got an answer that begins differently from the first one, "
-            "although nothing is drawn at random: the server ignores `temperature` or `seed`, or mixes up its answers",
+            f"{differing:,} of {repeated:,} repeated prompts got an answer that begins differently from the first "
+            "answer, although the requests ask for no random sampling: the server ignores `temperature` or `seed`, or mixes up its answers",
         )
 
 
@@ -149,9 +155,9 @@ def _early(run: Evidence, streams: Mapping[str, Any]) -> Iterator[Reason]:
     if second["p50"] > least_ns:
         yield Reason(
             "first-token-early",
-            f"half of the streams showed their first token within {show_ns(round(waited_ns))} and their second one "
-            f"{show_ns(second['p50'])} later, with {show_ns(gaps['p50'])} between further ones: the first one may have "
-            "been sent before the prompt was computed",
+            f"half of the streams showed their first token within {show_ns(round(waited_ns))} and their second "
+            f"token {show_ns(second['p50'])} later, with {show_ns(gaps['p50'])} between later tokens: the first token may "
+            "have been sent before the prompt was computed",
         )
 
 
@@ -161,7 +167,7 @@ def _other_model(about: Mapping[str, Any]) -> Iterator[Reason]:
     if others:
         yield Reason(
             "other-model",
-            f"the requests name the model {' or '.join(map(repr, asked)):.120}, the replies {' or '.join(map(repr, others)):.120}",
+            f"the requests name the model {' or '.join(map(repr, asked)):.120}, but the replies name {' or '.join(map(repr, others)):.120}",
         )
 
 
@@ -178,7 +184,7 @@ def _stem(name: str) -> str:
 def page(
     servers: Mapping[str, Any] | None, counted: Mapping[str, Any] | None, seconds: float
 ) -> Iterator[Reason]:
-    """Compares the replies with the server's page of metrics. servers, counted: sections of result.json.
+    """Compares the replies with the server's metrics page. servers, counted: sections of result.json.
 
     seconds: the run's length. The page also counts other clients, so it may have more tokens than the replies.
     """
@@ -189,12 +195,12 @@ def page(
     if output and page_tokens is not None and page_tokens < COUNTED_SHARE * share * output:
         yield Reason(
             "tokens-doubtful",
-            f"the server's own page of metrics counts {page_tokens:,.0f} generated tokens in {show_percent(share)} of the "
-            f"run, its replies {output:,} in the whole run",
+            f"the server's own metrics page counts {page_tokens:,.0f} generated tokens in {show_percent(share)} of the "
+            f"run, but its replies have {output:,} in the whole run",
         )
     hits = servers.get("cache_hit_share")
     if hits is not None and hits > HIT_SHARE and not counted["cached_answers"]:
         yield Reason(
             "prefix-cache",
-            f"by the server's page of metrics, {show_percent(hits)} of the prompts' tokens came from its cache",
+            f"according to the server's metrics page, {show_percent(hits)} of the prompts' tokens came from its cache",
         )

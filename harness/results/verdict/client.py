@@ -138,8 +138,8 @@ def _bound_by(run: Evidence, client: Client, completed_per_s: float | None) -> I
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if notice_ns is not None and notice_ns > NOTICE_REASON * p99_ns and not all_at_once:
         yield (
-            f"1 % of the replies lay in the kernel for more than {show_ns(notice_ns)} before the client "
-            f"read them, more than half of the latency's p99 ({show_ns(p99_ns)})"
+            f"1 % of the replies waited in the kernel for more than {show_ns(notice_ns)} until the "
+            f"client read them, more than half of the latency's p99 ({show_ns(p99_ns)})"
         )
     yield from _stood_still(run)
     if (client["busy_seconds"] or 0) > BUSY_SECONDS_REASON:
@@ -216,7 +216,7 @@ def doubts(
         held = f"{show_percent(waited, 1)} of the requests waited"
         yield Reason(
             "few-connections",
-            f"{held} for the nodes, which held all they may ({client['connections']} requests each): they are the limit"
+            f"{held} for the nodes, which held as many as allowed ({client['connections']} requests each): they are the limit"
             if client_told(run).get("nodes")
             else f"{held} for a free connection of {client['connections']}: raise --connections, or the server is "
             "the limit",
@@ -249,8 +249,8 @@ def _server_doubts(client: Client, p50_ns: int) -> Iterator[Reason]:
     if client["outage_s"] > OUTAGE_S:
         yield Reason(
             "server-away",
-            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was away or "
-            "restarted, and the latencies include the wait for it",
+            f"a server took no connection for {show_ns(round(client['outage_s'] * NS_PER_S))}: it was "
+            "unavailable or restarted, and the latencies include the wait for it",
         )
     if client["server_times"] is not None:
         for text in _odd_times(client["server_times"], p50_ns):
@@ -278,8 +278,8 @@ def _nearly(run: Evidence, client: Client, bound_ns: int | None) -> Iterator[str
         allowed = [NOTICE_DOUBT * ns for ns in (bound_ns, p99_ns) if ns]
         if notice_ns > min(allowed):
             yield (
-                f"1 % of the replies lay in the kernel for more than {show_ns(notice_ns)} before the client "
-                f"read them (p99 of the latency: {show_ns(p99_ns)})"
+                f"1 % of the replies waited in the kernel for more than {show_ns(notice_ns)} until the "
+                f"client read them (p99 of the latency: {show_ns(p99_ns)})"
             )
     if (client["busy_max"] or 0) > BUSY_DOUBT:
         yield (

@@ -1,6 +1,6 @@
 """Derives doubts about the length of the run, its load generator and the machine. Pure.
 
-A doubt is why even a VALID run's numbers need a look first.
+A doubt is a reason to check the numbers of even a VALID run before use.
 """
 
 import math
@@ -110,7 +110,7 @@ def machine(
         yield Reason(
             "noisy-machine",
             f"timed sleeps woke up to {show_ns(noise_p99_ns)} late (p99) before the run, above "
-            f"10 % of the SLO ({show_ns(bound_ns)}): the machine decides the tail",
+            f"10 % of the SLO ({show_ns(bound_ns)}): the machine determines the tail",
         )
     steal, others = load.get("steal"), load.get("others")
     if steal is not None and steal > STEAL_SHARE:
@@ -147,7 +147,7 @@ def pinning(
                 "not-pinned",
                 f"--pin: {outside} of {threads} threads that computed for instance {instance} may "
                 f"leave its processors ({where}): backend {backend!r} shares threads between "
-                "instances: --backend-option processes=on gives each its own",
+                "instances: --backend-option processes=on gives each instance separate threads",
             )
             return
 
@@ -196,7 +196,7 @@ def steadiness(steady: Steady | None) -> Iterator[Reason]:
 
 
 def _is_lasting(steady: Steady) -> bool:
-    """Returns whether the means of the run do not describe its end: a change in the middle that is over does no harm."""
+    """Returns whether the end of the run differs from its means; a change in the middle that is over does no harm."""
     return any(
         one["verdict"] == NOT_STEADY and abs(one["end_change"]) >= LASTING_SHARE
         for one in steady["series"].values()
@@ -211,8 +211,8 @@ def few_held(plan: LoadPlan, loaded: Loaded | None) -> Iterator[Reason]:
     each = plan.planned_samples / held
     yield Reason(
         "few-held",
-        f"the run drew from {held} of the dataset's {plan.total_count:,} samples and answered each about "
-        f"{each:,.0f} times: their data stays in the processor's caches; hold {FEWEST_HELD} or more",
+        f"the run drew from {held} of the dataset's {plan.total_count:,} samples and answered each sample about "
+        f"{each:,.0f} times, so the data stays in the processor's caches; hold {FEWEST_HELD} or more",
     )
 
 
@@ -234,8 +234,8 @@ def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
         if took_ns < SHORT_NS:
             yield Reason(
                 "short-run",
-                f"all samples took {show_ns(took_ns)}: a rate measured in less than a second is "
-                "mostly start and end",
+                f"all samples took {show_ns(took_ns)}: in less than a second, the start and the "
+                "end of the run dominate the rate",
             )
     count = run.log.get("result_query_count", 0) if run.logged else 0
     needed = queries_needed(0, percentile)

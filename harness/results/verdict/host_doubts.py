@@ -136,7 +136,7 @@ def _preemption_doubts(
     if cpu_s and switches and switches >= max(_FEWEST_SWITCHES, PREEMPTED_PER_CPU_S * cpu_s):
         advice = ": use fewer --instances and --threads, or stop other programs"
         if remote:
-            advice = ": run the server on other cores than the client, or stop other programs"
+            advice = ": run the server and the client on different cores, or stop other programs"
         if others is not None and others > OTHERS_SHARE:
             advice = f"; other processes used {show_percent(others)} of the cores: stop them"
         yield Reason(
@@ -155,8 +155,8 @@ def _interference_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
     if confined:
         yield Reason(
             "cores-lost",
-            f"{confined:,.0f} times a measured thread lost cores that it could run on before: a part of the "
-            "run had fewer cores than the rest",
+            f"{confined:,.0f} times a measured thread was barred from cores that it could use before: for a "
+            "part of the run it had fewer cores",
         )
     if lowered:
         yield Reason(

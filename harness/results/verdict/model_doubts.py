@@ -47,7 +47,7 @@ def idle(run: Evidence, infer_s: float) -> Iterator[Reason]:
         yield Reason(
             "idle",
             f"the batches took {infer_s:.2f} s in the backend, and all threads together computed or waited "
-            f"for a core for {busy_s:.2f} s: the backend slept or waited for another program",
+            f"for a core for {busy_s:.2f} s: the backend was idle or waited for another program",
         )
 
 
@@ -67,8 +67,8 @@ def too_good(score: Score, target: Accuracy) -> Iterator[Reason]:
     if better > noise or (perfect and errors >= PERFECT_ERRORS):
         yield Reason(
             "too-good",
-            f"accuracy {score.metric} is {score.value:.5g} {score.unit}, the manifest states "
-            f"{target.reference:g} {score.unit} for this model: answers may come from labels",
+            f"accuracy {score.metric} is {score.value:.5g} {score.unit}, but the manifest "
+            f"states {target.reference:g} {score.unit} for this model: answers may come from labels",
         )
 
 
@@ -87,7 +87,7 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
     if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
         yield Reason(
             "padded",
-            f"the model file fixes the batch at {fixed_batch}, batches held {mean_batch:.1f} samples "
+            f"the model file fixes the batch at {fixed_batch}, but batches held {mean_batch:.1f} samples "
             f"on average: {show_percent(1 - mean_batch / fixed_batch)} of the work was padding; export the "
             "model with a symbolic batch dimension",
         )
@@ -98,7 +98,7 @@ def other_judge(model: Model) -> Iterator[Reason]:
     for name, differing in judge.differences(model):
         yield Reason(
             "judge-changed",
-            f"the manifest has the name or the file of the shipped model {name!r}, and "
+            f"the manifest has the name or the file of the shipped model {name!r}, but "
             f"{'; '.join(differing)}",
         )
 
@@ -162,13 +162,13 @@ def drawn_answers() -> Iterator[Reason]:
 
 
 def cached(probe: InputProbe | NotProbed | None) -> Iterator[Reason]:
-    """Yields a doubt if changed inputs took longer than repeated ones, or raised. Models with branches may do so."""
+    """Yields a doubt if changed inputs took longer than repeated ones, or raised. Models with branches may also take longer for changed inputs."""
     if probe is None or "reason" in probe:
         return
     if probe["raised"]:
         yield Reason(
             "cached",
-            "the backend raised after the run, on a batch of exchanged or slightly changed inputs: "
+            "the backend raised an exception after the run, on a batch of exchanged or slightly changed inputs: "
             f"{probe['raised']}",
         )
     for ratio, when in ((probe["over_again"], "just before"), (probe["over_seen"], "in the run")):

@@ -1,4 +1,4 @@
-"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times by LoadGen's formulas. Pure.
+"""Finds rates in LoadGen's detail log that contradict its counts, latencies and times under LoadGen's formulas. Pure.
 
 Source: mlcommons/inference b66003e, loadgen/results.cc and loadgen/loadgen.cc.
 """
@@ -54,7 +54,7 @@ def _offline(log: DetailLog, samples: int, longest_ns: float, span_ns: int | Non
             f"{show_rate(by_latency)}/s"
         )
     if span_ns is not None and abs(span_ns - longest_ns) > _SPAN_NS + RATE_DIGITS * longest_ns:
-        yield f"the run took {show_ns(span_ns)}, its longest latency is {show_ns(longest_ns)}"
+        yield f"the run took {show_ns(span_ns)}, but its longest latency is {show_ns(longest_ns)}"
 
 
 def _server(log: DetailLog, queries: int, longest_ns: float, span_ns: int | None) -> Iterator[str]:

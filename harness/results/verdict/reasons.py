@@ -104,7 +104,10 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         )
         return
     if not log.complete:
-        yield Reason("log-incomplete", f"{name} run: LoadGen's detail log is cut or not LoadGen's")
+        yield Reason(
+            "log-incomplete",
+            f"{name} run: LoadGen's detail log is cut off, or LoadGen did not write it",
+        )
     if log.repeated > 1:
         yield Reason("log-mixed", f"{name} run: the detail log holds {log.repeated} runs")
     if log.contradicted:
@@ -120,7 +123,7 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if logged != (run.loadgen_scenario, run.expected_mode) and (log.complete or None not in logged):
         yield Reason(
             "wrong-run",
-            f"{name} run: the log is of {logged[0]} {logged[1]}, "
+            f"{name} run: the log belongs to {logged[0]} {logged[1]}, "
             f"not of {run.loadgen_scenario} {run.expected_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
@@ -220,7 +223,7 @@ def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
         yield Reason(
             "accuracy-below-target",
             f"accuracy {score.metric} is {score.value:.{digits}f} {score.unit}, "
-            f"the manifest's target is {target.target:g} {score.unit}",
+            f"but the manifest's target is {target.target:g} {score.unit}",
         )
 
 

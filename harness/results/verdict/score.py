@@ -189,6 +189,7 @@ def _plain(score: Score) -> Score:
         metric=_one_line(score.metric),
         unit=_one_line(score.unit),
         line=_one_line(score.line),
+        scorer=_one_line(score.scorer),
         value=float(score.value),
         details=details,
     )

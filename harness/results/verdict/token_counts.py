@@ -98,8 +98,8 @@ def _cached(told: Mapping[str, Any]) -> str:
         else ""
     )
     return (
-        f"for {told['cached_answers']:,} of {told['answers']:,} answers the server had computed a part of the prompt "
-        f"before{share}"
+        f"for {told['cached_answers']:,} of {told['answers']:,} answers, the server had already computed a part of "
+        f"the prompt{share}"
     )
 
 

@@ -12,7 +12,7 @@ from math import isclose
 import numpy as np
 
 from harness.core.codes import Reason
-from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent, show_rate
+from harness.core.units import NS_PER_MS, NS_PER_S, NS_PER_US, show_ns, show_percent
 from harness.loadgen.logs import RATE_DIGITS
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
 from harness.results.evidence.evidence import Evidence
@@ -30,13 +30,6 @@ ABOVE_NS = 20 * NS_PER_US
 """Largest excess of the journal's latencies over LoadGen's: the larger of the two. The journal stamps within LoadGen's
 interval, so its latencies should be below LoadGen's.
 """
-
-RATE_SHARE = 0.01
-RATE_NS = 20 * NS_PER_MS
-"""Largest difference between the journal's and LoadGen's rate: RATE_SHARE plus RATE_NS / the run's length. On a busy
-machine, one of them stamps the last completion that much earlier.
-"""
-
 
 CLOCK_SHARE = 0.01
 CLOCK_NS = 50 * NS_PER_MS
@@ -126,24 +119,18 @@ def log_reasons(run: Evidence) -> Iterator[Reason]:
 
 def _rate(run: Evidence, done: Completions) -> Iterator[str]:
     """Yields a rate that is not the number of samples divided by their time in the journal."""
-    scenario, log = scenario_named(run.plan.scenario), run.log
-    logged = log.get(scenario.rate_key) if scenario.rate_key else None
-    if logged is None:
+    scenario = scenario_named(run.plan.scenario)
+    key = scenario.rate_key
+    logged = run.log.get(key) if key else None
+    if key is None or logged is None:
         return
     start_ns = int(done.columns["scheduled_ns"].min())
     if scenario.all_at_once:
         samples, took_ns = len(done), int(done.columns["completed_ns"].max()) - start_ns
     else:  # results.cc counts the gaps until the last issued query is answered
         samples, took_ns = len(done) - 1, int(done.columns["completed_ns"][-1]) - start_ns
-    if samples < 1 or took_ns <= 0:
-        return
-    ours = samples * NS_PER_S / took_ns
-    allowed = RATE_SHARE + RATE_NS / took_ns
-    if abs(logged / ours - 1) > allowed:
-        yield (
-            f"{scenario.rate_key} is {show_rate(logged)}/s, the journal's rate {show_rate(ours)}/s: "
-            f"more than {show_percent(allowed, 1)} apart"
-        )
+    if samples >= 1 and took_ns > 0:
+        yield from loadgen.other_rate(key, logged, samples, took_ns)
 
 
 def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
@@ -170,7 +157,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
         late = int((latency_ns > plan.latency_bound_ns + slack_ns).sum())
         logged = log.get("result_overlatency_query_count")
         if logged < late:
-            yield f"{logged:,} queries were late, by the journal {late:,} or more"
+            yield f"{logged:,} queries were late, but according to the journal {late:,} or more"
 
 
 def journal_reasons(run: Evidence, max_batch: int | None) -> Iterator[Reason]:
@@ -246,7 +233,7 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
         yield f"dataset indices lie outside 0 to {run.plan.total_count - 1:,}"
     sizes = columns["batch_size"]
     if max_batch is not None and int(sizes.max()) > max_batch:
-        yield f"a batch held {int(sizes.max()):,} samples, the largest allowed is {max_batch:,}"
+        yield f"a batch held {int(sizes.max()):,} samples, but the largest allowed batch has {max_batch:,}"
     _, first, counts = np.unique(columns["batch"], return_index=True, return_counts=True)
     if done.answered_once and (counts != sizes[first]).any():
         yield "a batch's number of rows is not its size"
@@ -257,4 +244,4 @@ def _impossible(run: Evidence, done: Completions, max_batch: int | None) -> Iter
     same = worker[order][1:] == worker[order][:-1]
     overlapping = same & (begin[order][1:] < end[order][:-1])
     if overlapping.any():
-        yield f"a worker took {int(overlapping.sum()):,} batches before it had completed the one before"
+        yield f"a worker took {int(overlapping.sum()):,} batches before it had completed the previous batch"

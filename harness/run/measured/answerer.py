@@ -50,7 +50,8 @@ class Answerer(NamedTuple):
         if answers.shape == ():
             raise ConfigError(
                 f"{self._output()} of the model has the shape [], which has no batch: "
-                "state `batch_axis: none` for it in a manifest, which answers each sample alone, or export it with one"
+                "state `batch_axis: none` for it in a manifest to answer each sample alone, "
+                "or export the model with a batch dimension"
             )
         if answers.dtype.hasobject:
             raise ConfigError(

@@ -20,14 +20,7 @@ from harness.core.registry import plugin
 from harness.core.service_times import ServiceTimes
 from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import load_model
-from harness.models.opened.loading import (
-    batch_in_file,
-    inputs_of,
-    model_file,
-    open_backends,
-    open_dataset,
-    samples_held,
-)
+from harness.models.opened.loading import open_model, samples_held
 from harness.models.steps.postprocess import postprocessor
 from harness.run.measured.answerer import Answerer, run_in_threads
 from harness.run.measured.service_times import batches_of, measure
@@ -65,14 +58,13 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
     config: RunConfig = from_plain(setup["config"])
     spec = InstanceGroup.from_json(setup["spec"])
     model = load_model(config.model)
-    backends = open_backends(config, model, model_file(config, model), spec, stack)
-    inputs = inputs_of(model, backends[0])
-    fixed = batch_in_file(backends[0], inputs)
 
     def report_progress(done: int, total: int) -> None:
         channel.send("loading", done=done, total=total)
 
-    dataset = open_dataset(config, model, setup["dataset"], inputs, report_progress)
+    _, backends, fixed, dataset = open_model(
+        config, model, setup["dataset"], spec, stack, report_progress
+    )
     held = samples_held(dataset, setup["dataset"], config.performance_count)
     channel.send("loaded", tunable=_other_values(backends[0]), fixed_batch=fixed)
     unchanged = postprocessor((), None, None)

@@ -110,7 +110,7 @@ class PlayLog:
         self._lock = Lock()
 
     def take(self, plays: Sequence[Any]) -> None:
-        """plays: finished ones (Play). Each of all plays is kept with the same probability (reservoir sampling)."""
+        """plays: finished ones (Play). Every play is kept with the same probability (reservoir sampling)."""
         with self._lock:
             for play in plays:
                 self._seen += 1

@@ -42,7 +42,7 @@ from harness.run.measured.preparation import Preparation
 from harness.run.measured.ramp import RampAndHold
 from harness.run.measured.sessions import sessions_of
 from harness.run.measured.systems.choose import system_for
-from harness.run.measured.systems.system import OF_KINDS
+from harness.run.measured.systems.system import OF_KINDS, RunParts
 from harness.run.setup import Setup
 from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasTurns
 
@@ -135,7 +135,8 @@ class _Measurement:
         system, journal = self._system, Journal(self._journal_fd)
         scheduler = self._scheduler(plan, journal, str(preparation.row.dtype))
         complete = scheduler.complete if scheduler is not None else None
-        chosen = system.dispatch(plan, preparation, journal, self._failures, complete)
+        parts = RunParts(plan, preparation, journal, self._failures, complete)
+        chosen = system.dispatch(parts)
         dispatcher, issuer = chosen.dispatcher, chosen.issuer
         if isinstance(scheduler, ClosedLoop) and isinstance(dispatcher, DirectDispatcher):
             scheduler.issue_on(dispatcher)

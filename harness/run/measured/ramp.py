@@ -1,7 +1,7 @@
 """Raises the rate step by step until an SLO breaks, and then holds a rate below it, all in one run.
 
-The next step begins at once, while the answers of the step before are still judged. When a step is shown to miss an
-SLO, nothing is sent until all answers have come; then the rate of the step before is held for the run's duration. A
+The next step begins at once, while the answers of the previous step are still being judged. When a step is shown to miss an
+SLO, nothing is sent until all answers have arrived; then the rate of the previous step is held for the run's duration. A
 hold that is shown to miss an SLO ends, and a lower rate is held.
 """
 
@@ -28,10 +28,10 @@ _LOOK_NS = 20 * NS_PER_MS
 """Interval at which new answers are judged."""
 
 _FEWEST = 8
-"""Answers of a step that are judged at least."""
+"""Minimum number of judged answers per step."""
 
 MOST_HOLDS = 10
-"""Holds that are tried; the last one stays, whether it meets the SLOs or not."""
+"""Maximum number of holds; the last hold stays, whether it meets the SLOs or not."""
 
 _Issue = Callable[[list[int], list[int]], None]
 
@@ -44,7 +44,7 @@ class _Step:
     ) -> None:
         self.rate_per_s, self.first, self.begin_ns, self.holds = rate_per_s, first, begin_ns, holds
         self.end = first
-        """Issue order of the query after its last one."""
+        """Issue order of the query after its last query."""
         self.judged, self.late = [0] * slos, [0] * slos
         """By SLO: answers that were judged, and that missed it."""
 
@@ -116,7 +116,7 @@ class RampAndHold(Scheduler):
         begin_ns = due_ns = wall_ns()
         step = _Step(rate_per_s, self._end, begin_ns, len(self._slos), holds=holds)
         self._steps.append(step)
-        # The answers of the step before may still come; a hold begins when all have come.
+        # Answers of the previous step may still arrive; a hold begins when all have arrived.
         watched = [step] if holds else self._steps[-2:]
         look_ns = begin_ns + _LOOK_NS
         mean_ns = NS_PER_S / rate_per_s
@@ -150,7 +150,7 @@ class RampAndHold(Scheduler):
         self._judge()
 
     def _judge(self) -> None:
-        """Counts the answers that have come since the last call. This process writes the rows, so they are whole."""
+        """Counts the answers that have come since the last call. This process writes the rows, so they are complete."""
         for worker, count in enumerate(self._journal.row_counts()):
             if worker:  # only servers and single instances are driven by a ramp
                 break

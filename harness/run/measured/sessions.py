@@ -1,4 +1,4 @@
-"""Issues the turns of sessions: each when the answers that it waits for have come and its delay is over."""
+"""Issues the turns of sessions: each turn when the answers that it waits for have arrived and its delay is over."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -46,8 +46,8 @@ class _Session:
 class Sessions(Scheduler):
     """Keeps `concurrency` sessions going, or begins sessions at a rate or at the times of a file.
 
-    Sessions come in an order drawn from the sample_index seed in which none repeats before all others have begun. A
-    turn that fails ends its session: turns that are already issued are still answered, no further turn is sent.
+    Sessions come in an order drawn from the sample_index seed in which no session repeats before all others have begun. A
+    turn that fails ends its session: turns that are already issued are still answered, but no further turn is sent.
     The turns of a run are the same in every run, unless a session breaks: the count of queries cuts the last session
     to its first turns, which do not wait for the others. With a file of arrivals every session is whole.
     """
@@ -77,7 +77,7 @@ class Sessions(Scheduler):
         self._concurrent = plan.concurrency is not None
         self._given: list[int] | None = None  # sessions of the arrivals, if the file names them
         self._begins = self._begins_ns(plan, turns.session)
-        self._arrives_ns: int | None = None  # when the next session begins; None: nobody knows yet
+        self._arrives_ns: int | None = None  # when the next session begins; None: not known yet
         self._history = history
         self._working: set[int] = set()  # first samples of the sessions that go on
         self._begun = 0
@@ -93,7 +93,7 @@ class Sessions(Scheduler):
         self._turns = np.zeros(count, np.int32)  # by query: turns of its session
 
     def _begins_ns(self, plan: LoadPlan, session: Array) -> Iterator[int]:
-        """Returns when sessions begin, in ns after the start; the others begin when one is over."""
+        """Returns when sessions begin, in ns after the start; each later session begins when an earlier session is over."""
         if plan.concurrency is not None:
             return repeat(0, plan.concurrency)
         if plan.schedule is not None:
@@ -167,7 +167,7 @@ class Sessions(Scheduler):
     def _take_due(self) -> tuple[list[int], list[int]]:
         """Returns the ids and samples of all turns that are due now, as two new lists.
 
-        With a live history it is one turn: the prompt of each is made just before it is issued.
+        With a live history the lists have one turn, because each prompt is made just before it is issued.
         """
         first, now_ns = self._end, wall_ns()
         if self._arrives_ns is not None and self._arrives_ns <= now_ns:

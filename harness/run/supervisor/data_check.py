@@ -174,7 +174,7 @@ def _histogram(labels: Sequence[object], names: Mapping[int, str]) -> Iterator[s
 
 
 def _table(counts: Mapping[Any, int], names: Mapping[int, str], what: str) -> Iterator[str]:
-    """Yields one row per class, including classes without samples; of many, only the largest and the smallest."""
+    """Yields one row per class, including classes without samples. If there are many classes, yields only the largest and the smallest."""
     every = {**dict.fromkeys(names, 0), **counts}
     order = sorted(every, key=_in_order)
     left_out = 0

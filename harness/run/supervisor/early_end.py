@@ -42,7 +42,7 @@ class MemoryLimit:
             return
         if now.waiting and (growth := self.growth()):  # nothing waits if the run is over
             raise RunDied(
-                f"the measured process was ended, because {show_bytes(left_bytes)} of memory were left"
+                f"the measured process was ended because only {show_bytes(left_bytes)} of memory was left"
                 f"{growth}: find the data that the backend keeps per batch"
             )
 
@@ -53,8 +53,8 @@ class MemoryLimit:
         if begun is None or now is None or now - begun < GROWN_SHARE * self._total_bytes:
             return ""
         return (
-            f"; it had grown from {show_bytes(begun)} to {show_bytes(now)} in the run, in which Python "
-            "collects no cyclic garbage"
+            f"; its memory grew from {show_bytes(begun)} to {show_bytes(now)} during the run, in which "
+            "Python does not collect cyclic garbage"
         )
 
 

@@ -173,8 +173,8 @@ def _ramp(ramp: Ramp, run: ResolvedRun, *, in_sessions: bool) -> dict[str, Any]:
         raise ConfigError("--arrivals ramp: raises the rate until an SLO breaks: add --slo")
     if in_sessions:
         raise ConfigError(
-            "--arrivals ramp: a session sends its turns when earlier ones are answered, at no rate of the ramp: "
-            "set --target-qps or --concurrency in its place"
+            "--arrivals ramp: a session sends each turn after the previous answer, not at the ramp's rate: set "
+            "--target-qps or --concurrency instead"
         )
     return {
         "start": ramp.start_per_s,
@@ -402,13 +402,14 @@ def check_memory(
     )
 
 
-def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
-    """Raises ConfigError if the disk has no room for the accuracy log, whose answers are in hexadecimal."""
+def check_disk(plan: LoadPlan, answer_bytes: int, free_bytes: int) -> None:
+    """Raises ConfigError if the disk has no room for the log of an accuracy run, whose answers are in hexadecimal."""
+    samples = plan.query_count
     needed = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
     if needed > free_bytes:
         raise ConfigError(
             f"the accuracy log of {samples:,} answers needs about {show_bytes(needed)} on disk, "
-            f"but only {show_bytes(free_bytes)} are free: free some, or pass --out elsewhere"
+            f"but only {show_bytes(free_bytes)} are free: free more space, or pass --out elsewhere"
         )
 
 
@@ -439,7 +440,7 @@ def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
     longest_s = max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9
-    # Requests time out first, then a lost server is given up, and only then the run.
+    # Requests time out first; later the run gives up a lost server, and only then does it end.
     if config.servers:
         longest_s = 2 * request_timeout_s(config, slowest_batch_ns) + CONNECT_TIMEOUT_S + GIVE_UP_S
     return longest_s

@@ -205,7 +205,7 @@ class LoadGenRun:
         )
         if self._accuracy:
             free_bytes = shutil.disk_usage(self.outdir).free
-            load_plan.check_disk(plan.journal_samples, calibration.answer_bytes, free_bytes)
+            load_plan.check_disk(plan, calibration.answer_bytes, free_bytes)
         return plan
 
     def _watch(self, process: Measured, plan: LoadPlan, calibration: Calibration) -> Evidence:

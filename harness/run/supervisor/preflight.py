@@ -126,7 +126,7 @@ def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
 
 def _token_problems(config: RunConfig, model: Model) -> Iterator[str]:
     of_tokens = [slo for slo in config.slo if slo.of]
-    if of_tokens and not config.url and model.generation is None:
+    if of_tokens and not config.url and not model.generates:
         yield (
             f"--slo {of_tokens[0].name} needs a language model, but model {model.name!r} generates no tokens: "
             "drop it, or add --url for a language model on a server"

@@ -9,12 +9,12 @@ one result folder.
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from harness.core import files
+from harness.core.child import run_program
 from harness.core.config import code
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
@@ -192,16 +192,8 @@ class _Session:
 
     def _refused(self) -> list[str]:
         """Returns the checks of power-dev's checker that the session fails."""
-        done = subprocess.run(
-            [sys.executable, str(self._meter.checker), str(self._session)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,  # Ctrl-C would make the checker fail
-            check=False,
-        )
+        command = [sys.executable, str(self._meter.checker), str(self._session)]
+        done = run_program(command, start_new_session=True)  # Ctrl-C would make the checker fail
         (self._path / CHECK_LOG).write_text(done.stdout, encoding="utf-8")
         if not done.returncode:
             return []

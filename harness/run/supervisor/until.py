@@ -14,7 +14,7 @@ from harness.run.supervisor.completions import completions_so_far
 from harness.run.supervisor.watchdog import Now
 
 GROWTH = 1.25
-"""Growth of the run between two checks: each reads all samples, and a check more often would decide by chance."""
+"""Growth of the run between two checks: each reads all samples, and more frequent checks would decide by chance."""
 
 _AGREEING = 2
 """Checks in a row that must agree."""
@@ -56,8 +56,8 @@ def decision(done: Completions, plan: LoadPlan) -> str:
 def _half_width(done: Completions, plan: LoadPlan) -> float | None:
     """Returns the half width of the 95 % interval of the run's number, as a share; None without an interval.
 
-    The number is the rate of a closed loop. A schedule sets the rate of the other runs: their number is the
-    percentile of the latency that the answer begins with.
+    The number is the rate of a closed loop. In all other runs a schedule sets the rate, and the number is
+    the latency percentile that the answer shows first.
     """
     if plan.concurrency is not None:
         found = referee(stream_of(done, plan))

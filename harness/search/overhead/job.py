@@ -45,7 +45,7 @@ def problems(config: RunConfig, options: OverheadOptions) -> Iterator[str]:
     yield from server_problems(config)
     if options.local_backend in registry.REMOTE_BACKENDS:
         yield (
-            f"--local-backend {options.local_backend} asks a server: name a backend that runs the model here"
+            f"--local-backend {options.local_backend} sends requests to a server: name a backend that runs the model here"
         )
     most = available().threads
     if options.threads is not None and options.threads > most:
@@ -65,7 +65,7 @@ class _OverheadJob(Study[OverheadOptions]):
             "throughput": not self._options.no_throughput,
         }
         self._runs: dict[str, Finished] = {}
-        """Name -> the run that counts; the folder may hold others of the same name."""
+        """Name -> the run that is used; the folder may also hold discarded runs of this name."""
         self._compared: tuple[Agreement | None, float] | None = None
         if self._open_folder("overhead", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / self.file))

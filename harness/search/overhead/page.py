@@ -20,7 +20,7 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
     name = folder.resolve().name
     head = [
         f"<h1>Serving overhead · {escape(content['model'])}</h1>",
-        f"<p><b>{escape(table.headline(content))}</b></p>",
+        page.headline(table.headline(content)),
     ]
     text = "\n".join(table.lines(content, Path(name)))
     article = Article(head, list(figures(content)), [f"<pre>{escape(text)}</pre>"])

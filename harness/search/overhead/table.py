@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import counted, show_ns, show_percent, show_rate
 from harness.results.pages.tables import Cell, aligned, columns
-from harness.run.study import code_lines, machine_text
+from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.overhead.parts import FLOOR, LEAST_EXPLAINED, SEND_AND_NETWORK, Overhead
 
 _FIRST = ("in process", "served")
@@ -50,7 +50,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield from _answers(content["answers"])
     yield from _differences(content["described"])
     yield from code_lines([run["doubts"] for run in content["runs"]], f"{'doubt':<12}")
-    if text := machine_text(content["runs"]):
+    if text := machine_text(content["runs"], NOT_AT_REST):
         yield f"{'machine':<12}{text}"
     yield f"{'results':<12}{folder}"
 
@@ -149,6 +149,11 @@ def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yields the facts in which the sides' descriptions differ."""
     here, there = described.get("in-process") or {}, described.get("served") or {}
     for key in here:
-        ours, theirs = (str(one.get(key) or "unknown") for one in (here, there))
+        ours, theirs = (_stated(one.get(key)) for one in (here, there))
         if ours != theirs:
-            yield f"{'differs':<12}{key}: in process {ours}, the server says {theirs}"
+            yield f"{'differs':<12}{key}: in process {ours}, on the server {theirs}"
+
+
+def _stated(value: Any) -> str:
+    """Returns the value as text. The server's protocol may have no place for it."""
+    return "not stated" if value in (None, "", "unknown") else str(value)

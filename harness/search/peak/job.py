@@ -221,7 +221,7 @@ class PeakJob(Study[PeakOptions]):
         self._say(table.progress(number, probe, self._axis.unit) + left)
         # At a lower load the client may keep up; the search begins at half of what a calibration found.
         if probe.ended != table.CLIENT_BOUND:
-            what = "this run says nothing about its load, so the search ends"
+            what = "this run does not show whether its load is possible, so the search ends"
             self._check_answered(finished, what)
         return finished
 
@@ -296,7 +296,7 @@ class PeakJob(Study[PeakOptions]):
         """Writes the file; returns False, after a line on stderr, if that fails."""
         about = (
             f"the highest rate found VALID under {' '.join(map(str, self._slos))}, by a run of {queries:,} queries\n"
-            f"({self.folder.name}): 600 s may show more late ones"
+            f"({self.folder.name}): in 600 s more of them may be late"
         )
         about = "\n".join([about, *(f"warning: {text}" for text in self.content()["warnings"])])
         try:

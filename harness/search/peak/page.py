@@ -27,9 +27,8 @@ _KINDS = (
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
     words = [content["scenario"], content["backend"], content["model"], content["slo"]]
-    first, *others = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
-    head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", f"<p><b>{escape(first)}</b></p>"]
-    head += [f"<p>{escape(text)}</p>" for text in others]
+    lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
+    head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
     tail = list(page.section(table.probes_table(content)))
     article = Article(head, list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)

@@ -46,7 +46,7 @@ def warnings(content: Mapping[str, Any]) -> Iterator[str]:
     if bound and max(bound) > content["peak"]:
         yield (
             f"the client was the limit at {show_rate(max(bound))} {content['unit']} ({CLIENT_BOUND}): the server may "
-            "take more than the peak"
+            "sustain more than the peak"
         )
 
 
@@ -94,7 +94,7 @@ def _idle_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     return (
         f"this is not the model's peak: its instances computed for {run['busy_share'] * 100:.0f} % of "
         f"the time, with {run['mean_batch']:.1f} samples per batch and a p50 of {p50}, far below the bound "
-        f"of {bound}; single delays made the runs above it fail, and the model alone could answer about "
+        f"of {bound}; isolated delays made the runs above it fail, and the model alone could answer about "
         f"{able} {content['unit']}"
     )
 
@@ -111,20 +111,20 @@ def _unrest(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]
     near = [run, *(probe for probe in probes if probe["load"] == content["failed_above"])]
     if machine_text(near):
         yield (
-            f"{machine_text(probes)}: an idle machine may reach a higher rate"
-            f"{_model_text(run, content)}; stop other programs and search again"
+            f"{machine_text(probes)}, and may reach a higher rate: stop other programs and search "
+            "again"
         )
+        yield from _model_text(run, content)
 
 
-def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """Returns the peak as a share of the model's own rate; '' if that is unknown, or after `_idle_text`."""
+def _model_text(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the peak as a share of the model's own rate, unless that is unknown, or `_idle_text` has it."""
     model = run.get("model_per_s") if run["scheduled_per_s"] is not None else None
-    if not model or _is_idle(run, content):
-        return ""
-    return (
-        f": the peak is {show_percent(content['peak'] / model)} of the {show_rate(model)} queries/s that "
-        "the model alone answered in the bare loops of that run"
-    )
+    if model and not _is_idle(run, content):
+        yield (
+            f"the peak is {show_percent(content['peak'] / model)} of the model's own rate: without LoadGen it "
+            f"answered {show_rate(model)} queries/s"
+        )
 
 
 def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _row(
 
 def _steadiness(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("steady") == NOT_STEADY:
-        yield f"{'steady':<12}no: the run at this load changed while it went on, and a longer run may miss the SLO"
+        yield f"{'steady':<12}no: the run at this load changed over time, and a longer run may miss the SLO"
 
 
 def _summary(content: Mapping[str, Any]) -> Iterator[str]:

@@ -17,14 +17,7 @@ from harness.loadgen.answers import Ragged
 from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.manifest.lookup import load_model
-from harness.models.opened.loading import (
-    batch_in_file,
-    inputs_of,
-    model_file,
-    open_backends,
-    open_dataset,
-    plain,
-)
+from harness.models.opened.loading import open_model, plain
 from harness.results.agreement import Agreement, Limits, limits, of_pairs
 from harness.run.measured.answerer import Answerer
 from harness.types import Array
@@ -48,12 +41,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     spec = InstanceGroup.from_json(request["spec"])._replace(instances=1, pinned=(), wide=())
     model = load_model(config.model)
     with ExitStack() as stack:
-        (backend,) = open_backends(config, model, model_file(config, model), spec, stack)
-        inputs = inputs_of(model, backend)
-        dataset = open_dataset(config, model, request["dataset"], inputs)
+        _, (backend,), fixed, dataset = open_model(config, model, request["dataset"], spec, stack)
         steps = postprocessor_of(model.output, load_hook(model, config.hook))
         answerer = Answerer(backend, dataset, steps)
-        size = min(spec.max_batch, batch_in_file(backend, inputs) or spec.max_batch)
+        size = min(spec.max_batch, fixed or spec.max_batch)
         with plugin(f"backend {config.backend!r} on {request['dataset']!r}"):
             found, took_ns = _answers(answerer, _chosen(len(dataset)), size)
         with plugin(f"backend {config.backend!r}: describe()"):
@@ -95,7 +86,7 @@ def _answers(
 
 
 class Compared(NamedTuple):
-    """The answers of a cell beside the answers of the first one."""
+    """The answers of a cell, compared with the answers of the first cell."""
 
     agreement: Agreement
     limits: Limits
@@ -108,7 +99,7 @@ class Compared(NamedTuple):
             return ""
         return (
             f"its answers differ: {show_percent(same.alike, 1)} of {same.samples} are equal or within "
-            f"{show_percent(least.far)}, and {show_percent(least.share)} must be"
+            f"{show_percent(least.far)}, but at least {show_percent(least.share)} must be"
         )
 
 

@@ -163,7 +163,7 @@ def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
     if scenario_named(config.scenario).scheduled:
         yield (
             f"backends are compared in single-stream, multi-stream or offline, but {config.scenario} has a rate: "
-            "find the rate of each one with `peak`"
+            "find the rate of each backend with `peak`"
         )
     for backend in dict.fromkeys((config.backend, *plan.backends)):
         yield from remote_problems(replace(config, backend=backend), verb)
@@ -180,7 +180,7 @@ def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
 
 def _model_problems(plan: Plan) -> Iterator[str]:
     for contest in plan.contests:
-        if load_model(contest.model).generation is not None:
+        if load_model(contest.model).generates:
             yield (
                 f"model {contest.model!r} generates its answers token by token, and this sweep compares batches: "
                 "make a run with each backend, and use `compare`"

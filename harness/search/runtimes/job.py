@@ -235,7 +235,7 @@ class _RuntimesJob(Study[Plan]):
 
     def _rounds(self, one: _Standing, deadline_s: float) -> None:
         """Makes the rounds of one model. A round has one run of each cell that may be the fastest, and each round
-        reverses the order of the one before.
+        reverses the order of the previous round.
         """
         for number in range(self._options.rounds):
             now = standing.running(one.entries)
@@ -278,7 +278,7 @@ class _RuntimesJob(Study[Plan]):
         self._say(f"{text}: {finished.in_short('throughput', 'p50', 'p99')}{left}")
 
     def _note(self, one: _Standing, entry: Entry, number: int, finished: Finished) -> None:
-        """Adds a VALID run to the cell; notes the reason of a different one. Raises Ended if the user stopped it."""
+        """Adds a VALID run to the cell; for any other run, notes the reason. Raises Ended if the user stopped it."""
         result = finished.result
         other = other_reason(result)
         if other is not None and other.code == INTERRUPTED:

@@ -1,4 +1,4 @@
-"""Writes runtimes.html: for each model who is ahead, the speeds as bars with intervals, and the table."""
+"""Writes runtimes.html: for each model which cell is ahead, the speeds as bars with intervals, and the table."""
 
 from collections.abc import Iterator, Mapping
 from html import escape

@@ -19,12 +19,12 @@ from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.answers import Compared
 
 LEAST_ROUNDS = 3
-"""Rounds of the two best cells, if time allows: fewer have no interval over rounds."""
+"""Minimum number of rounds of the two best cells, if time allows: fewer rounds give no interval over rounds."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A cell and all that is known of it."""
+    """A cell and everything that is known about it."""
 
     cell: Cell
     config: RunConfig | None = None
@@ -44,9 +44,9 @@ class Entry:
     absent: str = ""
     """Why it could not run at all."""
     failed: str = ""
-    """Why a run failed, after which no further one was made."""
+    """Why a run of the cell failed; the cell then makes no further run."""
     dropped: str = ""
-    """Why no further run was made although none failed."""
+    """Why no further run was made although no run failed."""
 
     @property
     def differs(self) -> str:
@@ -143,8 +143,8 @@ def best_of(entries: Sequence[Entry]) -> Entry | None:
 
 
 def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Deciding]]:
-    """Returns the other ranked cells with their comparison to the best one: cells that are not surely slower come
-    first, and of each kind the nearest one.
+    """Returns the other ranked cells with their comparison to the best cell: cells that are not certainly slower
+    come first, each group beginning with the nearest cell.
     """
     found = [
         (entry, over)
@@ -156,7 +156,7 @@ def others_of(entries: Sequence[Entry], best: Entry) -> list[tuple[Entry, Decidi
 
 
 def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
-    """Ends cells that cannot be the fastest: their answers differ, or they are surely slower than the best one.
+    """Ends cells that cannot be the fastest: their answers differ, or they are certainly slower than the best one.
 
     The two best cells continue until they have LEAST_ROUNDS. label: names of the cells.
     """
@@ -170,11 +170,11 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
     kept = 1 if len(best.runs) < LEAST_ROUNDS else 0
     for entry, over in others[kept:]:
         if over.change.verdict == WORSE:
-            entry.dropped = f"surely slower than {label[best.cell]}"
+            entry.dropped = f"certainly slower than {label[best.cell]}"
 
 
 def is_decided(entries: Sequence[Entry]) -> bool:
-    """Whether more rounds cannot change the order: every other cell is surely slower than the best one, or as fast."""
+    """Whether more rounds cannot change the order: every other cell is certainly slower than the best one, or as fast."""
     best = best_of(entries)
     if best is None or len(best.runs) < LEAST_ROUNDS:
         return False
@@ -183,10 +183,10 @@ def is_decided(entries: Sequence[Entry]) -> bool:
 
 
 def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any] | None:
-    """Returns which cell is ahead of which other one, and how sure that is; None if no cell is ranked.
+    """Returns which cell is ahead of which other cell, and how certain that is; None if no cell is ranked.
 
-    next: the nearest cell that is not surely slower, else the nearest one; None if it is the only ranked cell.
-    alike: all cells that are not surely slower than the best one.
+    next: the nearest cell that is not certainly slower, else the nearest cell; None if it is the only ranked cell.
+    alike: all cells that are not certainly slower than the best one.
     """
     best = best_of(entries)
     if best is None:

@@ -11,7 +11,7 @@ from harness.results.compare.compare import BETTER
 from harness.results.numbers import SPEEDS
 from harness.results.pages.tables import Cell as TableCell
 from harness.results.pages.tables import Column, Table, aligned, columns, show_cell
-from harness.run.study import code_lines, machine_text
+from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.grid.cells.cells import Cell
 from harness.search.runtimes.standing import Entry, against, best_of, interval_of
 
@@ -218,9 +218,9 @@ def facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "answers", text
     yield from _left_out(one)
     if one["ended"] == "time":
-        yield "time limit", "it ended the rounds: --time-limit sets a longer one"
+        yield "time limit", "the time limit ended the rounds: set a longer one with --time-limit"
     runs = [{"verdict": "VALID", "doubts": codes} for cell in cells for codes in cell["doubts"]]
-    if text := machine_text(runs):
+    if text := machine_text(runs, NOT_AT_REST):
         yield (
             "machine",
             f"{text}: runtimes were compared within each round, so their order holds for a machine as busy as this one",
@@ -256,7 +256,7 @@ def _interval_text(measured: Sequence[Mapping[str, Any]]) -> str:
     ]
     text = "half of the 95 % interval over the rounds"
     if len(few) == len(measured):
-        return "half of the 95 % interval within the runs: three rounds or more have one over the rounds"
+        return "half of the 95 % interval within the runs (over the rounds, if there are three or more)"
     return (
         f"{text}; within the runs of {', '.join(few)}, with fewer than three rounds"
         if few

@@ -72,7 +72,7 @@ class _SweepJob(Study[SweepOptions]):
         least = queries_needed(0, self._percentile)
         if config.queries is not None and config.queries < least:
             raise ConfigError(
-                f"--queries {config.queries:,}: p{self._percentile * 100:g} takes at least {least:,} "
+                f"--queries {config.queries:,}: p{self._percentile * 100:g} needs at least {least:,} "
                 "queries: drop --queries, or pass more"
             )
         self._plain = to_plain(replace(config, out=None))
@@ -136,7 +136,7 @@ class _SweepJob(Study[SweepOptions]):
             job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
             status = job.attempt()
             if status == RunInvalid.exit_status:
-                say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs none")
+                say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs no peak")
             if status:
                 raise Ended(status)
             folder = job.folder
@@ -187,7 +187,7 @@ class _SweepJob(Study[SweepOptions]):
             if path.parent.is_symlink() or path.parent.name.endswith(files.PARTIAL):
                 continue
             result = files.read_json(path)
-            with files.reading(f"{path} is not what a run writes", "`check` says more"):
+            with files.reading(f"{path} is not what a run writes", "run `check` for details"):
                 points.append(point_of(result, path.parent, self.folder, self._peak))
         return sorted((p for p in points if p), key=lambda p: (p.rate_per_s, p.folder))
 

@@ -48,7 +48,7 @@ _AXES = ("", 2, 3)
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
     head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
-    head += [f"<p>{escape(text)}</p>" for text in points.marks(content)]
+    head += page.conclusion(points.marks(content), "valid")
     tail = list(page.section(points.points_table(content)))
     article = Article(head, list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)

@@ -9,6 +9,7 @@ from harness.core.units import show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.results.steady.shown import NOT_STEADY, verdict_of
 from harness.run.study import (
+    NOT_AT_REST,
     machine_text,
     other_reason,
     shared_doubts,
@@ -178,7 +179,7 @@ def marks(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'knee':<12}{show_rate(knee)} queries/s: best ratio of throughput to mean latency"
     elif content["points"]:
         valid = sum(point["verdict"] == "VALID" for point in content["points"])
-        yield f"{'knee':<12}none: it takes {LEAST_FOR_KNEE} VALID points, and there are {valid}"
+        yield f"{'knee':<12}none: it needs {LEAST_FOR_KNEE} VALID points, but there are {valid}"
     if peak is not None:
         name, about = scale(content)
         yield f"{name:<12}{show_rate(peak)} queries/s: {about}"
@@ -204,7 +205,7 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     if met:
         rates = ", ".join(show_rate(p["rate_per_s"]) for p in met)
         yield f"{'steady':<12}the runs at {rates} queries/s were not steady: a longer run may miss the SLO"
-    if text := machine_text(points):
+    if text := machine_text(points, NOT_AT_REST):
         yield f"{'machine':<12}{text}: stop other programs and sweep again"
     missed = [p for p in points if "slo-missed" in p["reasons"]]
     first = min(missed, key=lambda p: p["rate_per_s"], default=None)

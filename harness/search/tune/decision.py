@@ -86,7 +86,7 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
         (one for one in running if one is not best), key=lambda one: _behind(aim, best, one)
     )
     for one in others[1:]:
-        if _surely_better(aim, best, one):
+        if _certainly_better(aim, best, one):
             yield one
 
 
@@ -97,7 +97,7 @@ def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
     if best is None or len(best.values) < LEAST_ROUNDS:
         return False
     others = (one for one in running if one is not best)
-    return all(_surely_better(aim, best, one) or _is_alike(aim, best, one) for one in others)
+    return all(_certainly_better(aim, best, one) or _is_alike(aim, best, one) for one in others)
 
 
 def decide(
@@ -116,7 +116,7 @@ def decide(
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound
     unbeaten = [
-        one for one in running if not any(_surely_better(aim, other, one) for other in running)
+        one for one in running if not any(_certainly_better(aim, other, one) for other in running)
     ]
     best = best_of(aim, unbeaten or running)
     if best is None or len(best.values) < 2:
@@ -136,7 +136,7 @@ def _meets(one: Finalist, bound_ns: float) -> bool:
     return one.mean is not None and one.mean <= bound_ns
 
 
-def _surely_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
+def _certainly_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
     over = gain(aim, a, b)
     return over is not None and over.low > 1
 

@@ -66,5 +66,5 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Tuned · {escape(' · '.join(word for word in words if word))}</h1>"
-    yield f"<p><b>{escape(str(content['taken']))}</b></p>"
-    yield from (f"<p>{escape(text)}</p>" for text in tune_report.conclusion(content))
+    lines = [f"{'plan':<12}{content['taken'] or 'no plan was chosen'}"]
+    yield from page.conclusion([*lines, *tune_report.conclusion(content)])

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
-from harness.run.study import code_lines, machine_text
+from harness.run.study import NOT_AT_REST, code_lines, machine_text
 from harness.search.tune.candidates import Aim, Layout
 from harness.search.tune.decision import ALIKE_PLANS
 from harness.search.tune.screening import NOT_TRIED
@@ -92,7 +92,7 @@ def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'gain':<12}{_gain(content)}"
     yield _sure(content)
     yield from _warnings(content)
-    if text := machine_text(_judged(content)):
+    if text := machine_text(_judged(content), NOT_AT_REST):
         yield (
             f"{'machine':<12}{text}: plans were compared within each round, so their order holds for a "
             "machine as busy as this one; on an idle machine a different plan may be the best"
@@ -147,8 +147,8 @@ def _why_none(content: Mapping[str, Any]) -> str:
     finalists = content["finalists"]
     if finalists and all(one["failed"] for one in finalists):
         first = finalists[0]
-        return f"nothing is taken: every plan failed; {first['plan']}: {first['failed']}"
-    return "nothing is taken: it was stopped, or no plan was judged twice"
+        return f"no plan is taken: every plan failed; {first['plan']}: {first['failed']}"
+    return "no plan is taken: the search was stopped, or no plan was judged twice"
 
 
 def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
@@ -157,7 +157,7 @@ def _why_best(content: Mapping[str, Any], best: str, second: str) -> str:
     if means[best] <= bound_ns < means[second]:
         return f"{best} meets {content['slo']}"
     if content.get("second_is_beaten"):
-        return f"no other is surely better than {best}"
+        return f"no other is certainly better than {best}"
     over = content["best_over_second"]
     if over["low"] >= 1 - ALIKE_PLANS and over["high"] <= 1 + ALIKE_PLANS:
         return f"they are alike, and {best} is the simpler one"

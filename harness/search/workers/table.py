@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 from harness.core.stats import LEVEL, mean_half_width
 from harness.core.units import counted, show_bytes, show_ns, show_percent
 from harness.results.pages.tables import Cell, aligned, columns
-from harness.run.study import machine_text, shared_doubts, shared_lines, verdict_text
+from harness.run.study import (
+    NOT_AT_REST,
+    machine_text,
+    shared_doubts,
+    shared_lines,
+    verdict_text,
+)
 
 
 def row_of(result: Mapping[str, Any], workers: int, folder: Path, below: Path) -> dict[str, Any]:
@@ -60,7 +66,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield ""
     yield "as many queries are in flight as there are workers, so a query waits only for its model"
     yield from shared_lines(rows)
-    if text := machine_text(rows):
+    if text := machine_text(rows, NOT_AT_REST):
         yield f"{'machine':<12}{text}: stop other programs and sweep again"
     if content["misses"] is not None:
         yield f"{'worst case':<12}{_worst(content['misses'])}"

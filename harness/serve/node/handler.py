@@ -172,6 +172,10 @@ class NodeHandler:
         return self._statistics.refused
 
     @property
+    def unknown(self) -> int:
+        return self._statistics.unknown
+
+    @property
     def first_failure(self) -> str:
         return next((e.first_failure for e in self._inferences if e.first_failure), "")
 
@@ -234,7 +238,7 @@ class NodeHandler:
         count = self._facts.total_count
         if any(not 0 <= index < count for index in indices):
             raise Refusal(
-                400, f"the dataset has {count:,} samples, and an index is beyond the last one"
+                400, f"the dataset has {count:,} samples, but an index is beyond the last one"
             )
         try:
             with plugin(f"dataset {self._facts.dataset!r}"):

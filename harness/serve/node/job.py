@@ -28,16 +28,7 @@ from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
-from harness.models.opened.loading import (
-    batch_in_file,
-    declared,
-    described,
-    inputs_of,
-    model_file,
-    open_backends,
-    open_dataset,
-    samples_held,
-)
+from harness.models.opened.loading import declared, described, inputs_of, open_model, samples_held
 from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
 from harness.models.steps.steps import OF_ANY_LENGTH
 from harness.run.measured.answerer import Answerer
@@ -76,13 +67,10 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     if not scenario.streams:  # Server leaves a core to LoadGen, which runs on the driver here
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())
-    path = model_file(config, model)
-    backends = open_backends(config, model, path, group, stack)
-    inputs = inputs_of(model, backends[0])
-    fixed = batch_in_file(backends[0], inputs)
-    max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     data = config.dataset or default_dataset(model)
-    dataset = open_dataset(config, model, data, inputs)
+    path, backends, fixed, dataset = open_model(config, model, data, group, stack)
+    inputs = inputs_of(model, backends[0])
+    max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     postprocess = postprocessor_of(
         model.output, load_hook(model, config.hook), has_states=model.has_states
     )
@@ -161,6 +149,10 @@ def _refuse(model: Model) -> None:
         raise ConfigError(
             f"nodes cannot run model {model.name!r}, which generates token by token: serve it with `serve`, then "
             "measure it with --backend openai --url"
+        )
+    if model.transcription is not None:
+        raise ConfigError(
+            f"nodes cannot run model {model.name!r}, which transcribes token by token: measure it without --nodes"
         )
     for step in model.postprocess:
         if step.name in OF_ANY_LENGTH:

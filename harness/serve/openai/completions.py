@@ -29,7 +29,7 @@ _ASKED = {"/v1/completions": False, _CHAT: True}
 """Path -> whether it is a chat."""
 
 RESET = "/reset_prefix_cache"
-"""Path that empties the cache of beginnings, as in vLLM."""
+"""Path that empties the prefix cache, as in vLLM."""
 
 
 class Completions:
@@ -63,6 +63,11 @@ class Completions:
         return self._statistics.refused
 
     @property
+    def unknown(self) -> int:
+        """Refused requests for a path that the server does not have."""
+        return self._statistics.unknown
+
+    @property
     def first_failure(self) -> str:
         """The first error of the backend."""
         return self.batching.first_failure
@@ -73,7 +78,7 @@ class Completions:
         try:
             return self._answer(request, arrived_ns)
         except Refusal as e:
-            self._statistics.refused += 1
+            self._statistics.refuse(e.status)
             return [refused(head, e.status, str(e), e.headers, e.param)]
 
     def _answer(self, request: Request, arrived_ns: int) -> Sequence[bytes] | Later:

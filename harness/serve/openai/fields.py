@@ -60,7 +60,7 @@ def check_fields(request: Mapping[str, Any]) -> None:
         if value is None or name in _READ:
             continue
         if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
-            refuse(name, f"{name} is {value!r:.40}, and must be a number")
+            refuse(name, f"{name} is {value!r:.40}, but must be a number")
         if name in _NEUTRAL:
             if not _is_neutral(name, value, request):
                 refuse(
@@ -91,7 +91,7 @@ def is_on(owner: Mapping[str, Any], name: str) -> bool:
     """Reads a field that is true, false or null; false without it."""
     value = owner.get(name)
     if value is not None and not isinstance(value, bool):
-        refuse(name, f"{name} is {value!r:.40}, and must be true or false")
+        refuse(name, f"{name} is {value!r:.40}, but must be true or false")
     return bool(value)
 
 
@@ -102,7 +102,7 @@ def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> 
         return least
     if type(value) is not int or not least <= value <= most:
         refuse(
-            name, f"{name} is {value!r:.40}, and must be a whole number from {least} to {most:,}"
+            name, f"{name} is {value!r:.40}, but must be a whole number from {least} to {most:,}"
         )
     return value
 
@@ -112,7 +112,7 @@ def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = owner.get(name)
     found = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
-        refuse(name, f"{name} is {value!r:.40}, and must be a text or a list of texts")
+        refuse(name, f"{name} is {value!r:.40}, but must be a text or a list of texts")
     return tuple(found)
 
 
@@ -122,5 +122,5 @@ def tokens(owner: Mapping[str, Any], name: str) -> frozenset[int]:
     if value is not None and not (
         isinstance(value, list) and all(type(token) is int for token in value)
     ):
-        refuse(name, f"{name} is {value!r:.40}, and must be a list of token ids")
+        refuse(name, f"{name} is {value!r:.40}, but must be a list of token ids")
     return frozenset(value or ())

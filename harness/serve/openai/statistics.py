@@ -55,7 +55,7 @@ class Answers(Requests):
         text = "Tokens of complete answers"
         yield self._counter("generated_tokens", text, self._tokens)
         if self._prefixes is not None:
-            text = "Tokens of prompts that were looked up in the cache of beginnings"
+            text = "Tokens of prompts that were looked up in the prefix cache"
             yield self._counter("prefix_cache_queries", text, self._prefixes.queried_tokens)
-            text = "Tokens of prompts that were in the cache of beginnings"
+            text = "Tokens of prompts that were in the prefix cache"
             yield self._counter("prefix_cache_hits", text, self._prefixes.hit_tokens)

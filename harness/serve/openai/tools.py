@@ -59,7 +59,7 @@ def called(request: Mapping[str, Any], *, is_chat: bool) -> Call | None:
 def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, dict):
-        refuse("tools", f"a tool is {tool!r:.60}, and must be a function")
+        refuse("tools", f"a tool is {tool!r:.60}, but must be a function")
     if not isinstance(function.get("name"), str) or not function["name"]:
         refuse("tools", "a function of the tools has no name")
     return function

@@ -50,7 +50,7 @@ def _texts(value: object, name: str) -> list[Any]:
     )
     texts: Any = [value] if is_one else value
     if not isinstance(texts, list) or not texts or [] in texts:
-        refuse(name, f"{name} is {value!r:.40}, and must be a text, token ids, or a list of either")
+        refuse(name, f"{name} is {value!r:.40}, but must be a text, token ids, or a list of either")
     if len(texts) > MOST_CHOICES:
         refuse(name, f"{name} has {len(texts):,} texts, but at most {MOST_CHOICES:,} are allowed")
     return texts
@@ -72,7 +72,7 @@ def _listed(path: str, request: Mapping[str, Any], vectors: Array) -> Mapping[st
     format_ = request.get("encoding_format") or "float"
     if format_ not in _FORMATS:
         refuse(
-            "encoding_format", f"encoding_format is {format_!r:.40}, and must be float or base64"
+            "encoding_format", f"encoding_format is {format_!r:.40}, but must be float or base64"
         )
     if request.get("dimensions") not in (None, vectors.shape[1]):
         refuse("dimensions", f"the model's vectors have {vectors.shape[1]} dimensions")
@@ -89,9 +89,9 @@ def _listed(path: str, request: Mapping[str, Any], vectors: Array) -> Mapping[st
 def _reranked(request: Mapping[str, Any], served: ServedGeneration) -> Mapping[str, Any]:
     query, documents = request.get("query"), request.get("documents")
     if not isinstance(query, str) or not query:
-        refuse("query", f"query is {query!r:.40}, and must be a text")
+        refuse("query", f"query is {query!r:.40}, but must be a text")
     if not isinstance(documents, list) or not all(isinstance(text, str) for text in documents):
-        refuse("documents", f"documents is {documents!r:.40}, and must be a list of texts")
+        refuse("documents", f"documents is {documents!r:.40}, but must be a list of texts")
     texts = _texts(documents, "documents")
     vectors, tokens = _vectors([query, *texts], "documents", served)
     scores = vectors[1:] @ vectors[0]

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 
 PYTHON = "3.12"
@@ -42,16 +43,7 @@ def make_environment(folder: Path, packages: Sequence[str]) -> None:
 
 def _uv(words: Sequence[str], folder: Path) -> None:
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_INSTALL_LIMIT_S,
-            check=False,
-        )
+        done = run_program(words, _INSTALL_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as e:
         raise ConfigError(f"{folder} cannot be made: {one_line(e)}") from e
     if done.returncode:
@@ -67,7 +59,7 @@ def _last(output: str) -> str:
 def environment_variables(bytecode: Path | None = None) -> Mapping[str, str]:
     """Returns variables for a program of another environment: without the paths of the harness's packages.
 
-    bytecode: folder for compiled modules, so that none is written beside the sources; None: modules are not kept.
+    bytecode: folder for compiled modules, so that none is written next to the sources; None: modules are not kept.
     """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     if bytecode is None:

@@ -74,7 +74,7 @@ def finished_runs(
 
 
 @reading(
-    "some file is not a file of a run",
+    "some files are not files of a run",
     "the files were changed, or a different version of the harness wrote them",
 )
 def pack(

@@ -148,7 +148,7 @@ def _missing(
         if scenario in (benchmark.token_limits_ns or {}):
             continue  # LoadGen judges the tokens instead of the latency
         if limit_ns is not None and each_ns > limit_ns:
-            yield f"a sample takes at least {show_ns(each_ns)}, {scenario} allows {show_ns(limit_ns)}"
+            yield f"a sample takes at least {show_ns(each_ns)}, but {scenario} allows {show_ns(limit_ns)}"
 
 
 def _lengths_s(

@@ -86,8 +86,8 @@ def forbidden(config: RunConfig, client: Mapping[str, Any] | None) -> Iterator[s
             )
         elif not config.qdl and not peer["local"]:
             yield (
-                f"its server {peer['url']} is on another machine, which only the Network division allows, and the "
-                "open division with --qdl"
+                f"its server {peer['url']} is on another machine, which only the Network division and the open "
+                "division with --qdl allow"
             )
     if config.qdl and not client["sut_name"].startswith(NETWORK_SUT):
         yield f"LoadGen did not get the servers' names at the end of the run: {client['sut_name']}"

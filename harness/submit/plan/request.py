@@ -9,7 +9,7 @@ from typing import Any
 from harness.core.config.options import flag_name
 from harness.core.config.parse import Slo, parse_meter, parse_slo
 from harness.core.config.run_config import RunConfig, from_plain
-from harness.core.registry import METERS
+from harness.core.registry import METERS, REMOTE_BACKENDS
 from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import network, rate
@@ -34,6 +34,9 @@ AT_A_RATE = ("Server", "Interactive")
 
 OF_TOKENS = (TEST06, TEST09)
 """Audits that count the tokens of answers."""
+
+_WITHOUT_TOKENS = ("kserve", "http-raw")
+"""Backends of servers whose replies have no token counts."""
 
 INTERACTIVE = "-interactive"
 """Suffix of LoadGen's key for a language task with Interactive's token limits."""
@@ -155,9 +158,25 @@ class Request:
                     f"--benchmark {self.benchmark}: {audit} needs {needs}, which the harness does not have: "
                     "make it with MLCommons' reference, or use --division open"
                 )
+        if benchmark.counts_tokens or {*OF_TOKENS} & {*self.audits}:
+            yield from self._token_problems()
         for audit in self.audits if self.is_short else ():
             if audit in OF_TOKENS:
                 yield f"--duration: {audit} counts tokens, which LoadGen gets only under the official rules: drop it"
+
+    def _token_problems(self) -> Iterator[str]:
+        """Yields a problem if no reply has the tokens that the benchmark counts."""
+        backend = str(self.options.get("backend", ""))
+        if self.division == NETWORK and backend in REMOTE_BACKENDS:
+            yield (
+                f"--division network: the tokens of {self.benchmark}'s answers count, but kserve, the only backend that reports "
+                "the servers' names, reports no tokens: use another division"
+            )
+        elif backend in _WITHOUT_TOKENS:
+            yield (
+                f"--backend {backend}: the tokens of {self.benchmark}'s answers count, but this backend reports none: use "
+                "openai or http-json"
+            )
 
     def _closed_scenario_problems(
         self, required: Sequence[str], optional: Sequence[str]
@@ -322,7 +341,7 @@ class Request:
             plain["backend_option"] = [
                 *given,
                 "answer=ids",
-            ]  # scoring may need texts, these audits need tokens
+            ]  # the score may need texts, but these audits need tokens
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 from harness.loadgen.logs import ACCURACY
 from harness.submit.rules.tree.consistency import DTYPES, TEST06
@@ -94,18 +95,8 @@ def _run(
 
 def _call(command: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
     """Runs a script of the checkout in `folder`, without writing files into the checkout."""
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        timeout=LIMIT_S,
-        check=False,
-    )
+    variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return run_program(command, LIMIT_S, cwd=folder, env=variables)
 
 
 def read_outcome(name: str, status: int, output: str) -> Outcome:

@@ -107,7 +107,7 @@ class GrpcLoop:
     def _accept(self) -> None:
         try:
             sock, _ = self._listening.accept()
-        except OSError:  # it is gone again
+        except OSError:  # the client has closed its connection
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

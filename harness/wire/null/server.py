@@ -167,7 +167,7 @@ class _Loop:
     def _accept(self) -> None:
         try:
             sock, _ = self._listening.accept()
-        except OSError:  # it is gone again
+        except OSError:  # the client has closed its connection
             return
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:

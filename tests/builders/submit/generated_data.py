@@ -42,25 +42,44 @@ CATEGORIES = (
 )
 
 
-def speech(folder: Path, count: int, seconds: float = 0.2) -> Mapping[str, str]:
-    """Writes clips and their list as MLPerf's download for Whisper; returns the texts by digest of the sound."""
+def speech(
+    folder: Path,
+    count: int,
+    seconds: float = 0.2,
+    heard: Callable[[np.ndarray], str] | None = None,
+) -> Mapping[str, str]:
+    """Writes clips and their list as MLPerf's download for Whisper; returns the texts by digest of the sound.
+
+    heard: returns the right text of a sound, float32 in [-1, 1]; if omitted, the text is drawn.
+    """
     draw = np.random.default_rng(1)
     sounds = folder / "dev-all-repack"
     sounds.mkdir(parents=True)
     entries, texts = [], {}
     for number in range(count):
         values = draw.integers(-3000, 3000, int(seconds * RATE_HZ)) | 1  # no zero at the end
+        text = " ".join(draw.choice(WORDS, 6).tolist()) + f" {number}"
+        if heard is not None:
+            values = _chord(number, len(values))
+            text = heard((values / 32768).astype(np.float32))
         path = sounds / f"{number}-1_0.wav"
         with wave.open(str(path), "wb") as file:
             file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
             file.writeframes(struct.pack(f"<{len(values)}h", *values.tolist()))
-        text = " ".join(draw.choice(WORDS, 6).tolist()) + f" {number}"
         sound = values.astype("<i2").tobytes()
         texts[hashlib.sha256(sound.rstrip(b"\0")).hexdigest()] = text
         about = {"fname": f"/data/dev-all-repack/{path.name}", "speed": 1, "duration": seconds}
         entries.append({"transcript": text, "files": [about], "original_duration": seconds})
     (folder / "dev-all-repack.json").write_text(json.dumps(entries, indent=2))
     return texts
+
+
+def _chord(number: int, length: int) -> np.ndarray:
+    times_s = np.arange(length) / RATE_HZ
+    waves = [
+        np.sin(2 * np.pi * 110 * (number % 9 + 1) * harmonic * times_s) for harmonic in (1, 2, 3)
+    ]
+    return np.rint(6000 * np.minimum(1, times_s * (number + 1)) * sum(waves)).astype(np.int64) | 1
 
 
 def coco(folder: Path, count: int) -> None:

@@ -113,8 +113,8 @@ def test_a_lost_host_ends_the_run_and_its_received_data_is_kept(
             text = act(through, hosts[1])
             assert started.end() == 5, started.printed
             assert time.monotonic() - began_s < 40  # the run would have taken 60 s
-    lost = re.escape(f"load host 127.0.0.1:{through.port} is lost: ")
-    assert re.search(f"{lost}the measured process {text}.*the run was ended", started.printed)
+    lost = re.escape(f"load host 127.0.0.1:{through.port} is lost (")
+    assert re.search(f"{lost}the measured process {text}.*, so the run was ended", started.printed)
     left = tmp_path / "run.partial"
     result, columns = result_of(left), columns_of(left)
     assert codes(result) == {"load-host-lost"}

@@ -134,7 +134,7 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
         lambda public, index: (public / index["bricks"][0]["file"]).write_bytes(b"\0"),
         "is not the file that was published: its SHA-256 differs",
     ),
-    "digest": (_another_brick, "holds other layers than the index lists"),
+    "digest": (_another_brick, "holds layers that the index does not list"),
     "missing": (lambda public, index: (public / index["bricks"][0]["file"]).unlink(), "cannot be"),
     "path": (
         lambda _, index: index["bricks"][0].update(brick="../../x"),

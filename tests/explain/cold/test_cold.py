@@ -154,6 +154,7 @@ def test_a_model_of_one_file_says_which_formats_it_cannot_have(tmp_path: Path) -
         (["tinylm"], "token by token"),
         (["digits", "--backend", "orte"], "no backend named 'orte'"),
         (["digits", "--trials", "0"], "--trials"),
+        (["digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir"),
         ([], "cold needs a MODEL"),
         (["digits", "--from", "x"], "--from prints the tables of a folder"),
         (["--from", "x", "--trials", "3"], "drop --trials"),

@@ -139,7 +139,9 @@ def test_constant_counter_gives_no_reading_instead_of_zero(source: PowerSource) 
     at = stamps([100] * 20)
     value = 7.0 if source.unit == "J" else 0.0
     found = cut(source, [(t, value) for t in at], *inside(at, 0.1, 0.9))
-    assert found == NoReading("the counter did not change in the whole run: it does not count here")
+    assert found == NoReading(
+        "the counter did not change during the whole run: it does not work here"
+    )
 
 
 def test_a_clock_that_went_back_gives_no_reading() -> None:

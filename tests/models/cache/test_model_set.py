@@ -87,7 +87,9 @@ def test_every_problem_of_a_file_has_its_own_line(
 def test_file_that_is_not_a_mapping_is_refused_with_the_format(text: str, tmp_path: Path) -> None:
     path = tmp_path / "set.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"a set of models is a mapping with `models` and `cap"):
+    with pytest.raises(
+        ConfigError, match=r"a set of models must be a mapping with `models` and `cap"
+    ):
         load_model_set(path)
 
 

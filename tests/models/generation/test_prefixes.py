@@ -1,4 +1,4 @@
-"""The cache of beginnings: fewer tokens are computed, the answers stay equal, and old blocks are dropped."""
+"""The prefix cache: fewer tokens are computed, the answers stay equal, and old blocks are dropped."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -93,7 +93,10 @@ def test_a_branch_becomes_its_commit_and_works_without_network_afterwards(
     assert again.resolved_name == model.resolved_name
     assert not again.may_have_to_be_obtained
     assert again.path(ONNX) == path
-    assert f"hf:org/net@main is commit {commit}, as at the last visit" in capsys.readouterr().err
+    assert (
+        f"hf:org/net@main is commit {commit}, as it was at the last visit"
+        in capsys.readouterr().err
+    )
     assert load_model(f"hf:org/net@{commit}").resolved_name == model.resolved_name
     assert len(hub.requests) == before
 

@@ -17,19 +17,11 @@ from harness.models.manifest.lookup import load_model, named_models
 from tests.builders.refusals import refused
 from tests.faults.command import run_here
 
+pytestmark = pytest.mark.usefixtures("in_cache")
+
 FAST = ("shufflenet", "squeezenet")
 PRODUCTS = ("Conv", "Gemm", "MatMul")
 EACH = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in onnx_light.LIGHT]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
 @pytest.mark.parametrize("name", EACH)

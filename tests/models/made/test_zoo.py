@@ -13,6 +13,8 @@ from harness.models.manifest.lookup import is_path, load_model, named_models
 from tests.builders.refusals import refused
 
 ort = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("in_cache")
+
 PUBLISHED = {
     "resnet50_v1": (3.858, 25_610_152),
     "resnet50_v1.5": (4.089, 25_610_152),
@@ -24,16 +26,6 @@ PUBLISHED = {
 
 FAST = ("mobilenet_v1", "mobilenet_v2")
 EACH = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in zoo.ZOO]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def _in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
 def giga_macs(graph: Graph) -> float:

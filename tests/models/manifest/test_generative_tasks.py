@@ -1,18 +1,13 @@
 """MLPerf v6.1's tasks of speech, images, videos, products and calls: manifest, round, LoadGen and checker agree."""
 
-import os
-import runpy
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from harness.loadgen.official import official_load
-from harness.models.manifest.lookup import load_model
-from harness.models.manifest.schema import Manifest
 from harness.submit.rules.tree.rounds import load_round
-
-CHECKOUT = "MLPERF_INFERENCE"
+from tests.models.manifest.test_language_tasks import manifest_of, official_constants
 
 
 class Task(NamedTuple):
@@ -36,12 +31,6 @@ TASKS = {
     "qwen3.6-27b": Task(995, False, "mAP", 86.23 * 0.99),
 }
 CASES = pytest.mark.parametrize(("name", "task"), TASKS.items(), ids=list(TASKS))
-
-
-def manifest_of(name: str) -> Manifest:
-    found = load_model(name).manifest
-    assert found is not None
-    return found
 
 
 @CASES
@@ -70,12 +59,7 @@ def test_loadgens_table_has_the_tasks_numbers(name: str, task: Task, tmp_path: P
 @pytest.mark.slow
 @CASES
 def test_the_official_checker_has_the_tasks_numbers(name: str, task: Task) -> None:
-    """Reads its constants as data, without imports."""
-    checkout = os.environ.get(CHECKOUT)
-    if not checkout:
-        pytest.skip(f"set {CHECKOUT} to a checkout of mlcommons/inference")
-    path = Path(checkout) / "tools/submission/submission_checker/constants.py"
-    model = runpy.run_path(str(path))["MODEL_CONFIG"]["v6.1"]
+    model = official_constants()["MODEL_CONFIG"]["v6.1"]
     target = model["accuracy-target"][name]
     named = target["Offline"] if isinstance(target, dict) else target
     values = dict(zip(named[::2], named[1::2], strict=True))

@@ -60,7 +60,7 @@ def test_another_axis_of_the_batch_comes_first_in_samples() -> None:
         ),
         (
             {"inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 4], "value": 0}]},
-            "each has a `value`: at least one must take data",
+            "each input has a `value`: at least one must take data",
         ),
         (
             {"states": {"h": {**STATE, "shape": ["layers", "batch", 8]}}},

@@ -162,7 +162,7 @@ def test_size_that_is_not_the_batch_is_accepted(
         (b"PK\x03\x04\x14\x00", "it is packed with zip: unpack it first"),
         (
             b"\x08\x08\x3a\xff\x01cut",
-            "it is not an ONNX file, or only a part of one: fetch it again",
+            "it is not an ONNX file, or is only a part of one: fetch it again",
         ),
     ],
 )

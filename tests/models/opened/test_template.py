@@ -18,6 +18,7 @@ from harness.core import registry
 from harness.models.manifest.lookup import load_model, parse_manifest
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import inputs_of
+from harness.models.opened.template import _plain_name
 from harness.types import BackendSetup, Batch, DatasetSetup
 from tests.builders.models import foreign_nets as nets
 from tests.builders.models.odd_files import INT64, value, write
@@ -72,6 +73,20 @@ def answered(manifest: Path, backend: str, count: int = 2) -> Any:
         return answers[output.name] if isinstance(answers, dict) else answers
 
 
+@pytest.mark.parametrize(
+    ("stem", "name"),
+    [
+        ("mein netz-äü", "mein-netz-au"),
+        ("mein netz ß!", "mein-netz"),  # bug: `mein-netz--`
+        ("v1.2_net", "v1.2_net"),
+        (".hidden-", "hidden"),
+        ("网络", "model"),
+    ],
+)
+def test_a_model_has_a_plain_name(stem: str, name: str) -> None:
+    assert _plain_name(stem) == name
+
+
 @pytest.mark.slow
 def test_a_file_of_torch_is_pinned_with_its_external_data(by_torch: Path, tmp_path: Path) -> None:
     """Bug: users needed four attempts to write a manifest for torch's default files."""
@@ -108,7 +123,9 @@ def test_a_torchscript_file_needs_shapes_and_its_types_are_tried(
     shutil.copy(by_torch / "rows.pt", tmp_path)
     error = refused("init", "--model", tmp_path / "rows.pt")[-1]
     assert "declares ids" in error
-    assert error.endswith("here their shapes will do: --input-shape NAME=1x3x224x224")
+    assert error.endswith(
+        "for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+    )
     content = described(tmp_path / "rows.pt", "--input-shape", "ids=1x8")
     assert content["inputs"] == [{"name": "ids", "dtype": "int64", "shape": ["batch", 8]}]
     assert answered(tmp_path / "made.yaml", "torch").shape == (2, 8, 4)

@@ -127,7 +127,7 @@ def test_two_files_of_one_name_in_a_wheel_are_refused(tmp_path: Path) -> None:
         out.writestr("net.onnx", b"1")
         with pytest.warns(UserWarning, match="Duplicate"):
             out.writestr("net.onnx", b"2")
-    assert "it has two files of one name" in refusal(tmp_path / "a.whl")
+    assert "two of its files have the same name" in refusal(tmp_path / "a.whl")
 
 
 @pytest.mark.parametrize("name", ["a.whl", "a.tgz"])

@@ -262,6 +262,10 @@ def names(monkeypatch: pytest.MonkeyPatch, variable: str, path: Path, *words: st
     monkeypatch.setenv(variable, shlex.join([sys.executable, str(path), *words]))
 
 
+def scorer(script: str) -> str:
+    return f"{script} {hashlib.sha256((SCRIPTS / script).read_bytes()).hexdigest()}"
+
+
 def image(colour: bytes) -> bytes:
     return makers.png_of(colour)
 
@@ -282,6 +286,7 @@ def test_images_are_scored_by_the_script_that_the_user_names(
     assert found.details == {"clip_score": 31.75, "fid_score": 23.5}
     expected = "Accuracy Results: {'FID_SCORE': '23.5', 'CLIP_SCORE': '31.75'}, scored by accuracy_coco.py "
     assert found.line.startswith(expected)
+    assert found.scorer == scorer("accuracy_coco.py")
     worse = images(image(colours[0]), image(colours[0]), b"")
     assert worse.value == pytest.approx(31.75 / 3)
 
@@ -344,6 +349,7 @@ def test_videos_are_scored_by_the_script_that_the_user_names(
     assert found.value == pytest.approx(70.5 * 3 / 4)
     assert found.samples == 5
     assert found.line.startswith("{'vbench_score': 52.875}, scored by run_evaluation.py ")
+    assert found.scorer == scorer("run_evaluation.py")
     assert found.details["scene"] == pytest.approx(70.5 * 3 / 4)
     told = refusal(Vbench("uint8").score, [Answer(0, b"text")], {0: "a"}, error=ValueError)
     assert told.startswith("the answer to sample 0 is not a video: ")

@@ -1,7 +1,7 @@
 """The scores of recommendation, of RAG answers and of a database, against definitions written down twice."""
 
+import hashlib
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from harness.accuracy.mlperf.ingestion import VARIABLE as CHECK
 from harness.accuracy.mlperf.ingestion import Ingestion
 from harness.accuracy.mlperf.rag_answers import VARIABLE as JUDGE
 from harness.accuracy.mlperf.rag_answers import RagAnswers
-from harness.accuracy.mlperf.reasoning import VARIABLE as SCORER
-from harness.accuracy.mlperf.reasoning import Reasoning
+from harness.accuracy.mlperf.reasoned_answers import VARIABLE as ANSWERS
+from harness.accuracy.mlperf.reasoned_answers import ReasonedAnswers
 from harness.accuracy.mlperf.recommendation import Recommendation
+from harness.core.registry import BY_PROGRAM
 from harness.submit.rules.tree.rounds import load_round
-from harness.types import Answer
+from harness.types import Answer, Score
 
 SCRIPTS = Path(__file__).parents[2] / "stand_ins/reference"
 MD5 = b"0123456789abcdef0123456789abcdef"
@@ -118,7 +119,9 @@ def test_a_program_judges_the_answers(tmp_path: Path, monkeypatch: pytest.Monkey
     score = metric.score([Answer(0, b"0"), Answer(1, b"no"), Answer(2, rich)], labels)
     assert score.value == pytest.approx(66.6667)
     assert score.details["retrieval_precision"] == 1
-    assert score.line.startswith("Accuracy: 66.6667, judged by accuracy_eval.py ")
+    digest = hashlib.sha256(JUDGING.encode()).hexdigest()
+    assert score.line == f"Accuracy: 66.6667, judged by accuracy_eval.py {digest[:16]}"
+    assert score.scorer == f"accuracy_eval.py {digest}"
     rules = load_round()
     targets = rules.benchmarks["e2e-rag-qna"].targets
     assert rules.scores(score.line, targets) == {"E2E_ACCURACY": [66.6667]}
@@ -151,6 +154,68 @@ def test_a_judge_that_cannot_judge_is_one_line(
         RagAnswers("uint8").score([Answer(0, b"0"), Answer(1, b"1")], labels)
 
 
+SCORING = """\
+import json, struct, sys
+arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+rows = json.load(open(arguments.get("--input-file") or arguments["--mlperf-log"]))
+tokens = {r["qsl_idx"]: struct.unpack(f"<{len(r['data']) // 8}i", bytes.fromhex(r["data"])) for r in rows}
+right = sum(found[-1] == index for index, found in tokens.items())
+open(arguments["--output-file"], "w").write("evaluated")
+print("a line before")
+print({"exact_match": 100 * right / len(rows), "tokens_per_sample": 2.0, "num-samples": len(rows) - LEFT})
+"""
+
+
+def reasoned(*last: int) -> Score:
+    rows = [Answer(i, np.array([7, token], np.int32).tobytes()) for i, token in enumerate(last)]
+    return ReasonedAnswers("int32").score(rows, dict.fromkeys(range(len(rows)), "its own data"))
+
+
+@pytest.mark.parametrize("name", ["eval_accuracy.py", "eval_mlperf_accuracy.py"])
+def test_a_program_scores_reasoned_answers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / name
+    script.write_text(f"LEFT = 0\n{SCORING}")
+    monkeypatch.setenv(ANSWERS, f"{sys.executable} {script} --dataset-file data.pkl")
+    ReasonedAnswers("int32").check_labels({})
+    score = reasoned(0, 1, 9)
+    assert score.value == pytest.approx(66.6667, abs=1e-4)
+    digest = hashlib.sha256(script.read_bytes()).hexdigest()
+    assert score.scorer == f"{name} {digest}"
+    assert score.line == f"{{'exact_match': 66.6667}}, scored by {name} {digest[:16]}"
+    targets = load_round().benchmarks["deepseek-r1"].targets
+    line = f"{score.line} {{'gen_tok_len': 6, 'tokens_per_sample': 2.0000}}"
+    found = load_round().scores(line, targets)
+    assert found == {"exact_match": [66.6667], "TOKENS_PER_SAMPLE": [2.0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (f"LEFT = 1\n{SCORING}", "scored 2 of 3 answers"),
+        ("print(\"{'exact_match': 3.0}\")", "printed no exact_match and number of samples"),
+        ("", "printed no exact_match and number of samples"),
+    ],
+)
+def test_a_scorer_without_a_score_is_one_line(
+    text: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "eval_accuracy.py").write_text(text)
+    monkeypatch.setenv(ANSWERS, f"{sys.executable} {tmp_path / 'eval_accuracy.py'}")
+    with pytest.raises(ValueError, match=named):
+        reasoned(0, 1, 2)
+
+
+def test_reasoned_answers_need_token_ids_and_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ANSWERS, raising=False)
+    with pytest.raises(ValueError, match="answer=ids"):
+        ReasonedAnswers("uint8")
+    with pytest.raises(ValueError, match=r"export ANSWER_SCORER='python PATH/eval_accuracy.py"):
+        ReasonedAnswers("int32").check_labels({})
+    assert "reasoned-answers" in BY_PROGRAM
+
+
 def test_labels_of_another_dataset_are_refused() -> None:
     with pytest.raises(ValueError, match="needs the questions of dataset `frames`"):
         RagAnswers("uint8").check_labels({0: "text"})
@@ -160,6 +225,7 @@ def test_the_share_of_stored_pages_is_the_score() -> None:
     answers = [Answer(i, payload) for i, payload in enumerate([b"\1", b"\0", b"\1", MD5])]
     score = Ingestion("uint8").score(answers, {})
     assert (score.value, score.details["stored"], score.details["checked"]) == (75.0, 3, 0)
+    assert not score.scorer
     targets = load_round().benchmarks["e2e-rag-db"].targets
     assert load_round().scores(score.line, targets) == {"E2E_ACCURACY": [75.0]}
     assert MD5.decode() in score.line
@@ -190,39 +256,5 @@ def test_a_program_checks_the_database(
     score = Ingestion("uint8").score(answers, {})
     assert score.details["checked"] == 1
     assert "checked by datasetup_accuracy_eval.py " in score.line
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_reasoning_is_scored_by_the_script_that_the_user_names(
-    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = tmp_path / "right.json"
-    data.write_text(json.dumps([[5, 6], [7], [8, 70_000, 9]]))
-    script = SCRIPTS / "eval_accuracy.py"
-    words = [sys.executable, str(script), "--dataset-file", str(data), "--input-file"]
-    monkeypatch.setenv(SCORER, shlex.join(words))
-    given = {2: [8, 70_000, 9], 0: [5, 7], 1: [7]}
-    answers = [Answer(sample, np.array(ids, dtype).tobytes()) for sample, ids in given.items()]
-    metric = Reasoning(dtype)
-    metric.check_labels(dict.fromkeys(given, "an answer"))
-    score = metric.score(answers, dict.fromkeys(given, "an answer"))
-    assert score.value == pytest.approx(200 / 3)
-    assert (score.metric, score.unit, score.samples) == ("reasoning", "%", 3)
-    rules = load_round()
-    assert rules.scores(score.line, {"exact_match": rules.benchmarks["deepseek-r1"].targets["exact_match"]}) == {"exact_match": [score.value]}  # fmt: skip
-    assert f"scored by {script.name} " in score.line
-
-
-def test_reasoning_needs_token_ids_and_a_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # fmt: skip
-    with pytest.raises(ValueError, match=r"^reasoning needs token ids, but the answers are uint8: pass --backend-option answer=ids$"):  # fmt: skip
-        Reasoning("uint8").check_labels({})
-    monkeypatch.delenv(SCORER, raising=False)
-    with pytest.raises(ValueError, match=r"^the score comes from MLCommons' eval_accuracy\.py: export REASONING_SCORER="):  # fmt: skip
-        Reasoning("int32").check_labels({0: "A"})
-    silent = tmp_path / "silent.py"
-    silent.write_text("print('nothing')\n")
-    monkeypatch.setenv(SCORER, shlex.join([sys.executable, str(silent)]))
-    with pytest.raises(
-        ValueError, match=r"^REASONING_SCORER: silent\.py printed no 'exact_match'$"
-    ):
-        Reasoning("int32").score([Answer(0, b"")], {0: "A"})
+    digest = hashlib.sha256(script.read_bytes()).hexdigest()
+    assert score.scorer == f"datasetup_accuracy_eval.py {digest}"

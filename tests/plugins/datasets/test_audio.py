@@ -209,7 +209,7 @@ def test_steps_that_do_not_fit_the_model_are_reported(tmp_path: Path) -> None:
         "input 'length' takes [2], but its step gives one number",
     ]
     assert refusal(setup(tmp_path, SAMPLES, TensorSpec("y", "int64", ("batch",)))) == [
-        "dataset 'librispeech' needs an `audio` step for input 'y': declare it in the model's manifest"
+        "dataset 'librispeech' needs an `audio` step for input 'y': declare it in the model's manifest, which `init --model FILE` writes"
     ]
     assert refusal(setup(tmp_path, length=(audio(gives="length", rate=2000),))) == [
         "the inputs' audio steps differ in rate or max_seconds: make them equal"

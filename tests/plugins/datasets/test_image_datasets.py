@@ -117,7 +117,7 @@ def test_an_image_without_its_suffix_is_refused(name: str, tmp_path: Path) -> No
     in_classes(tmp_path, 2)
     (tmp_path / "ant/1.jpg").rename(tmp_path / "ant" / name)
     line = refusal(FolderDataset, setup(tmp_path))
-    assert line.startswith(f"{tmp_path}/ant/{name}: it is an image, but")
+    assert line.startswith(f"{tmp_path}/ant/{name}: it is an image without")
 
 
 def test_a_link_to_a_folder_of_images_is_refused(tmp_path: Path) -> None:

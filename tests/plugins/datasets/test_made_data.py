@@ -234,5 +234,5 @@ def test_tones_without_an_audio_step_are_refused(gives: str) -> None:
     steps = (preprocess_step("audio", gives=gives),) if gives else ()
     told = refusal(TonesDataset, replace(setup, steps={"x": steps}))
     assert told == (
-        "dataset 'tones' needs a model with one input that has an `audio` step: declare it in the model's manifest"
+        "dataset 'tones' needs a model with one input that has an `audio` step: declare it in the model's manifest, which `init --model FILE` writes"
     )

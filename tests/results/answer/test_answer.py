@@ -57,6 +57,19 @@ def test_a_rate_that_the_harness_chose_is_named_a_demonstration() -> None:
     )
 
 
+def test_a_chosen_rate_that_was_too_high_is_not_blamed_on_the_user() -> None:
+    """Bug: `lower --target-qps`, after a run without this option."""
+    result = golden("server", verdict="INVALID", reasons=[LATE])
+    result["calibration"]["rate_per_s"] = 800.0
+    advice = "The harness chose this rate: pass a lower --target-qps, or let the verb peak find the highest one."
+    assert answer_of(result).advice == advice
+    result["doubts"] = [BUSY]
+    assert answer_of(result).advice == "Stop other programs on this machine and run again."
+    result["calibration"]["rate_per_s"] = None
+    result["doubts"] = []
+    assert answer_of(result).advice == "Lower --target-qps or --concurrency, or raise --slo."
+
+
 def of_tokens(**changed: Any) -> dict[str, Any]:
     """An official Server run of a language task."""
     bounds = {"percentile": "p99", "ttft_ns": 2_000_000_000, "tpot_ns": 200_000_000}
@@ -183,7 +196,7 @@ def test_a_run_that_did_not_start_has_no_number() -> None:
     [
         (reference(), [], "the model: p90 would be as long without the load generator's cost"),
         (reference(), [BUSY], "the machine: other processes"),
-        (held_back(), [], "the load generator: p90 would be 100 us without its cost; 190 us more until a query is issued"),
+        (held_back(), [], "the load generator: p90 would be 100 us without its cost; a query waits 190 us longer until it is issued"),
         (held_back(), [PREEMPTED], "the machine: other threads took the cores 900 times"),
         (held_back(), [PREEMPTED, BUSY], "the machine: other processes used 86 % of the cores in the run"),
         (held_back(lost_ns={"issue_delay": 1.0, "infer": 9.0}), [], "the model: its batches took longer in the run than alone"),

@@ -41,7 +41,7 @@ from harness.results.compare.noise import EXTREME, in_turns
 from harness.results.compare.report import lines, notes
 from harness.results.evidence.between_runs import between_runs
 from harness.results.evidence.block_intervals import blocks, percentile_intervals
-from harness.results.numbers import Number
+from harness.results.numbers import OPEN, Number
 from harness.results.publish.copy import publish
 from tests.builders.edited import edit, edited
 from tests.builders.finished import answered_later
@@ -741,6 +741,31 @@ def test_ratio_to_zero_is_not_shown() -> None:
     assert shown(111_000, 0, -1, -0.9)[3:5] == ["-", "-"]
 
 
+def test_a_stage_that_took_no_time_in_any_run_is_0() -> None:
+    """Bug: the floor of the logarithms was printed: `issue_delay 1 ns`."""
+    sides = [
+        [replace(a_run(f"{side}{i}"), numbers={"p50": Number(0.0, "ns")}) for i in (1, 2)]
+        for side in "ab"
+    ]
+    (change,) = compare(*sides).changes
+    assert list(row(change)[1:4]) == ["0 ns", "0 ns", "-"]
+
+
+def test_intervals_of_the_whole_run_are_those_of_its_report(tmp_path: Path) -> None:
+    """Bug: `compare` stretched the interval to LoadGen's number, and the report moved it to LoadGen's clock."""
+    copy = shutil.copytree(FOLDERS / "server", tmp_path / "server")
+    ends = {"p99": [900_000, 1_000_000], "p99.9": [None, None]}
+    edit(
+        copy / "result.json",
+        lambda r: [r["latency_intervals_ns"][n].update(block_interval=e) for n, e in ends.items()],
+    )
+    (run,) = side(str(copy))
+    assert [(run.numbers[name].low, run.numbers[name].high) for name in ends] == [
+        (900_000, 1_000_000),
+        OPEN,
+    ]
+
+
 def test_a_row_has_one_notation() -> None:
     """Bug: the interval of one change was `+92.5 % to x 2.29`."""
     assert shown(100, 198, 0.93, 1.29)[3:5] == ["x 1.98", "x 1.93 to x 2.29"]
@@ -887,7 +912,7 @@ def test_unknown_scenario_is_reported_in_one_line(
     change = {"scenario": "tea-break"}
     other = edited(runs / "fast", tmp_path / "other", "result.json", lambda c: c.update(change))
     assert refuses(verb, *[str(other)] * sides) == (
-        f"{other}/result.json has no usable scenario ('tea-break'): `check` says more"
+        f"{other}/result.json has no usable scenario ('tea-break'): run `check` for details"
     )
 
 

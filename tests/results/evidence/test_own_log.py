@@ -127,7 +127,7 @@ def test_own_log_is_judged_like_loadgens_and_names_its_source() -> None:
     ("more", "advice"),
     [
         ({}, "thin out the schedule or raise --slo"),
-        ({"schedule": None, "concurrency": 4}, "lower --concurrency or raise --slo"),
+        ({"schedule": None, "concurrency": 4}, "pass --concurrency below 4 or raise --slo"),
     ],
 )
 def test_too_many_late_queries_give_advice(more: dict[str, Any], advice: str) -> None:

@@ -282,7 +282,7 @@ def test_losses_of_a_server_run_sum_to_its_tail() -> None:
     lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
     assert found["lost_ns"] == lost | {"complete": 7}
     assert line(found, 1000.0) == (
-        "p99 162 ns, 1.62 x the 100 ns of a load generator without cost: the model itself was slower in the "
+        "p99 162 ns, against 100 ns with a load generator without cost (1.62 x): the model itself was slower in the "
         "run: 30 ns more in infer, 20 ns more in queue; null backend here 3,000/s, 3 x"
     )
 
@@ -303,7 +303,7 @@ def test_the_load_generator_is_not_blamed_for_the_model(
     judged = {"reference": 1e9, "ratio": 2.0}
     section = {"what": "p99", "unit": "ns", "ours": 2e9, **judged, "at_run_speed": judged}
     section |= {"null_backend_per_s": None, "lost_ns": lost_ns}
-    numbers = "p99 2.00 s, 2 x the 1.00 s of a load generator without cost"
+    numbers = "p99 2.00 s, against 1.00 s with a load generator without cost (2 x)"
     assert line(section, None) == f"{numbers}: {judgement}"
 
 
@@ -312,7 +312,7 @@ def test_reference_of_a_part_of_the_run_is_marked(monkeypatch: pytest.MonkeyPatc
     done = completions(np.arange(100) * 1000, infer=130)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
     found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
-    assert line(found, None).startswith("p99 of the first 60 queries 130 ns, 1.3 x")
+    assert line(found, None).startswith("p99 of the first 60 queries 130 ns, against 100 ns with ")
 
 
 def test_offline_is_compared_with_the_bare_loop() -> None:
@@ -400,7 +400,7 @@ def test_a_machine_that_changed_decides_nothing() -> None:
         "ratio": pytest.approx(1 / 1.1),
     }
     assert line(found, None).endswith(
-        "not decidable: a batch took 22 % more time after the run than before"
+        "not decidable, because a batch took 22 % more time after the run than before"
     )
 
 
@@ -454,7 +454,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
     assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.07)
     assert line(ideal, None).endswith(
-        "not decidable: at the model's speed in the run it reaches "
+        "not decidable: at the model's speed in the run, such a load generator reaches "
         f"{ideal['ours'] / 1e6:.0f} ms, and the run is 1 x that"
     )
     alone = judged(journal, 1)["at_run_speed"]["ratio"]
@@ -472,7 +472,7 @@ def test_slower_model_is_reported_in_offline_too() -> None:
     found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
     assert found["at_run_speed"]["ratio"] == pytest.approx(0.963, abs=5e-4)
-    assert "it reaches 153,846/s, and the run is 0.963 x that" in line(found, None)
+    assert "it reaches 153,846/s, and the run has 0.963 x that" in line(found, None)
 
 
 def test_a_stall_of_the_model_acquits_no_load_generator() -> None:

@@ -4,13 +4,12 @@ import base64
 import json
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.builders.finished import REASON, RUNS, invalid
 from tests.builders.refusals import Said
 from tests.servers import real_servers
 from tests.stand_ins.servers.prometheus_server import free_port
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,7 +91,7 @@ def test_a_real_server_shows_the_run(
     assert f"was exported there before, as run {run_id}" in capsys.readouterr().err
 
 
-class _Faulty(BaseHTTPRequestHandler):
+class _Faulty(QuietHandler):
     """Answers from the server's `answers`, by the last part of the path: (status, content)."""
 
     def _answer(self) -> None:
@@ -108,10 +108,7 @@ class _Faulty(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_POST = do_PUT = _answer  # noqa: N815 - http.server's names
-
-    def log_message(self, *_: object) -> None:
-        pass
+    do_GET = do_POST = do_PUT = _answer
 
 
 GOOD = {
@@ -126,14 +123,8 @@ def faulty(**answers: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str,
     server: Any = HTTPServer(("127.0.0.1", 0), _Faulty)
     server.asked = []
     server.answers = {**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}}
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", server.asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(server) as address:
+        yield address, server.asked
 
 
 @pytest.mark.parametrize(

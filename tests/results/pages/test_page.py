@@ -23,3 +23,19 @@ def test_a_study_page_has_the_command_of_its_verb(
     assert "hunter2" not in text
     other = page.write([article], "run", tmp_path / "sweep.html", script_in=tmp_path).read_text()
     assert "<pre" not in other
+
+
+def test_a_study_begins_with_its_answer() -> None:
+    lines = [
+        "knee        900 queries/s: <best>",
+        "",
+        "valid       950 queries/s",
+        "a line without a label",
+    ]
+    assert [*page.conclusion(lines, "valid")] == [
+        '<p class="headline">950 queries/s</p>',
+        '<dl class="facts"><dt>Knee</dt><dd>900 queries/s: &lt;best&gt;</dd></dl>',
+        "<p>a line without a label</p>",
+    ]
+    assert [*page.conclusion(["peak        none"])] == ['<p class="headline">None</p>']
+    assert [*page.conclusion([])] == []

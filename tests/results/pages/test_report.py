@@ -26,8 +26,10 @@ from harness.results.answer import answer_of
 from harness.results.pages import page
 from harness.results.pages.figures import figures
 from harness.results.pages.page import thinned
+from harness.results.pages.report import text_parts
 from harness.results.recheck import check
 from harness.results.records import Samples
+from harness.results.run_files import read_files
 from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
@@ -37,6 +39,7 @@ from tests.builders.golden_answers import BUSY, LATE, PADDED, golden
 from tests.builders.refusals import Said
 from tests.builders.result import findings
 from tests.builders.support import GOLDEN, SCENARIOS, evidence, present
+from tests.golden.make_runs import FOLDERS
 from tests.stand_ins.chromium import needs_chromium, shown, width_needed
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
@@ -197,6 +200,13 @@ def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None
     assert f'<script src="../{script.name}"></script>' in text
     assert script.stat().st_size > 10**6
     assert f"python -m harness --config {shlex.quote(run.name + '/config.yaml')}" in unescape(text)
+
+
+def test_a_run_in_the_default_folder_is_repeated_from_where_the_user_stands(tmp_path: Path) -> None:
+    """Bug: the command lacked `results/`."""
+    copy = shutil.copytree(FOLDERS / "server", tmp_path / "results" / "a")
+    page = "\n".join(text_parts(read_files(copy, with_evidence=False)))
+    assert "python -m harness --config results/a/config.yaml" in page
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from harness.cli.main import main
 from harness.results import database
 from harness.results.numbers import Number
 from harness.results.pages.history import history, load_text, numbers, reports_in
+from harness.results.pages.history import shown as cell_of
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
 from tests.builders.refusals import Said
@@ -109,6 +110,22 @@ def test_line_of_the_history_connects_only_valid_runs(results: Path) -> None:
     assert [f.title for f in offline.figures] == ["throughput", *both]
     assert figure(first, "accuracy.top1").layout["yaxis"]["maxallowed"] == 100  # bug: to 101 %
     assert [one.figures for one in others] == [[]] * 3  # bug: plots of one point
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (Number(300_590.0, "samples/s", "rate"), "300,590 samples/s"),
+        (Number(0.66164, "ms"), "662 us"),
+        (Number(99.2, "%", "exact"), "99.20 %"),
+        (Number(0.4567891, "mAP", "exact"), "0.4568 mAP"),
+        (Number(0.0004, "J"), "400 uJ"),
+        (None, "-"),
+    ],
+)
+def test_the_table_has_units_and_no_powers_of_ten(number: Number | None, text: str) -> None:
+    """Bug: `3.0059e+05 samples/s` and `0.66164 ms`."""
+    assert cell_of(number) == text
 
 
 def test_requested_rate_is_not_drawn_as_a_result(results: Path) -> None:

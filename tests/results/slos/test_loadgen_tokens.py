@@ -75,7 +75,7 @@ def test_few_completions_stamped_late_are_not_a_contradiction() -> None:
 
 CHANGES: list[tuple[str, Callable[[float], float], str]] = [
     (TTFT.format("50.00"), lambda v: v - 5 * NS_PER_MS, "cannot know a first token before it arrives"),
-    (TPOT.format("99.00"), lambda v: v * 2, "cannot take longer than the time since the first one arrived"),
+    (TPOT.format("99.00"), lambda v: v * 2, "cannot take longer than the time since the first token"),
     (TPOT.format("50.00"), lambda v: v * 4, "is above result_time_per_output_token_90.00"),
     ("result_completed_tokens_per_second", lambda v: v * 1.5, "the journal's rate"),
 ]  # fmt: skip

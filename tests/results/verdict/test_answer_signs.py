@@ -34,6 +34,8 @@ def codes(about: Mapping[str, Any] | None = None, prompts: Any = None, **told: A
         ({"signs": {Sign.REPEATED: 176}}, ["tokens-doubtful"]),
         ({"signs": {Sign.UNSEEN: 176}}, ["tokens-doubtful"]),
         ({"signs": {Sign.LATE_COUNT: 176}}, ["tokens-doubtful"]),
+        ({"tails": 40, "tails_at_once": 10}, []),
+        ({"tails": 40, "tails_at_once": 11}, ["tokens-doubtful"]),
         ({"signs": {Sign.NO_ANSWER: 36}}, ["reasoning-cut"]),
         ({"signs": {Sign.NO_ANSWER: 35}}, []),
         ({"long_answered": 40, "alike_prompts": 20}, []),

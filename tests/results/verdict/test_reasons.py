@@ -146,7 +146,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         ),
         "slo-missed",
         ("8 of 700 queries took longer than 50.0 ms, p99 allows at most 6: "
-        "lower --target-qps or raise --slo"),
+        "pass --target-qps below 2,000 or raise --slo"),
     ),
     ("an official run that was told to be short", planned(model_key="resnet50"), "too-short", "min_duration was 1 ms, the rules require 600000"),
 ]  # fmt: skip

@@ -47,7 +47,8 @@ def test_a_dataset_that_raises_is_named() -> None:
             np.array(1.0),
             (
                 "output 'y' of the model has the shape [], which has no batch: "
-                "state `batch_axis: none` for it in a manifest, which answers each sample alone, or export it with one"
+                "state `batch_axis: none` for it in a manifest to answer each sample alone, "
+                "or export the model with a batch dimension"
             ),
         ),
         (
@@ -64,7 +65,7 @@ def test_a_dataset_that_raises_is_named() -> None:
                 "the model returned 5 rows in the output 'y' for 2 samples: the first dimension of each input and "
                 "output must be the batch. If a model returns several rows per sample (detection heads, non-maximum "
                 "suppression inside the model), a manifest with `batch_axis: none` for this output takes one sample "
-                "at a time, and one with the postprocessing step `hook` makes one answer of them: --model "
+                "at a time, and a manifest with the postprocessing step `hook` combines them into one answer: --model "
                 "FILE.yaml, docs/manifest.md"
             ),
         ),

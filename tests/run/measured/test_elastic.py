@@ -119,6 +119,7 @@ def opened(
     load_s: float = 0.1,
     rounds: int = wide.ROUNDS,
     plugin: type[Plugin] = Plugin,
+    curve: wide.Curve = (),
 ) -> Wide:
     """times_ns: times of the wide and the usual instance; a round after `rounds` fails."""
     monkeypatch.setattr(wide, "open_backends", lambda *_, **__: [plugin()])
@@ -126,7 +127,7 @@ def opened(
     monkeypatch.setattr(Answerer, "time_ns", lambda *_: next(turns))
     found = Wide(group, CONFIG, NOTHING, None)
     made = plan("server", target_qps=rate_per_s, percentile=0.99)
-    found.open(usual(), load_s, 0, made, [], ExitStack())
+    found.open(usual(), load_s, 0, made, curve, ExitStack())
     return found
 
 
@@ -145,6 +146,11 @@ def test_the_wide_instance_is_used_if_the_queries_gain_by_it(
         (
             {"times_ns": (9_000_000, 10_000_000)},
             "other queries would wait longer than it gains, because a sample takes 9.00 ms on all cores and 10.0 ms on one",
+        ),
+        # another program computed while the curve was measured
+        (
+            {"times_ns": (12_000_000, 10_000_000), "curve": [(1, 30_000_000), (4, 40_000_000)]},
+            "a query that is alone gains nothing, because a sample takes 12.0 ms on all cores and 10.0 ms on one",
         ),
         # samples that arrive in the meantime wait: the tail of four cores is longer at equal times
         (

@@ -1,10 +1,9 @@
 """Resets of caches and commands before a run."""
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from harness.core.config.run_config import RunConfig
 from harness.run.supervisor import before_run
 from tests.builders.refusals import refusal
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 
 @contextmanager
@@ -19,26 +19,15 @@ def serving(status: int) -> Iterator[tuple[str, list[str]]]:
     """Yields the URL of a server that answers each POST with the status, and the list of its paths."""
     paths: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
 
         def do_POST(self) -> None:
             paths.append(self.path)
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.reply(status=status)
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", paths
-        finally:
-            server.shutdown()
-            thread.join()
+    with in_thread(HTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address, paths
 
 
 def config(before: str | None, *urls: str) -> RunConfig:

@@ -177,8 +177,8 @@ def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> M
 def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
     """Bug: the kernel killed a run with cyclic garbage, and the message was `killed by SIGKILL` without a cause."""
     said = (
-        r"^the measured process was ended, because 150 MB of memory were left; it had grown from 2.00 GB "
-        r"to 3.50 GB in the run, in which Python collects no cyclic garbage: find the data that the backend keeps"
+        r"^the measured process was ended, because 150 MB of memory were left; its memory grew from 2.00 GB "
+        r"to 3.50 GB during the run, in which Python does not collect cyclic garbage: find the data that the backend keeps"
     )
     with pytest.raises(RunDied, match=said):
         looks([(0, 0.5, 9), (1, 2, 8), (9, 3, 5), (99, 3.5, 0.15)])
@@ -203,7 +203,7 @@ def test_growth_is_named_only_if_it_was_large() -> None:
     assert (
         looks([(1, 2, 8), (9, 3.1, 5)])
         .growth()
-        .startswith("; it had grown from 2.00 GB to 3.10 GB")
+        .startswith("; its memory grew from 2.00 GB to 3.10 GB")
     )
     assert MemoryLimit(HostLog(), GB).growth() == ""
 
@@ -241,7 +241,7 @@ def test_a_real_run_that_grows_is_ended_and_kept(
     assert finished.status == 5
     (reason,) = finished.result["reasons"]
     assert reason["code"] == "died"
-    assert "because 15.0 MB of memory were left; it had grown from " in reason["text"]
+    assert "because 15.0 MB of memory were left; its memory grew from " in reason["text"]
     assert finished.result["queries"]["samples_answered"] > 100
     assert check(finished.folder) == []
 
@@ -269,4 +269,4 @@ def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.M
     (reason,) = finished.result["reasons"]
     assert reason["code"] == "died"
     assert "was killed by SIGKILL in the run: see " in reason["text"]
-    assert "; it had grown from " in reason["text"]
+    assert "; its memory grew from " in reason["text"]

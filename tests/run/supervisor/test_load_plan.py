@@ -47,10 +47,13 @@ GB = 10**9
 
 
 def test_an_accuracy_log_without_room_is_refused() -> None:
-    check_disk(1000, 100, 264_000)
+    """Bug: the message counted the rows of the journal, 8,692, and not the 500 samples of the dataset."""
+    scenario = registry.load("scenario", "server")
+    made = accuracy_plan(scenario, RunConfig(scenario="server"), None, loaded(500))
+    check_disk(made, 100, 132_000)
     with pytest.raises(ConfigError) as caught:
-        check_disk(1000, 100, 263_999)
-    assert str(caught.value).startswith("the accuracy log of 1,000 answers needs about ")
+        check_disk(made, 100, 131_999)
+    assert str(caught.value).startswith("the accuracy log of 500 answers needs about ")
 
 
 FOUND = Calibration(slowest_batch_ns=NS_PER_MS, rate_per_s=1000.0, latency_ns=NS_PER_MS)

@@ -25,6 +25,7 @@ from harness.search.grid.cells.options import GridOptions, parse_batches
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
 from harness.search.grid.view import tables
+from harness.search.grid.view.report import headline
 from harness.search.grid.view.view import View, strangers
 from tests.builders.edited import edit
 from tests.builders.refusals import Said
@@ -513,6 +514,21 @@ def test_operators_are_rated_by_their_work_per_second() -> None:
     assert view.gflop_per_s(row(batch=4, forward_least_ns=1000)) == 12_000
     assert view.gflop_per_s(row(model="other", forward_least_ns=1000)) is None
     assert view.gflop_per_s(row()) is None
+
+
+def test_a_grid_ends_with_its_fastest_cell() -> None:
+    empty: Any = {name: {} for name in ("structures", "same_answers", "divergences")}
+
+    def of(*cells: Row) -> str:
+        content = {"axes": {"model": ["net"]}}
+        return headline(View(content=content, options=GridOptions(), rows=cells, **empty))
+
+    slow, fast = row(), row(batch=8, throughput_per_s=300.0, uncertainty=0.01)
+    assert of(slow, fast) == "300 samples/s with batch 8"
+    near = row(batch=4, throughput_per_s=295.0)
+    assert of(slow, near, fast) == "300 samples/s with batch 8; 1 other cell may be as fast"
+    assert of(fast) == "300 samples/s"
+    assert of() == of(fast, row(model="other")) == ""
 
 
 def test_the_fastest_are_those_that_score_enough() -> None:

@@ -95,8 +95,8 @@ def test_the_page_begins_with_the_answer_and_shows_the_loads(searched: Searched)
     searched(System(1300.0), *SERVER[:-1])
     content = peak_json()
     html = Path("found/peak.html").read_text()
-    first = html.partition("<p><b>")[2].partition("</b>")[0]
-    told = f"{'peak':<12}{content['peak']:,.0f} queries/s: VALID at full length; "
+    first = html.partition('<p class="headline">')[2].partition("</p>")[0]
+    told = f"{content['peak']:,.0f} queries/s: VALID at full length; "
     assert first.replace("\xa0", " ").startswith(told)
     (figure,) = page.figures(content)
     loads = {trace["name"]: trace["x"] for trace in figure.data}
@@ -487,8 +487,8 @@ def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
         "it fail, and the model alone could answer about 8"
     )
     assert doubted == (
-        f"the machine was not at rest in {runs} of {runs} runs (busy-machine): an idle machine may "
-        "reach a higher rate; stop other programs and search again"
+        f"the machine was not at rest in {runs} of {runs} runs (busy-machine), and may reach a higher "
+        "rate: stop other programs and search again"
     )
     assert all(f"warning     {text}\n" in out for text in content["warnings"])
 
@@ -496,18 +496,21 @@ def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
 def test_peak_of_a_busy_machine_is_compared_with_the_bare_model(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two instances that take 5 ms for a batch of one and 8 ms for a batch of four answer 1,000 queries/s."""
+    """Two instances that take 5 ms for a batch of one and 8 ms for a batch of four answer 1,000 queries/s.
+
+    Bug: one warning of 47 words had to be read three times.
+    """
     busy = _Disturbed(400.0, 2_000_000, 0.6, "busy-machine")
     loops = [(1, 5e6, 6e6), (4, 8e6, 9e6)]
     names = ("batch", "before", "after")
     busy.reference = {"service_ns": [dict(zip(names, one, strict=True)) for one in loops]}
     assert searched(busy, *SERVER, "--target-qps", "380")[0] == 0
-    (warning,) = peak_json()["warnings"]
-    told = (
-        r"may reach a higher rate: the peak is (39|40) % of the 1,000 queries/s that the model alone "
-        r"answered in the bare loops of that run; stop other programs"
+    doubted, share = peak_json()["warnings"]
+    assert doubted.endswith("and may reach a higher rate: stop other programs and search again")
+    assert re.fullmatch(
+        r"the peak is (39|40) % of the model's own rate: without LoadGen it answered 1,000 queries/s",
+        share,
     )
-    assert re.search(told, warning)
     assert "on a machine that was not at rest" in capsys.readouterr().out
 
 

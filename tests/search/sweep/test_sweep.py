@@ -465,8 +465,7 @@ def test_machine_is_named_if_it_was_the_limit() -> None:
     lines = list(marks({**content, "points": [p._asdict() for p in (calm, busy)]}))
     machine, limit = lines[-2:]
     assert machine == (
-        "machine     the machine was not at rest in 1 of 2 runs (busy-machine): stop other programs and "
-        "sweep again"
+        "machine     not at rest in 1 of 2 runs (busy-machine): stop other programs and sweep again"
     )
     assert limit == (
         "limit       delays of the machine, not the model, made 200 queries/s miss p99=10ms: the "
@@ -520,7 +519,7 @@ def test_the_table_again_from_stored_files_alone(
     }
     for content, error in broken.items():
         point.write_text(content)
-        message = f"{point} is not what a run writes: {error}: `check` says more"
+        message = f"{point} is not what a run writes: {error}: run `check` for details"
         assert refuses("sweep", "--from", "swept") == message
     Path("swept/sweep.json").write_text("{}")
     assert refuses("sweep", "--from", "swept") == "swept/sweep.json was not written by `sweep`"

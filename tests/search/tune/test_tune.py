@@ -296,7 +296,7 @@ def test_reason_of_the_first_plan_is_shown_if_every_plan_fails(
     assert status == 4
     first = content["finalists"][0]["plan"]
     told = f"every plan failed; {first}: batch-failed: batch-failed it is\n"
-    assert f"nothing is taken: {told}" in capsys.readouterr().out
+    assert f"no plan is taken: {told}" in capsys.readouterr().out
 
 
 def test_doubts_of_the_runs_that_judged_are_counted(
@@ -613,7 +613,7 @@ def test_machine_is_named_if_it_was_not_idle(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned(Machine(by_batch, doubted=(2, 3)), *OFFLINE)
-    told = r"^machine +the machine was not at rest in 2 of \d+ runs \(busy-machine\): plans were compared"
+    told = r"^machine +not at rest in 2 of \d+ runs \(busy-machine\): plans were compared"
     assert re.search(told, capsys.readouterr().out, re.MULTILINE)
 
 

@@ -13,6 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--dataset-file", type=Path, required=True)
     parser.add_argument("--input-file", type=Path, required=True)
+    parser.add_argument("--output-file", type=Path, required=True)
     options = parser.parse_args()
     right = json.loads(options.dataset_file.read_bytes())
     rows = json.loads(options.input_file.read_bytes())

@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 LFS_BYTES = 500
 """Files of at least this size are in Git LFS; the real Hub decides by .gitattributes and size."""
@@ -56,7 +57,7 @@ def _sibling(name: str, content: bytes) -> dict[str, Any]:
     return about
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     hub: Hub
     protocol_version = "HTTP/1.1"
 
@@ -118,21 +119,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
-        pass
-
 
 @contextmanager
 def serving() -> Iterator[Hub]:
     hub = Hub()
     handler = type("Handler", (_Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with in_thread(server) as hub.address:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -6,11 +6,12 @@ Sources: tensorflow.org/tfx/serving/api_rest, and the replies of MLflow 3.17's s
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 Network = Callable[[Any], Any]
 """(n, 1, 8, 8) float32 -> (n, 10)."""
@@ -37,7 +38,7 @@ Service = Callable[[Asked], tuple[int, Any]]
 def serving_json(service: Service, port: int = 0) -> Iterator[str]:
     """Serves until the block ends; yields the address. port: 0 takes a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
@@ -47,27 +48,12 @@ def serving_json(service: Service, port: int = 0) -> Iterator[str]:
             asked = Asked(self.command, self.path, headers, self.rfile.read(size))
             status, content = service(asked)
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(body, status, "application/json")
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of http.server
+        do_GET = do_POST = do_PUT = _answer
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as address:
+        yield address
 
 
 def tf_serving(network: Network) -> Service:

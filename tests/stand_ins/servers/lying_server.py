@@ -143,6 +143,10 @@ def _hidden(usage: dict[str, Any], ask: Ask) -> Mapping[str, Any]:
     return {**usage, "completion_tokens": ask.most, "completion_tokens_details": details}
 
 
+def _claimed(usage: dict[str, Any], ask: Ask) -> Mapping[str, Any]:
+    return {**usage, "completion_tokens": ask.most}
+
+
 def _cut_prompt(usage: dict[str, Any], _ask: Ask) -> Mapping[str, Any]:
     return {**usage, "prompt_tokens": min(usage["prompt_tokens"], _SHORT)}
 
@@ -247,6 +251,13 @@ DIALECTS: Mapping[str, Callable[[], Dialect]] = {
     "above-max-tokens": lambda: replace(SHORT, ids=False, usage="last", factor=20),
     "fewer-tokens": lambda: replace(TEXT, usage="last", stream=counting(_fewer)),
     "hidden-reasoning": lambda: replace(SHORT, ids=False, usage="last", stream=counting(_hidden)),
+    "counted-tail": lambda: replace(
+        TEXT,
+        usage="last",
+        reply=lambda ask: ask.ids[:_SHORT],
+        gap_s=FAST_S,
+        stream=counting(_claimed),
+    ),
     "empty-deltas": lambda: replace(TEXT, tokens=2 * _SHORT, reply=_ascii, stream=empty_deltas),
     "late-usage": lambda: replace(TEXT, stream=counting(_late)),
     "filler": lambda: replace(LONG, reply=filler),

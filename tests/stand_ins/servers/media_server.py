@@ -8,14 +8,15 @@ The vector of a text is its length and 1.
 import base64
 import io
 import json
-import threading
 import time
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.parser import BytesParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 SAMPLES_PER_CHARACTER = 240
 VALUE = 7
@@ -38,7 +39,7 @@ class MediaServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: MediaServer
 
@@ -105,24 +106,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _reply(self, content: object, status: int = 200) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        """Keeps the server's log off the test's stderr."""
+        self.reply(json.dumps(content).encode(), status, "application/json")
 
 
 @contextmanager
 def media_server() -> Iterator[MediaServer]:
-    with MediaServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    server = MediaServer()
+    with in_thread(server):
+        yield server

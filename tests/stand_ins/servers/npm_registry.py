@@ -8,13 +8,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from urllib.parse import unquote, urlsplit
 
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
-class _Handler(BaseHTTPRequestHandler):
+
+class _Handler(QuietHandler):
     packages: Mapping[str, tuple[str, Path]]
     """Name -> version and tarball."""
 
@@ -22,10 +23,10 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).strip("/")
         if path.endswith(".tgz"):
             content = next(p for _, p in self.packages.values() if p.name == path).read_bytes()
-            return self._send(200, content)
+            return self.reply(content)
         if path not in self.packages:
-            return self._send(404, b'{"error": "Not found"}')
-        return self._send(200, json.dumps(self._about(path)).encode())
+            return self.reply(b'{"error": "Not found"}', 404)
+        return self.reply(json.dumps(self._about(path)).encode())
 
     def _about(self, name: str) -> Mapping[str, object]:
         version, tarball = self.packages[name]
@@ -37,24 +38,11 @@ class _Handler(BaseHTTPRequestHandler):
         one = {"name": name, "version": version, "dist": dist}
         return {"name": name, "dist-tags": {"latest": version}, "versions": {version: one}}
 
-    def _send(self, status: int, content: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def serving(packages: Mapping[str, tuple[str, Path]]) -> Iterator[str]:
     """Yields the registry's address. packages: name -> version and tarball."""
     handler = type("Handler", (_Handler,), {"packages": packages})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with in_thread(server) as address:
+        yield address

@@ -4,14 +4,15 @@ import base64
 import gzip
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from typing import Any
 
 from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 _IDS = ("traceId", "spanId", "parentSpanId")
 
@@ -48,7 +49,7 @@ class Collector(HTTPServer):
         return f"{self.scheme}://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Collector
 
@@ -60,22 +61,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.paths.append(self.path)
         self.server.headers.append(dict(self.headers))
         self.server.received += spans_of(body)
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.answer)))
-        self.end_headers()
-        self.wfile.write(self.server.answer)
-
-    def log_message(self, *args: object) -> None:
-        """Keeps the server's log off the test's stderr."""
+        self.reply(self.server.answer, self.server.status)
 
 
 @contextmanager
 def collecting(context: ssl.SSLContext | None = None) -> Iterator[Collector]:
-    with Collector(context) as collector:
-        thread = threading.Thread(target=collector.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield collector
-        finally:
-            collector.shutdown()
-            thread.join()
+    collector = Collector(context)
+    with in_thread(collector):
+        yield collector

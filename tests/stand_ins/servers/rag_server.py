@@ -9,8 +9,10 @@ import re
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, Self
+
+from tests.stand_ins.servers.quiet import QuietHandler
 
 MODEL = "e2e-rag-qna"
 STORED = "\x01"
@@ -68,13 +70,10 @@ class RagServer:
         return f"```json\n{json.dumps({'correct': correct, 'reasoning': 'compared'})}\n```"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server_owner: RagServer
     disable_nagle_algorithm = True
-
-    def log_message(self, *_: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         self._reply({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
@@ -113,12 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _reply(self, content: object, status: int = 200) -> None:
-        data = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        self.reply(json.dumps(content).encode(), status, "application/json")
 
 
 def main() -> None:

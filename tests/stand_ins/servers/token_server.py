@@ -108,7 +108,7 @@ class Dialect:
     about: Callable[[Ask], Mapping[str, Any]] = lambda _ask: {"id": f"cmpl-{uuid4().hex}"}
     """Further fields of each reply and event."""
     page: Callable[[], str] | None = None
-    """The page of metrics."""
+    """The metrics page."""
     in_run: bool = False
     """Only the run's requests are numbered: requests after the pause in which the client measures itself."""
 

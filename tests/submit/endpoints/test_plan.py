@@ -220,7 +220,7 @@ def test_pack_refuses_an_incomplete_description(
     ("change", "text"),
     [
         (lambda a: (a.folder / runs.WITNESS).unlink(), "run `endpoints witness` first"),
-        (lambda a: put_json(a.summary, {"duration_ns": 1}), "is of another result"),
+        (lambda a: put_json(a.summary, {"duration_ns": 1}), "belongs to another result"),
         (lambda a: a.accuracy.unlink(), "has no accuracy result"),
         (lambda a: put_json(a.folder / runs.RUN, {"status": 1, "asked": {}}), "status 1"),
         (

@@ -95,7 +95,7 @@ def test_a_witness_of_another_result_is_refused(attempt: runs.Attempt, tmp_path:
         kept_witness(attempt)
     witness(tmp_path, attempt, CONCURRENCY, SIZE, "")
     put_json(attempt.summary, {**summary(), "duration_ns": 1})
-    with pytest.raises(ConfigError, match="is of another result"):
+    with pytest.raises(ConfigError, match="belongs to another result"):
         kept_witness(attempt)
 
 

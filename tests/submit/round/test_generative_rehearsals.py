@@ -1,5 +1,7 @@
 """The benchmarks of speech, images, videos, products and function calls: rehearsed whole against stand-in servers."""
 
+import hashlib
+import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -52,6 +54,14 @@ class Rehearsal:
     words: Sequence[str]
     score: str
     needs: str = ""
+    script: str = ""
+    """The program that scores the answers; none if the harness does."""
+
+    @property
+    def scorer(self) -> str:
+        """Returns what the result says about the program."""
+        content = (SCRIPTS / self.script).read_bytes() if self.script else b""
+        return f"{self.script} {hashlib.sha256(content).hexdigest()}" if self.script else ""
 
 
 HTTP = ("--backend", "http-json")
@@ -71,6 +81,7 @@ REHEARSALS = {
         images,
         (*HTTP, "--target-qps", "20"),
         "'CLIP_SCORE': '31.75'",
+        script="accuracy_coco.py",
     ),
     "wan-2.2-t2v-a14b": Rehearsal(
         "datacenter",
@@ -78,6 +89,7 @@ REHEARSALS = {
         videos,
         HTTP,
         "{'vbench_score': 70.5}",
+        script="run_evaluation.py",
     ),
     "qwen3-vl-235b-a22b": Rehearsal(
         "datacenter",
@@ -131,6 +143,7 @@ def test_benchmark_is_rehearsed_from_plan_to_check(
     for scenario in results.iterdir():
         text = (scenario / "accuracy/accuracy.txt").read_text()
         assert rehearsal.score in text
+        assert scorer_of(tmp_path / "work", scenario.name) == rehearsal.scorer
         videos_ = sorted(int(p.stem) for p in scenario.glob("accuracy/videos/*.mp4"))
         assert videos_ == (
             [12, 22, 32, 43, 59, 84, 106, 123, 130, 238] if serve_videos(rehearsal) else []
@@ -138,6 +151,13 @@ def test_benchmark_is_rehearsed_from_plan_to_check(
     capsys.readouterr()
     assert main(["submit", "check", str(tree), "--rehearsal"]) == 0, capsys.readouterr()
     assert main(["submit", "check", str(tree)]) == 4
+
+
+def scorer_of(work: Path, scenario: str) -> str:
+    """Returns the program that scored the run, by the result."""
+    (result,) = work.glob(f"runs/{scenario}-accuracy/attempt-1/result.json")
+    scorer: str = json.loads(result.read_text())["accuracy"].get("scorer", "")
+    return scorer
 
 
 def serve_videos(rehearsal: Rehearsal) -> bool:

@@ -33,7 +33,7 @@ class Setting(NamedTuple):
 
     @property
     def kernel(self) -> "Setting":
-        """The setting of a single kernel: in parallel execution, one thread."""
+        """The setting under which a single kernel runs; in parallel execution it has one thread."""
         if self.execution == PARALLEL:
             return self._replace(threads=1, execution=SEQUENTIAL)
         return self

@@ -109,7 +109,7 @@ def outcome(advice: Mapping[str, Any]) -> str:
         return "no gain could be predicted: see the measured settings under Q2 to Q6"
     if any(one["gain"] >= WORTH and not one["needs"] for one in advice["advice"]):
         return "no advice: each setting that is predicted to gain 2 % was measured to be slower"
-    return "no setting is predicted to gain 2 %: leave it as it is"
+    return "no setting is predicted to gain 2 %: keep the present settings"
 
 
 def conclusion(advice: Mapping[str, Any]) -> str:
@@ -124,7 +124,7 @@ def conclusion(advice: Mapping[str, Any]) -> str:
 
 _WITHIN = {True: "yes", False: "no", None: "-"}
 _OUTCOMES = {
-    "faster": "the top advice: applied and measured, it is faster: take it",
+    "faster": "the top advice: it was applied and measured as faster, so take it",
     "undecided": "the top advice by prediction, undecided after {pairs} pairs: pass --pairs {more}",
     "": "the top advice by prediction: it could not be measured",
 }

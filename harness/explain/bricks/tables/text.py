@@ -171,9 +171,9 @@ def _short(operators: Sequence[str]) -> str:
 def write_page(content: Content, folder: Path) -> Path:
     """Raises PluginUnavailable if plotly is not installed."""
     numbers = to_json(content)
-    head = ["<header><h1>Bricks</h1>"]
-    head += [f"<p>{escape(line)}</p>" for line in [*_summary(numbers), *numbers["doubts"]]]
-    head.append("</header>")
+    doubts = [f"{'doubt':<12}{doubt}" for doubt in numbers["doubts"]]
+    names = escape(", ".join(numbers["models"]) or "no model")
+    head = [f"<h1>Bricks · {names}</h1>", *page.conclusion([*_summary(numbers), *doubts], "saving")]
     tail = [html for table in _tables(content, numbers) for html in page.section(table)]
     article = page.Article(head, list(_figures(numbers)), tail)
     return page.write([article], "Bricks", folder / PAGE, script_in=folder)

@@ -24,7 +24,7 @@ _LIMIT_S = 900.0
 
 
 class Pair(NamedTuple):
-    """One way on one backend. folder: empty; for the files that its workers share."""
+    """One way to share on one backend. folder: for the files that its workers share; empty at first."""
 
     way: Way
     config: RunConfig

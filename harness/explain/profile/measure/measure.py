@@ -70,14 +70,10 @@ def opened(
     config: RunConfig, model: Model, dataset: str, spec: InstanceGroup, most: int, stack: ExitStack
 ) -> Subject:
     """Opens the model; `stack` closes it. most: number of samples to hold."""
-    path = loading.model_file(config, model)
-    (backend,) = loading.open_backends(config, model, path, spec, stack)
-    inputs = loading.inputs_of(model, backend)
-    samples = loading.open_dataset(config, model, dataset, inputs)
+    path, (backend,), fixed, samples = loading.open_model(config, model, dataset, spec, stack)
     held = list(range(min(most, len(samples))))
     samples.load(held)
     stack.callback(samples.unload, held)
-    fixed = loading.batch_in_file(backend, inputs)
     return Subject(config, model, path, spec, backend, samples, dataset, fixed)
 
 

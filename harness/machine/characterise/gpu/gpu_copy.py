@@ -24,7 +24,7 @@ WAYS = (
 
 
 class GpuCopy:
-    """Work: the copied bytes. Within the GPU each is read once and written once."""
+    """Work: the copied bytes. Within the GPU, each byte is read once and written once."""
 
     about = "copies between host and GPU, pinned and pageable, and within it, by size"
 

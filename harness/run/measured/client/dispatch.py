@@ -162,9 +162,9 @@ class Delivery:
         self.tokens.answered(reader.usage, flight.indices[0], _row_of(outputs))
         flight.tokens, flight.first_token = reader.usage.output or 0, reader.first_token
         if flight.reader is not None:
-            flight.late_tokens = self.tokens.stream(
-                flight.chunks, reader.usage.output, flight.reader
-            )
+            usage, exact = reader.usage, flight.reader.is_exact
+            flight.late_tokens = self.tokens.stream(flight.chunks, usage.output, flight.reader)
+            self.tokens.tail(flight.chunks, usage, flight.arrived_ns, exact=exact)
         return outputs
 
     def _answer(self, decoded: Sequence[tuple[Flight, Outputs]]) -> None:

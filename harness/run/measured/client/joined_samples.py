@@ -1,4 +1,4 @@
-"""Keeps the encoded pieces of the loaded samples, of which requests are joined."""
+"""Keeps the encoded pieces of the loaded samples, from which requests are joined."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from harness.types import Dataset
 
 
 def joins_samples(remote: Remote, *, qdl: bool) -> JoinsSamples | None:
-    """Returns the plug-in if its requests are joined of pieces, else None. A QDL may not keep encoded queries."""
+    """Returns the plug-in if its requests are joined from pieces, else None. A QDL may not keep encoded queries."""
     return remote if isinstance(remote, JoinsSamples) and not qdl else None
 
 

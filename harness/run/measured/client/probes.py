@@ -1,4 +1,4 @@
-"""Sends small requests beside the load, on separate connections, to see how long other clients wait."""
+"""Sends small requests during the load, on separate connections, to see how long other clients wait."""
 
 import threading
 from collections.abc import Sequence

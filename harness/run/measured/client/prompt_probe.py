@@ -1,4 +1,4 @@
-"""Probes a server of a language model after the run: does a prompt take longer if its begin is new?
+"""Probes a server of a language model after the run: does a prompt take longer if its beginning is new?
 
 Each round sends three requests for one token, one after another: a prompt whose words or tokens are in a new order,
 a prompt of the run, and the changed prompt again. Without a cache of prompts or answers they take equally long.
@@ -39,7 +39,8 @@ _MOST_CHARACTERS = 200
 def probe(
     backend: RemoteBackend, dataset: Dataset, loaded: Sequence[int], most_s: float
 ) -> Mapping[str, Any]:
-    """Returns times in ns of each round, and the server's text if it refused only changed prompts; or a `reason`.
+    """Returns times in ns of each round, and the server's text if it refused most changed prompts, and no others; or a
+    `reason`.
 
     loaded: samples that the dataset has loaded. most_s: time for FEWEST_ROUNDS, if it is more than LEAST_S; the probe ends after twice that time.
     """
@@ -67,7 +68,7 @@ class _Probe:
         if 3 * FEWEST_ROUNDS * took_ns > most_s * NS_PER_S:
             return {"reason": "a token takes too long for the length of the run"}
         times: dict[str, list[int]] = {"changed_ns": [], "seen_ns": [], "again_ns": []}
-        unchanged = 0
+        unchanged = refusals = 0
         for number in range(ROUNDS):
             spent_s = monotonic() - begin_s
             if spent_s > 2 * most_s or (number >= FEWEST_ROUNDS and spent_s > LIMIT_S):
@@ -82,13 +83,14 @@ class _Probe:
             taken_ns = [ns for ns in row if ns is not None]
             if row[1] is None:
                 return {"reason": f"the server refused a prompt of the run: {self._refused}"}
-            if len(taken_ns) < len(row):
-                return {**times, "refused": self._refused}
+            if len(taken_ns) < len(row):  # its new form may exceed the context, which tells nothing
+                refusals += 1
+                continue
             for spent_ns, ns in zip(times.values(), taken_ns, strict=True):
                 spent_ns.append(ns)
-        if unchanged and not times["seen_ns"]:
-            return {"reason": "the prompts are too short to change their begin"}
-        return {**times, "refused": ""}
+        if unchanged and not times["seen_ns"] and not refusals:
+            return {"reason": "the prompts are too short to change their beginning"}
+        return {**times, "refused": self._refused if refusals > len(times["seen_ns"]) else ""}
 
     def _prompt(self, index: int) -> dict[str, Any]:
         (rows,) = self._dataset.batch([index]).inputs.values()
@@ -96,7 +98,7 @@ class _Probe:
         return content
 
     def _changed(self, content: Mapping[str, Any]) -> bytes | None:
-        """Returns a prompt that was not sent before; None if its begin cannot be changed."""
+        """Returns a prompt that was not sent before; None if its beginning cannot be changed."""
         for _ in range(_TRIES):
             found = _one_token(_with_new_begin(content, self._random))
             if found != _one_token(content) and found not in self._used:

@@ -1,4 +1,4 @@
-"""Compares the answers of one run with each other: to equal prompts they should be equal, to different ones different."""
+"""Compares the answers of one run: equal prompts should get equal answers, and different prompts different answers."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _LONG_BYTES = 128
 
 
 class Repeats:
-    """Keeps, for each prompt, the begin of its first answer, and numbers that stand for its last answer and reply."""
+    """Keeps, for each prompt, the beginning of its first answer, and digests of its last answer and reply."""
 
     def __init__(self) -> None:
         self._begins: dict[int, bytes] = {}
@@ -57,7 +57,7 @@ class Repeats:
         }
 
     def alike(self, prompts: Mapping[int, int]) -> Mapping[str, int]:
-        """Counts the different prompts with a long answer, and those that share it. prompts: index -> hash."""
+        """Counts the different prompts with a long answer, and the prompts that share an answer. prompts: index -> hash."""
         by_answer: dict[int, set[int]] = {}
         for index, answer in self._answers.items():
             if prompt := prompts.get(index):

@@ -1,4 +1,4 @@
-"""Notes what a plug-in knows of each sample: the model that its request names, and the duration of its sound."""
+"""Notes what a plug-in knows about each sample: the model that its request names, and the duration of its sound."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ class SampleFacts:
         self._facts: dict[int, tuple[int, int]] = {}  # index -> (number of the model, duration)
 
     def note(self, loaded: Sequence[int]) -> None:
-        """Notes the facts of loaded samples. A sample whose request cannot be made has none: its query fails."""
+        """Notes the facts of loaded samples. A sample whose request cannot be made has no facts, because its query fails."""
         if self._model_of is None and self._media_ns is None:
             return
         for index in loaded:

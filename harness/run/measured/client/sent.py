@@ -1,4 +1,4 @@
-"""Digests what was sent in a run, and counts the tokens that a cache of beginnings could have found in it."""
+"""Digests what was sent in a run, and counts the tokens that a prefix cache could have found in it."""
 
 import hashlib
 from array import array
@@ -30,7 +30,7 @@ def summary(
     """Returns keys of `tokens` of the last message. Loads samples after the run, and makes their requests again.
 
     issued: the sample of each request, in the order in which they were issued. in_order: the same samples in an order
-    that no time changes; None if this is the order of issue.
+    that does not depend on time; None if this is the order of issue.
     """
     is_live = isinstance(dataset, HasLiveHistory) and dataset.live_history
     if is_live or not len(issued):  # the prompts of a live history are gone

@@ -101,7 +101,7 @@ class Session:
         self._servers = servers
         self._facts = SampleFacts(self._remote, dataset)
         self.probes: Probes | None = None
-        """Requests beside the load; None without `add_probes`."""
+        """Probe requests during the load; None without `add_probes`."""
         check_hosts(config, [address for address, _ in self._flights.peers()])
         self.nodes = Nodes(config, self._remote) if config.qdl else None
         """The servers' names, for a run in MLPerf's Network division."""
@@ -137,7 +137,7 @@ class Session:
         )
 
     def add_probes(self, rate_per_s: float) -> None:
-        """Opens connections for probes beside the load. Call before `rehearse`."""
+        """Opens connections for probes during the load. Call before `rehearse`."""
         self.probes = Probes(self._servers, self._remote, rate_per_s, self._timeout_s)
 
     def rehearse(self, row: AnswerRow, loaded: Sequence[int]) -> None:
@@ -166,8 +166,8 @@ class Session:
         # A server that refuses only some requests is busy; the run counts such failures.
         for number in sorted(refused.keys() - answered):
             raise ConfigError(
-                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make it serve the same "
-                "model as the others"
+                f"--url {self._urls[number]}: {one_line(refused[number])}: drop it, or make that server serve "
+                "the same model as the others"
             )
         try:
             self._ceiling = ceiling.measure(

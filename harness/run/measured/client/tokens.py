@@ -13,6 +13,7 @@ import numpy as np
 from harness.core.otlp.boundaries import SECONDS_NS
 from harness.remote import HasSent, Remote, Sent, StreamReader, Usage
 from harness.run.measured.client.repeats import Repeats
+from harness.run.measured.client.tails import LEAST_NS, Tails
 from harness.types import Array, Dataset
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
@@ -21,7 +22,7 @@ MOST_PER_CHUNK = 1.25
 """A chunk with unknown tokens counts as one token only if chunks have at most this many tokens on average, and at
 least the inverse."""
 
-AT_ONCE_NS, FEWEST_CHUNKS = 20_000, 8
+AT_ONCE_NS, FEWEST_CHUNKS = LEAST_NS, 8
 """A stream of this number of chunks was held back if they came in less time per chunk: no server computes 50,000
 tokens/s for one prompt."""
 
@@ -210,12 +211,20 @@ class Tokens:
         self._sources: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
         self._streams = Streams(itl_bound_ns)
+        self._tails = Tails()
 
     def stream(
         self, arrivals: Sequence[tuple[int, int]], tokens: int | None, reader: StreamReader
     ) -> int:
         """Returns the number of late tokens of one answer. arrivals: as Flight.chunks. tokens: of the answer."""
         return self._streams.add(arrivals, tokens, reader.chunks, exact=reader.is_exact)
+
+    def tail(
+        self, arrivals: Sequence[tuple[int, int]], usage: Usage, end_ns: int, *, exact: bool
+    ) -> None:
+        """Adds the tokens after the text of one answer. Arguments: as in `Tails.add`."""
+        if usage.after_text:
+            self._tails.add(arrivals, usage.after_text, usage.output or 0, end_ns, exact=exact)
 
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
         """Adds an answer of this process; returns its late tokens. stamps_ns: per token. index: as in `add`."""
@@ -284,6 +293,8 @@ class Tokens:
             "signs": dict(self._signs),
             **self._repeats.summary(),
             "varied_prompts": self._varied,
+            "tails": self._tails.streams,
+            "tails_at_once": self._tails.at_once,
             "streams": self._streams.summary(),
         }
 

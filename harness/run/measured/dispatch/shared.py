@@ -59,7 +59,7 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        # Nothing waits: only this thread adds samples, and it left when all samples were taken.
+        # No sample waits: only this thread adds samples, and its last call ended when all samples were taken.
         with self._lock:
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:

@@ -1,4 +1,4 @@
-"""Generates the answers of a language model: samples join at any step, and leave when they are answered.
+"""Generates the answers of a language model, or of a model of speech: samples join at any step, and leave when they are answered.
 
 These samples never form a batch: each sample has a separate row in the journal, with the stamp of its first token.
 `infer` is then the time from the step that computes the prompt to the last token. Several samples share this time.
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.core.clock import wall_ns
 from harness.loadgen.answers import AnswerRow
-from harness.models.generation.backend import GeneratingBackend
+from harness.models.generation.backend import TokenBackend
 from harness.models.generation.engine import Answering
 from harness.models.steps.postprocess import Postprocess
 from harness.remote import Usage
@@ -64,14 +64,14 @@ class _InWork:
 
 
 class GeneratingInstance:
-    """One copy of a language model with everything that it needs to answer. Used by one thread at a time.
+    """One copy of a model with everything that it needs to answer. Used by one thread at a time.
 
     Every sample is answered, even after an error: LoadGen waits forever for a lost sample.
     """
 
     def __init__(
         self,
-        backend: GeneratingBackend,
+        backend: TokenBackend,
         dataset: Dataset,
         postprocess: Postprocess,
         responder: TokenResponder,
@@ -151,7 +151,7 @@ class GeneratingInstance:
     def _answer(self, done: Sequence[tuple[Answering, _InWork]]) -> None:
         works = [work for _, work in done]
         try:
-            outputs = [GeneratingBackend.answer(one) for one, _ in done]
+            outputs = [self._backend.answer(one) for one, _ in done]
             answers = self._postprocess(outputs, [work.sample.dataset_index for work in works])
             if answers.shape != (len(done), *self._row.shape) or answers.dtype != self._row.dtype:
                 raise ValueError(self._mismatch(answers, len(done)))
@@ -163,7 +163,7 @@ class GeneratingInstance:
             self._fail(works, e)
             return
         for one, work in done:
-            usage = Usage(len(one.prompt), len(one.tokens), SOURCE, one.finish_reason)
+            usage = Usage(len(one.prompt) or None, len(one.tokens), SOURCE, one.finish_reason)
             late = self._note(work.tokens_ns, usage, work.sample.dataset_index)
             self._write(
                 work.sample.order,

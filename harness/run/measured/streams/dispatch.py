@@ -1,7 +1,7 @@
 """Hands the frames of streams to instances: in the order of issue, and never two of one stream at a time.
 
-A batch is the longest run of waiting frames whose streams are all different and not in work, so it is contiguous in
-issue order, as the journal needs. If the next frame's stream is in work, all later frames wait, too: they are due later.
+A batch is the longest run of waiting frames whose streams are all different and not being answered, so it is contiguous in
+issue order, as the journal needs. If another frame of its stream is being answered, the next frame waits, and so do all later frames, because they are due later.
 """
 
 import threading

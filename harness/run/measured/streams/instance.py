@@ -36,7 +36,7 @@ class StreamInstance:
         self._failures = failures
 
     def answer(self, queries: Sequence[int], taken_ns: int) -> None:
-        """Answers the frames of these adjacent queries, each of another stream. taken_ns: wall clock."""
+        """Answers the frames of these adjacent queries, each of a different stream. taken_ns: wall clock."""
         gathered = inferred = taken_ns
         indices, failed = [0] * len(queries), 0
         try:

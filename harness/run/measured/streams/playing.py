@@ -1,6 +1,6 @@
 """Keeps the sequence that each stream plays, its place in it, and its state after the last frame.
 
-The state lies here and travels with the stream, so any instance may answer a frame of any stream. Only the instance that
+The state is stored here, with the stream, so any instance may answer a frame of any stream. Only the instance that
 holds a frame of the stream touches it (`dispatch.py`).
 """
 

@@ -19,7 +19,7 @@ def system_for(setup: Setup) -> System:
         return SetOfModels(setup)
     if setup.config.url:
         return RemoteModel(setup)
-    if setup.model.generation is not None:
+    if setup.model.generates:
         return GeneratingModel(setup)
     if setup.config.streams is not None:
         return RealTimeModel(setup)

@@ -1,44 +1,35 @@
-"""A language model that runs in this process and answers token by token."""
+"""A language model, or a model of speech, that runs in this process and answers token by token."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from harness.loadgen.binding import Complete, responder_for
-from harness.loadgen.plan import LoadPlan
+from harness.loadgen.binding import responder_for
 from harness.loadgen.scenario import scenario_named
-from harness.models.generation.backend import GeneratingBackend
-from harness.run.journal import Journal
+from harness.models.generation.backend import TokenBackend
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.generation.dispatch import generating_dispatcher
 from harness.run.measured.generation.instance import Generated, GeneratingInstance
-from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
-from harness.run.measured.systems.system import Dispatch
+from harness.run.measured.systems.system import Dispatch, RunParts
 from harness.run.setup import Setup
 
 
 class GeneratingModel(OneModel):
-    """Instances of a language model; sequences join and leave each of them at any time."""
+    """Instances of a model; sequences join and leave each of them at any time."""
 
-    no_schedule = "a language model answers without forming batches"
+    no_schedule = "a model that answers token by token forms no batches"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         itl = (slo.bound_ns for slo in self.config.slo if slo.of == "itl")
         self._generated = Generated(next(itl, None))
 
-    def dispatch(
-        self,
-        plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
+    def dispatch(self, parts: RunParts) -> Dispatch:
+        plan, preparation, journal, failures, complete = parts
         row, with_tokens = preparation.row, plan.token_latencies
         instances = []
         for i, each in enumerate(preparation.answerers):
-            assert isinstance(each.backend, GeneratingBackend)
+            assert isinstance(each.backend, TokenBackend)
             instances.append(
                 GeneratingInstance(
                     each.backend,

@@ -5,10 +5,9 @@ from itertools import starmap
 from typing import Any
 
 from harness.core.registry import plugin
-from harness.loadgen.binding import Complete, responder_for
+from harness.loadgen.binding import responder_for
 from harness.loadgen.plan import LoadPlan
 from harness.models.opened.loading import plain
-from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
 from harness.run.measured.dispatch.instance import Failures, Instance
@@ -16,7 +15,7 @@ from harness.run.measured.dispatch.shared import SharedDispatcher
 from harness.run.measured.dispatch.threads import Dispatcher, QueuedDispatcher
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
-from harness.run.measured.systems.system import Dispatch
+from harness.run.measured.systems.system import Dispatch, RunParts
 from harness.run.measured.wide import Wide
 from harness.types import HasUse
 
@@ -48,14 +47,8 @@ class LocalModel(OneModel):
         found: dict[str, Any] = {"backend": _together(used)} if used else {}
         return found | ({"elastic": self._wide.about()} if self._wide is not None else {})
 
-    def dispatch(
-        self,
-        plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
+    def dispatch(self, parts: RunParts) -> Dispatch:
+        plan, preparation, journal, failures, complete = parts
         row = preparation.row
 
         def instance(number: int, each: Answerer) -> Instance:

@@ -4,18 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from harness.loadgen.binding import Complete, responder_for
-from harness.loadgen.plan import LoadPlan
+from harness.loadgen.binding import responder_for
 from harness.models.cache.model_set import ModelSet
-from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.choose import NAMES
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.models.instance import OF_THE_MODELS, SetInstance, cache_summary
 from harness.run.measured.models.opening import Opened, open_set
-from harness.run.measured.preparation import Preparation
-from harness.run.measured.systems.system import Dispatch, Progress, System
+from harness.run.measured.systems.system import Dispatch, Progress, RunParts, System
 
 
 class SetOfModels(System):
@@ -37,15 +34,9 @@ class SetOfModels(System):
         of_an_instance = -(-opened.resident_bytes // group.instances)
         return self._loaded_message(backend, (), None, of_an_instance)
 
-    def dispatch(
-        self,
-        _plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
+    def dispatch(self, parts: RunParts) -> Dispatch:
         """Makes a QueuedDispatcher, so that LoadGen's thread never loads a model."""
+        _, preparation, journal, failures, complete = parts
         instances = [
             SetInstance(
                 self._opened.models,

@@ -1,17 +1,12 @@
 """A model with states in this process, whose sequences come in real time, frame by frame."""
 
-from harness.loadgen.binding import Complete
-from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.hook import postprocessor_of
 from harness.models.sequences.backend import SequenceBackend
-from harness.run.journal import Journal
-from harness.run.measured.dispatch.instance import Failures
-from harness.run.measured.preparation import Preparation
 from harness.run.measured.streams.dispatch import FrameDispatcher
 from harness.run.measured.streams.instance import StreamInstance
 from harness.run.measured.streams.playing import Streams
 from harness.run.measured.systems.local import LocalModel
-from harness.run.measured.systems.system import Dispatch
+from harness.run.measured.systems.system import Dispatch, RunParts
 
 NAME = "frames"
 """The dispatcher's name in result.json."""
@@ -22,16 +17,10 @@ class RealTimeModel(LocalModel):
 
     no_schedule = "the frames of a stream wait for each other"
 
-    def dispatch(
-        self,
-        plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
+    def dispatch(self, parts: RunParts) -> Dispatch:
+        plan, preparation, journal, failures, complete = parts
         if plan.streams is None or complete is None:
-            return super().dispatch(plan, preparation, journal, failures, complete)
+            return super().dispatch(parts)
         backends = [each.backend for each in preparation.answerers]
         first = backends[0]
         assert isinstance(first, SequenceBackend)  # preflight refuses models without states

@@ -5,15 +5,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from harness.core.registry import plugin
-from harness.loadgen.binding import Complete
 from harness.loadgen.plan import LoadPlan
 from harness.models.opened.remote import check_hosts
-from harness.run.journal import Journal
 from harness.run.measured.client.session import Session
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
-from harness.run.measured.systems.system import Dispatch
+from harness.run.measured.systems.system import Dispatch, RunParts
 from harness.types import Backend
 from harness.wire.remote_backend import RemoteBackend
 
@@ -47,17 +45,10 @@ class RemoteModel(OneModel):
         first, connections = preparation.answerers[0], self._group.connections
         return Session(self.config, first, connections, self.max_batch, preparation.slowest_ns)
 
-    def dispatch(
-        self,
-        plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
+    def dispatch(self, parts: RunParts) -> Dispatch:
         inline = self._setup.dispatch == "inline"
         dispatcher = self._session.dispatcher(
-            plan, inline, journal, preparation.row, failures, complete
+            parts.plan, inline, parts.journal, parts.preparation.row, parts.failures, parts.complete
         )
         name = "remote, inline" if inline else "remote, direct"
         return Dispatch(dispatcher, name, self._group.issuer)

@@ -34,6 +34,17 @@ class Dispatch(NamedTuple):
     """Logical processors of LoadGen's thread; () for any."""
 
 
+class RunParts(NamedTuple):
+    """Parts of LoadGen's run that a dispatcher uses."""
+
+    plan: LoadPlan
+    preparation: Preparation
+    journal: Journal
+    failures: Failures
+    complete: Complete | None
+    """Receives the responses for the harness's scheduler; None for LoadGen."""
+
+
 class System(ABC):
     """A system under test. Call `open`, then `connect` once the answers' form is known, `dispatch` for LoadGen's run,
     and `summary` after it.
@@ -58,7 +69,7 @@ class System(ABC):
     """Instances in separate processes."""
 
     in_order: Callable[[], list[int]] | None = None
-    """Returns the samples of all queries in an order that no time changes, after the run; None: the order of issue."""
+    """Returns the samples of all queries in an order that does not depend on time, after the run; None: the order of issue."""
 
     answerers: Sequence[Answerer]
     """One answerer per instance or connection; set by `open`."""
@@ -89,15 +100,8 @@ class System(ABC):
         """Opens and tries connections. The plan is known by then, and samples are loaded."""
 
     @abstractmethod
-    def dispatch(
-        self,
-        plan: LoadPlan,
-        preparation: Preparation,
-        journal: Journal,
-        failures: Failures,
-        complete: Complete | None,
-    ) -> Dispatch:
-        """Returns the dispatcher. complete: receives the responses for the harness's scheduler; None for LoadGen."""
+    def dispatch(self, parts: RunParts) -> Dispatch:
+        """Returns the dispatcher for LoadGen's run."""
 
     def before_load(self) -> Callable[[Sequence[int]], None] | None:
         """Returns a function to call with dataset indices when they are loaded for LoadGen; None if unnecessary."""

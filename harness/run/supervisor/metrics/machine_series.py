@@ -134,7 +134,7 @@ class HostSeries:
 
 
 class PowerSeries:
-    """Serves the meters' readings from a growing log; each scrape adds the joules since the last one."""
+    """Serves the meters' readings from a growing log; each scrape adds the joules since the previous scrape."""
 
     def __init__(self, log: PowerLog) -> None:
         self._log = log

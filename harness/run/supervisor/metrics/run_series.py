@@ -51,7 +51,7 @@ _GAUGES: _Known = (
     ),
     (
         "queue_depth_samples",
-        "Samples that waited after the newest finished batch was taken",
+        "Samples still waiting when the newest finished batch was taken",
         lambda c: c.queued,
     ),
     ("instances", "Copies of the model", lambda c: c.workers),

@@ -96,7 +96,7 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """Yields all cells. Cells to compare, above all precisions, follow each other closely in time.
+    """Yields all cells. Cells that are compared with each other, above all precisions, run shortly after each other.
 
     A backend that computes on one thread has only cells with one.
     """

@@ -21,13 +21,7 @@ from harness.models.manifest.model import Model
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
 from harness.models.network.network import Structure, of_shapes
 from harness.models.network.tflite import of_tflite
-from harness.models.opened.loading import (
-    batch_in_file,
-    inputs_of,
-    model_file,
-    open_backends,
-    open_dataset,
-)
+from harness.models.opened.loading import open_model
 from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
 
 SAMPLES = 64
@@ -44,18 +38,16 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = from_plain(request["config"])
     model = load_model(config.model)
-    path = model_file(config, model)
     with ExitStack() as stack:
         spec = InstanceGroup(1, config.threads or 1, _BATCH)
-        (backend,) = open_backends(config, model, path, spec, stack)
-        inputs = inputs_of(model, backend)
-        dataset = open_dataset(config, model, config.dataset or default_dataset(model), inputs)
-        size = batch_in_file(backend, inputs) or _BATCH
+        data = config.dataset or default_dataset(model)
+        path, (backend,), fixed, dataset = open_model(config, model, data, spec, stack)
+        size = fixed or _BATCH
         output = model.output.name if model.output else None
         rows = []
         total = len(dataset)
         chosen = sorted({i * total // SAMPLES for i in range(SAMPLES)})
-        first = [chosen[i % len(chosen)] for i in range(batch_in_file(backend, inputs) or 1)]
+        first = [chosen[i % len(chosen)] for i in range(fixed or 1)]
         structure, unknown = _structure(path, model, backend, _loaded(dataset, first))
         for at in range(0, len(chosen), size):
             batch = _loaded(dataset, chosen[at : at + size])

@@ -19,6 +19,7 @@ PAGE = "grid.html"
 
 def write(view: View, folder: Path) -> Path:
     head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
+    head += [page.headline(best)] if (best := report.headline(view)) else []
     text = "\n".join(report.lines(view, folder))
     about = 'tabindex="0" role="region" aria-label="The tables as text"'
     tail = [f'<h2>Tables</h2><pre style="white-space:pre" {about}>{escape(text)}</pre>']

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_percent, show_si
+from harness.core.units import counted, show_percent, show_rate, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
 from harness.results.optimal_batch import GAIN
@@ -37,7 +37,26 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     yield from _fastest(view)
     yield from _front(view)
     yield ""
+    if best := headline(view):
+        yield f"{'fastest':<12}{best}"
     yield f"{'results':<12}{folder}"
+
+
+def headline(view: View) -> str:
+    """Names the cell with the highest rate, and counts the cells that two standard errors do not separate from it.
+
+    Returns '' without a ranked cell, and for several models, whose rates cannot be compared.
+    """
+    rated = [(row.throughput_per_s, row) for row in view.ranked if row.throughput_per_s]
+    if not rated or len({row.model for _, row in rated}) > 1:
+        return ""
+    most, best = max(rated, key=lambda one: one[0])
+    words = [_word(view, axis, getattr(best, axis)) for axis in _varying(view.rows)]
+    where = f" with {' '.join(words)}" if words else ""
+    least = most * (1 - 2 * (best.uncertainty or 0.0))
+    near = sum(rate * (1 + 2 * (row.uncertainty or 0.0)) >= least for rate, row in rated) - 1
+    also = f"; {counted(near, 'other cell')} may be as fast" if near else ""
+    return f"{show_rate(most)} samples/s{where}{also}"
 
 
 def _titled(

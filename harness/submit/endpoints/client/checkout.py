@@ -78,7 +78,7 @@ def _blob(content: bytes) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    # A checkout of another user is fine: nothing of it runs as git's hook here.
+    # A checkout of another user is accepted, because none of its git hooks run here.
     command = ["git", "-c", f"safe.directory={folder.absolute()}", "-C", str(folder), *words]
     try:
         done = subprocess.run(
@@ -137,8 +137,8 @@ def _copy(source: Path, checkout: Path, commit: str) -> None:
     if checkout.is_dir():
         if (has := prove(checkout).commit) != commit:
             raise ConfigError(
-                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: one commit makes all points; "
-                "pass another --work"
+                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: all points need the same "
+                "commit; pass another --work"
             )
         return
     words = ["git", "-c", "safe.directory=*", "clone", "--quiet", "--no-hardlinks"]

@@ -134,7 +134,7 @@ def _times() -> list[Series]:
 
 
 def _pages(urls: Sequence[str]) -> list[Server]:
-    """Returns the servers' pages of metrics."""
+    """Returns the servers' metrics pages."""
     found = []
     for url in urls:
         address = parse_address(url)

@@ -1,4 +1,4 @@
-"""Rehearses every point with the harness's own client, for minutes, and says early what will fail."""
+"""Rehearses every point with the harness's own client, for minutes, and reports early what will fail."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def _cells(one: Rehearsed) -> Sequence[Cell]:
 
 
 def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
-    """Yields what will fail in the official runs, or count less than it could."""
+    """Yields the points that will fail in the official runs, or will count for less than they could."""
     for one in found:
         name, rates = one.point.name, one.rates
         if rates is None:

@@ -66,7 +66,7 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
 def _kept(
     asked: dict[str, Any], attempt: runs.Attempt, point: Point, samples: int
 ) -> tuple[dict[str, Any], int]:
-    """Returns the configuration with the queries of the newest attempt, if it has a whole number of enough passes."""
+    """Returns the configuration with the number of queries of the newest attempt, if that number makes enough whole passes."""
     runtime = asked["settings"]["runtime"]
     queries = int(runtime.get("n_samples_to_issue", samples))
     made = _made(attempt)

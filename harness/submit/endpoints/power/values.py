@@ -54,7 +54,7 @@ def watts_of(value: Mapping[str, Any]) -> Watts | None:
 
 
 def cpu_default(model: object, cores: int | None) -> Watts | None:
-    """Returns the default of a processor; None if its name or number of cores decides nothing."""
+    """Returns the default of a processor; None if neither its name nor its number of cores determines one."""
     table, text = power_defaults()["cpu"], str(model or "").lower()
     if cores is None and (match := _CORES.search(text)):
         cores = int(match[1])

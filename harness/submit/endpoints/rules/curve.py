@@ -29,7 +29,7 @@ _SHARED = (
 
 def curve(of: Curve) -> Iterator[Finding]:
     if not of.points:
-        return  # the folder has its own rule
+        return  # another rule reports the folder
     yield from _model_name(of)
     yield from _shared(of)
     yield from _c_max(of)

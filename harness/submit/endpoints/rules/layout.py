@@ -72,7 +72,7 @@ def unreadable(tree: Tree) -> Iterator[Finding]:
 
 
 def root_folders(tree: Tree, root: str) -> Iterator[Finding]:
-    """Checks src/, docs/ and the files beside them."""
+    """Checks src/, docs/ and the files next to them."""
     for name in ("src", "docs", "results"):
         if tree.kind(join(root, name)) != "folder":
             yield Finding("missing-folder", join(root, name), "no such folder", "this folder")
@@ -175,7 +175,7 @@ def shared_paths(point: Point, root: str) -> Iterator[Finding]:
     for key in ("shared_src", "shared_docs"):
         value = point.yaml.get(key)
         if value in (None, ""):
-            continue  # a missing key has its own rule
+            continue  # another rule reports a missing key
         parts = _parts(str(value))
         if not parts or point.tree.kind(join(root, *parts)) != "folder":
             actual = f"{key}: {value}"
@@ -183,7 +183,7 @@ def shared_paths(point: Point, root: str) -> Iterator[Finding]:
 
 
 def _parts(text: str) -> Sequence[str]:
-    """Returns the parts of a relative path, none for an absolute path or one with '..'."""
+    """Returns the parts of a relative path; nothing for an absolute path or a path with '..'."""
     parts = [part for part in text.strip().split("/") if part and part != "."]
     is_inside = not text.strip().startswith(("/", "~")) and ".." not in parts
     return parts if is_inside else []

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 from harness.submit.endpoints.environments import (
     environment_variables,
@@ -70,26 +71,12 @@ def version_of(environment: Path, package: str) -> str:
     return found[-1].name.removeprefix(f"{stem}-").removesuffix(".dist-info") if found else ""
 
 
-def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        words,
-        env=environment_variables(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        timeout=LIMIT_S,
-        check=False,
-    )
-
-
 def _checker(environment: Path, tree: Path) -> Outcome:
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "answer.json"
         words = [str(python_of(environment)), "-I", "-c", _CHECK, "check", str(tree), "--strict"]
         try:
-            done = _call([*words, "-o", str(answer)])
+            done = run_program([*words, "-o", str(answer)], LIMIT_S, env=environment_variables())
             rows = json.loads(answer.read_text(encoding="utf-8"))
         except (OSError, ValueError, subprocess.TimeoutExpired) as e:
             return Outcome(CHECKER, False, (), (), one_line(e))
@@ -120,7 +107,7 @@ def _viz(environment: Path, tree: Path) -> Outcome:
         bundle = Path(scratch) / "bundle.json"
         words = [str(program), str(tree), "--export", str(bundle), "--strict", "--no-browser"]
         try:
-            done = _call(words)
+            done = run_program(words, LIMIT_S, env=environment_variables())
         except (OSError, subprocess.TimeoutExpired) as e:
             return Outcome(VIZ, False, (), (), one_line(e))
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]

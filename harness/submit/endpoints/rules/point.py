@@ -28,7 +28,7 @@ from harness.submit.endpoints.tables import (
 def point_file(curve: Curve, point: Point) -> Iterator[Finding]:
     """Checks everything that needs only this point and the curve's regions."""
     if not point.yaml:
-        return  # a missing or wrong file has its own rule
+        return  # another rule reports a missing or wrong file
     for part in (_keys, _division, _dataset_type, _load_pattern, _warm_up, _seeds, _steady):
         yield from part(point)
     yield from _dataset(point, curve.model)
@@ -163,7 +163,7 @@ def _seeds(point: Point) -> Iterator[Finding]:
 def _steady(point: Point) -> Iterator[Finding]:
     block = mapping(point.yaml.get("steady_state"))
     if not block:
-        return  # a missing key has its own rule
+        return  # another rule reports a missing key
     words = limits()["steady"]
     status, verdict = block.get("status"), block.get("verdict")
     if status not in words["status"]:

@@ -30,7 +30,7 @@ _MOST_TIMES = 2.0
 
 def results(curve: Curve, point: Point) -> Iterator[Finding]:
     if not point.summary:
-        return  # a missing or wrong file has its own rule
+        return  # another rule reports a missing or wrong file
     yield from _present(point)
     yield from _recorded(point)
     yield from _ended(point)
@@ -186,7 +186,7 @@ def _token_times(point: Point) -> Iterator[Finding]:
 
 
 def _stored(point: Point) -> Iterator[Finding]:
-    """Checks metrics that a tool stored beside the client's numbers."""
+    """Checks metrics that a tool stored next to the client's numbers."""
     p90_ns = _percentile(point, "tpot", "90")
     own = {
         "system_tps": point.tokens_per_s,

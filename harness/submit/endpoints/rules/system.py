@@ -26,7 +26,7 @@ _PARALLEL = ("tensor_parallel", "pipeline_parallel", "expert_parallel")
 def description(point: Point) -> Iterator[Finding]:
     system = point.system
     if not system:
-        return  # a missing or wrong file has its own rule
+        return  # another rule reports a missing or wrong file
     keys = limits()["keys"]
     for key in keys["system"]["required"]:
         if system.get(key) in (None, ""):

@@ -1,4 +1,4 @@
-"""Looks for signs in the events that numbers are not what they seem: order, queue, clocks, tokens, lag."""
+"""Looks for signs in the events that numbers are wrong: order, queue, clocks, tokens, lag."""
 
 import json
 import random
@@ -79,7 +79,7 @@ def events_and_map(events: Events, path: Path) -> Iterator[Doubt]:
         common = len({*named} & {*issued})
         yield Doubt(
             "map-differs",
-            f"{path.name} has {len(named):,} requests and the events {len(issued):,}, {common:,} of them the same"
+            f"{path.name} has {len(named):,} requests and the events {len(issued):,}, with {common:,} in common"
             + ("" if common < len(issued) else ", in another order"),
         )
 

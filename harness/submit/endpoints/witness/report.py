@@ -48,7 +48,7 @@ class Witnessed:
 
     @property
     def disagreements(self) -> Sequence[Row]:
-        """Rows whose recomputed number is another one."""
+        """Rows whose recomputed number differs."""
         return [row for row in self.rows if not row.agrees and row.recomputed is not None]
 
     @property
@@ -278,5 +278,5 @@ def kept_witness(attempt: Attempt) -> Mapping[str, Any]:
         raise ConfigError(f"{path} does not exist: run `endpoints witness` first")
     content = read_json(path)
     if content.get("summary_sha256") != sha256(attempt.summary):
-        raise ConfigError(f"{path} is of another result: run `endpoints witness` again")
+        raise ConfigError(f"{path} belongs to another result: run `endpoints witness` again")
     return content

@@ -94,6 +94,11 @@ class Benchmark(_Strict):
     timed: bool = True
     client: str = ""
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a published number counts the tokens of the answers."""
+        return any("tokens" in key for key in self.results.values())
+
     def scenarios(self, category: str) -> tuple[str, ...]:
         """Returns the scenarios that a closed submission requires; () if the category lacks the benchmark."""
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)

@@ -81,7 +81,10 @@ def test_a_param_file_is_read_with_the_weights_beside_it(tmp_path: Path) -> None
         ({"conv2 1 1": "conv2 900000 1"}, "it is only a part of an ncnn .param file: fetch it"),
         ({" relu1 relu2": " x relu2"}, "layer 'conv2' reads 'x', which no layer before it writes"),
         ({"Pooling pool": "Nosuch pool"}, "it has a layer Nosuch, which ncnn "),
-        ({"6=4608": "6=4608000"}, "its weights are cut, or belong to a different .param: convert"),
+        (
+            {"6=4608": "6=4608000"},
+            "its weights are cut off, or belong to a different .param: convert",
+        ),
         ({"1=3 4=1 5=1 6=4608": "1=300000000 6=4608"}, "ncnn refuses a layer's parameters"),
         ({"2=1\nConv": "2=3\nConv"}, "input 'image' is declared as [3, 8, 8], but its first layer"),
     ],
@@ -97,7 +100,7 @@ def test_weights_that_are_cut_are_refused(length: int, tmp_path: Path) -> None:
     """ncnn itself goes on, and ends the process with a segmentation fault at the first answer."""
     whole = copied(tmp_path).with_suffix(".bin").read_bytes()
     path = copied(tmp_path, weights=whole[:length])
-    assert refusal(path).startswith("its weights are cut, or belong to a different .param")
+    assert refusal(path).startswith("its weights are cut off, or belong to a different .param")
 
 
 def test_missing_weights_and_the_binary_form_are_refused(tmp_path: Path) -> None:
@@ -175,7 +178,9 @@ def test_init_asks_for_the_shapes_that_the_file_lacks(
 ) -> None:
     path = copied(tmp_path, {" 0=8 1=8 2=1": ""})
     words = ("init", "--model", path, "--out", tmp_path / "m.yaml")
-    assert refuses(*words).endswith("here their shapes will do: --input-shape NAME=1x3x224x224")
+    assert refuses(*words).endswith(
+        "for this command their shapes are enough: --input-shape NAME=1x3x224x224"
+    )
     prints(*words, "--input-shape", "image=1x1x8x8")
     text = (tmp_path / "m.yaml").read_text()
     assert "ncnn:\n    path: m.param\n" in text

@@ -718,7 +718,7 @@ NOT_READY = (
 )
 NO_KSERVE = (
     "the server does not support KServe v2: /v2 answered 404 (a page, 'Not Found'); pass its address with "
-    "--url, and the path under which /v2 lies, or pass --backend openai if it has a language model"
+    "--url, and the path that comes before /v2, or pass --backend openai if it has a language model"
 )
 NO_MODEL = "the server has no model 'digits': {}; see --backend-option served=NAME"
 NO_INPUT = (

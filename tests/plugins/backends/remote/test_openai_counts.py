@@ -43,11 +43,85 @@ def test_a_count_that_cannot_be_right_is_a_contradiction(
 def test_a_count_that_may_be_right_is_a_doubt() -> None:
     assert told({"completion_tokens": len(TEXT) + 4}).doubt == ""
     assert told({"completion_tokens": len(TEXT) + 5}).doubt == counts.HIDDEN
-    none_shown = told({"completion_tokens": 90}, ignores_end=True)
-    assert (none_shown.contradiction, none_shown.doubt) == ("", counts.HIDDEN)
     whole = {"prompt_tokens": 5, "completion_tokens": 4}
     assert told({**whole, "total_tokens": 9}).doubt == ""
     assert told({**whole, "total_tokens": 10}).doubt == counts.NO_SUM
+
+
+SHORT_TEXT = "4"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_tokens_after_the_text_are_right_if_the_request_ignores_the_end(streams: bool) -> None:
+    """Bug: an honest server whose model ended early was doubted, although `ignore_eos` demands the tokens."""
+    whole = chunk(SHORT_TEXT, "length", tokens=90)
+    if streams:
+        events = [chunk(SHORT_TEXT, tokens=1), chunk("", "length", tokens=90), "[DONE]"]
+        reader: Streamed | Completion = streamed(*events, ignores_end=True)
+        reader.answer(EMPTY)
+    else:
+        reader = Completion(Reading(ignores_end=True))
+        reader.answer(Reply(200, b"", memoryview(json.dumps(whole).encode())))
+    assert (reader.usage.contradiction, reader.usage.doubt) == ("", "")
+
+
+def test_tokens_before_the_text_are_doubted_even_then() -> None:
+    events = [chunk("", tokens=89), chunk(SHORT_TEXT, "length", tokens=90), "[DONE]"]
+    reader = streamed(*events, ignores_end=True)
+    reader.answer(EMPTY)
+    assert (reader.usage.doubt, reader.usage.after_text) == (counts.HIDDEN, 0)
+
+
+CALL = {
+    "index": 0,
+    "id": "call-1",
+    "type": "function",
+    "function": {"name": "now", "arguments": "{}"},
+}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(("tokens", "doubt"), [(25, ""), (26, counts.HIDDEN)])
+def test_the_form_of_a_call_has_tokens(streams: bool, tokens: int, doubt: str) -> None:
+    """Bug: `<tool_call>` and the keys of its JSON have tokens, but no text in the reply, so calls were doubted."""
+    message = {"tool_calls": [CALL]}
+    about = {"usage": {"completion_tokens": tokens}}
+    if streams:
+        choice = {"delta": message, "finish_reason": "tool_calls"}
+        reader: Streamed | Completion = streamed({"choices": [choice], **about}, "[DONE]")
+        reader.answer(EMPTY)
+    else:
+        whole = {"choices": [{"message": message, "finish_reason": "tool_calls"}], **about}
+        reader = Completion(Reading())
+        reader.answer(Reply(200, b"", memoryview(json.dumps(whole).encode())))
+    assert (reader.usage.contradiction, reader.usage.doubt) == ("", doubt)
+
+
+def test_three_calls_in_one_chunk_are_not_a_contradiction() -> None:
+    """Bug: a parser that sends all calls at once made an honest run INVALID."""
+    calls = {"choices": [{"delta": {"tool_calls": [CALL] * 3}, "finish_reason": "tool_calls"}]}
+    usage = {"usage": {"completion_tokens": 61}}
+    reader = streamed(chunk("a", tokens=1), {**calls, **usage}, "[DONE]")
+    reader.answer(EMPTY)
+    assert (reader.usage.contradiction, reader.usage.doubt) == ("", "")
+
+
+def test_a_stop_string_has_tokens_and_no_text() -> None:
+    whole = chunk(SHORT_TEXT, "stop", tokens=10)
+    body = memoryview(json.dumps(whole).encode())
+    for stop_bytes, doubt in ((0, counts.HIDDEN), (len("</answer>"), "")):
+        reader = Completion(Reading(stop_bytes=stop_bytes))
+        reader.answer(Reply(200, b"", body))
+        assert reader.usage.doubt == doubt
+
+
+def test_the_stop_strings_of_body_and_prompts_are_known() -> None:
+    options = {"stream": "off", "body": "{stop: '</answer>'}"}
+    remote = OpenAiRemote(BackendSetup(model=None, model_name="m", options=options))
+    body = memoryview(json.dumps(chunk(SHORT_TEXT, "stop", tokens=10)).encode())
+    reader = remote.reader()
+    reader.answer(Reply(200, b"", body))
+    assert reader.usage.doubt == ""
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": 0, "prompt_tokens": 0}, [1],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.backends.parts.openai.bodies import demands_call, text_bytes
+from harness.backends.parts.openai.bodies import demands_call, stop_bytes, text_bytes
 from harness.backends.parts.openai.replies import Completion, Reading
 from harness.backends.parts.openai.signs import repeats
 from harness.backends.parts.openai.streams import Streamed
@@ -57,6 +57,25 @@ def test_tokens_of_empty_chunks_are_a_sign_if_the_text_is_ascii() -> None:
     assert streamed([*events, chunk("", 24, "stop")]).signs == [Sign.UNSEEN]
     events[0]["choices"][0]["text"] = " 日本"
     assert streamed([*events, chunk("", 24, "stop")]).signs == []
+
+
+def test_tokens_after_the_text_are_no_sign_if_the_request_ignores_the_end() -> None:
+    events = [chunk(word, number) for number, word in enumerate(WORDS[:8], 1)]
+    events += [chunk("", count) for count in range(9, 41)]
+    events[-1]["choices"][0]["finish_reason"] = "length"
+    assert streamed(events).signs == [Sign.UNSEEN]
+    usage = streamed(events, ignores_end=True)
+    assert (usage.signs, usage.after_text) == ([], 32)
+
+
+@pytest.mark.parametrize(("tokens", "after_text"), [(48, 0), (60, 12)])
+def test_without_counts_only_tokens_beyond_the_bytes_follow_the_text(
+    tokens: int, after_text: int
+) -> None:
+    """Several tokens may share a chunk: those of the text's 48 bytes need not follow it."""
+    events = [*[chunk(word) for word in WORDS[:8]], chunk("", tokens, "length")]
+    usage = streamed(events, ignores_end=True)
+    assert (usage.doubt, usage.after_text) == ("", after_text)
 
 
 def test_a_count_at_the_end_only_has_no_sign() -> None:
@@ -124,6 +143,13 @@ def test_four_values_in_the_second_half_are_repetition(parts: list[int], told: b
 def test_only_a_forced_choice_demands_a_call(choice: Any, demanded: bool) -> None:
     assert demands_call({"tools": [{}], "tool_choice": choice}) == demanded
     assert not demands_call({"tool_choice": choice})
+
+
+@pytest.mark.parametrize(
+    ("stop", "size"), [("###", 3), (["a", "né"], 3), (None, 0), ([], 0), (7, 0), ([None], 0)]
+)
+def test_the_longest_stop_string_counts(stop: Any, size: int) -> None:
+    assert stop_bytes({"stop": stop}) == size
 
 
 def test_the_texts_of_a_prompt_are_counted_without_its_images() -> None:

@@ -120,8 +120,8 @@ def test_the_digest_changes_with_the_content(tmp_path: Path) -> None:
         ({"messages": []}, "messages must be a list, at least one"),
         ({"messages": [{"content": "a"}]}, "messages has a message without a role"),
         ({"messages": [{"role": "user"}]}, "the message of role 'user' has no content"),
-        ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0, and must be a whole number of at least 1"),
-        ({"prompt": "a", "reference": 1}, "reference is 1, and must be a text or a list of numbers"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0, but must be a whole number of at least 1"),
+        ({"prompt": "a", "reference": 1}, "reference is 1, but must be a text or a list of numbers"),
         ('{"prompt": "\\ud800"}', "it has half a character (a surrogate), which UTF-8 lacks"),
         ('{"messages": [{"role": "user", "content": "a", "x": NaN}]}', "it is not JSON: NaN is not a finite number"),
     ],
@@ -238,11 +238,11 @@ def test_models_and_drawn_tokens_are_described(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"prompt": "a", "body": 3}, "body is 3, and must be an object"),
+        ({"prompt": "a", "body": 3}, "body is 3, but must be an object"),
         ({"prompt": "a", "body": {"stream": True}}, "body has the field 'stream'"),
         ({"prompt": "a", "body": {"a b": 1}}, "body has the field 'a b'"),
-        ({"prompt": "a", "model": 7}, "model is 7, and must be a name"),
-        ({"prompt": "a", "model": 'x"y'}, "and must be a name"),
+        ({"prompt": "a", "model": 7}, "model is 7, but must be a name"),
+        ({"prompt": "a", "model": 'x"y'}, "but must be a name"),
         ({"prompt": "a", "body": {"n": 2}}, "n must be 1"),
     ],
 )

@@ -63,8 +63,8 @@ def test_turns_are_samples_with_their_prompts(tmp_path: Path) -> None:
             {"turns": [{"prompt": "a", "after": ["b"]}, {"id": "b", "prompt": "b"}]},
             "turn 1: after names 'b', which is not an earlier turn",
         ),
-        ({"turns": [{"prompt": "a"}, {"prompt": "b", "after": "0"}]}, "and must be a list of ids"),
-        ({"turns": [{"prompt": "a", "delay_ms": -1}]}, "delay_ms is -1, and must be from 0"),
+        ({"turns": [{"prompt": "a"}, {"prompt": "b", "after": "0"}]}, "but must be a list of ids"),
+        ({"turns": [{"prompt": "a", "delay_ms": -1}]}, "delay_ms is -1, but must be from 0"),
         (
             {"turns": [{"id": "x", "prompt": "a"}, {"id": "x", "prompt": "b"}]},
             "turn 2: the id 'x' appears twice",

@@ -239,7 +239,7 @@ def test_contradictory_steps_are_reported(tmp_path: Path) -> None:
     mixed = {**steps(), "mask": steps(stride=9, max_length=32)["mask"], "types": ()}
     assert refusals(SquadDataset, setup(tmp_path, steps=mixed)) == [
         "input 'mask' is [batch, 24], but its tokenise.max_length is 32",
-        "dataset 'squad' needs a `tokenise` step for input 'types': declare it in the model's manifest",
+        "dataset 'squad' needs a `tokenise` step for input 'types': declare it in the model's manifest, which `init --model FILE` writes",
         "input 'mask': its tokenise step differs from 'ids''s in max_length",
         "input 'mask': its tokenise step differs from 'ids''s in stride",
     ]

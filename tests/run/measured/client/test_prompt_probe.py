@@ -102,6 +102,21 @@ def test_a_server_that_refuses_new_prompts_only_is_noted() -> None:
     assert "for one token" in found["reason"]
 
 
+def test_a_server_that_refuses_a_few_new_prompts_is_not_suspected() -> None:
+    """Bug: one refusal sufficed, e.g. because the changed text had more tokens than the context."""
+    refused: list[Any] = []
+
+    def refuses(prompt: Any) -> bool:
+        if prompt not in IDS and not refused:
+            refused.append(prompt)
+        return prompt in refused
+
+    found = probed([{"prompt": ids} for ids in IDS], Server(refuses))
+    assert refused
+    assert found["refused"] == ""
+    assert len(found["seen_ns"]) >= prompt_probe.FEWEST_ROUNDS - 1
+
+
 @pytest.mark.parametrize("parts", [[1, 2, 3, 4], list(range(100)), [1, 1, 1, 2]])
 def test_a_shuffled_begin_has_the_same_parts_and_a_new_first_one(parts: list[int]) -> None:
     found = prompt_probe._begin_shuffled(parts, Random(3))

@@ -1,4 +1,4 @@
-"""Bodies that were sent: the digest of all in order, and the tokens that a cache of beginnings could have found."""
+"""Bodies that were sent: the digest of all in order, and the tokens that a prefix cache could have found."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -5,10 +5,9 @@ import json
 import mmap
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +22,7 @@ from harness.run.shared_region import REGIONS, region_of, release
 from harness.types import BackendSetup, Batch, TensorSpec
 from harness.wire.connections import Server
 from harness.wire.remote_backend import Link, link_to
+from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 IMAGE = {"name": "image", "datatype": "FP32", "shape": [-1, 3]}
 TEXT = {"name": "text", "datatype": "BYTES", "shape": [-1, 1]}
@@ -86,7 +86,7 @@ class Dataset:
 
 @contextmanager
 def served(machine: Machine) -> Iterator[Server]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def handle_one_request(self) -> None:
@@ -96,19 +96,10 @@ def served(machine: Machine) -> Iterator[Server]:
                 return
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, content = machine.answer(self.path, body)
-            text = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.reply(json.dumps(content).encode(), status)
 
-        def log_message(self, *_: Any) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        http.daemon_threads = True
-        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-        yield Server(address=parse_address(f"http://127.0.0.1:{http.server_port}"))
-        http.shutdown()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield Server(address=parse_address(address))
 
 
 @contextmanager

@@ -1,0 +1,89 @@
+"""Scores the answers of a reasoning model, token ids, with MLCommons' script of DeepSeek-R1 or gpt-oss-120b.
+
+The scripts run the code in the answers, so they run as they are, in an environment that the user isolates. The environment
+variable ANSWER_SCORER names one, with the data that it needs, e.g.
+`python ~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
+"""
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from harness.accuracy.parts import program
+from harness.types import Answer, HasLabelCheck, Metric, Score
+
+VARIABLE, SCRIPT = "ANSWER_SCORER", "eval_accuracy.py"
+_LOG_OPTION = {"eval_mlperf_accuracy.py": "--mlperf-log"}
+"""Script -> its option for LoadGen's log, if that is not `--input-file`."""
+
+_SCORE = re.compile(r"'exact_match':\s*([\d.]+)")
+_SAMPLES = re.compile(r"(?:'num-samples':|Total samples evaluated:)\s*(\d+)")
+
+
+class ReasonedAnswers:
+    """The share of right answers in percent. Labels exist, but the script reads the right answers from its own data."""
+
+    variable, script = VARIABLE, SCRIPT
+
+    def __init__(self, dtype: str) -> None:
+        if dtype != "int32":
+            raise ValueError(
+                f"reasoned-answers needs token ids as int32, but the answers are {dtype}: pass --backend-option answer=ids"
+            )
+
+    def check_labels(self, _labels: Mapping[int, object]) -> None:
+        """Refuses a run that nothing could score at its end."""
+        program.named(VARIABLE, SCRIPT)
+
+    def score(self, answers: Iterable[Answer], _labels: Mapping[int, object]) -> Score:
+        scorer = program.named(VARIABLE, SCRIPT)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            log = folder / "mlperf_log_accuracy.json"
+            total = _write_log(log, answers)
+            option = _LOG_OPTION.get(scorer.script.name, "--input-file")
+            output = str(folder / "evaluated.pkl")
+            printed = program.run(scorer, [option, str(log), "--output-file", output], folder)
+        scores, counts = _SCORE.findall(printed), _SAMPLES.findall(printed)
+        if not scores or not counts:
+            raise ValueError(
+                f"{VARIABLE}: the program printed no exact_match and number of samples"
+            )
+        if int(counts[-1]) != total:
+            raise ValueError(f"{VARIABLE}: the program scored {counts[-1]} of {total} answers")
+        value = float(scores[-1])
+        return Score(
+            metric="reasoned-answers",
+            value=value,
+            unit="%",
+            samples=total,
+            line=f"{{'exact_match': {value:.4f}}}, scored by {scorer.version}",
+            scorer=scorer.scorer,
+        )
+
+
+def _write_log(path: Path, answers: Iterable[Answer]) -> int:
+    """Writes the answers as LoadGen's log of token ids, one per line; returns their number."""
+    total = 0
+    with path.open("w") as file:
+        file.write("[")
+        for index, payload in answers:
+            tokens = np.frombuffer(payload, np.int32)
+            row = {
+                "seq_id": total,
+                "qsl_idx": index,
+                "data": payload.hex().upper(),
+                "token_count": len(tokens),
+            }
+            file.write(f"{',' if total else ''}\n{json.dumps(row)}")
+            total += 1
+        file.write("\n]\n")
+    return total
+
+
+_: type[Metric] = ReasonedAnswers
+__: type[HasLabelCheck] = ReasonedAnswers

@@ -1,0 +1,174 @@
+"""A proxy before an HTTP server that changes the form of its replies, as proxies and frameworks do.
+
+    with odd_proxy(upstream_port, Shape(cut=b"\\r", closes=True)) as url:
+        ...
+
+It reads each reply of the server completely, unless it only passes the pieces on, and sends it again in another form.
+"""
+
+import gzip
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+
+_LIMIT_S = 20.0
+_STATUS = {429: "Too Many Requests", 503: "Service Unavailable"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The form of the proxy's replies."""
+
+    piece_bytes: int = 65_536
+    """Largest chunk of a body."""
+    line_end: bytes = b"\n"
+    """Replaces the line ends of streams."""
+    between: bytes = b""
+    """Is sent before each event of a stream, e.g. a comment."""
+    begin: bytes = b""
+    """Is sent before a stream."""
+    end: bytes = b"0\r\n\r\n"
+    """The last chunk."""
+    size_format: bytes = b"%x"
+    """The form of a chunk's size."""
+    http: bytes = b"HTTP/1.1"
+    """HTTP/1.0 ends each reply with its connection, and has no chunks."""
+    informs: bytes = b""
+    """Is sent before each head, e.g. 103 Early Hints."""
+    headers: bytes = b""
+    """Further lines of each head."""
+    head_line: bytes = b"\r\n"
+    """Line end of heads."""
+    compresses: bool = False
+    closes: bool = False
+    """Each connection ends after a reply, without notice."""
+    head_byte_s: float = 0.0
+    """Time between the bytes of a head."""
+    busy_status: int = 0
+    """Status of the answers to busy requests; 0: none is busy."""
+    busy_every: int = 2
+    """Every so many prompts of the run are busy."""
+    free_first: int = 0
+    """The first prompts are never busy."""
+
+
+class _Proxy:
+    def __init__(self, port: int, shape: Shape) -> None:
+        self._upstream, self._shape = port, shape
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._prompts = 0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, client.makefile("rb") as requests, suppress(OSError):
+            client.settimeout(_LIMIT_S)
+            while (head := self._head(requests)) is not None:
+                method, path, length = head
+                self._answer(client, method, path, requests.read(length))
+                if self._shape.closes or self._shape.http == b"HTTP/1.0":
+                    return
+
+    @staticmethod
+    def _head(requests: object) -> tuple[str, str, int] | None:
+        first = requests.readline()  # type: ignore[attr-defined]
+        if not first:
+            return None
+        method, path, _ = first.decode().split(" ")
+        length = 0
+        while (line := requests.readline()) not in (b"\r\n", b""):  # type: ignore[attr-defined]
+            name, _, value = line.decode().partition(":")
+            if name.lower() == "content-length":
+                length = int(value)
+        return method, path, length
+
+    def _is_busy(self, method: str) -> bool:
+        shape = self._shape
+        if method != "POST" or not shape.busy_status:
+            return False
+        with self._lock:
+            self._prompts += 1
+            return self._prompts > shape.free_first and self._prompts % shape.busy_every == 0
+
+    def _answer(self, client: socket.socket, method: str, path: str, body: bytes) -> None:
+        shape = self._shape
+        if self._is_busy(method):
+            text = b'{"error": {"message": "try again"}}'
+            head = b"%b %d %b\r\nRetry-After: 3\r\nContent-Length: %d\r\n\r\n"
+            status = shape.busy_status
+            line = head % (shape.http, status, _STATUS[status].encode(), len(text))
+            client.sendall(line + text)
+            return
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=_LIMIT_S)
+        ) as upstream:
+            upstream.request(method, path, body, {"Content-Type": "application/json"})
+            reply = upstream.getresponse()
+            content = reply.read()
+        is_stream = "event-stream" in (reply.getheader("Content-Type") or "")
+        if is_stream:
+            content = self._stream(content)
+        if shape.compresses:
+            content = gzip.compress(content)
+        self._send_head(client, reply.status, reply.getheader("Content-Type") or "", content)
+        self._send_body(client, content)
+
+    def _stream(self, content: bytes) -> bytes:
+        shape = self._shape
+        events = content.split(b"\n\n")
+        joined = b"\n\n".join([*(shape.between + event for event in events[:-1]), events[-1]])
+        return shape.begin + joined.replace(b"\n", shape.line_end)
+
+    def _send_head(self, client: socket.socket, status: int, kind: str, content: bytes) -> None:
+        shape = self._shape
+        framing = b"" if shape.http == b"HTTP/1.0" else b"Transfer-Encoding: chunked\r\n"
+        coding = b"Content-Encoding: gzip\r\n" if shape.compresses else b""
+        head = b"%b %d S\r\nContent-Type: %b\r\n%b%b%b\r\n" % (
+            *(shape.http, status, kind.encode(), framing, coding),
+            shape.headers,
+        )
+        head = shape.informs + head.replace(b"\r\n", shape.head_line)
+        if not shape.head_byte_s:
+            client.sendall(head)
+            return
+        for byte in head:
+            client.sendall(bytes((byte,)))
+            time.sleep(shape.head_byte_s)
+
+    def _send_body(self, client: socket.socket, content: bytes) -> None:
+        shape = self._shape
+        for at in range(0, len(content), shape.piece_bytes):
+            piece = content[at : at + shape.piece_bytes]
+            if shape.http == b"HTTP/1.0":
+                client.sendall(piece)
+            else:
+                client.sendall(b"%b\r\n%b\r\n" % (shape.size_format % len(piece), piece))
+        if shape.http != b"HTTP/1.0":
+            client.sendall(shape.end)
+
+
+@contextmanager
+def odd_proxy(port: int, shape: Shape) -> Iterator[str]:
+    """Yields the URL of a proxy before the port of this machine."""
+    proxy = _Proxy(port, shape)
+    try:
+        yield proxy.url
+    finally:
+        proxy.close()
