@@ -127,6 +127,9 @@ REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 OF_ONE_THREAD = ("tract",)
 """Backends whose instances compute on one thread each, whatever --threads is."""
 
+WITH_FIXED_THREADS = ("tensorflow",)
+"""Backends whose number of threads cannot change in a process."""
+
 DATASETS = (
     _table(
         "datasets",

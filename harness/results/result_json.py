@@ -478,10 +478,13 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
 def _calibration(calibration: Calibration | None) -> CalibrationEntry | None:
     if calibration is None:
         return None
-    return {
+    entry: CalibrationEntry = {
         "rate_per_s": calibration.rate_per_s,
         "latency_ns": calibration.latency_ns,
         "slowest_batch_ns": calibration.slowest_batch_ns,
         "batch_latency_ns": [list(point) for point in calibration.batch_latency_ns] or None,
         "seconds": calibration.seconds,
     }
+    if calibration.thread_latency_ns:
+        entry["thread_latency_ns"] = [list(point) for point in calibration.thread_latency_ns]
+    return entry

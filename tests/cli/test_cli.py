@@ -68,7 +68,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("--scenario server --model nosuch", "no model named 'nosuch': see `python -m harness list`, or give a path to a file"),
         (
             "--scenario server --backend nosuch",
-            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null, ort-genai, openvino-genai, llama-cpp",
+            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null, ort-genai, openvino-genai, llama-cpp, ort-whisper, openvino-whisper",
         ),
         ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
         ("--scenario server --dataset digit", "no dataset named 'digit': did you mean 'digits'?"),
@@ -351,12 +351,14 @@ def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
     reasons = [{"code": "hung", "text": "it hung"}, {"code": "clock-jumped", "text": "by 1 s"}]
     failed = stored_result("2026-01-02", **nothing, verdict="INVALID", reasons=reasons)
     database.add(tmp_path, "second.partial", failed)
-    for name in ("first", "second.partial"):
+    database.add(tmp_path, "third", stored_result("2026-01-03", scenario="offline"))
+    for name in ("first", "second.partial", "third"):
         (tmp_path / name).mkdir()
     assert main(["runs", "--results", str(tmp_path)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows == [
         ["folder", "verdict", "headline", "p99", "accuracy", "reasons"],
+        ["third", "VALID", "2,000", "queries/s", "-", "99.20"],  # Offline has no latency of its own
         ["second.partial", "INVALID", "-", "-", "-", "hung", "clock-jumped"],
         ["first", "VALID", "2,000", "queries/s", "1.50", "ms", "99.20"],
     ]

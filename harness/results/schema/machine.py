@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 
 class EnergyParts(TypedDict):
@@ -288,6 +286,8 @@ class Calibration(TypedDict):
     batch_latency_ns: Sequence[Sequence[int]] | None
     """[samples, ns] by batch size, with every instance busy; null if neither the dispatcher nor the choice of
     Offline's batch needs the times."""
+    thread_latency_ns: NotRequired[Sequence[Sequence[int]]]
+    """[threads, ns] of a query that is alone, most threads first; missing if the warm-up did not try fewer threads."""
     seconds: float | None
     """Duration of the calibration in s; null if it was not needed."""
 

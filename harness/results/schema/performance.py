@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, final
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 Number = int | float
 
@@ -300,7 +298,7 @@ class PromptProbe(TypedDict):
     """[low, median, high]: time with a new beginning divided by the time of the prompt as in the run, with a 99 %
     interval of the median; null with too few rounds."""
     over_again: Sequence[float] | None
-    """Ratio like `over_seen`, divided by the time of the changed prompt when it is repeated."""
+    """Ratio like `over_seen`, but divided by the time of the changed prompt when it is repeated."""
     refused: str
     """The server's answer if it refused changed prompts only; empty otherwise."""
 

@@ -96,6 +96,8 @@ class _Measurement:
             query_samples=setup.samples_per_query,
             may_vary=system.may_vary,
             may_shrink=setup.instances.may_shrink and system.fixed_batch is None,
+            threads=setup.instances.threads,
+            reopen=system.reopen,
             check_steps=system.check_steps,
             check_numbers=system.check_numbers,
             report_alive=self._report_alive,
@@ -110,6 +112,7 @@ class _Measurement:
             **calibration,
             "slowest_batch_ns": max(preparation.slowest_ns, system.slowest_ns),
             "cold": {**loads, **calibration["cold"]},
+            "backend": system.described_again(),
         }
         self._channel.send("calibrated", **calibrated)
         message = self._channel.receive()

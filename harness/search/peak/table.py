@@ -31,7 +31,7 @@ CLIENT_BOUND = "client-bound"
 """Reason of a run that the server's client limited; such a run neither passed nor failed."""
 
 OTHER_RATE = 0.01
-"""Least difference between offered and requested rate, as a share, that is printed with a peak."""
+"""Minimum difference between offered and requested rate, as a share, that is printed with a peak."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:

@@ -145,7 +145,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     for row, (axis, panel) in enumerate(zip(_AXES, known, strict=False)):
         curves.append(curve(panel.name, panel.field, panel.scale, yaxis=f"y{axis}"))
         domain = [1 - (row + 0.85) / len(known), 1 - row / len(known)]
-        layout[f"yaxis{axis}"] = {"title": panel.unit, "rangemode": "tozero", "domain": domain}
+        title = f"{panel.name}, {panel.unit}"
+        layout[f"yaxis{axis}"] = {"title": title, "rangemode": "tozero", "domain": domain}
     yield Figure(
         "Wait, batch and busy instances",
         "The mean wait until an instance took the query, the mean batch, and the share of the time in which an "

@@ -114,7 +114,7 @@ def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert out.startswith("SWEEP  server  null  digits  p99=10ms\n")
     assert re.search(r"^ +300 +- +300 .* INVALID slo-missed$", out, re.MULTILINE)
-    assert "\nknee        none: it takes 3 VALID points, and there are 2\n" in out
+    assert "\nknee        none: it needs 3 VALID points, but there are 2\n" in out
 
 
 def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
