@@ -326,7 +326,10 @@ def _odd_prompts(tasks: Sequence[str]) -> Mapping[str, tuple[Rows, Sequence[str]
     tool = {"type": "function", "function": {"name": "write", "parameters": digits}}
     thinks = {"chat_template_kwargs": {"enable_thinking": True}, "max_tokens": 40}
     tags = {**thinks, "body": {"separate_reasoning": False}}
-    turns = [[{"prompt": task[: 8 + 4 * turn]} for turn in range(3)] for task in tasks]
+    turns = [
+        [{"prompt": task, "max_tokens": 24} for task in tasks[i : i + 3]]
+        for i in range(len(tasks) - 2)
+    ]
     ranked = [{"documents": [*tasks[i : i + 4]]} for i in range(len(tasks) - 4)]
     vectors = ("--backend-option", "endpoint=embeddings", "--max-batch", "4")
     return {
