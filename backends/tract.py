@@ -118,7 +118,7 @@ class TractBackend(FrameworkBackend):
     def profiler(self) -> Profiler:
         if tract_file.is_nnef(self._path):
             raise ConfigError(
-                "tract's operations are shown by the nodes of an ONNX file: pass --backend-option format=onnx"
+                "tract's operations have the names of nodes only with an ONNX file: pass --backend-option format=onnx"
             )
         return TractProfiler(TractBackend(self._setup), tract.version())
 

@@ -185,6 +185,10 @@ DATASETS = (
                 "SyntheticPromptsDataset",
                 "prompts of given lengths, with a common prefix",
             ),
+            "synthetic-chats": (
+                "SyntheticChatsDataset",
+                "chats with images, sound and text of given sizes, made here",
+            ),
             "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
         },
     )
@@ -268,6 +272,10 @@ METERS = _table(
         "nvml": ("NvmlMeter", "NVIDIA GPUs", "nvml", "pynvml"),
         "estimate": ("EstimateMeter", "busy CPU time x watts: estimated, never measured"),
         "command": ("CommandMeter", "a program that prints watts or joules"),
+        "page": (
+            "PageMeter",
+            "watts or joules on a page of Prometheus metrics, e.g. DCGM's of the server",
+        ),
         "ptdaemon": ("PtdaemonMeter", "MLPerf Power's client and server, at the wall"),
     },
 )

@@ -62,7 +62,7 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
     def report_progress(done: int, total: int) -> None:
         channel.send("loading", done=done, total=total)
 
-    _, backends, fixed, dataset = open_model(
+    _, backends, _, fixed, dataset = open_model(
         config, model, setup["dataset"], spec, stack, report_progress
     )
     held = samples_held(dataset, setup["dataset"], config.performance_count)

@@ -93,8 +93,6 @@ class LoadGenRun:
                 say(announcement(plan, calibration, run.instances, run.config))
             if self._is_first:
                 self._keeper.write_resolved(plan, loaded)
-            if self._role == "performance":
-                before_run.perform(run.config)
             evidence = self._watch(process, plan, calibration)
         failure = evidence.failure
         if failure is not None:
@@ -233,6 +231,10 @@ class LoadGenRun:
             run.instances.workers,
             _row_kind(run),
         )
+        if self._role == "performance" and run.config.before_run is not None:
+            process.await_prepared(self._start_limit_s, self._progress.show_loading)
+            before_run.perform(run.config)
+            process.go()
         load = host.SystemLoad(*process.pids)
         watchdog = Watchdog(NewRows(journal, plan))
         memory = MemoryLimit(self._with.host.log, host.memory_bytes())

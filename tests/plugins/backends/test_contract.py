@@ -394,7 +394,7 @@ def test_change_of_threads_after_their_start_is_refused(case: Case, digits: Digi
     with case.open() as backend:
         backend.infer(digits.batch([0]))
         assert _refusal(case, threads=3) == (
-            "--threads 3 --instances 2: TensorFlow has started with 1 and 2 in this process: "
+            "--threads 3 --instances 2: TensorFlow already started with 1 and 2 in this process: "
             "use a new process"
         )
 

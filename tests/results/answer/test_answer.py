@@ -92,7 +92,7 @@ def test_official_token_run_shows_loadgens_times_beside_the_bounds(
     answer = answer_of(of_tokens(**changed))
     assert answer.headline == f"{headline} at 200 queries/s"
     assert answer.question == (
-        "Do 99 % of the first tokens come within 2 s, and of the further ones within 200 ms each at 200 queries/s?"
+        "Do 99 % of the first tokens come within 2 s, and the other tokens within 200 ms each at 200 queries/s?"
     )
 
 
