@@ -103,7 +103,7 @@ def _times(
     for size in sizes:
         (alike,) = batches_of(dataset, loaded, [size])
         _warm(answerers, alike[0])
-        times = measure(answerers, [alike], SIZE_LIMIT_S)
+        times = measure(answerers, [alike], SIZE_LIMIT_S, pauses=setup["streams"])
         yield times
         quiet_ns = float(np.quantile(times.ns, _QUIET))
         per_s = size * 1e9 / quiet_ns
