@@ -204,7 +204,7 @@ def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None
     assert f"python -m harness --config {shlex.quote(run.name + '/config.yaml')}" in unescape(text)
 
 
-def test_a_run_in_the_default_folder_is_repeated_from_where_the_user_stands(tmp_path: Path) -> None:
+def test_a_run_in_the_default_folder_is_repeated_from_the_users_folder(tmp_path: Path) -> None:
     """Bug: the command lacked `results/`."""
     copy = shutil.copytree(FOLDERS / "server", tmp_path / "results" / "a")
     page = "\n".join(text_parts(read_files(copy, with_evidence=False)))
