@@ -54,10 +54,10 @@ _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
 _FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVINO_WHISPER)
-FORMATS = {
-    *(one.name for one in (*BY_SUFFIX.values(), *_FOLDER_FORMATS)),
-    *(one.name for _, one in BY_CONTENT.values()),
-}
+_KNOWN = (*BY_SUFFIX.values(), *_FOLDER_FORMATS, *(one for _, one in BY_CONTENT.values()))
+FORMATS = {one.name for one in _KNOWN}
+USUAL_BACKEND: Mapping[str, str] = {one.name: one.backend for one in _KNOWN}
+"""Format -> the backend that such a file is usually meant for."""
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {

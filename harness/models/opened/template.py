@@ -281,7 +281,7 @@ def _lines(
     stem = path.stem if source is None else f"{source.short}-{path.stem}"
     yield f"name: {_flow(_plain_name(stem))}"
     yield "# version: '1.0'"
-    yield "# description: one line for people"
+    yield "# description: one line for readers"
     yield "# licence: Apache-2.0 # a submission needs it"
     task = "task: text-generation" if found.vocabulary else "# task: image-classification"
     yield task

@@ -39,7 +39,7 @@ def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     lacks = "docs is a folder without a model: a SavedModel has saved_model.pb"
     assert refusal(Path("docs"), "savedmodel", "keras") == lacks
     assert refusal(Path("README.md"), "onnx") == (
-        "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .jit, .pt2, .keras, .tflite, "
+        "README.md is a text file: --model takes a model file (.onnx, .xml, .pt, .jit, .pt2, .keras, .tflite, "
         ".pte, .ubj, .tl, .param, .mnn, .gguf, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
     )
     Path("docs/saved_model.pb").touch()

@@ -253,8 +253,8 @@ def test_weights_and_checkpoints_are_named_by_init_too(tmp_path: Path) -> None:
         parts.writestr("a/data.pkl", b"\x80\x02.")
     for path, line in {
         weights: "a.pth is weights without their network: load them",
-        checkpoint: "a.pt: it is a checkpoint of torch.save and not TorchScript",
-        old: "old.pt: it is a checkpoint of torch.save and not TorchScript",
+        checkpoint: "a.pt: it is a torch.save checkpoint, not TorchScript",
+        old: "old.pt: it is a torch.save checkpoint, not TorchScript",
     }.items():
         with pytest.raises(ConfigError, match=re.escape(line)) as refusal:
             manifest_of(path, tmp_path / "m.yaml", {})
