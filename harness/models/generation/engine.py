@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.models.generation.prefixes import StepPrefixes, Block, PrefixCache
+from harness.models.generation.prefixes import Block, PrefixCache, StepPrefixes
 from harness.models.manifest.schema import Generation
 from harness.types import Array, Batch, Outputs, TensorSpec
 

@@ -19,10 +19,12 @@ class Format(NamedTuple):
 
 
 ONNX = Format("onnx", "an ONNX file", "ort")
+TORCHSCRIPT = Format("torchscript", "a TorchScript file", "torch")
 BY_SUFFIX: Mapping[str, Format] = {
     ".onnx": ONNX,
     ".xml": Format("openvino", "an OpenVINO IR", "openvino"),
-    ".pt": Format("torchscript", "a TorchScript file", "torch"),
+    ".pt": TORCHSCRIPT,
+    ".jit": TORCHSCRIPT,
     ".pt2": Format("torch-export", "a torch.export program", "torch"),
     ".keras": Format("keras", "a Keras file", "tensorflow"),
     ".tflite": Format("tflite", "a LiteRT file", "litert"),
@@ -66,7 +68,6 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
             "load them in their code, and export with torch.onnx.export",
         ),
     ),
-    ".jit": ("TorchScript by its suffix", "rename it to .pt"),
     **dict.fromkeys((".h5", ".hdf5"), ("an HDF5 file of Keras", "load it and save it as .keras")),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), ("a pickle, which is code", _TO_ONNX)),
     **dict.fromkeys(
@@ -129,13 +130,18 @@ def check(path: Path, formats: Collection[str]) -> None:
 
 def _no_model(path: Path) -> tuple[str, str] | None:
     """Returns the kind of a file or folder that no backend reads, and what to do; None if it is not known."""
-    own, other = format_of(path), _OTHERS.get(path.suffix.lower())
+    own = format_of(path)
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
-        return None if own else next(inside, other)
-    if path.name == "model.json" and own is None:
-        return _FOLDERS["model.json"]
-    return other
+        return None if own else next(inside, _OTHERS.get(path.suffix.lower()))
+    return None if own else kind_by_name(path.name)
+
+
+def kind_by_name(name: str) -> tuple[str, str] | None:
+    """Returns the kind of a file that no backend reads, and what to do, as far as its name shows them."""
+    if Path(name).name in _FOLDERS:
+        return _FOLDERS[Path(name).name]
+    return _OTHERS.get(Path(name).suffix.lower())
 
 
 def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:

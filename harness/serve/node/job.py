@@ -28,7 +28,7 @@ from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
-from harness.models.opened.loading import declared, described, open_model, samples_held
+from harness.models.opened.loading import declared, described, inputs_of, open_model, samples_held
 from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
 from harness.models.steps.steps import OF_ANY_LENGTH
 from harness.run.measured.answerer import Answerer
@@ -68,7 +68,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())
     data = config.dataset or default_dataset(model)
-    _, backends, fixed, dataset = open_model(config, model, data, group, stack)
+    path, backends, inputs, fixed, dataset = open_model(config, model, data, group, stack)
     max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     postprocess = postprocessor_of(
         model.output, load_hook(model, config.hook), has_states=model.has_states

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Any

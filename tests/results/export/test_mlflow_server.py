@@ -4,7 +4,6 @@ import base64
 import json
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -109,7 +108,7 @@ class _Faulty(QuietHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_POST = do_PUT = _answer  # noqa: N815 - http.server's names
+    do_GET = do_POST = do_PUT = _answer
 
 
 GOOD = {

@@ -50,7 +50,7 @@ def serving_json(service: Service, port: int = 0) -> Iterator[str]:
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.reply(body, status, "application/json")
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - names of http.server
+        do_GET = do_POST = do_PUT = _answer
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", port), Handler)) as address:
         yield address

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,18 @@ if "refuse" in wanted:
     sys.exit(2)
 if "touch" in wanted:
     pathlib.Path("{source}").write_text("x = 3\\n")
+out = pathlib.Path(asked["report_dir"]) / "performance"
+if "orphan" in wanted:
+    import subprocess
+    pathlib.Path("{control}.pid").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
+if "late" in wanted:
+    pathlib.Path("{control}").write_text(" ".join(word for word in wanted if word != "late"))
+    sys.exit("1 service(s) crashed during startup")
+out.mkdir(parents=True)
+(out.parent / "events.jsonl").write_text('{{"event_type":"sample.issued"}}')
 if asked["name"].rpartition("-")[2] in wanted:
     print("Traceback: the server is gone")
     sys.exit(1)
-out = pathlib.Path(asked["report_dir"]) / "performance"
-out.mkdir(parents=True)
 content = {{"state": "complete", "complete": True, "mode": sys.argv[-1], "issued": asked["settings"]}}
 (out / "result_summary.json").write_text(json.dumps(content))
 """
@@ -207,6 +215,36 @@ def test_missing_points_are_made_and_finished_ones_are_kept(
     assert content["changed"] is False
     assert (attempt.folder / "host.csv").is_file()
     assert json.loads(attempt.summary.read_text())["mode"] == "both"
+
+
+def test_a_client_that_did_not_start_is_started_again(
+    work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "control").write_text("late")
+    assert run(work, "--client", str(source), "--only", "r1") == 0
+    assert "r1 exit status 1" in capsys.readouterr().err
+    assert runs.newest(work, "r1") == runs.Attempt(work / runs.RUNS / "r1" / "attempt-2")
+
+
+def test_services_that_outlive_the_client_are_ended(
+    work: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.submit.endpoints.client.process._SERVICES_END_S", 0.2)
+    (tmp_path / "control").write_text("orphan")
+    assert run(work, "--client", str(source), "--only", "r1") == 0
+    pid = int((tmp_path / "control.pid").read_text())
+    deadline_s = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert not is_alive(pid)
+
+
+def is_alive(pid: int) -> bool:
+    """Returns whether the process runs; a process that nobody has waited for has ended, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_configuration_that_the_client_refuses_ends_the_run(

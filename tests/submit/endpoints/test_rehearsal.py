@@ -93,7 +93,11 @@ def template(path: Path) -> None:
         ],
         "settings": {
             "service_ready_timeout_s": 120,
-            "client": {"num_workers": 1, "warmup_connections": 0},
+            "client": {
+                "num_workers": 1,
+                "warmup_connections": 0,
+                "worker_initialization_timeout": 300.0,
+            },
         },
         "endpoint_config": {"api_type": "openai"},
     }

@@ -93,11 +93,16 @@ class Template:
         if request.is_agentic:
             yield from self._agentic_problems()
 
-    def _agentic_problems(self) -> Iterator[str]:
+    def trajectories(self) -> int | None:
+        """Returns the number of trajectories that the client issues; None if the template does not say."""
         block = self.of_type(PERFORMANCE)[0].get("agentic_inference")
         count = block.get("num_trajectories_to_issue") if isinstance(block, dict) else None
+        return count if isinstance(count, int) else None
+
+    def _agentic_problems(self) -> Iterator[str]:
+        count = self.trajectories()
         unit = limits()["trajectories"]
-        if not isinstance(count, int) or count < 1 or count % unit:
+        if count is None or count < 1 or count % unit:
             yield (
                 f"--template {self.path}: num_trajectories_to_issue is {count}: write a multiple of {unit}"
             )

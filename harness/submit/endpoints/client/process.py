@@ -1,5 +1,6 @@
 """Runs the official client once, with the host log and the server's metrics around it."""
 
+import os
 import signal
 import subprocess
 import time
@@ -25,6 +26,9 @@ BYTECODE = "bytecode"
 """Folder in WORK for the client's compiled modules: its checkout stays as it is."""
 
 HOST_EVERY_S = 1.0
+_SERVICES_END_S, _POLL_S = 10.0, 0.1
+"""Time that the client's services have to end after it."""
+
 
 Look = Callable[[float], None]
 
@@ -97,6 +101,16 @@ def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subpro
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait()
+        _end_group(process.pid)
+
+
+def _end_group(group: int) -> None:
+    """Waits for the client's services, which can outlive it after a stop, and kills what remains."""
+    with suppress(ProcessLookupError):
+        for _ in range(round(_SERVICES_END_S / _POLL_S)):
+            os.killpg(group, 0)
+            time.sleep(_POLL_S)
+        os.killpg(group, signal.SIGKILL)
 
 
 def _wait(

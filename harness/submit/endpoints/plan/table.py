@@ -44,15 +44,20 @@ def _row(request: Request, template: Template, point: Point, samples: int, work:
     rate = _rate(work, point)
     count = passes(point, samples, rate)
     queries = count * samples
+    if request.is_agentic:  # the template decides
+        queries = template.trajectories() or samples
+        count = max(1, queries // samples)
     report = runs.next_attempt(work, point.name).report
     asked = client_config(request, template, point, queries, report)
     attempt = runs.newest(work, point.name)
-    if attempt is not None:  # a newer rate must not change the number of passes of a finished run
+    if (
+        attempt is not None and not request.is_agentic
+    ):  # a newer rate must not change the number of passes of a finished run
         asked, queries = _kept(asked, attempt, point, samples)
         count = queries // samples
     state, why = runs.state(work, point.name, asked)
     expected_s = None
-    if rate:
+    if rate and not request.is_agentic:  # a trajectory has many answers, and its tools take time
         scored = request.of_round.accuracy_samples if request.of_round else samples
         expected_s = START_S + (queries + scored * point.is_accuracy) / rate
     return Row(point, count, queries, rate, expected_s, state, why, asked)

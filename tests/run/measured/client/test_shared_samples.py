@@ -22,7 +22,6 @@ from harness.run.shared_region import REGIONS, region_of, release
 from harness.types import BackendSetup, Batch, TensorSpec
 from harness.wire.connections import Server
 from harness.wire.remote_backend import Link, link_to
-
 from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 IMAGE = {"name": "image", "datatype": "FP32", "shape": [-1, 3]}
