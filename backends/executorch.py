@@ -3,10 +3,12 @@
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 with warnings.catch_warnings(action="ignore"):  # it warns about its own modules
@@ -100,6 +102,7 @@ class ExecuTorchBackend(FrameworkBackend):
             enable_etdump=self._traces,
         )
         self._method = self._program.load_method(METHOD)
+        self._execute = _without_copies(self._method)
 
     def _refuse_names(self) -> None:
         if self._setup.names:
@@ -148,14 +151,14 @@ class ExecuTorchBackend(FrameworkBackend):
         self._close()
 
     def _close(self) -> None:
-        self._method = self._program = None
+        self._method = self._program = self._execute = None
         if self._is_in_pool:
             self._is_in_pool = False
             _pool.leave()
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         rows = [torch.from_numpy(inputs[spec.name]) for spec in self._inputs]
-        arrays = [_array(one) for one in self._method.execute(rows)]
+        arrays = [_array(one) for one in self._execute(rows)]
         return named(self._outputs, arrays)
 
     def network(self, _batch: Batch) -> Network:
@@ -202,14 +205,21 @@ def refuse_missing(path: Path, facts: Program, runtime: Any) -> None:
         )
 
 
+def _without_copies(method: Any) -> Any:
+    """Returns a function that executes the method. The next call may overwrite its outputs: a copy by NumPy is faster."""
+    inner = getattr(method, "_method", None)
+    return method.execute if inner is None else partial(inner.call, clone_outputs=False)
+
+
 def _array(output: Any) -> Array:
+    """Returns a copy of an output."""
     if not isinstance(output, torch.Tensor):
         raise ConfigError(
             f"an output is a {type(output).__name__}: export the method with tensors only"
         )
     if output.dtype is torch.bfloat16:
         output = output.float()
-    array: Array = output.numpy()
+    array: Array = np.array(output.numpy())
     return array
 
 

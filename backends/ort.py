@@ -18,6 +18,9 @@ from harness.errors import ConfigError, one_line
 from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
 
 _ERROR_LEVEL = 3
+_UNREGISTERED = "is not a registered function/op"
+"""Words of ONNX Runtime's message about an operator that it does not know."""
+
 _OLDEST_OPSET = 7
 """The first opset that ONNX Runtime promises to run."""
 
@@ -79,6 +82,13 @@ class OrtBackend(FrameworkBackend):
         except NoImplementation as e:
             # The provider lacks a kernel for an operator in the file's opset version.
             raise ConfigError(f"{self._path}: {_without_kernel(self._path, provider, e)}") from e
+        except Exception as e:
+            if _UNREGISTERED not in str(e):
+                raise  # explained by the caller
+            raise ConfigError(
+                f"{self._path}: ONNX Runtime cannot load it: it lacks an operator of another library "
+                f"({one_line(e)}): export the model without it, or write a backend that loads the library"
+            ) from e
         used = session.get_providers()
         if used[0] != provider:
             raise ConfigError(

@@ -9,6 +9,7 @@ import tract
 
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.native import tract_file
+from harness.backends.parts.native.tract_calls import Network, network_of
 from harness.backends.parts.native.tract_kernels import TractProfiler
 from harness.core.formats.onnx_tensors import initializers
 from harness.core.formats.protobuf import onnx_origin
@@ -45,7 +46,7 @@ class TractBackend(FrameworkBackend):
     options: ClassVar[Choices] = {"precision": ("f32", "f16")}
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        self._plans: dict[int | None, Any] = {}
+        self._plans: dict[int | None, Network] = {}
         self._symbol = ""
         own_names = tract_file.output_names(self._path)
         model = self._model(None)
@@ -97,27 +98,27 @@ class TractBackend(FrameworkBackend):
             if named != sizes:
                 model.set_input_fact(index, ",".join([*named, dtype]))
 
-    def _plan(self, size: int) -> Any:
+    def _plan(self, size: int) -> Network:
         """Returns the network for a batch, and makes it first if it is new."""
         key = size if self._symbol and size in (1, self._setup.max_batch) else None
         if key not in self._plans:
             self._plans[key] = self._made(key)
         return self._plans[key]
 
-    def _made(self, size: int | None) -> Any:
+    def _made(self, size: int | None) -> Network:
         model = self._model(size)
         try:
             if self._option["precision"] == "f16":
                 wide, narrow = tract.DatumType.F32, tract.DatumType.F16
                 model.transform(tract.FloatPrecision(wide, narrow))
-            return model.into_runnable()
+            return network_of(model.into_runnable())
         except tract.TractError as e:
             raise ValueError(_words(e)) from None
 
     def profiler(self) -> Profiler:
         if tract_file.is_nnef(self._path):
             raise ConfigError(
-                "tract's operations are shown by the nodes of an ONNX file: pass --backend-option format=onnx"
+                "tract's operations have the names of nodes only with an ONNX file: pass --backend-option format=onnx"
             )
         return TractProfiler(TractBackend(self._setup), tract.version())
 
@@ -125,15 +126,14 @@ class TractBackend(FrameworkBackend):
         del self._plans
 
     def _arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
-        return [np.asarray(inputs[name], dtype) for name, dtype in self._takes]
+        return [np.asarray(inputs[name], dtype, "C") for name, dtype in self._takes]
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         arrays = self._arrays(inputs)
         try:
-            found = self._plan(len(arrays[0])).run(arrays)
+            rows = self._plan(len(arrays[0])).run(arrays)
         except tract.TractError as e:
             raise ValueError(_words(e)) from None
-        rows = [tensor.to_numpy() for tensor in found]
         return named(self._names, [*map(_widened, rows)] if self._widens else rows)
 
     @property
@@ -143,7 +143,7 @@ class TractBackend(FrameworkBackend):
     def profile_json(self, batch: Batch) -> str:
         """Returns the report of tract's own profiler, which repeats the network for some seconds."""
         arrays = self._arrays(self._in_file(batch.inputs))
-        return str(self._plan(batch.size).profile_json(arrays))
+        return str(self._plan(batch.size).runnable.profile_json(arrays))
 
     def describe(self) -> Mapping[str, object]:
         weights = () if tract_file.is_nnef(self._path) else initializers(self._path)

@@ -41,7 +41,7 @@ def line(backend: str) -> str:
     steps = postprocessor(output.postprocess, output.name, None)
     with ExitStack() as stack:
         group = InstanceGroup(2, 1, BATCH)
-        _, backends, _, dataset = open_model(config, model, "digits", group, stack)
+        _, backends, *_, dataset = open_model(config, model, "digits", group, stack)
         batch = list(range(BATCH))
         dataset.load(batch)
         two = [Answerer(each, dataset, steps) for each in backends]

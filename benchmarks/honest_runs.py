@@ -1,6 +1,6 @@
 """Counts the reasons and doubts of honest runs, in every scenario, with every backend, servers and nodes.
 
-    python benchmarks/honest_runs.py [--rounds 4] [--python PATH] [--only WORD] [--language-models]
+    python benchmarks/honest_runs.py [--rounds 4] [--python PATH] [--only PATTERN] [--language-models]
 
 No run here cheats or is broken, so a reason is a fault of the harness or of the machine. Each row has the number of
 runs, of VALID runs, and of runs with each reason and doubt. --python runs the harness of another environment, e.g. of
@@ -77,10 +77,13 @@ LOADS: Mapping[str, Sequence[str]] = {
         *("--scenario", "server", "--target-qps", "40", "--load-hosts", "2", *_SLO),
     ),
     "fresh": ("--scenario", "single-stream", "--backend-option", "fresh=on"),
-    "ignore_eos": ("--scenario", "single-stream", "--backend-option", "ignore_eos=on"),
+    "ignore_eos": (
+        *("--scenario", "single-stream", "--mode", "performance"),
+        *("--backend-option", "ignore_eos=on"),
+    ),
     "ignore_eos stream=off": (
-        *("--scenario", "single-stream", "--backend-option", "ignore_eos=on"),
-        *("--backend-option", "stream=off"),
+        *("--scenario", "single-stream", "--mode", "performance"),
+        *("--backend-option", "ignore_eos=on", "--backend-option", "stream=off"),
     ),
     "stop strings": (
         *("--scenario", "single-stream", "--backend-option"),
@@ -193,7 +196,7 @@ def main() -> None:
         if options.language_models:
             kinds = language_models(options.python, Path(temporary), servers)
         for name, words in kinds:
-            if options.only not in name:
+            if not re.search(options.only, name):
                 continue
             counts: Counter[str] = Counter()
             for number in range(options.rounds):

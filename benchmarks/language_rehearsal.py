@@ -76,7 +76,7 @@ def main() -> int:
     chunks = -(-row.tokens // row.per_chunk)
     dialect = replace(
         VLLM,
-        tokens=1,  # of answers that `reply` replaces
+        tokens=1,  # `reply` replaces this answer
         per_chunk=row.per_chunk,
         reply=lambda ask: _answer_to(ask, answers),
         first_s=row.answer_s / chunks,
@@ -93,7 +93,8 @@ def main() -> int:
             *("--backend=openai", f"--url={server.url}", f"--connections={row.connections}"),
             *("--hang-timeout=30min", *row.words),
         )
-        scenarios = ("SingleStream" if row.category == "edge" else "Server", "Offline")
+        first = {"edge": "SingleStream", "datacenter": "Server"}[row.category]
+        scenarios = (first, "Offline") if row.division == "closed" else ("Offline",)
         statuses = all_of([command("run", work, f"--only={name}") for name in scenarios], {})
     if any(statuses):
         return max(statuses)

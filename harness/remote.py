@@ -104,8 +104,10 @@ class Usage(NamedTuple):
     """Whether the answer calls a tool."""
     media_ns: int | None = None
     """Duration of the sound in the answer."""
-    after_text: int = 0
-    """Tokens after the last text of a stream whose request demands more tokens than the model needs."""
+    silent: int = 0
+    """Tokens without text after the first text of a stream whose request demands more tokens than the model needs."""
+    texts_at: Sequence[int] = ()
+    """Number of tokens at each chunk with text of such a stream, if the server counts them."""
 
 
 class Reader(Protocol):

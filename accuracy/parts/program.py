@@ -43,7 +43,7 @@ class Program(NamedTuple):
 
 
 def named(variable: str, script: str) -> Program:
-    """Returns the program in the variable. Raises a ValueError if it names none. script: the usual file, for messages."""
+    """Returns the program in the variable. Raises a ValueError if it names none. script: the usual file, named in messages."""
     words = shlex.split(os.environ.get(variable, ""))
     how = f"export {variable}='python PATH/{script} …', in an environment that has its packages"
     if not words:

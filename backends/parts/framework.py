@@ -155,7 +155,10 @@ class FrameworkBackend(ABC):
         except Exception as e:
             why = one_line(e) or type(e).__name__
             samples = counted(batch.size, "sample")
-            raise PluginUnavailable(f"{self.title} cannot answer {samples} at once: {why}") from e
+            alone = "; if it answers one, use --max-batch 1" if batch.size > 1 else ""
+            raise PluginUnavailable(
+                f"{self.title} cannot answer {samples} at once: {why}{alone}"
+            ) from e
 
     def _answer_padded(self, batch: Batch, size: int) -> Outputs:
         """Pads the batch to the file's fixed size with its last sample, and drops the surplus answers."""

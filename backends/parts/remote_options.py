@@ -9,7 +9,7 @@ _MOST_SIZE = 2**31
 
 
 def setup_problems(backend: str, setup: BackendSetup, known: Mapping[str, str]) -> Iterator[str]:
-    """Yields the settings that the backend cannot use. known: option -> its values, for messages."""
+    """Yields the settings that the backend cannot use. known: option -> its values, which messages name."""
     have = " ".join(f"{option}={values}" for option, values in known.items())
     for option, value in setup.options.items():
         if option not in known:

@@ -46,7 +46,7 @@ class _Sample(NamedTuple):
 class FunctionCallsDataset(LoadedRows):
     """--data-dir has BFCL_v4_*.json, and the right answers in possible_answer/: the `data` folder of bfcl-eval.
 
-    samples=mlperf takes the first samples of each subset, 995 in all; samples=all takes each sample. The label has what
+    samples=mlperf takes the first samples of each subset, 995 in all; samples=all takes all samples. The label has what
     the model was offered, and the right calls.
     """
 

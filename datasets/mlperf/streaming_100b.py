@@ -249,7 +249,7 @@ class _Tables:
         self._starts = starts
         if not self._offsets or len(self._users) != len(starts):
             raise ConfigError(
-                f"{root / USERS} has {len(self._users)} timestamps, {REQUEST_OFFSETS} {len(starts)}: download the data again"
+                f"{root / USERS} has {len(self._users)} timestamps, but {REQUEST_OFFSETS} has {len(starts)}: download the data again"
             )
         self._total = len(starts)
         self._trained = self._total - max(1, self._total // ANSWERED)

@@ -24,6 +24,7 @@ class LoadedRows:
         # A memoryview returns items three times as fast as numpy.
         self._item = memoryview(self._position.data)
         self._arrays: dict[str, Array] = {}
+        self._order: list[int] = []
 
     def __len__(self) -> int:
         return len(self._position)
@@ -35,7 +36,7 @@ class LoadedRows:
         """
         self._position[:] = -1
         self._position[np.asarray(indices, np.int64)[::-1]] = np.arange(len(indices))[::-1]
-        self._arrays = dict(arrays)
+        self._arrays, self._order = dict(arrays), list(indices)
         for array in self._arrays.values():
             array.setflags(write=False)  # batches are views: a backend must not change the data
 
@@ -46,7 +47,7 @@ class LoadedRows:
     def unload(self, indices: Sequence[int]) -> None:
         """Drops all samples: LoadGen holds one set at a time."""
         self._position[:] = -1
-        self._arrays = {}
+        self._arrays, self._order = {}, []
 
     def batch(self, indices: Sequence[int]) -> Batch:
         if len(indices) == 1:
@@ -54,6 +55,8 @@ class LoadedRows:
             end = first + 1
             if first < 0:
                 raise self._not_loaded(indices)
+        elif (found := self._adjacent(indices)) is not None:
+            first, end = found
         elif len(indices) <= FEW:
             places = [self._item[i] for i in indices]
             first, end = places[0], places[0] + len(places)
@@ -76,6 +79,16 @@ class LoadedRows:
         for name, array in self._arrays.items():
             inputs[name] = array[first:end]
         return Batch(len(indices), inputs)
+
+    def _adjacent(self, indices: Sequence[int]) -> tuple[int, int] | None:
+        """Returns the first row and the end of samples that were loaded in this order; None for any other list.
+
+        Offline issues the samples in this order. Two lists are compared ten times as fast as the rows are looked up.
+        """
+        first = self._item[indices[0]]
+        end = first + len(indices)
+        is_slice = first >= 0 and isinstance(indices, list) and indices == self._order[first:end]
+        return (first, end) if is_slice else None
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array]) -> Batch:
         """Writes `batch` to the arrays of `into`: page faults of new arrays would take twice as long as the copy."""

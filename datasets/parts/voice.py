@@ -1,4 +1,4 @@
-"""Synthesises sound that is speech, or is not, in mono float32 at 16 kHz, by the same arithmetic everywhere.
+"""Synthesises speech and other sounds in mono float32 at 16 kHz, with the same arithmetic on every machine.
 
 Speech: syllables of a consonant and a vowel. Voiced sounds are a sum of harmonics of a moving pitch, whose strengths follow
 the resonances (formants) of the vowel; hisses and bursts are filtered noise. The vowels' formants are averages of measured

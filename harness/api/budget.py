@@ -73,7 +73,7 @@ def failures(result: Result, slos: Sequence[Slo]) -> Iterator[str]:
             yield f"{slo.name} was not measured, the budget is {slo}"
         elif latency_ns > slo.bound_ns:
             allowed = show_ns(slo.bound_ns)
-            yield f"{slo.name} is {show_ns(latency_ns)}, the budget {slo} allows {allowed}"
+            yield f"{slo.name} is {show_ns(latency_ns)}, but the budget {slo} allows {allowed}"
 
 
 def regressions(

@@ -70,7 +70,7 @@ _ENVIRONMENT.filters |= {
         CODES[code].meaning if code in CODES else "a code of a different version"
     ),
     "moment": lambda text: text[:16].replace("T", " "),
-    "unpartial": lambda path: path.removesuffix(PARTIAL),
+    "unpartial": lambda path: path.removesuffix(PARTIAL).replace(f"{PARTIAL}/", "/"),
 }
 
 

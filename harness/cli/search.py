@@ -30,18 +30,21 @@ from harness.search.options import (
 )
 from harness.search.runtimes.options import OF_BOTH, names_all, names_runtimes
 
-_SEARCHED = ("queries", "target_qps")
+_SEARCHED = ("queries", "target_qps", "until")
 """Fields of a --config file that a search sets for each of its runs."""
 
-_TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch")
+_TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch", "until")
 """Fields of a --config file that tune finds or sets itself."""
 
 _REFUSED: Mapping[str, str | None] = dict.fromkeys(
-    ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push")
+    ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger", "metrics_push", "until")
 )
 """Options of a run that no search takes; its help omits them."""
 
-_ONE_RUNS = ("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest")
+_ONE_RUNS = (
+    *("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest"),
+    "until",
+)
 """Fields of a --config file that apply to its one run and not to the cells of a grid."""
 
 
@@ -71,7 +74,9 @@ def peak(arguments: list[str]) -> int:
         }
     )
     defaults = {"mode": "performance"}
-    call = invocation(*read_run_options(parser, arguments), PeakOptions, defaults, _SEARCHED)
+    texts, problems = read_run_options(parser, arguments)
+    _drop_until(texts, problems, "peak")
+    call = invocation(texts, problems, PeakOptions, defaults, _SEARCHED)
     from harness.search.peak import job
 
     return many_runs.execute("peak", call, job.problems, job.find)
@@ -98,7 +103,9 @@ def tune(arguments: list[str]) -> int:
         }
     )
     defaults = {"mode": "performance", "duration_ns": TUNE_DURATION_NS}
-    call = invocation(*read_run_options(parser, arguments), TuneOptions, defaults, _TUNED)
+    texts, problems = read_run_options(parser, arguments)
+    _drop_until(texts, problems, "tune")
+    call = invocation(texts, problems, TuneOptions, defaults, _TUNED)
     from harness.search.tune import job
 
     return many_runs.execute("tune", call, job.problems, job.tune)
@@ -188,6 +195,7 @@ def sweep(arguments: list[str]) -> int:
         }
     )
     texts, problems = read_run_options(parser, arguments)
+    _drop_until(texts, problems, "sweep")
     if "models" in texts or "workers" in texts:
         _drop_foreign(texts, problems, SweepOptions, "rates, not of workers")
         _drop_foreign(texts, problems, GridOptions, "a grid, not of workers")
@@ -208,6 +216,14 @@ def sweep(arguments: list[str]) -> int:
         return many_runs.execute("sweep", call, job.problems, job.sweep)
     _drop_foreign(texts, problems, SweepOptions, "rates, not for a grid")
     return _sweep_of_grid(texts, problems)
+
+
+def _drop_until(texts: dict[str, Any], problems: list[str], verb: str) -> None:
+    """Removes --until from `texts`, and adds a problem for it: a single run refuses it with the wrong advice."""
+    if texts.pop("until", None) is not None:
+        problems.append(
+            f"--until lets one run go on until it is decided, and {verb} plans the length of its runs: drop it"
+        )
 
 
 def _drop_foreign(texts: dict[str, Any], problems: list[str], schema: type, what: str) -> None:

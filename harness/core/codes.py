@@ -562,7 +562,7 @@ class _Reason(NamedTuple):
 
 
 class Reason(_Reason):
-    """The cause why a run is INVALID or doubtful: a code of CODES for programs, a text with numbers for people."""
+    """The reason for which a run is INVALID or doubtful: a code of CODES for programs, and a text with numbers for readers."""
 
     __slots__ = ()
 

@@ -127,6 +127,9 @@ REMOTE_BACKENDS = ("kserve", "openai", "http-raw", "http-json")
 OF_ONE_THREAD = ("tract",)
 """Backends whose instances compute on one thread each, whatever --threads is."""
 
+WITH_FIXED_THREADS = ("tensorflow",)
+"""Backends whose number of threads cannot change in a process."""
+
 DATASETS = (
     _table(
         "datasets",
@@ -181,6 +184,10 @@ DATASETS = (
             "synthetic-prompts": (
                 "SyntheticPromptsDataset",
                 "prompts of given lengths, with a common prefix",
+            ),
+            "synthetic-chats": (
+                "SyntheticChatsDataset",
+                "chats with images, sound and text of given sizes, made here",
             ),
             "trace": ("TraceDataset", "recorded traffic: Mooncake, BurstGPT, Azure"),
         },
@@ -265,6 +272,10 @@ METERS = _table(
         "nvml": ("NvmlMeter", "NVIDIA GPUs", "nvml", "pynvml"),
         "estimate": ("EstimateMeter", "busy CPU time x watts: estimated, never measured"),
         "command": ("CommandMeter", "a program that prints watts or joules"),
+        "page": (
+            "PageMeter",
+            "watts or joules on a page of Prometheus metrics, e.g. DCGM's of the server",
+        ),
         "ptdaemon": ("PtdaemonMeter", "MLPerf Power's client and server, at the wall"),
     },
 )

@@ -29,7 +29,7 @@ class Report(NamedTuple):
     schema: Mapping[str, int]
     """Key in the file -> version of the format that this harness reads."""
     lines: Callable[[Content], Iterable[str]]
-    """Makes the tables for people."""
+    """Makes the tables for readers."""
     write_page: Callable[[Content, Path], Path]
     """Draws the page into a folder and returns its path."""
     derive: Callable[[Content], Content] = lambda content: content

@@ -41,7 +41,7 @@ class Profile:
         _, fewest, most = KINDS[self.kind]
         if not fewest <= len(self.rates) <= most:
             allowed = str(fewest) if fewest == most else f"{fewest} or more"
-            yield f"--rate has {counted(len(self.rates), 'rate')}, {self.kind} needs {allowed}"
+            yield f"--rate has {counted(len(self.rates), 'rate')}, but {self.kind} needs {allowed}"
         if self.kind == "gamma" and self.cv is None:
             yield "gamma needs --cv"
         if self.kind != "gamma" and self.cv is not None:

@@ -146,6 +146,12 @@ class Calibration:
     """(samples, ns) with every instance busy, if the dispatcher needs it, or if the warm-up chose the batch."""
     max_batch: int | None = None
     """Samples of the largest batch, if the warm-up chose it."""
+    threads: int | None = None
+    """Threads of the instance, if the warm-up chose their number."""
+    thread_latency_ns: Sequence[tuple[int, int]] = ()
+    """(threads, ns) of a query that is alone, if the warm-up tried fewer threads; the plan's number is the first."""
+    backend: Mapping[str, Any] | None = None
+    """Result of the backend's `describe`, if the warm-up has opened the instance again."""
     cold: Mapping[str, Any] = field(default_factory=dict)
     """import_s of the backend; load_s, first_batch_ns and first_batch_samples of each instance."""
     warm_up: Mapping[str, Any] = field(default_factory=dict)
@@ -229,10 +235,12 @@ class InstanceGroup(NamedTuple):
     """Nodes of --nodes, each with a separate instance group; 0 without them."""
     wide: tuple[int, ...] = ()
     """Logical processors of the wide instance, which has a thread on each and answers queries that are alone; ()
-    without one. harness/run/measured/wide.py opens it if it makes the queries faster.
+    without one. harness/run/measured/placement/wide.py opens it if it makes the queries faster.
     """
     may_shrink: bool = False
     """Whether the warm-up may choose a batch below max_batch: in Offline, if no option or manifest sets the size."""
+    may_drop_threads: bool = False
+    """Whether the warm-up may choose fewer threads: in streams, if no option sets their number."""
 
     @property
     def workers(self) -> int:

@@ -100,7 +100,7 @@ def _name_problems(scenario: str, key: str) -> Iterator[str]:
 
 
 def _value_problems(scenario: str, key: str, value: str, least_ms: int) -> Iterator[str]:
-    """least_ms: the least min_duration."""
+    """least_ms: the minimum for min_duration."""
     if key in INTEGER_KEYS and not re.fullmatch(r"\d+", value):
         yield f"{key} = {value}: LoadGen reads whole numbers here, without exponent"
         return

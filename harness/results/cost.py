@@ -2,25 +2,32 @@
 
 from typing import Any
 
-from harness.core.units import NS_PER_S, show_rate
+from harness.core.units import NS_PER_S, show_percent, show_rate
 from harness.results.schema.client import Tokens
-from harness.results.schema.performance import Cost
+from harness.results.schema.performance import Cost, CostParts
+from harness.results.tokens.phases import Phases
 
 S_PER_HOUR = 3600
 MILLION = 1_000_000
 
 
 def section(
-    price: float | None, window_ns: tuple[int, int] | None, samples: int, tokens: Tokens | None
+    price: float | None,
+    window_ns: tuple[int, int] | None,
+    samples: int,
+    tokens: Tokens | None,
+    phases: Phases | None = None,
 ) -> Cost | None:
-    """Returns None without a price or a whole run. window_ns: LoadGen's. samples: number of answered samples."""
+    """Returns None without a price or a whole run. window_ns: LoadGen's. samples: number of answered samples. phases:
+    shares of the window; None if they are unknown.
+    """
     if price is None or window_ns is None or not samples:
         return None
     begin, end = window_ns
     total = price * (end - begin) / NS_PER_S / S_PER_HOUR
     sent, made = (tokens["input"], tokens["output"]) if tokens is not None else (None, None)
     both = sent + made if sent is not None and made is not None else None
-    return {
+    found: Cost = {
         "per_hour": price,
         "total": total,
         "per_million_samples": total / samples * MILLION,
@@ -28,6 +35,27 @@ def section(
         "per_million_output_tokens": _per_million(total, made),
         "per_million_tokens": _per_million(total, both),
     }
+    if phases is not None:
+        found["parts"] = _parts(total, tokens, phases)
+    return found
+
+
+def _parts(total: float, tokens: Tokens | None, phases: Phases) -> CostParts:
+    input_, output = total * phases.input, total * phases.output
+    return {
+        "input": input_,
+        "output": output,
+        "idle": total * phases.idle,
+        "per_million_computed_input_tokens": _per_million(input_, computed(tokens)),
+        "per_million_output_tokens": _per_million(output, tokens["output"] if tokens else None),
+    }
+
+
+def computed(tokens: Tokens | None) -> int | None:
+    """Returns the tokens of the prompts that the server did not take from its cache; None if they are unknown."""
+    if tokens is None or tokens["input"] is None:
+        return None
+    return tokens["input"] - (tokens.get("cached") or 0)
 
 
 def _per_million(total: float, count: int | None) -> float | None:
@@ -47,4 +75,13 @@ def shown(cost: dict[str, Any] | None) -> str | None:
         )
         if cost[key] is not None
     ]
-    return f"{', '.join(words)}, at {show_rate(cost['per_hour'])} per hour"
+    return f"{', '.join(words)}, at {show_rate(cost['per_hour'])} per hour{_parts_text(cost)}"
+
+
+def _parts_text(cost: dict[str, Any]) -> str:
+    parts, total = cost.get("parts"), cost["total"]
+    if not parts or not total:
+        return ""
+    names = {"input": "for prompts", "output": "for answers", "idle": "idle"}
+    shares = (f"{show_percent(parts[key] / total)} {name}" for key, name in names.items())
+    return f" ({', '.join(shares)})"

@@ -7,8 +7,16 @@ from harness.core.codes import Reason
 from harness.machine.power import ptdaemon_log
 from harness.machine.power.energy import Energy, NoReading, PowerLog, window_ns
 from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.results.cost import computed
 from harness.results.schema.client import Tokens
-from harness.results.schema.machine import MissingReading, Power, PowerReading, PowerSection
+from harness.results.schema.machine import (
+    EnergyParts,
+    MissingReading,
+    Power,
+    PowerReading,
+    PowerSection,
+)
+from harness.results.tokens.phases import Phases
 from harness.types import PowerSource
 
 MOST_WATTS = 200e3
@@ -77,8 +85,13 @@ def report(
     return {"power": power, "power_reason": None}
 
 
-def per_token(section: PowerSection, tokens: Tokens | None) -> PowerSection:
-    """Returns the section with the energy per token of each reading, as far as the tokens are known."""
+def per_token(
+    section: PowerSection, tokens: Tokens | None, phases: Phases | None = None
+) -> PowerSection:
+    """Returns the section with the energy per token of each reading, as far as the tokens are known, and its parts.
+
+    phases: shares of the window; None if they are unknown.
+    """
     power = section["power"]
     if power is None or tokens is None:
         return section
@@ -91,11 +104,27 @@ def per_token(section: PowerSection, tokens: Tokens | None) -> PowerSection:
     readings = [
         cast(
             "PowerReading",
-            {**one, **{name: one["joules"] / count for name, count in counts.items() if count}},
+            {
+                **one,
+                **{name: one["joules"] / count for name, count in counts.items() if count},
+                **({"parts": _parts(one["joules"], tokens, phases)} if phases else {}),
+            },
         )
         for one in power["readings"]
     ]
     return {**section, "power": {**power, "readings": readings}}
+
+
+def _parts(joules: float, tokens: Tokens, phases: Phases) -> EnergyParts:
+    new, made = computed(tokens), tokens["output"]
+    input_joules, output_joules = joules * phases.input, joules * phases.output
+    return {
+        "input_joules": input_joules,
+        "output_joules": output_joules,
+        "idle_joules": joules * phases.idle,
+        "joules_per_computed_input_token": input_joules / new if new else None,
+        "joules_per_output_token": output_joules / made if made else None,
+    }
 
 
 def doubts(section: PowerSection) -> Iterator[Reason]:

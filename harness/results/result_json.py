@@ -51,6 +51,7 @@ from harness.results.slos import reasons as slo_reasons
 from harness.results.slos import section as goodput
 from harness.results.tokens import by_model, cancellations, media, probes, ramp, sessions
 from harness.results.tokens import section as tokens
+from harness.results.tokens.phases import Phases, phases
 from harness.results.verdict import (
     answer_signs,
     busy,
@@ -88,6 +89,7 @@ def result(findings: Findings) -> Result:
     window = window_ns(run.log.values) if run and run.logged else None
     host = cast("Host | None", summary(findings.host, window))
     of_client = _client(findings, numbers, window)
+    shares = phases(numbers.done if numbers is not None else None, window)
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if invalid else "VALID",
@@ -109,10 +111,10 @@ def result(findings: Findings) -> Result:
         "throughput_per_s": numbers.throughput_per_s() if numbers else None,
         "goodput": goodput.section(run, findings.resolved.slos) if run else None,
         "accuracy": _accuracy(findings),
-        **per_token(power, of_client.get("tokens")),
+        **per_token(power, of_client.get("tokens"), shares),
         "stages_ns": numbers.stages_ns if numbers else None,
         **of_client,
-        **_cost(findings, numbers, window, of_client.get("tokens")),
+        **_cost(findings, numbers, window, of_client.get("tokens"), shares),
         **_models(findings),
         **_real_time(findings, numbers),
         "reference": numbers.reference(findings.ceiling_per_s) if numbers else None,
@@ -389,10 +391,11 @@ def _cost(
     numbers: Performance | None,
     window: tuple[int, int] | None,
     generated: Tokens | None,
+    shares: Phases | None,
 ) -> CostSection:
     done = numbers.done if numbers is not None else None
     answered = len(done) - done.failed if done else 0
-    found = cost.section(findings.config.price, window, answered, generated)
+    found = cost.section(findings.config.price, window, answered, generated, shares)
     return {"cost": found} if found is not None else {}
 
 
@@ -475,10 +478,13 @@ def _plan(findings: Findings, run: Evidence | None) -> Plan:
 def _calibration(calibration: Calibration | None) -> CalibrationEntry | None:
     if calibration is None:
         return None
-    return {
+    entry: CalibrationEntry = {
         "rate_per_s": calibration.rate_per_s,
         "latency_ns": calibration.latency_ns,
         "slowest_batch_ns": calibration.slowest_batch_ns,
         "batch_latency_ns": [list(point) for point in calibration.batch_latency_ns] or None,
         "seconds": calibration.seconds,
     }
+    if calibration.thread_latency_ns:
+        entry["thread_latency_ns"] = [list(point) for point in calibration.thread_latency_ns]
+    return entry

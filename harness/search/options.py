@@ -112,6 +112,35 @@ def _round(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+COLD, WARM = "cold", "warm"
+"""States of a server's cache of prompts before a run: empty, or full of the run's prompts."""
+
+
+def parse_caches(text: str) -> tuple[str, ...]:
+    """Parses 'cold,warm', '0%,50%,90%' or both, into the order in which they are measured: a warm run follows a cold one."""
+    words = dict.fromkeys(word.strip() for word in text.split(","))
+    states = [word for word in (COLD, WARM) if word in words]
+    if states == [WARM]:
+        raise ValueError(f"{text!r}: a warm run repeats the cold one: write cold,warm")
+    shares = sorted({_parse_common(word) for word in words if word not in (COLD, WARM)})
+    return (*states, *(f"{share * 100:g}%" for share in shares))
+
+
+def cache_share(cache: str) -> float | None:
+    """Returns the share of a prompt that other prompts have in common; None for `cold` and `warm`."""
+    return None if cache in (COLD, WARM) else _parse_common(cache)
+
+
+def _parse_common(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else -1.0
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise ValueError(f"{text!r} is not cold, warm or a share from 0% to below 100%")
+    return share
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
     rate: Rates = option(
@@ -125,6 +154,14 @@ class SweepOptions:
         "rate that counts as 100 %, in queries/s (default for percentages: search for this rate as `peak` does)",
         parse=parse_rate,
         metavar="QPS",
+        group="sweep over rates",
+    )
+    cache: tuple[str, ...] = option(
+        "language models on a server: make a run at each rate with an empty cache of prompts and one with a full cache "
+        "(cold,warm), or with prompts that have these shares in common (0%,50%,90%)",
+        parse=parse_caches,
+        default=(),
+        metavar="STATES",
         group="sweep over rates",
     )
 

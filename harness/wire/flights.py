@@ -263,7 +263,9 @@ class Flights:
         except (OSError, BadReply) as e:
             self._broke(connection, e, done)
             return
-        flight = flight or connection.flight  # one may have been sent and answered since
+        flight = (
+            flight or connection.flight
+        )  # since then, a request may have been sent and answered
         if not data:
             self._ended(connection, done)
             return

@@ -26,7 +26,7 @@ def test_an_exceeded_budget_is_reported_with_both_numbers() -> None:
     kept = [parse_slo(f"{name}={ns}ns") for name, ns in measured.items()]
     assert [*failures(run, kept)] == []
     assert [*failures(run, [slo._replace(bound_ns=1_000) for slo in kept])] == [
-        f"{name} is {show_ns(ns)}, the budget {name}=1us allows {show_ns(1_000)}"
+        f"{name} is {show_ns(ns)}, but the budget {name}=1us allows {show_ns(1_000)}"
         for name, ns in measured.items()
     ]
 

@@ -53,6 +53,9 @@ def problems(*words: str) -> list[str]:
     return lines
 
 
+REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model tinylm"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -65,7 +68,7 @@ def problems(*words: str) -> list[str]:
         ("--scenario server --model nosuch", "no model named 'nosuch': see `python -m harness list`, or give a path to a file"),
         (
             "--scenario server --backend nosuch",
-            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null, ort-genai, openvino-genai, llama-cpp",
+            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null, ort-genai, openvino-genai, llama-cpp, ort-whisper, openvino-whisper",
         ),
         ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
         ("--scenario server --dataset digit", "no dataset named 'digit': did you mean 'digits'?"),
@@ -103,6 +106,15 @@ def problems(*words: str) -> list[str]:
         ("runs --formt csv", "unknown option --formt: did you mean --format?"),
         ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
         ("list --all", "unknown option --all: see --help"),
+        # Bug: `no run would end`, although probes run beside a load that ends.
+        (f"{REMOTE} --probe-rate 0.001", "--probe-rate 0.001 is less than one probe in this run of 10 s, which would tell nothing: raise it above 0.1, or raise --duration"),
+        ("--scenario server --probe-rate 0", "--probe-rate: 0 must be more than 0, in probes per second"),
+        ("--scenario server --probe-rate 200", "--probe-rate: '200' is above 100 probes per second, which are a load themselves"),
+        ("--scenario server --probe-rate x", "--probe-rate: 'x' is not a number"),
+        # Bug: the advice was to add --concurrency, which searches for something else.
+        ("peak --scenario server --until steady", "--until lets one run go on until it is decided, and peak plans the length of its runs: drop it"),
+        ("sweep --scenario server --until 2%", "--until lets one run go on until it is decided, and sweep plans the length of its runs: drop it"),
+        ("tune --scenario server --until 2%", "--until lets one run go on until it is decided, and tune plans the length of its runs: drop it"),
         ("arrivals burst --rate 5 --out x", "KIND: 'burst' is not one of constant, steps, ramp, gamma, loadgen"),
     ],
 )  # fmt: skip
@@ -339,12 +351,14 @@ def test_runs_lists_the_newest_first_with_dashes_for_missing_values(
     reasons = [{"code": "hung", "text": "it hung"}, {"code": "clock-jumped", "text": "by 1 s"}]
     failed = stored_result("2026-01-02", **nothing, verdict="INVALID", reasons=reasons)
     database.add(tmp_path, "second.partial", failed)
-    for name in ("first", "second.partial"):
+    database.add(tmp_path, "third", stored_result("2026-01-03", scenario="offline"))
+    for name in ("first", "second.partial", "third"):
         (tmp_path / name).mkdir()
     assert main(["runs", "--results", str(tmp_path)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows == [
         ["folder", "verdict", "headline", "p99", "accuracy", "reasons"],
+        ["third", "VALID", "2,000", "queries/s", "-", "99.20"],  # Offline has no latency of its own
         ["second.partial", "INVALID", "-", "-", "-", "hung", "clock-jumped"],
         ["first", "VALID", "2,000", "queries/s", "1.50", "ms", "99.20"],
     ]

@@ -124,7 +124,7 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (
             parse_arrivals,
             "ramp:5,step=1ms",
-            "'ramp:5,step=1ms': a step must last 100ms or more, or no answer comes in it",
+            "'ramp:5,step=1ms': a step must last 100ms or more, or it may end without an answer",
         ),
         (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
         (words_of(("a", "b")), "a,,b", "'' is not one of a, b"),

@@ -157,7 +157,7 @@ def test_an_exception_without_a_text_is_reported_in_one_line() -> None:
         def __str__(self) -> str:
             raise KeyError("no text")
 
-    assert one_line(Mute()) == "its text cannot be had: __str__ raised KeyError"
+    assert one_line(Mute()) == "its text is not available: __str__ raised KeyError"
 
 
 def test_the_runs_of_a_sweep_are_named(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_scenarios_have_the_names_in_the_table() -> None:
         (
             "backend",
             "xyzzy",
-            "no backend named 'xyzzy': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null, ort-genai, openvino-genai, llama-cpp",
+            "no backend named 'xyzzy': choose from ort, tensorflow, openvino, litert, torch, executorch, trees, ncnn, mnn, tract, kserve, openai, http-raw, http-json, null, ort-genai, openvino-genai, llama-cpp, ort-whisper, openvino-whisper",
         ),
         ("dataset", "digit", "no dataset named 'digit': did you mean 'digits'?"),
         ("metric", "top-1", "no metric named 'top-1': did you mean 'top1'?"),

@@ -1,4 +1,4 @@
-"""Every command and every code block of the README is run as written."""
+"""Every command of the README and of the pages below is run as written, with the plug-ins of plugins.md."""
 
 import faulthandler
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.verbs import DEFAULT, VERBS
+from harness.core import registry
 from harness.core.codes import About, Kind, codes
 from harness.core.extras import EXTRAS
 
@@ -21,14 +22,23 @@ file of the user's, and are run by the tests of their verb."""
 TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
 COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
 COMMANDS = {page: COMMAND.findall(text) for page, text in TEXTS.items()}
-ELSEWHERE = ("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl")
+ELSEWHERE = (
+    *("./test.sh", "model.onnx", "vad.onnx", "hf:ORG", "pypi:", "--url ", "trace.jsonl"),
+    "tumours.yaml",
+)
 """The first is the suite that this test is part of, the second needs a model file: a test below, pypi: and hf: a network,
---url a server, the last a trace: tests/run/test_generation_runs.py."""
+--url a server, trace.jsonl a trace: tests/run/test_generation_runs.py, the last trees: test_trees.py of the backends."""
 
 
 def runnable(page: str) -> list[str]:
     commands = [c.partition("#")[0].strip() for c in COMMANDS[page]]
     return [c for c in commands if not any(e in c for e in ELSEWHERE)]
+
+
+def lacks_a_backend(command: str) -> bool:
+    """Returns whether a backend that the command names is not installed here; ./run.sh installs it."""
+    named = re.findall(r"^python .*--backend (\S+)", command)
+    return any(not registry.BACKENDS[n].installed for n in named if n in registry.BACKENDS)
 
 
 def run(command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -54,10 +64,12 @@ def test_every_command_works_as_written(tmp_path: Path) -> None:
     """Runs in one folder and in this order, because some commands use earlier results."""
     faulthandler.cancel_dump_traceback_later()  # each command has its own time limit
     for page, text in TEXTS.items():
-        assert runnable(page), page
-        for code, name in zip(CODE.findall(text), FILES.get(page, ()), strict=True):
-            (tmp_path / name).write_text(code)
-        for command in runnable(page):
+        commands = [command for command in runnable(page) if not lacks_a_backend(command)]
+        assert commands, page
+        if page in FILES:
+            for code, name in zip(CODE.findall(text), FILES[page], strict=True):
+                (tmp_path / name).write_text(code)
+        for command in commands:
             done = run(command, tmp_path)
             # A run may miss its bound if other programs or guests of the host take the cores.
             missed = done.returncode == 4 and is_disturbed(done.stdout)
@@ -81,7 +93,7 @@ FILES = {
         "fill.py",
     ),
 }
-"""Returns the files that commands next to the code blocks name, in the order of the blocks."""
+"""Page -> the files that commands next to its code blocks name, in the order of the blocks."""
 
 
 @pytest.mark.slow
@@ -139,7 +151,7 @@ def test_links_of_the_documents_lead_somewhere() -> None:
 
 NEEDS = (
     (
-        r"--backend \S*\b(tensorflow|openvino-genai|openvino|litert|torch|ncnn|mnn|tract|ort-genai|llama-cpp)\b",
+        r"--backend \S*\b(tensorflow|openvino-genai|openvino|litert|torch|executorch|trees|ncnn|mnn|tract|ort-genai|llama-cpp)\b",
         None,
     ),
     (r"(?:light|zoo)/|--precision \S*(?:int8|fp16)|--ops|build_examples|build_minilm", "onnx"),

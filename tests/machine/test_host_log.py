@@ -341,7 +341,7 @@ def test_doubt_about_a_preempted_client_does_not_mention_instances() -> None:
     (found,) = host_doubts(summarised(5, columns), "server", 100, remote=True)
     assert found.code == "preempted"
     assert found.text.endswith(
-        "CPU time): run the server on other cores than the client, or stop other programs"
+        "CPU time): run the server and the client on different cores, or stop other programs"
     )
     assert "--instances" not in CODES["preempted"].advice
 

@@ -14,19 +14,26 @@ from harness.types import Answer, DatasetSetup, Score
 from tests.builders.support import SCENARIOS
 from tests.faults.command import Ended, result, start
 
-MODELS = ("basic-pitch", "ppocr-rec")
+MADE_FROM_A_SEED = ("basic-pitch", "ppocr-rec")
+"""Models whose dataset is made for them."""
+
+MODELS = (*MADE_FROM_A_SEED, "magika", "silero-vad")
 RUNTIMES = [
     ("basic-pitch", "openvino", "openvino"),
     ("basic-pitch", "litert", "ai_edge_litert"),
     ("basic-pitch", "tensorflow", "tensorflow"),
     ("ppocr-rec", "openvino", "openvino"),
+    ("ppocr-rec", "tract", "tract"),
+    ("magika", "openvino", "openvino"),
+    ("silero-vad", "openvino", "openvino"),
+    ("silero-vad", "tract", "tract"),
 ]
 
 LIMIT_S = 1700
 """Time limit of one run. Multi-stream answers 5,296 samples, which takes long on two busy cores."""
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MADE_FROM_A_SEED)
 def test_the_dataset_of_the_manifest_fits_model_and_metric(name: str) -> None:
     """A perfect model, which answers with the labels, reaches 100 %."""
     model = load_model(name)
@@ -114,7 +121,7 @@ def test_runtimes_answer_alike(
         assert done.status == 0, done.said
     found = agreement(tmp_path / "ort", tmp_path / backend)
     assert found is not None
-    assert found.samples >= 128
+    assert found.samples >= 40
     assert found.alike >= 0.98
     scores = [result(tmp_path / one)["accuracy"]["value"] for one in ("ort", backend)]
     assert scores[0] == pytest.approx(scores[1], abs=1.0)

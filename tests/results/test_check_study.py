@@ -45,7 +45,7 @@ def test_every_study_is_known_by_its_file() -> None:
 def test_check_of_a_study_checks_each_run(study: Path, prints: Said) -> None:
     """Bug: `check` of the folder of a sweep, of --repeats or of a grid asked whether it is a run's folder."""
     assert prints("check", study).splitlines() == [
-        f"{study}: its files are as SHA256SUMS has them",
+        f"{study}: its files match SHA256SUMS",
         f"{study}/run-1: {VALID}",
         f"{study}/run-2: {VALID}",
     ]
@@ -76,7 +76,7 @@ def test_a_study_without_a_seal_differs_and_its_broken_runs_are_left_out(
     digests.remove(study)
     (study / "run-1" / run_folder.CONFIG).unlink()
     assert prints("check", study, status=4).splitlines() == [
-        f"{study} has no SHA256SUMS, which every run or study that ended has",
+        f"{study} has no SHA256SUMS, which every finished run or study has",
         f"{study}/run-2: {VALID}",
     ]
 

@@ -9,6 +9,7 @@ from harness.results import cost
 from harness.results.power import per_token
 from harness.results.schema.client import Tokens
 from harness.results.schema.machine import PowerSection
+from harness.results.tokens.phases import Phases
 
 HALF_AN_HOUR_NS = (0, 1_800 * 10**9)
 
@@ -33,6 +34,38 @@ def test_the_cost_of_the_window_is_divided_by_each_count() -> None:
         "1.00 per million output tokens, 0.20 per million tokens, 1,000 per million samples, at 2.00 "
         "per hour"
     )
+
+
+PHASES = Phases(0.25, 0.625, 0.125)
+
+
+def test_the_parts_of_the_cost_add_up_to_the_total() -> None:
+    known = cast("Tokens", {"input": 4_000_000, "output": 1_000_000, "cached": 3_000_000})
+    found = cost.section(2.0, HALF_AN_HOUR_NS, 1_000, known, PHASES)
+    assert found is not None
+    assert found["parts"] == pytest.approx(
+        {
+            "input": 0.25,
+            "output": 0.625,
+            "idle": 0.125,
+            "per_million_computed_input_tokens": 0.25,
+            "per_million_output_tokens": 0.625,
+        }
+    )
+    assert (cost.shown({**found}) or "").endswith("(25 % for prompts, 62 % for answers, 12 % idle)")
+
+
+def test_the_parts_of_an_energy_add_up_to_the_energy() -> None:
+    section = cast("PowerSection", {"power": {"readings": [{"joules": 8.0}]}, "power_reason": None})
+    known = cast("Tokens", {"input": 6, "output": 2, "cached": 4})
+    found: Any = per_token(section, known, PHASES)
+    assert found["power"]["readings"][0]["parts"] == {
+        "input_joules": 2.0,
+        "output_joules": 5.0,
+        "idle_joules": 1.0,
+        "joules_per_computed_input_token": 1.0,
+        "joules_per_output_token": 2.5,
+    }
 
 
 @pytest.mark.parametrize("known", [None, tokens(None, 9), tokens(9, None)])

@@ -129,10 +129,12 @@ def test_a_file_of_another_schema_is_left_alone(
     with closing(sqlite3.connect(database.path_in(results))) as db, db:
         db.execute("PRAGMA user_version = 99")
     before = database.path_in(results).read_bytes()
-    with pytest.raises(sqlite3.DatabaseError, match="schema 99, this harness reads schema 2"):
+    with pytest.raises(sqlite3.DatabaseError, match="schema 99, but this harness reads schema 2"):
         database.add(results, "next", stored_result("2026-04-01"))
     assert main(["runs", "--results", str(results)]) == 2
-    line = "schema 99, this harness reads schema 2: remove it, and the next run makes a new one\n"
+    line = (
+        "schema 99, but this harness reads schema 2: remove it, and the next run makes a new one\n"
+    )
     assert capsys.readouterr().err.endswith(line)
     assert database.path_in(results).read_bytes() == before
 

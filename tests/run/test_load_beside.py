@@ -1,7 +1,7 @@
 """Complete runs with probes during the load, with cancelled requests and with several models."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import HTTPServer
@@ -14,6 +14,7 @@ import pytest
 from harness.cli.main import main
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen import cancelled
+from harness.models.generation.prefixes import PrefixCache
 from harness.results.run_files import read_files
 from harness.run.supervisor.metrics import otlp_push
 from tests.run.test_token_runs import ran, right
@@ -98,12 +99,14 @@ def test_requests_that_are_answered_in_time_are_not_cancelled(tmp_path: Path) ->
     assert result["queries"]["samples_answered"] == 60
 
 
-def against(server: Server, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def against(
+    server: Server, folder: Path, *words: str, loop: Sequence[str] = LOOP
+) -> tuple[int, dict[str, Any]]:
     host, port = server.loop.address
     status = main(
         [
             *("--backend", "openai", "--url", f"http://{host}:{port}", "--model", "tinylm"),
-            *("--no-metrics", "--no-report", "--out", str(folder / "run"), *LOOP, *words),
+            *("--no-metrics", "--no-report", "--out", str(folder / "run"), *loop, *words),
         ]
     )
     return status, json.loads((folder / "run" / "result.json").read_text())
@@ -123,10 +126,21 @@ def test_cancelled_requests_free_their_places_in_serve(tmp_path: Path) -> None:
     assert found["cancelled"] > 20
 
 
+def test_the_reset_before_a_run_is_the_last_request_before_it(tmp_path: Path) -> None:
+    """Bug: after the reset each connection sent a trial prompt, which the run then found in the cache."""
+    with tinylm(prefixes=PrefixCache(4, 4096)) as server:
+        words = ("--scenario", "single-stream", "--mode", "performance", "--queries", "80")
+        words += ("--before-run", "vllm")
+        cache = ("--backend-option", "cache_block=4")
+        tokens = right(*against(server, tmp_path, *words, *cache, loop=()))["tokens"]
+    assert tokens["cached"] == tokens["reusable"] > 0
+
+
 def test_results_are_split_by_the_models_of_a_mix(tmp_path: Path) -> None:
+    """Bug: without `served=base` the manifest's name was missing on the server."""
     with tinylm("base", "adapter") as server:
         mix = ("--backend-option", "models={base: 3, adapter: 1}")
-        words = ("--queries", "200", "--backend-option", "served=base", *mix)
+        words = ("--queries", "200", *mix)
         result = right(*against(server, tmp_path, *words))
     found = result["by_model"]
     adapter, base = found["models"]

@@ -258,6 +258,6 @@ def test_a_replica_of_another_model_is_refused_before_the_run(
         out = ("--out", str(tmp_path / "run"), "--duration", "1s")
         text = refusal(capsys, *run, *out, "--url", url, "--url", replica)
     assert text.splitlines()[-1] == (
-        f"harness: --url {replica}: the reply has the outputs answer, not logits: drop it, or make it serve "
+        f"harness: --url {replica}: the reply has the outputs answer, not logits: drop it, or make that server serve "
         "the same model as the others"
     )

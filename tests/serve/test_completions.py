@@ -165,7 +165,12 @@ def test_unsupported_request_is_refused_in_one_line(
 
 
 def test_other_paths_and_methods_are_refused(server: Server) -> None:
-    assert server.ask("/v2/models/tinylm")[0] == 404
+    status, text = server.ask("/v2/models/tinylm")
+    assert status == 404
+    message = json.loads(text)["error"]["message"]
+    for path in ("/v1/completions", "/v1/embeddings", "/v1/rerank", "/v1/models", "/metrics"):
+        assert path in message
+    assert "/v1/models/" not in message
     assert server.ask("/v1/completions")[0] == 405
     assert server.ask("/v1/models", {})[0] == 405
     assert server.ask("/v1/completions", [])[0] == 400

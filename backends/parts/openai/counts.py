@@ -61,16 +61,16 @@ def usage_of(
     fell: bool = False,
     ignores_end: bool = False,
     shown: int = 0,
-    after_text: int = 0,
+    silent: int = 0,
     spare: int = 0,
 ) -> Usage:
     """Returns the token counts that a complete answer reports.
 
     counts: from `counts_in`; the last counts of a stream. ids: None if the server returned none. fell: whether an
     earlier count of the stream was larger. ignores_end: whether the model continues after its end, with tokens
-    without text. shown: tokens of a stream that were counted together with text, after the first one. after_text:
-    with `ignores_end`, the tokens of a stream after its last text. spare: tokens that calls and stop strings may have
-    in addition, without text.
+    without text. shown: tokens of a stream that were counted together with text, after the first one. silent:
+    with `ignores_end`, the tokens without text that follow the first text. spare: tokens that calls and stop strings may
+    have in addition, without text.
     """
     output, source = counts.get("completion_tokens"), "usage"
     if output is None:
@@ -82,9 +82,9 @@ def usage_of(
         finish_reason,
         counts.get("cached"),
         FELL if fell else _contradiction(counts, ids, text, shown - spare, ignores_end=ignores_end),
-        _doubt(counts, (output or 0) - after_text - spare, text),
+        _doubt(counts, (output or 0) - silent - spare, text),
         counts.get("reasoning"),
-        after_text=after_text,
+        silent=silent,
     )
 
 

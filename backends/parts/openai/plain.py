@@ -26,7 +26,7 @@ class Plain:
     """Value of --backend-option endpoint."""
     path: ClassVar[str]
     options: ClassVar[Mapping[str, str]] = {}
-    """Options besides endpoint, served and body -> their values, for messages."""
+    """Options besides endpoint, served and body -> their values, which messages name."""
     several: ClassVar[bool] = False
     """Whether a request may have several samples."""
 

@@ -85,7 +85,7 @@ class Completion:
             text,
             finish,
             ignores_end=reading.ignores_end,
-            after_text=counts.get("completion_tokens", 0) if reading.ignores_end else 0,
+            silent=counts.get("completion_tokens", 0) if reading.ignores_end else 0,
             spare=CALL_TOKENS * parts.calls + reading.stop_bytes,
         )
         self.usage = self.usage._replace(

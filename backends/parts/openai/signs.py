@@ -20,20 +20,22 @@ class ChunkCounts:
     """Counts the chunks of one stream, with the counts that came in them."""
 
     __slots__ = (
-        "_at_text",
         "_count",
         "_counted",
-        "_pending",
+        "_lead",
         "_stalled",
         "_texts",
         "_uncounted",
         "_unseen",
+        "texts_at",
     )
 
     def __init__(self) -> None:
         self._count = self._counted = self._stalled = self._texts = self._unseen = 0
-        self._pending = 0  # tokens without text since the last text
-        self._at_text = self._uncounted = 0  # count at the last text; texts without a count
+        self._lead = 0  # tokens without text before the first text
+        self._uncounted = 0  # texts without a count
+        self.texts_at: list[int] = []
+        """The count of each chunk with text, as far as it is known."""
 
     def take(self, count: int | None, text: str) -> None:
         """count: tokens of the answer so far, as the server reports them; None if it does not."""
@@ -46,22 +48,23 @@ class ChunkCounts:
         grown = count - self._count
         if text:
             self._stalled += grown <= 0
-            self._unseen += self._pending
-            self._pending, self._at_text = 0, count
+            self.texts_at.append(count)
         elif grown > 0:
-            self._pending += grown
+            self._unseen += grown
+            self._lead += grown if not self._texts else 0
         self._count = count
 
-    def after_text(self, output: int, text: str) -> int:
-        """Returns the tokens after the last text; if texts have no counts, the tokens that cannot have text."""
-        most = len(text.encode("utf-8", "replace")) if self._uncounted else self._at_text
-        return max(0, output - most)
+    def silent(self, output: int, text: str) -> int:
+        """Returns the tokens without text after the first text; if texts have no counts, those beyond their bytes."""
+        if self._uncounted:
+            return max(0, output - len(text.encode("utf-8", "replace")))
+        return self._unseen - self._lead
 
     def signs(
         self, output: int | None, text: str, *, has_call: bool, ignores_end: bool = False
     ) -> list[Sign]:
         """output: tokens of the whole answer. text: its text. Calls have tokens that servers do not show. ignores_end:
-        whether tokens without text may follow the text.
+        whether tokens without text may follow the first text.
         """
         texts = self._texts
         if output is None or texts < _LEAST_CHUNKS:
@@ -74,12 +77,11 @@ class ChunkCounts:
         if 2 * self._stalled > texts:
             found.append(Sign.LATE_COUNT)
         # A character that is not ASCII may have several tokens, and comes with the last one.
-        elif 2 * self._all_unseen(ignores_end) > output and text.isascii() and not has_call:
+        elif 2 * (self._lead if ignores_end else self._unseen) > output and (
+            text.isascii() and not has_call
+        ):
             found.append(Sign.UNSEEN)
         return found
-
-    def _all_unseen(self, ignores_end: bool) -> int:
-        return self._unseen + (0 if ignores_end else self._pending)
 
 
 def repeats(parts: Sequence[object]) -> bool:

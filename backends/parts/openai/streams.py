@@ -157,23 +157,26 @@ class Streamed:
             fell=self._fell,
             ignores_end=self._reading.ignores_end,
             shown=self._shown,
-            after_text=self._after_text(text),
+            silent=self._silent(text),
             spare=CALL_TOKENS * self._named_calls + self._reading.stop_bytes,
         )
         if self._reading.wants_calls:
             text = self._calls.answer(text)
         self.usage = self.usage._replace(
-            signs=self._signs(text, finish), reply_id=self._reply_id, has_call=self._has_call
+            signs=self._signs(text, finish),
+            reply_id=self._reply_id,
+            has_call=self._has_call,
+            texts_at=self._counts_of_chunks.texts_at if self.usage.silent else (),
         )
         return [as_answer(text, self._ids, self.usage.output, wants_text=self._reading.wants_text)]
 
-    def _after_text(self, text: str) -> int:
-        """Returns the tokens after the last text if the request demands them."""
+    def _silent(self, text: str) -> int:
+        """Returns the tokens without text after the first text, if the request demands them."""
         if not self._reading.ignores_end:
             return 0
         told = self._counts.get("completion_tokens")
         output = len(self._ids or ()) if told is None else told
-        return self._counts_of_chunks.after_text(output, text)
+        return self._counts_of_chunks.silent(output, text)
 
     def _signs(self, text: str, finish: str) -> Sequence[Sign]:
         ignores_end = self._reading.ignores_end

@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.backends.parts.trees import checkpoint
 from harness.backends.parts.trees.kinds import Kind, is_text
+from harness.backends.parts.trees.xgboost_calls import scores_of
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
@@ -101,18 +102,13 @@ def _of_xgboost(path: Path, threads: int) -> Predictor:
         config["objective"]["name"] == "multi:softmax"
     ):  # it answers labels; softprob is the same with scores
         booster.set_param({"objective": "multi:softprob"})
-
-    def scores(rows: Array) -> Array:
-        answers: Array = booster.inplace_predict(rows, validate_features=False)
-        return answers if answers.ndim > 1 else answers[:, np.newaxis]
-
     return Predictor(
         f"xgboost {xgboost.__version__}",
         int(booster.num_features()),
         None,
         "float32",
         int(config["generic_param"]["nthread"]),
-        scores,
+        scores_of(booster),
     )
 
 

@@ -190,6 +190,7 @@ class _Part:
             "file": lambda message: append_piece(folder, message),
             "plan": self._start,
             "begin": lambda message: process.begin(int(message["start_ns"])),
+            "go": lambda _message: process.go(),
         }
 
     def run(self) -> None:

@@ -101,6 +101,17 @@ class HostGroup:
             return merged_messages.loaded(found)
         return merged_messages.calibrated([found[name] for name in self.names])
 
+    def await_prepared(self, limit_s: float, show_loading: _Show) -> None:
+        for host in self._all:
+            try:
+                host.process.await_prepared(limit_s, show_loading)
+            except HarnessError as e:
+                raise type(e)(f"load host {host.name}: {e}") from e.__cause__
+
+    def go(self) -> None:
+        for host in self._all:
+            host.process.go()
+
     def start(
         self,
         plan: LoadPlan,

@@ -151,6 +151,10 @@ class RemoteProcess(Supervised):
         with suppress(OSError):
             self._channel.send("begin", start_ns=start_ns)
 
+    def go(self) -> None:
+        with suppress(OSError):  # as in `start`
+            self._channel.send("go")
+
     def message(
         self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:

@@ -188,11 +188,17 @@ MOST_PROBES = 100.0
 
 
 def parse_probe_rate(text: str) -> float:
-    rate = parse_rate(text)
+    """Parses probes per second. A rate of less than one in a run is refused once the length of the run is known."""
+    try:
+        rate = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
     if rate > MOST_PROBES:
         raise ValueError(
             f"{text!r} is above {MOST_PROBES:g} probes per second, which would load the server noticeably"
         )
+    if not rate > 0:
+        raise ValueError(f"{text} must be more than 0, in probes per second")
     return rate
 
 

@@ -7,6 +7,7 @@ from harness.core import registry
 from harness.core.config.parse import RAY_NODES, Ramp
 from harness.core.config.schema import DEFAULT_DURATION_NS, RunOptions
 from harness.core.registry import SCENARIOS
+from harness.core.units import NS_PER_S
 
 NO_SCENARIO = "--scenario is missing"
 _DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
@@ -290,6 +291,12 @@ def _probe_problems(options: RunOptions) -> Iterator[str]:
     ):
         if is_set:
             yield f"--probe-rate sends requests during one LoadGen's performance run: drop it, or drop {flag}"
+    duration_s = options.duration_ns / NS_PER_S
+    if options.queries is None and options.probe_rate * duration_s < 1:
+        yield (
+            f"--probe-rate {options.probe_rate:g} is less than one probe in this run of {duration_s:g} s, which would tell "
+            f"nothing: raise it above {1 / duration_s:.3g}, or raise --duration"
+        )
 
 
 def _cancel_problems(options: RunOptions) -> Iterator[str]:

@@ -190,7 +190,7 @@ def _table_rows(
             yield (
                 number,
                 ValueError(
-                    f"it has {len(cells)} columns, the heading has {width}: write decimals with a point"
+                    f"it has {len(cells)} columns, but the heading has {width}: write decimals with a point"
                 ),
             )
             continue

@@ -43,7 +43,7 @@ class Collector:
     certificate: Path | None = None
     """PEM file of the authority that signed the collector's certificate; None: the system's authorities."""
     option: str = "--otlp"
-    """The option that names it, for messages."""
+    """The option that names it; messages quote it."""
 
     def __str__(self) -> str:
         """Returns the URL without its query, which may hold a key."""

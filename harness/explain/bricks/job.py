@@ -107,7 +107,8 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
     path = model.path(("onnx",))
     assert path is not None
     title = name if not is_path(name) or model.name in other_names else model.name
-    graph = read(path, options.batch, {**_declared_sizes(model, path), **dict(options.size)})
+    declared = _declared_sizes(model, path, options.batch)
+    graph = read(path, options.batch, {**declared, **dict(options.size)})
     if not graph.layers:
         raise ConfigError(
             f"{path}: no layer depends on an input, so there is nothing to time: name another model"
@@ -115,15 +116,19 @@ def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subj
     return record.cut(title, graph, options.most_layers)
 
 
-def _declared_sizes(model: Model, path: Path) -> dict[str, int]:
-    """Returns the sizes of a sample that the manifest fixes and the file may leave open, by INPUT[AXIS]."""
-    shapes = model.in_file(path, {spec.name: spec.shape for spec in model.inputs})
-    return {
+def _declared_sizes(model: Model, path: Path, batch: int) -> dict[str, int]:
+    """Returns sizes that the manifest states and the file may leave open, by INPUT[AXIS]: of a sample, and the batch on an
+    axis that is not the first.
+    """
+    shapes = model.in_file(path, {spec.name: spec.shape for spec in model.file_inputs})
+    axes = model.in_file(path, model.layout.input_axes if model.layout is not None else {})
+    sizes = {
         f"{name}[{axis}]": size
         for name, shape in shapes.items()
         for axis, size in enumerate(shape)
-        if axis and isinstance(size, int)
+        if axis != axes.get(name, 0) and isinstance(size, int)
     }
+    return sizes | {f"{name}[{axis}]": batch for name, axis in axes.items() if axis}
 
 
 def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:

@@ -16,7 +16,7 @@ Content = Mapping[str, Any]
 
 
 def text(content: Content) -> Iterator[str]:
-    """Yields the tables as text for people."""
+    """Yields the tables as readable text."""
     yield f"COLD  {content['model']}  {framework(content)}  {counted(content['threads'], 'thread')}"
     yield from (f"  {'doubt':<11} {doubt}" for doubt in content["doubts"])
     yield ""

@@ -75,7 +75,7 @@ def peak_table(points: Sequence[Measured], content: Content) -> Iterator[Table]:
 
 
 def peaks_line(content: Content) -> str:
-    """Returns the highest rate of each precision and of copies as one sentence; '' without either."""
+    """Returns the highest rate of each precision and of the memory as one sentence; '' without either."""
     points = [point for point in record.points(content) if not point.missing]
     best: dict[str, tuple[float, int]] = {}
     for (precision, threads), peak in peaks.arithmetic(points).items():
@@ -87,7 +87,7 @@ def peaks_line(content: Content) -> str:
     copies = [(peak.per_s, threads) for threads, peak in peaks.memory(points).items()]
     if copies:
         per_s, threads = max(copies)
-        parts.append(f"copies {show_cell(per_s, 'B/s')} on {counted(threads, 'thread')}")
+        parts.append(f"memory {show_cell(per_s, 'B/s')} on {counted(threads, 'thread')}")
     return ", ".join(parts)
 
 

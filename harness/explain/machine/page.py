@@ -18,6 +18,7 @@ from harness.machine.characterise.movement.memory_copy import EVICTED, WARM
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import bars, line, rounded
+from harness.results.pages.report import show_time
 
 PAGE = "machine.html"
 _G = 1e-9
@@ -42,7 +43,7 @@ def _head(content: Content) -> Iterator[str]:
         "" if plan["thorough"] else "at most ",
     )
     yield (
-        f'<p class="quiet">{escape(content["started"])}; {at_most}{repeats} per point, '
+        f'<p class="quiet">{escape(show_time(content["started"]))}; {at_most}{repeats} per point, '
         f"{plan['point_ns'] / 1e6:g} ms in total; {escape(content['units'])}</p>"
     )
 

@@ -17,7 +17,7 @@ SHOWN_ROWS = 40
 
 
 def text(content: Content) -> Iterator[str]:
-    """Yields the tables as text for people."""
+    """Yields the tables as readable text."""
     machine = content["machine"]
     yield f"{'machine':<12}{machine['cpu']}, {counted(machine['cores_usable'], 'core')}"
     yield f"{'fingerprint':<12}{content['fingerprint']}"

@@ -59,7 +59,7 @@ class Database:
     def add(
         self, results: Mapping[str, Mapping[str, Any]], setting: str, layers: Mapping[str, str]
     ) -> None:
-        """Replaces earlier results. layers: piece -> its operators, for people."""
+        """Replaces earlier results. layers: piece -> its operators, for readers."""
         now = utc_text()
         rows = [
             (*self._where, piece, setting, layers[piece], now, json.dumps(result))

@@ -77,7 +77,7 @@ def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
             meter.__exit__(None, None, None)
 
 
-_NEEDS_ARGUMENT = {"command"}
+_NEEDS_ARGUMENT = {"command", "page"}
 
 
 def availability() -> Iterator[tuple[str, str]]:

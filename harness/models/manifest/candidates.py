@@ -8,7 +8,13 @@ from harness.core.formats.protobuf import mapped
 from harness.errors import ConfigError
 from harness.models.hub import saved_model
 from harness.models.manifest.files import external_data
-from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format, suffix_of
+from harness.models.manifest.formats import (
+    BY_SUFFIX,
+    SAVED_MODEL,
+    Format,
+    kind_by_name,
+    suffix_of,
+)
 
 _MOST_CANDIDATES = 12
 _BESIDE = (".xml", ".param")
@@ -36,11 +42,14 @@ def only_model(name: str, files: Collection[str]) -> str:
 
 def check_readable(text: str, file: str | None) -> None:
     """Raises a ConfigError if no backend reads the file that a --model names. text: the --model."""
-    if file is not None and not _is_readable(file):
-        raise ConfigError(
-            f"--model {text}: no backend reads {Path(file).name}: name a file in one of the formats "
-            f"{', '.join(BY_SUFFIX)}, or the {saved_model.FILE} of a SavedModel"
-        )
+    if file is None or _is_readable(file):
+        return
+    if found := kind_by_name(file):
+        raise ConfigError(f"--model {text}: {Path(file).name} is {': '.join(found)}")
+    raise ConfigError(
+        f"--model {text}: no backend reads {Path(file).name}: name a file in one of the formats "
+        f"{', '.join(BY_SUFFIX)}, or the {saved_model.FILE} of a SavedModel"
+    )
 
 
 def format_by_name(file: str) -> Format:

@@ -19,10 +19,12 @@ class Format(NamedTuple):
 
 
 ONNX = Format("onnx", "an ONNX file", "ort")
+TORCHSCRIPT = Format("torchscript", "a TorchScript file", "torch")
 BY_SUFFIX: Mapping[str, Format] = {
     ".onnx": ONNX,
     ".xml": Format("openvino", "an OpenVINO IR", "openvino"),
-    ".pt": Format("torchscript", "a TorchScript file", "torch"),
+    ".pt": TORCHSCRIPT,
+    ".jit": TORCHSCRIPT,
     ".pt2": Format("torch-export", "a torch.export program", "torch"),
     ".keras": Format("keras", "a Keras file", "tensorflow"),
     ".tflite": Format("tflite", "a LiteRT file", "litert"),
@@ -52,10 +54,10 @@ _NNEF_FOLDER = Format("nnef", "a folder with an NNEF model", "tract")
 MADE_OF: Mapping[str, str] = {"openvino": "onnx", "tflite": "savedmodel"}
 """Format -> the format of the files that the harness converts to it, if that differs."""
 _FOLDER_FORMATS = (SAVED_MODEL, _GENAI, _OPENVINO_GENAI, _GENAI_WHISPER, _OPENVINO_WHISPER)
-FORMATS = {
-    *(one.name for one in (*BY_SUFFIX.values(), *_FOLDER_FORMATS)),
-    *(one.name for _, one in BY_CONTENT.values()),
-}
+_KNOWN = (*BY_SUFFIX.values(), *_FOLDER_FORMATS, *(one for _, one in BY_CONTENT.values()))
+FORMATS = {one.name for one in _KNOWN}
+USUAL_BACKEND: Mapping[str, str] = {one.name: one.backend for one in _KNOWN}
+"""Format -> the backend that such a file is usually meant for."""
 
 _TO_ONNX = "export the network to ONNX"
 _OTHERS: Mapping[str, tuple[str, str]] = {
@@ -66,7 +68,6 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
             "load them in their code, and export with torch.onnx.export",
         ),
     ),
-    ".jit": ("TorchScript by its suffix", "rename it to .pt"),
     **dict.fromkeys((".h5", ".hdf5"), ("an HDF5 file of Keras", "load it and save it as .keras")),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), ("a pickle, which is code", _TO_ONNX)),
     **dict.fromkeys(
@@ -129,13 +130,18 @@ def check(path: Path, formats: Collection[str]) -> None:
 
 def _no_model(path: Path) -> tuple[str, str] | None:
     """Returns the kind of a file or folder that no backend reads, and what to do; None if it is not known."""
-    own, other = format_of(path), _OTHERS.get(path.suffix.lower())
+    own = format_of(path)
     if path.is_dir():
         inside = (about for name, about in _FOLDERS.items() if (path / name).is_file())
-        return None if own else next(inside, other)
-    if path.name == "model.json" and own is None:
-        return _FOLDERS["model.json"]
-    return other
+        return None if own else next(inside, _OTHERS.get(path.suffix.lower()))
+    return None if own else kind_by_name(path.name)
+
+
+def kind_by_name(name: str) -> tuple[str, str] | None:
+    """Returns the kind of a file that no backend reads, and what to do, as far as its name shows them."""
+    if Path(name).name in _FOLDERS:
+        return _FOLDERS[Path(name).name]
+    return _OTHERS.get(Path(name).suffix.lower())
 
 
 def refuse_other(name: str, own: Format | None, formats: Collection[str]) -> None:

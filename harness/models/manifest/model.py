@@ -16,7 +16,13 @@ from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 from harness.models.manifest.fetch import fetch_source
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of, size_bytes
-from harness.models.manifest.formats import MADE_OF, check, format_of, may_have
+from harness.models.manifest.formats import (
+    MADE_OF,
+    USUAL_BACKEND,
+    check,
+    format_of,
+    may_have,
+)
 from harness.models.manifest.layout import Layout, layout_of
 from harness.models.manifest.schema import (
     Accuracy,
@@ -29,6 +35,7 @@ from harness.models.manifest.schema import (
 from harness.types import Step, TensorSpec, declared_shape
 
 MODELS_DIR = Path(__file__).parents[1] / "shipped"
+_OF_A_SERVER = "a server has the model, so pass its --backend and --url"
 
 V = TypeVar("V")
 
@@ -299,10 +306,13 @@ class Model:
         for name in formats:
             if name in self.manifest.files:
                 return self.manifest.files[name]
-        have = ", ".join(self.manifest.files) or "none"
+        have = ", ".join(
+            f"{name} (--backend {USUAL_BACKEND[name]})" if name in USUAL_BACKEND else name
+            for name in self.manifest.files
+        )
         raise ConfigError(
             f"model {self.name!r} has no file in a format this backend reads "
-            f"({', '.join(formats)}): it has {have}"
+            f"({', '.join(formats)}): {f'it has {have}' if have else _OF_A_SERVER}"
         )
 
     @property

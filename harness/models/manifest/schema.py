@@ -84,7 +84,7 @@ class ModelFile(_Strict):
     `npm:NAME@VERSION:PATH`; needs a `sha256`.
     """
     bytes: int | None = Field(default=None, ge=1, exclude=True)
-    """The size of the file, shown by `list` before the file is here (optional)."""
+    """The size of the file, shown by `list` before the file is downloaded (optional)."""
     obtain: str | None = None
     """Instructions for a person, shown when the file is missing and has no `source`."""
     names: dict[str, Annotated[str, Field(min_length=1)]] = {}
@@ -481,7 +481,7 @@ class Manifest(_Strict):
     version: str = ""
     """The model's version, a string: `"1.0"` (optional)."""
     description: str = ""
-    """One line for people, shown by `list` (optional)."""
+    """One line for readers, shown by `list` (optional)."""
     licence: str = ""
     """The licence of the files, e.g. `Apache-2.0` (optional; a submission needs it)."""
     references: Annotated[tuple[str, ...], LISTED] = ()

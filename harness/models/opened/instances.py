@@ -75,6 +75,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     here = not gpus and config.load_hosts is None and config.streams is None
     if scenario.all_at_once and not gpus and batched and _set_batch(config, model) is None:
         group = group._replace(may_shrink=True)
+    may_drop = scenario.streams and batched and here and _may_drop_threads(config, group)
+    group = group._replace(may_drop_threads=may_drop)
     if scenario.scheduled and config.dispatch == "elastic" and batched and here:
         group = group._replace(wide=_wide(group, cores, budget))
     if config.pin:
@@ -92,6 +94,12 @@ def _threads(config: RunConfig, share: int) -> int:
             "and raise --instances"
         )
     return 1
+
+
+def _may_drop_threads(config: RunConfig, group: InstanceGroup) -> bool:
+    """Returns whether the number of threads is open. With --pin, it determines the cores."""
+    fixed = config.backend in registry.WITH_FIXED_THREADS
+    return group.threads > 1 and not (config.threads or config.pin or fixed)
 
 
 def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:

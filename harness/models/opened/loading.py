@@ -386,6 +386,8 @@ class OpenModel(NamedTuple):
     """The model's file; None if the backend reads no file."""
     backends: Sequence[Backend]
     """One per instance."""
+    inputs: Sequence[TensorSpec]
+    """The value of `inputs_of`."""
     fixed: int | None
     """The batch fixed by the file; None if the model takes any number of samples."""
     dataset: Dataset
@@ -404,7 +406,8 @@ def open_model(
     backends = open_backends(config, model, path, spec, stack)
     inputs = inputs_of(model, backends[0])
     fixed = batch_in_file(backends[0], inputs)
-    return OpenModel(path, backends, fixed, open_dataset(config, model, dataset, inputs, progress))
+    data = open_dataset(config, model, dataset, inputs, progress)
+    return OpenModel(path, backends, inputs, fixed, data)
 
 
 def _unknown_options(cls: Any, name: str, given: Mapping[str, str]) -> Iterator[str]:

@@ -126,7 +126,7 @@ def differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) ->
             if value != expected:
                 of = "this run's" if what in wanted else f"{first}'s"
                 todo = f": pass --backend {value}" if what in wanted and what == BACKEND else ""
-                yield f"{name}: {what} is {_short(value)}, {of} is {_short(expected)}{todo}"
+                yield f"{name}: {what} is {_short(value)}, but {of} is {_short(expected)}{todo}"
 
 
 def refuse_differences(nodes: Mapping[str, NodeFacts], wanted: Mapping[str, object]) -> None:
@@ -145,7 +145,7 @@ def _short(value: object) -> str:
 
 
 def check_streams(scenario: str, count: int) -> None:
-    """Raises a ConfigError if a stream has several nodes: all but one would wait, as it sends one query at a time."""
+    """Raises a ConfigError if a stream has several nodes: it sends one query at a time, so all nodes but one would wait."""
     if count > 1:
         raise ConfigError(
             f"--nodes: {scenario} sends one query at a time, but {count} nodes are named: name one of them"

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.core import registry
 from harness.core.config.parse import example_shape
 from harness.core.console import frameworks_output, say
@@ -25,7 +27,7 @@ from harness.models.opened import decoders
 from harness.models.opened.loading import inputs_of
 from harness.models.packages.name import PackageName
 from harness.models.sequences.names import paired
-from harness.models.sequences.propose import GUESSED_SIZE, Proposal, propose
+from harness.models.sequences.propose import GUESSED_SIZE, NO_SAMPLES, Proposal, propose
 from harness.models.tables.tables import tables_of
 from harness.types import (
     Backend,
@@ -190,14 +192,37 @@ def _batch_first(backend: Backend, inputs: tuple[TensorSpec, ...], path: Path) -
         values={},
         states={},
         outputs=dict.fromkeys(outputs, 0),
-        fixed=fixed_batch(inputs),
+        fixed=fixed_batch(inputs) or (1 if _takes_one_alone(backend, inputs) else None),
     )
+
+
+def _takes_one_alone(backend: Backend, inputs: Sequence[TensorSpec]) -> bool:
+    """Returns whether the model answers a batch of one sample of zeros, and no batch of two; False if sizes are open."""
+    shapes = {spec.name: spec.shape[1:] for spec in inputs}
+    is_known = all(isinstance(size, int) for shape in shapes.values() for size in shape)
+    if not is_known or any(spec.dtype == "string" for spec in inputs):
+        return False
+    dtypes = {spec.name: spec.dtype for spec in inputs}
+
+    def answers(count: int) -> bool:
+        zeros = {n: np.zeros((count, *map(int, rest)), dtypes[n]) for n, rest in shapes.items()}
+        try:
+            backend.infer(Batch(count, zeros))
+        except Exception:  # noqa: BLE001 - of a framework, which refuses this batch
+            return False
+        return True
+
+    return not answers(2) and answers(1)
 
 
 def _without_proposal(
     error: ConfigError, why: str, specs: Sequence[TensorSpec], shapes: Shapes
 ) -> ConfigError:
     """Returns the error for a file whose batch axes were not found. why: the reason."""
+    if why == NO_SAMPLES:
+        return ConfigError(
+            f"{str(error).partition(': let `init')[0]}: export the model with the batch as the first dimension"
+        )
     is_open = [
         s for s in specs if s.name not in shapes and not all(isinstance(n, int) for n in s.shape)
     ]
@@ -256,7 +281,7 @@ def _lines(
     stem = path.stem if source is None else f"{source.short}-{path.stem}"
     yield f"name: {_flow(_plain_name(stem))}"
     yield "# version: '1.0'"
-    yield "# description: one line for people"
+    yield "# description: one line for readers"
     yield "# licence: Apache-2.0 # a submission needs it"
     task = "task: text-generation" if found.vocabulary else "# task: image-classification"
     yield task
@@ -295,6 +320,8 @@ def _tensors(found: Proposal, kind: Format) -> Iterator[str]:
     most = found.fixed or DEFAULT_BATCH
     if None in found.outputs.values():
         most, why = 1, "the rows of an output follow the data"
+    elif any(found.axes[name] is None for name in found.states):
+        most, why = 1, "a state has no batch"
     yield f"max_batch: {most} # {why}"
 
 
@@ -318,7 +345,7 @@ def _states(found: Proposal) -> Iterator[str]:
         yield from _axis("    ", found.axes[name])
         yield "    start: 0"
     yield f"frames: {FRAMES} # of each sequence; without this line sequences may differ in length"
-    yield "# frame_period_ms: 32.0"
+    yield "# frame_period_ms: 32.0 # real time from one frame to the next, for --streams"
 
 
 def _digests(path: Path, source: PackageName | None) -> Iterator[str]:

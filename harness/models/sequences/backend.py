@@ -289,7 +289,7 @@ def _full(one: Input | State, size: int, number: float) -> Array:
     axis = axis_of(one.batch_axis)
     shape = [size if at == axis else count for at, count in enumerate(one.shape)]
     filled: Array = np.full(tuple(int(count or 0) for count in shape), number, one.dtype)
-    filled.setflags(write=False)
+    filled.setflags(write=not shape)  # OpenVINO refuses a scalar that it may not write
     return filled
 
 

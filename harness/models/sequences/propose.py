@@ -22,6 +22,8 @@ SIZES = (2, 3)
 MOST_TRIALS = 32
 """Combinations of batch axes that are tried."""
 
+NO_SAMPLES = "no input has a dimension for the samples of a batch"
+
 GUESSED_SIZE = 1
 """Size of an open dimension that the user does not set; a step of a recurrent network accepts 1 in every dimension."""
 
@@ -153,13 +155,16 @@ class _Trial:
         answers = {n: axis for n, axis in axes.items() if n not in states.values()}
         if not answers:
             raise _Unfit("every output is a state, so the model returns no answer")
+        values = {name: one for name, one in self._values.items() if name not in states}
+        if values.keys() | states.keys() == {spec.name for spec in self._specs}:
+            raise _Unfit(NO_SAMPLES)
         if next(iter(answers.values())) is not None:  # the other outputs are not answers
             answers = {name: axis or 0 for name, axis in answers.items()}
         named = {spec.name: spec for spec in self._specs}
         return Proposal(
             inputs=tuple(spec for spec in self._specs if spec.name not in states),
             axes=self._axes,
-            values=self._values,
+            values=values,
             states={name: (output, named[name]) for name, output in states.items()},
             outputs=answers,
             guessed=frozenset(self._guessed - states.keys()),
@@ -187,25 +192,30 @@ class _Trial:
         self, outputs: Mapping[str, Array], size: int, axes: Mapping[str, int | None]
     ) -> dict[str, str]:
         """Returns input name -> output name of each state; {} if no input with data would remain."""
-        inputs = {
+        every = {
             spec.name: self._zeros(spec, size)
             for spec in self._specs
-            if spec.name not in self._values and spec.dtype != "bool"  # a mask that is passed on
+            if spec.dtype != "bool"  # a mask that is passed on
         }
         states = {
             name: output
-            for name, output in paired(inputs, outputs).items()
-            if _is_alike(inputs[name], outputs[output])
+            for name, output in paired(every, outputs).items()
+            if _is_alike(every[name], outputs[output])
         }
+        inputs = {name: rows for name, rows in every.items() if name not in self._values}
         for name, rows in inputs.items():
             free = [
                 n for n, one in outputs.items() if n not in states.values() and _is_alike(rows, one)
             ]
             own_axis = self._axes[name]
             same = [n for n in free if axes[n] in (own_axis, None)] or free
-            if name not in states and len(same) == 1 and (own_axis or is_like_a_state(name)):
+            rivals = [n for n, one in inputs.items() if n not in states and _is_alike(rows, one)]
+            if name not in rivals or len(same) != len(rivals):
+                continue
+            # Several states of one shape are returned in the order in which they are taken.
+            if all(map(is_like_a_state, rivals)) or (own_axis and len(rivals) == 1):
                 states[name] = same[0]
-        return states if len(states) < len(inputs) else {}
+        return states if inputs.keys() - states.keys() else {}
 
 
 def _numbers(spec: TensorSpec) -> Sequence[int]:

@@ -186,7 +186,7 @@ def _interval(result: Mapping[str, Any], name: str, value_ns: float) -> str:
     intervals = result.get("latency_intervals_ns") or {}
     one = intervals.get(name, {})
     if reason := one.get("block_interval_reason"):
-        return f" (no interval: {reason})"
+        return f" (no interval: {reason.rpartition(': ')[2]})"
     low, high = one.get("block_interval", (None, None))
     span = show_span(low, high)
     holds = (low is None or low <= value_ns) and (high is None or value_ns <= high)

@@ -75,6 +75,7 @@ def _undisturbed(
     if judgement is Judgement.AS_FAST and share < _MOSTLY:
         return f"the {part}: {section['what']} would be as long without the load generator's cost"
     idle = _idle_cores(result, section) if part in ("model", "queue") else ""
+    idle = idle or (_fewer_threads(result) if part == "model" else "")
     return f"the {part}: {show_percent(share)} of a query's time{idle}"
 
 
@@ -88,6 +89,19 @@ def _idle_cores(result: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     number = f"{section['what']} {show_ns(value)}" if in_ns else f"{show_rate(value)} samples/s"
     used = plan["instances"] * plan["threads"]
     return f"; the plan uses {used} of {plan['cores']:g} cores: {more['instances']} instances would have {number}"
+
+
+def _fewer_threads(result: Mapping[str, Any]) -> str:
+    """Returns why the plan leaves cores idle, if the warm-up chose fewer threads; '' otherwise."""
+    calibration = result.get("calibration") or {}
+    times_ns, plan = dict(calibration.get("thread_latency_ns", ())), result.get("plan")
+    if not plan or plan["threads"] not in times_ns or plan["threads"] == max(times_ns):
+        return ""
+    own_ns, most = times_ns[plan["threads"]], max(times_ns)
+    return (
+        f"; the plan uses {plan['threads']} of {plan['cores']:g} cores: in the warm-up a query took {show_ns(own_ns)}, and "
+        f"{show_ns(times_ns[most])} with {most} threads"
+    )
 
 
 def _is_plain(result: Mapping[str, Any], judgement: Judgement) -> bool:

@@ -78,7 +78,7 @@ def _environment(path: Path, derived: Findings, stored: Mapping[str, Any]) -> It
         ("model_sha256", loaded.model_sha256, machine["model_sha256"]),
     ):
         if used != stated:
-            yield f"{path.name}: {name} is {stated}, the run used {used}"
+            yield f"{path.name}: {name} is {stated}, but the run used {used}"
     for one in derived.runs.values():
         logged = str(one.log.get("loadgen_version", "")).partition(" ")[0]
         for name, version in (
@@ -122,7 +122,7 @@ def _metrics(path: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterat
             key = f"harness_samples_{name}_total"
             values = [s[""] for n, s in samples if n == key and s.get("phase") == role]
             if [float(value) for value in values] != [float(count)]:
-                yield f"{path}: {key} of the {role} run is {', '.join(values)}, the journal has {count}"
+                yield f"{path}: {key} of the {role} run is {', '.join(values)}, but the journal has {count}"
     if derived.ptdaemon is not None:
         return
     score = (stored.get("accuracy") or {}).get("value")
@@ -146,7 +146,7 @@ def _peak(path: Path, run: Evidence) -> Iterator[str]:
     load = plan.concurrency or plan.target_qps or plan.samples_per_query
     peak = files.read_json(path).get("peak")
     if peak != load:
-        yield f"{path}: the peak is {peak}, the run had {load:g}"
+        yield f"{path}: the peak is {peak}, but the run had {load:g}"
 
 
 def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
@@ -155,4 +155,4 @@ def compared(path: str, stored: Any, derived: Any) -> Iterator[str]:
         for name in sorted({*stored, *derived}):
             yield from compared(f"{path}.{name}", stored.get(name), derived.get(name))
     elif stored != derived:
-        yield f"{path}: result.json has {stored!r}, the files have {derived!r}"
+        yield f"{path}: result.json has {stored!r}, but the files have {derived!r}"

@@ -29,7 +29,7 @@ def differences(folder: Path, config: RunConfig, derived: Findings) -> Iterator[
         path = folder / run_folder.FOLDERS[role] / run_folder.RUN
         for name, ours, theirs in _plan(derived, role, evidence, path):
             if ours != theirs:
-                yield f"{path}: {name} is {ours!r}, the run used {theirs!r}"
+                yield f"{path}: {name} is {ours!r}, but the run used {theirs!r}"
 
 
 def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _config(folder: Path, config: RunConfig, facts: Findings, run: Evidence) -> 
         }
     for key, value in requested.items():
         if key not in _DECIDED and value != derived.get(key):
-            yield f"{path}: {key} of the request is {_text(value)}, the run used {_text(derived.get(key))}"
+            yield f"{path}: {key} of the request is {_text(value)}, but the run used {_text(derived.get(key))}"
 
 
 def _request(path: Path) -> RunConfig:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import registry
+from harness.core.config.parse import RAMP
 from harness.core.number_types import number_type
 from harness.core.registry import SCENARIOS
 from harness.core.units import show_percent
@@ -181,6 +182,9 @@ _HINTS = {
     "samples per query": "run both with the same --samples-per-query",
     "samples held": "run both with the same --performance-count",
     "queries in flight": "run both with the same --concurrency",
+    "growing rate": "run both with the same --arrivals ramp",
+    "cancelled requests": "they leave the server room for the others: run both with the same --cancel",
+    "probes beside the load": "they are a load, too: run both with the same --probe-rate",
     "load hosts": "run both with the same --load-hosts",
     "audit": "one changes which samples LoadGen issues, and how many",
 }
@@ -198,6 +202,9 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
             "offered rate": config.get("target_qps"),
             "arrivals": config.get("arrivals_sha256"),
             "queries in flight": config.get("concurrency"),
+            "growing rate": _ramp_of(config),
+            "cancelled requests": config.get("cancel"),
+            "probes beside the load": config.get("probe_rate"),
             "load hosts": len(result.get("load_hosts") or [None]),
             "samples held": config.get("performance_count"),
             "audit": Path(config.get("audit") or "-").name,
@@ -216,6 +223,12 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
         **performance,
         **scored,
     }
+
+
+def _ramp_of(config: Mapping[str, Any]) -> str | None:
+    """Returns the value of --arrivals if it is a ramp, which has no file and no digest."""
+    arrivals = str(config.get("arrivals") or "")
+    return arrivals if arrivals.startswith(RAMP) else None
 
 
 def _seeds(run: FinishedRun) -> Mapping[str, Any]:

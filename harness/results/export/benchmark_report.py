@@ -27,7 +27,7 @@ _QUANTILES = {
     "p0p1": 0.001,
     "p99p9": 0.999,
 }
-_RANDOM = ("synthetic-prompts", "trace")
+_RANDOM = ("synthetic-prompts", "synthetic-chats", "trace")
 """Datasets that draw the tokens of their prompts."""
 
 

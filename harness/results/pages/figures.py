@@ -197,5 +197,6 @@ def bound_at(value: float, axis: str, shown: str) -> Mapping[str, Any]:
     if axis == "y":
         across = {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
     label = {"text": f"{shown} allowed", "textposition": "middle", "padding": 4}
-    label |= {"yanchor": "top"} if axis == "y" else {}  # above the line may be outside the plot
+    if axis == "y":  # latency grows to the right, and above the line may be outside the plot
+        label |= {"yanchor": "top", "textposition": "start"}
     return {"type": "line", "name": "bound", **across, "line": {"dash": "dash"}, "label": label}

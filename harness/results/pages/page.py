@@ -270,7 +270,7 @@ def conclusion(lines: Iterable[str], first: str = "") -> Iterator[str]:
 
 def headline(text: str) -> str:
     """Returns the sentence that answers the question of a page."""
-    return f'<p class="headline">{escape(text[:1].upper() + text[1:])}</p>'
+    return f'<p class="headline">{escape(text)}</p>'
 
 
 def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:

@@ -44,7 +44,7 @@ def report(folder: Path, out: Path | None, *, standalone: bool) -> Path:
 
 
 def report_at_end(folder: Path, findings: Findings) -> Path:
-    """Writes the report of a run that has just ended. Does not read its rows again, as they are in memory."""
+    """Writes the report of a run that has just ended, from the rows in memory."""
     run, page = read_files(folder, findings.performance), folder / PAGE
     article = _article(run, page, records.samples_of(findings))
     return write([article], run.name, page, script_in=folder.resolve().parent)

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from harness.core.console import coloured, program
+from harness.core.registry import SCENARIOS
 from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results.answer import answer_of, answer_rows, load_generator
@@ -117,7 +118,10 @@ def _details(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields the lines of `python -m harness runs`: one per run, marked `removed` if its folder is gone."""
+    """Yields the lines of `python -m harness runs`: one per run, marked `removed` if its folder is gone.
+
+    Offline has no p99, because it only reflects the number of samples issued at once.
+    """
     units = {"folder": "", "verdict": "", "headline": "count", "p99": "ns", "accuracy": "count"}
     columns = [Column(name, unit) for name, unit in {**units, "reasons": ""}.items()]
     yield from aligned(columns, [_run_cells(row) for row in rows])
@@ -130,10 +134,16 @@ def _run_cells(row: Mapping[str, Any]) -> Sequence[Cell]:
         row["folder"],
         row["verdict"],
         show_quantity(headline) if value is not None else None,
-        row["p99_ns"],
+        row["p99_ns"] if _has_latency(row) else None,
         f"{accuracy:.2f}" if accuracy is not None else None,
         f"{'(removed) ' if row['removed'] else ''}{row['reasons']}",
     )
+
+
+def _has_latency(row: Mapping[str, Any]) -> bool:
+    """row: of the database, whose scenario may be a text of another version."""
+    scenario = row["scenario"]
+    return scenario not in SCENARIOS or not scenario_named(scenario).all_at_once
 
 
 def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
@@ -218,14 +228,15 @@ def latency_table(result: Mapping[str, Any], *, journal: bool) -> Table | None:
     if scenario.all_at_once:
         about += " It shows how long a sample waited for the samples that were issued with it."
     columns = [Column("percentile"), Column("latency", "ns")]
+    notes: list[str] = []
     if intervals:
         level = show_percent(intervals["level"])
         columns += [Column(f"{level} interval", "count"), Column("if independent", "count")]
         columns += [Column("by the journal", "ns")] if journal else []
-        about += _without_interval(intervals)
+        notes += _without_interval(intervals)
     cells = [(name, latency[name], *_interval_cells(intervals.get(name))) for name in PERCENTILES]
     rows = [row[: len(columns)] for row in cells]
-    return Table("latency", "Latency", about, columns, rows)
+    return Table("latency", "Latency", about, columns, rows, notes)
 
 
 def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
@@ -236,13 +247,15 @@ def _interval_cells(one: Mapping[str, Any] | None) -> Sequence[Cell]:
     return (*spans, one["journal"])
 
 
-def _without_interval(intervals: Mapping[str, Any]) -> str:
-    """Returns a sentence for each reason why percentiles have no interval."""
+def _without_interval(intervals: Mapping[str, Any]) -> Iterator[str]:
+    """Yields one note about the percentiles without an interval, with the length of a run that has them."""
     names: dict[str, list[str]] = {}
     for name in PERCENTILES:
         if reason := intervals[name].get("block_interval_reason"):
-            names.setdefault(reason, []).append(name)
-    return "".join(f" No interval for {', '.join(of)}: {why}." for why, of in names.items())
+            names.setdefault(reason.rpartition(": ")[2], []).append(name)
+    if names:
+        longer = "; ".join(f"for {', '.join(of)} {advice}" for advice, of in names.items())
+        yield f"Too few independent parts for an interval: {longer}."
 
 
 def stage_table(result: Mapping[str, Any]) -> Table | None:

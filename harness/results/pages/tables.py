@@ -1,4 +1,4 @@
-"""Tables of numbers with units, with one content for people, programs and spreadsheets."""
+"""Tables of numbers with units, for readers, programs and spreadsheets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -83,7 +83,7 @@ def _large(value: float, unit: str) -> str:
 
 
 def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
-    """Yields the table for people. most_rows: largest number of rows; a last line counts the other rows."""
+    """Yields the table for readers. most_rows: largest number of rows; a last line counts the other rows."""
     rows = table.rows if most_rows is None else table.rows[:most_rows]
     yield f"{table.title}: {table.about}"
     yield from (f"  {line}" for line in aligned(table.columns, rows))

@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NotRequired
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 from harness.results.schema.performance import NotProbed, PromptProbe
 
@@ -177,8 +175,8 @@ class LoadHost(TypedDict):
     clock_error_ns: int
     """Largest error of the offset in ns: half of the shortest round trip of the pings."""
     clock_drift_ns: int | None
-    """Time in ns by which the host's clock gained on the coordinator's during the run; null for a process of this
-    machine."""
+    """Lead in ns that the host's clock gained over the coordinator's clock during the run; null for a process of
+    this machine."""
     busy_max: float | None
     """The host's `busy_max`, defined as in `client`."""
     ceiling_per_s: float | None

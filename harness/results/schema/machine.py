@@ -3,9 +3,22 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
+
+
+class EnergyParts(TypedDict):
+    """The energy of the window, divided among its requests: at each moment equally among the requests in flight."""
+
+    input_joules: float
+    """J while requests waited for their first token."""
+    output_joules: float
+    """J while further tokens were generated."""
+    idle_joules: float
+    """J without a request in flight. The three parts add up to `joules`."""
+    joules_per_computed_input_token: float | None
+    """`input_joules` per token of prompts that was not in the server's cache; null if they are unknown."""
+    joules_per_output_token: float | None
+    """`output_joules` per token of answers; null if they are unknown."""
 
 
 class PowerReading(TypedDict):
@@ -37,6 +50,8 @@ class PowerReading(TypedDict):
     """J divided by the tokens of all answers; missing if they are unknown."""
     joules_per_token: NotRequired[float]
     """J divided by the tokens of prompts and answers together; missing if one is unknown."""
+    parts: NotRequired[EnergyParts]
+    """The energy by phase of the requests; missing without streams."""
 
 
 class MissingReading(TypedDict):
@@ -271,6 +286,8 @@ class Calibration(TypedDict):
     batch_latency_ns: Sequence[Sequence[int]] | None
     """[samples, ns] by batch size, with every instance busy; null if neither the dispatcher nor the choice of
     Offline's batch needs the times."""
+    thread_latency_ns: NotRequired[Sequence[Sequence[int]]]
+    """[threads, ns] of a query that is alone, most threads first; missing if the warm-up did not try fewer threads."""
     seconds: float | None
     """Duration of the calibration in s; null if it was not needed."""
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 
 class Loads(TypedDict):

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 from harness.results.schema.machine import Host
 
@@ -44,12 +42,12 @@ class Node(TypedDict):
     network_p50_ns: int | None
     """Median time of batches on the network, both ways together, in ns; null without the node's journal."""
     clock_offset_ns: int | None
-    """Lead of the node's clock in ns, by pings after the run, else before; null if the node did not
-    answer them."""
+    """Lead of the node's clock in ns, measured with pings after the run, else before; null if the
+    node did not answer them."""
     clock_error_ns: int | None
     """Largest error of the offset, plus or minus, in ns: half of the shortest round trip."""
     drift_ppm: float | None
-    """How much faster the node's clock runs, in parts per million, by the pings before and after the run."""
+    """How much faster the node's clock runs, in parts per million, measured with pings before and after the run."""
     clock_step_ns: int | None
     """Size of a step of the node's clock in the run, in ns. Each batch counts as a ping: the step is the largest
     change that neither errors (`clock_error_ns`) nor slewing explain. 0 without a step, null if not checked."""

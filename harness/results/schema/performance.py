@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, final
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 Number = int | float
 
@@ -92,9 +90,24 @@ class Throughput(TypedDict):
     """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
 
 
+class CostParts(TypedDict):
+    """The cost of the window, divided among its requests: at each moment equally among the requests in flight."""
+
+    input: float
+    """Cost of the time in which requests waited for their first token."""
+    output: float
+    """Cost of the time in which further tokens were generated."""
+    idle: float
+    """Cost of the time without a request in flight. `input`, `output` and `idle` add up to `total`."""
+    per_million_computed_input_tokens: float | None
+    """`input` per million tokens of prompts that were not in the server's cache; null if they are unknown."""
+    per_million_output_tokens: float | None
+    """`output` per million tokens of answers; null if they are unknown."""
+
+
 class Cost(TypedDict):
-    """The cost of the performance run by --price, over LoadGen's window. Each number below `total` is the total divided
-    by one count, so these numbers do not add up.
+    """The cost of the performance run by --price, over LoadGen's window. Each `per_million` number is the total divided
+    by one count, so these numbers do not add up; `parts` do.
     """
 
     per_hour: float
@@ -109,6 +122,8 @@ class Cost(TypedDict):
     """Cost per million tokens of answers; null if they are unknown."""
     per_million_tokens: float | None
     """Cost per million tokens of prompts and answers together; null if one is unknown."""
+    parts: NotRequired[CostParts]
+    """The total by phase of the requests; missing without streams."""
 
 
 class ComparedAnswers(TypedDict):
@@ -283,7 +298,7 @@ class PromptProbe(TypedDict):
     """[low, median, high]: time with a new beginning divided by the time of the prompt as in the run, with a 99 %
     interval of the median; null with too few rounds."""
     over_again: Sequence[float] | None
-    """Ratio like `over_seen`, divided by the time of the changed prompt when it is repeated."""
+    """Ratio like `over_seen`, but divided by the time of the changed prompt when it is repeated."""
     refused: str
     """The server's answer if it refused changed prompts only; empty otherwise."""
 

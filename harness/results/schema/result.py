@@ -7,9 +7,7 @@ docstrings by scripts/docs.py.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired
 
-from typing_extensions import (
-    TypedDict,
-)  # pydantic accepts typing's TypedDict only from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic requires it before Python 3.12
 
 from harness.results.schema import machine, performance
 from harness.results.schema.client import (

@@ -12,26 +12,43 @@ from harness.loadgen.scenario import scenario_named
 def shown(result: Mapping[str, Any]) -> str | None:
     """Returns None without an SLO, or if the answer's latency SLO is the only one."""
     goodput = result.get("goodput")
-    slos = parse_slos(result.get("slo") or "")
-    if not goodput or list(slos) == [leading(slos)]:
+    if not goodput or not has_several(result.get("slo")):
         return None
     what = "samples" if scenario_named(result["scenario"]).all_at_once else "queries"
     rate = f"{show_rate(goodput['per_s'])} {what}/s, " if goodput["per_s"] is not None else ""
     measured = "" if all(one["of"] for one in goodput["slos"]) else " that was measured"
     return (
-        f"{rate}{show_percent(goodput['share'], 1)}{_interval(result)} met every SLO{measured}: "
+        f"{rate}{met_text(attainment(result))} met every SLO{measured}: "
         f"{', '.join(_one(one) for one in goodput['slos'])}"
     )
 
 
-def _interval(result: Mapping[str, Any]) -> str:
-    """Returns the share's interval in brackets. It assumes that queries do not influence each other."""
-    queries, share = result.get("queries") or {}, result["goodput"]["share"]
+def has_several(slos: str | None) -> bool:
+    """Returns whether there is more to judge than the answer's latency. slos: as in result.json."""
+    parsed = parse_slos(slos or "")
+    return bool(parsed) and list(parsed) != [leading(parsed)]
+
+
+def attainment(result: Mapping[str, Any]) -> dict[str, float | None]:
+    """Returns the share of the queries that met every SLO, with its interval, which assumes that queries do not influence
+    each other; None without an SLO.
+    """
+    share, queries = (result.get("goodput") or {}).get("share"), result.get("queries") or {}
     count = queries.get("samples_answered", 0) // (queries.get("samples_per_query") or 1)
-    if not count:
+    low, high = (
+        share_interval(round(share * count), count) if share is not None and count else (None, None)
+    )
+    return {"met_share": share, "met_low": low, "met_high": high}
+
+
+def met_text(met: Mapping[str, Any]) -> str:
+    """Returns the share and its interval in brackets; "" without a share. met: from `attainment`."""
+    if met.get("met_share") is None:
         return ""
-    low, high = share_interval(round(share * count), count)
-    return f" ({show_percent(low, 1)} to {show_percent(high, 1)})"
+    text = show_percent(met["met_share"], 1)
+    if met.get("met_low") is None:
+        return text
+    return f"{text} ({show_percent(met['met_low'], 1)} to {show_percent(met['met_high'], 1)})"
 
 
 def _one(one: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ _EDGE = 0.1
 """Steps are sought from this share of the run to the same share before its end."""
 
 _LEAST_NOISE = 1e-4
-"""Least standard deviation of a batch mean: no clock and no load is more even."""
+"""Smallest standard deviation of a batch mean, because no clock and no load is more even."""
 
 
 class Levels(NamedTuple):

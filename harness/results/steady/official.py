@@ -56,7 +56,7 @@ RELAXATIONS = 5.0
 """Fewest p90 latencies in a window."""
 
 FLOOR_S = 600.0
-"""Least duration of a window."""
+"""Minimum duration of a window."""
 
 Status = Literal["windowable", "insufficient_duration", "insufficient_passes", "partial_dataset"]
 """Values of `steady_state.status` in point.yaml."""

@@ -29,7 +29,7 @@ WRONGLY_STEADY, WRONGLY_CHANGED = 0.005, 0.002
 """Probabilities at which a change is improbable."""
 
 EVENTS_CHANGED = 1.5
-"""Least factor between shares of slow or failed samples that counts as a change."""
+"""Minimum factor between shares of slow or failed samples that counts as a change."""
 
 MOST_WARM_UP = 3 / 16
 """Largest share of the run that a slow start may take; a fast start MOST_FAST_START."""

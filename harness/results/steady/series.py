@@ -218,7 +218,7 @@ def _events(name: str, issued_ns: Array, happened: Array, fewest: int) -> Series
     """Returns the series of a share of samples; None with fewer events.
 
     The root of a count of rare events varies by 1/2, whatever their share is. So the series has twice the
-    root of each count, divided by the root of the mean count: its changes are close to those of the share's logarithm.
+    root of each count, divided by the root of the mean count: its changes are close to the changes of the share's logarithm.
     """
     total = int(happened.sum())
     if total < fewest or len(happened) < FEWEST:

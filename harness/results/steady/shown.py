@@ -9,6 +9,9 @@ _NAMES = {"tail": "the share of slow samples", "failures": "the share of failure
 _FORMS = {"step": "in a step", "ramp": "gradually", "wave": "in waves", "phase": "for a time"}
 
 
+_MOST = 1000
+"""Largest factor that is printed."""
+
 NOT_STEADY = "not steady"
 
 
@@ -45,8 +48,7 @@ def change_text(change: Mapping[str, Any]) -> str:
     verb = "rose" if change["size"] > 0 else "fell"
     verb = "changed" if change["shape"] == "wave" else verb
     at = f"{_seconds(max(change['after_s'], 0.0))} after the start ({change['at'][11:19]} UTC)"
-    form, size = _FORMS[change["shape"]], show_percent(abs(change["size"]))
-    text = f"{name} {verb} by {size} {form}, from {at}"
+    text = f"{name} {verb} {_size(change['size'])} {_FORMS[change['shape']]}, from {at}"
     host = change["host"]
     if host is None or not host["changed"]:
         return text
@@ -55,6 +57,18 @@ def change_text(change: Mapping[str, Any]) -> str:
         for column, (before, after) in host["changed"].items()
     )
     return f"{text}; host.csv line {host['lines'][1]}: {columns}"
+
+
+def _size(change: float) -> str:
+    """Formats a change, which is a share. A share of slow samples that was almost 0 may rise by any factor."""
+    if change < 1:
+        return f"by {show_percent(abs(change))}"
+    factor = 1 + change
+    return (
+        f"to {factor:.3g} times its level"
+        if factor <= _MOST
+        else f"to more than {_MOST:,} times its level"
+    )
 
 
 def _seconds(seconds: float) -> str:

@@ -39,7 +39,7 @@ COUNTED_SHARE = 0.5
 """Smallest ratio of the tokens on the server's metrics page to the tokens in its replies."""
 
 TAIL_SHARE = 0.25
-"""Largest share of streams whose tokens after the text, demanded by ignore_eos, may come at once."""
+"""Largest share of streams whose tokens without text, demanded by ignore_eos, may come at once."""
 
 FEWEST_ROWS = 5
 HIT_SHARE = 0.05
@@ -54,7 +54,7 @@ def counts(counted: Mapping[str, Any]) -> Iterator[str]:
             yield f"{sign} ({found:,} of {counted['answers']:,} answers)"
     tails, at_once = counted.get("tails", 0), counted.get("tails_at_once", 0)
     if at_once > TAIL_SHARE * tails:
-        yield f"the tokens after the text took no time ({at_once:,} of {tails:,} answers)"
+        yield f"the tokens without text took no time ({at_once:,} of {tails:,} answers)"
 
 
 def doubts(run: Evidence, counted: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[Reason]:

@@ -50,7 +50,7 @@ def settings_stated_twice(log: DetailLog) -> Iterator[str]:
         for prefix in ("", "single_stream_", "multi_stream_", "server_"):
             effective = f"effective_{name.removeprefix(prefix)}"
             if name.startswith(prefix) and log.get(effective, requested) != requested:
-                yield f"{effective} is {log.get(effective)}, {key} is {requested}"
+                yield f"{effective} is {log.get(effective)}, but {key} is {requested}"
                 break
 
 

@@ -234,8 +234,8 @@ def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
         if took_ns < SHORT_NS:
             yield Reason(
                 "short-run",
-                f"all samples took {show_ns(took_ns)}: in less than a second, the start and the "
-                "end of the run dominate the rate",
+                f"all samples took {show_ns(took_ns)}: a rate measured in less than a second is "
+                "mostly start and end",
             )
     count = run.log.get("result_query_count", 0) if run.logged else 0
     needed = queries_needed(0, percentile)

@@ -166,14 +166,14 @@ def performance(run: Evidence, missed: Sequence[Reason] = ()) -> Iterator[Reason
         yield Reason(
             "wrong-sample-count",
             f"{log.source} held {log.get('effective_performance_sample_count')} samples, "
-            f"the plan says {plan.performance_count}",
+            f"but the plan has {plan.performance_count}",
         )
     counted = log.get("result_query_count", 0)
     is_counted = plan.model_key is None and plan.ramp is None and not scenario.all_at_once
     if is_counted and counted < plan.query_count:
         yield Reason(
             "too-few-queries",
-            f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
+            f"{log.source} counted {counted:,} queries, but the plan has {plan.query_count:,}",
         )
     late = log.get("result_overlatency_query_count", 0)
     met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
@@ -210,7 +210,7 @@ def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
     if judged is not None and judged[0] > slo.bound_ns:
         yield Reason(
             "slo-missed",
-            f"the {judged[1]} is {show_ns(judged[0])}, the SLO {slo} allows {show_ns(slo.bound_ns)}",
+            f"the {judged[1]} is {show_ns(judged[0])}, but the SLO {slo} allows {show_ns(slo.bound_ns)}",
         )
 
 

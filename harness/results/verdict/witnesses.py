@@ -47,7 +47,7 @@ def settings_reasons(run: Evidence) -> Iterator[Reason]:
     if not run.logged or run.plan.harness_scheduled:
         return
     differences = [
-        f"{key} is {run.log.get(key)}, the plan says {expected}"
+        f"{key} is {run.log.get(key)}, but the plan has {expected}"
         for key, expected in _expected(run).items()
         if not _equal(run.log.get(key), expected)
     ]
@@ -149,7 +149,7 @@ def _latencies(run: Evidence, done: Completions) -> Iterator[str]:
         theirs = log.get(key)
         if theirs is not None and ours[name] > theirs + max(ABOVE_SHARE * theirs, ABOVE_NS):
             yield (
-                f"{key} is {show_ns(theirs)}, the journal's {show_ns(ours[name])}: answers cannot "
+                f"{key} is {show_ns(theirs)}, but the journal's is {show_ns(ours[name])}: answers cannot "
                 "reach LoadGen before they are made"
             )
     if scenario.scheduled and plan.latency_bound_ns is not None:

@@ -62,7 +62,7 @@ def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack
     def report_progress(done: int, total: int) -> None:
         channel.send("loading", done=done, total=total)
 
-    _, backends, fixed, dataset = open_model(
+    _, backends, _, fixed, dataset = open_model(
         config, model, setup["dataset"], spec, stack, report_progress
     )
     held = samples_held(dataset, setup["dataset"], config.performance_count)
@@ -103,7 +103,7 @@ def _times(
     for size in sizes:
         (alike,) = batches_of(dataset, loaded, [size])
         _warm(answerers, alike[0])
-        times = measure(answerers, [alike], SIZE_LIMIT_S)
+        times = measure(answerers, [alike], SIZE_LIMIT_S, pauses=setup["streams"])
         yield times
         quiet_ns = float(np.quantile(times.ns, _QUIET))
         per_s = size * 1e9 / quiet_ns

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.machine.threads import running_on
 from harness.run.measured.answerer import Answerer, run_in_threads
+from harness.run.measured.placement.lone import query_ns
 
 CURVE_LIMIT_S = 1.0
 IN_TIME = 90
@@ -24,15 +25,17 @@ BatchOf = Callable[[int], list[int]]
 
 
 def calibrate_latency(
-    each: Answerer, query: Sequence[int], batch_of: BatchOf, limit_s: float
+    each: Answerer, query: Callable[[], Sequence[Sequence[int]]], limit_s: float
 ) -> dict[str, Any]:
-    """Times one query that is answered alone. query: the sizes of its batches.
+    """Times one query that is answered alone, with the pauses of a run. query: returns the batches of the next query.
 
     Returns latency_ns, the median, and mean_ns, the mean, which includes times in which the thread had no core.
     """
     start = time.monotonic()
+    times: list[int] = []
     with running_on(each.cpus):
-        times = _repeat(each, query, batch_of, start + limit_s)
+        while not times or time.monotonic() < start + limit_s:
+            times.append(query_ns(each, query()))
     seconds = time.monotonic() - start
     return {"latency_ns": int(np.median(times)), "mean_ns": np.mean(times), "seconds": seconds}
 
@@ -58,7 +61,9 @@ def calibrate_rate(
     counts = [0] * len(answerers)
 
     def work(i: int) -> None:
-        counts[i] = len(_repeat(answerers[i], [size], batch_of, start + limit_s))
+        while not counts[i] or time.monotonic() < start + limit_s:
+            answerers[i].answer(batch_of(size))
+            counts[i] += 1
 
     run_in_threads(answerers, work)
     seconds = time.monotonic() - start
@@ -83,13 +88,3 @@ def measure_curve(
     run_in_threads(answerers, work)
     times = np.percentile(np.concatenate(rounds), percent, axis=0)
     return [(size, int(ns)) for size, ns in zip(sizes, times, strict=True)]
-
-
-def _repeat(
-    each: Answerer, sizes: Sequence[int], batch_of: BatchOf, deadline_s: float
-) -> list[int]:
-    """Times one batch of each size repeatedly until the deadline; returns the sum of each round in ns, at least one."""
-    times: list[int] = []
-    while not times or time.monotonic() < deadline_s:
-        times.append(sum(each.time_ns(batch_of(size)) for size in sizes))
-    return times

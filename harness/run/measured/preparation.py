@@ -31,13 +31,16 @@ from harness.run.measured.dispatch.choose import dispatcher_class
 from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.run.measured.input_probe import probe
 from harness.run.measured.loadgen_cost import cost_ns
+from harness.run.measured.placement.fewer_threads import Choice, Reopen, choose
 from harness.run.measured.service_times import LIMIT_S, SHARE, batches_of, measure, time_for
 from harness.run.measured.warm_up import (
     EXAMINED,
+    FLAT_LIMIT_S,
     Warmth,
     batch_sizes,
     probes,
     remainders,
+    until_flat,
     warm_up,
 )
 from harness.types import Backend, Dataset, HasLengths, show_shape
@@ -82,6 +85,8 @@ class Preparation:
         query_samples: int,
         may_vary: bool = False,
         may_shrink: bool = False,
+        threads: int = 1,
+        reopen: Reopen | None = None,
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
         check_numbers: CheckNumbers = lambda _dataset, _loaded: None,
         report_alive: Callable[[], None] = lambda: None,
@@ -91,8 +96,8 @@ class Preparation:
         """name: the dataset's name. held: samples that a run loads at once. query_samples: samples per query.
 
         may_vary: samples may differ in shape. may_shrink: `run` chooses Offline's batch size, up to
-        max_batch. report_alive: `finish` calls it after batches. no_schedule,
-        no_probe: as in `System`.
+        max_batch. threads: of an instance. reopen: `run` chooses the threads of the only instance, up to
+        `threads`. report_alive: `finish` calls it after batches. no_schedule, no_probe: as in `System`.
         """
         self._config = config
         self._dispatch = dispatch
@@ -102,6 +107,8 @@ class Preparation:
         self.max_batch = max_batch
         """Samples of the largest batch; `run` may lower it."""
         self._may_shrink = may_shrink
+        self._threads = threads
+        self._reopen = reopen
         self._query_samples = query_samples
         self._sizes = (
             probes(range(1, max_batch + 1))
@@ -125,6 +132,7 @@ class Preparation:
         """Lengths of the samples, if they differ and Offline may use them; set by `finish`."""
         self.wide: Answerer | None = None
         """The wide instance, which answers queries that are alone; set before `finish`; None without a wide instance."""
+        self._choice: Choice | None = None
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
         self._wide_before: ServiceTimes | None = None
@@ -144,6 +152,8 @@ class Preparation:
             self.row = warm.row or warm.first
             if self._may_shrink:
                 self._choose_batch()
+            if self._reopen is not None:
+                warm = self._choose_threads(warm, self._reopen)
             calibration = self._calibrate(calibrate_s) if calibrate_s else {}
             if percent := self._curve_percent(warm.slowest_ns):
                 self.curve = measure_curve(self.answerers, probes(sizes), self._batch, percent)
@@ -158,6 +168,8 @@ class Preparation:
             "answer_bytes": warm.answer_bytes,
             "batch_latency_ns": self.curve,
             "max_batch": self.max_batch if self._may_shrink else None,
+            "threads": self._choice.threads if self._choice else None,
+            "thread_latency_ns": self._choice.times_ns if self._choice else (),
             "cold": {"first_batch_ns": warm.first_ns, "first_batch_samples": sizes[0]},
             "warm_up": {
                 "seconds": warm.seconds,
@@ -173,6 +185,24 @@ class Preparation:
         self.curve = measure_curve(self.answerers, self._sizes, self._batch, 50)
         self.max_batch = offline_batch(self.curve)
         self._sizes = [self.max_batch]
+
+    def _choose_threads(self, warm: Warmth, reopen: Reopen) -> Warmth:
+        """Returns the result of the warm-up, for the instance that the run will use."""
+        (usual,) = self.answerers
+        self._choice = choose(usual, self._threads, reopen, self._query)
+        if self._choice.answerer is usual:
+            return warm
+        self.answerers = [self._choice.answerer]
+        slowest_ns, flat = until_flat(self.answerers[0], self._sizes, self._batch, FLAT_LIMIT_S)
+        return warm._replace(slowest_ns=slowest_ns, flat=flat)
+
+    def _query(self) -> list[list[int]]:
+        """Returns the batches of one query of a stream, with different samples in each call."""
+        return [self._batch(size) for size in self._query_sizes()]
+
+    def _query_sizes(self) -> list[int]:
+        starts = range(0, self._query_samples, self.max_batch)
+        return [min(self.max_batch, self._query_samples - start) for start in starts]
 
     def _curve_percent(self, slowest_ns: int) -> float | None:
         """Returns the percentile of each batch size's times that the dispatcher needs; None if it needs no times."""
@@ -308,11 +338,7 @@ class Preparation:
             if self._dispatch != "sliced" or self._config.mlperf:
                 return rate
             return {**rate, "issued_per_s": 1 / (1 / rate["rate_per_s"] + self._loadgen_s())}
-        query = [
-            min(self.max_batch, self._query_samples - start)
-            for start in range(0, self._query_samples, self.max_batch)
-        ]
-        found = calibrate_latency(self.answerers[0], query, self._batch, seconds)
+        found = calibrate_latency(self.answerers[0], self._query, seconds)
         mean_s = found.pop("mean_ns") / NS_PER_S
         if self._config.mlperf:  # LoadGen sizes the run
             return found

@@ -9,6 +9,8 @@ descriptor.
     sends      calibrated
     receives   plan     the load plan; the journal has its final size by now
     sends      alive    some batches that the plan requires before the run were answered
+    sends      prepared with --before-run: only the run itself is left
+    receives   go       its answer
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
@@ -94,6 +96,8 @@ class _Measurement:
             query_samples=setup.samples_per_query,
             may_vary=system.may_vary,
             may_shrink=setup.instances.may_shrink and system.fixed_batch is None,
+            threads=setup.instances.threads,
+            reopen=system.reopen,
             check_steps=system.check_steps,
             check_numbers=system.check_numbers,
             report_alive=self._report_alive,
@@ -108,6 +112,7 @@ class _Measurement:
             **calibration,
             "slowest_batch_ns": max(preparation.slowest_ns, system.slowest_ns),
             "cold": {**loads, **calibration["cold"]},
+            "backend": system.described_again(),
         }
         self._channel.send("calibrated", **calibrated)
         message = self._channel.receive()
@@ -155,6 +160,7 @@ class _Measurement:
         issue = issuing(dispatcher, self._die, ordered.next if ordered is not None else None)
         calls = Callbacks(issue, samples.load, samples.unload)
         no_worker_dies_alone(self._die)
+        self._let_supervisor_act(plan)
         run_load(plan, scheduler, calls, self._setup.outdir, system.sut_name())
         used = samples.used()  # before the bare loops, which also need memory
         written = digests(self._setup.outdir)  # before any plug-in's code runs again
@@ -230,6 +236,14 @@ class _Measurement:
         if message is None:
             end_process(RunDied.exit_status)
         return int(message["start_ns"])
+
+    def _let_supervisor_act(self, plan: LoadPlan) -> None:
+        """Waits while the supervisor performs --before-run: no request may follow it, except those of the run."""
+        if self._system.config.before_run is None or plan.role != "performance":
+            return
+        self._channel.send("prepared")
+        if self._channel.receive() is None:
+            end_process(RunDied.exit_status)
 
     def _report_alive(self) -> None:
         self._channel.send("alive")

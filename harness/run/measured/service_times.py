@@ -14,6 +14,7 @@ import numpy as np
 from harness.core.service_times import QUANTILE_POINTS, ServiceTimes
 from harness.core.units import NS_PER_S
 from harness.run.measured.answerer import Answerer, run_in_threads
+from harness.run.measured.placement.lone import pause
 from harness.types import Batch, Dataset
 
 SHARE = 0.05
@@ -35,13 +36,15 @@ def measure(
     batches: Sequence[Sequence[Batch]],
     limit_s: float,
     most_s: float = inf,
+    *,
+    pauses: bool = False,
 ) -> ServiceTimes:
     """Times every size on all backends at once, each on a separate thread.
 
     batches: some gathered batches per size, sizes ascending. limit_s: for all sizes together.
     Each size is timed at least LEAST_REPETITIONS times, unless that takes longer than most_s in
     total. Then all further sizes are skipped except the largest, which is timed once, so that skipped
-    sizes lie between measured ones. Raises what a backend raises.
+    sizes lie between measured ones. pauses: as between the queries of a stream. Raises what a backend raises.
     """
     end_ns = time.monotonic_ns() + most_s * NS_PER_S
     times_ns: dict[int, list[int]] = {}
@@ -49,7 +52,8 @@ def measure(
         if times_ns and alike is not batches[-1] and time.monotonic_ns() >= end_ns:
             continue
         size = alike[0].size
-        times_ns[size] = _times_ns(answerers, alike, limit_s / len(batches), end_ns)
+        each_s = limit_s / len(batches)
+        times_ns[size] = _times_ns(answerers, alike, each_s, end_ns, pauses=pauses)
     return ServiceTimes(
         tuple(times_ns),
         np.stack([np.quantile(row, QUANTILE_POINTS) for row in times_ns.values()]),
@@ -70,7 +74,12 @@ def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) ->
 
 
 def _times_ns(
-    answerers: Sequence[Answerer], alike: Sequence[Batch], limit_s: float, most_until_ns: float
+    answerers: Sequence[Answerer],
+    alike: Sequence[Batch],
+    limit_s: float,
+    most_until_ns: float,
+    *,
+    pauses: bool,
 ) -> list[int]:
     """Returns at least one time per instance; at least LEAST_REPETITIONS if they end before most_until_ns."""
     times_ns: list[list[int]] = [[] for _ in answerers]
@@ -81,6 +90,8 @@ def _times_ns(
         end_ns = 0
         while not mine or end_ns < (until_ns if len(mine) >= LEAST_REPETITIONS else most_until_ns):
             batch = next(turns)
+            if pauses:
+                pause()
             start_ns = time.monotonic_ns()
             infer(batch)
             end_ns = time.monotonic_ns()

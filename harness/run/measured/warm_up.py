@@ -96,7 +96,7 @@ def warm_up(
         answerers[0], [*([i] for i in alone[:EXAMINED]), *(batch_of(size) for size in timed)]
     )
     rounds = [
-        _until_flat(each, timed, batch_of, FLAT_LIMIT_S / len(answerers)) for each in answerers
+        until_flat(each, timed, batch_of, FLAT_LIMIT_S / len(answerers)) for each in answerers
     ]
     row = common_row(rows)
     if row is not None and not answer_bytes:
@@ -165,7 +165,7 @@ def _cover(
     return len(sizes) - min(done)
 
 
-def _until_flat(
+def until_flat(
     each: Answerer, sizes: Sequence[int], batch_of: Callable[[int], list[int]], limit_s: float
 ) -> tuple[int, bool]:
     """Answers rounds of one batch per size, largest first; the largest is timed at least once.

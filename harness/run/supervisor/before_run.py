@@ -24,7 +24,7 @@ _OK = range(200, 300)
 
 
 def perform(config: RunConfig) -> None:
-    """Called after the warm-up, just before LoadGen starts. Raises a ConfigError if it fails."""
+    """Called after every request that prepares the run, just before LoadGen starts. Raises a ConfigError if it fails."""
     if config.before_run is None:
         return
     if config.before_run not in RESETS:

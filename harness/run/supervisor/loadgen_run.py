@@ -1,7 +1,7 @@
 """Supervises one LoadGen run: spawns the measured process, plans the load, watches, collects."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,15 +86,13 @@ class LoadGenRun:
         """
         with self._process() as process:
             loaded = self._load(process)
-            calibration = self._calibrate(process)
+            calibration, loaded = self._calibrate(process, loaded)
             plan = self._plan(loaded, calibration)
             run = self._findings.resolved
             if self._role == "performance" and not self._with.quiet:
                 say(announcement(plan, calibration, run.instances, run.config))
             if self._is_first:
                 self._keeper.write_resolved(plan, loaded)
-            if self._role == "performance":
-                before_run.perform(run.config)
             evidence = self._watch(process, plan, calibration)
         failure = evidence.failure
         if failure is not None:
@@ -161,18 +159,23 @@ class LoadGenRun:
         preflight.check_digests(config, loaded)
         return loaded
 
-    def _calibrate(self, process: Measured) -> Calibration:
+    def _calibrate(self, process: Measured, loaded: Loaded) -> tuple[Calibration, Loaded]:
         limit_s = self._start_limit_s + CALIBRATE_S
         self._progress.begin_step("warm-up and calibration")
         message = process.expect(["calibrated"], limit_s, self._progress.show_loading)
         if self._is_first:
             say(self._with.notice)
         calibration = messages.calibration(message)
+        if calibration.backend is not None:
+            loaded = self._findings.loaded = replace(loaded, backend=calibration.backend)
+            calibration = replace(calibration, backend=None)
         if self._role == "performance":
             self._findings.calibration = calibration
         if calibration.max_batch is not None:
             self._keep_batch(calibration.max_batch, calibration.batch_latency_ns)
-        return calibration
+        if calibration.threads is not None:
+            self._keep_threads(calibration.threads, dict(calibration.thread_latency_ns))
+        return calibration, loaded
 
     def _keep_batch(self, chosen: int, curve: Sequence[tuple[int, int]]) -> None:
         """Keeps the batch that the warm-up chose, also for later runs of this result, and states why it is smaller."""
@@ -185,6 +188,19 @@ class LoadGenRun:
                 f"batch {chosen}: a sample takes {show_percent(gain)} less time than in a batch of {largest}"
             )
         group = run.instances._replace(max_batch=chosen, may_shrink=False)
+        self._findings.resolved = replace(run, instances=group)
+
+    def _keep_threads(self, chosen: int, times_ns: Mapping[int, int]) -> None:
+        """Keeps the threads that the warm-up chose, also for later runs of this result, and states why they are fewer."""
+        run = self._findings.resolved
+        planned = run.instances.threads
+        if chosen < planned and {chosen, planned} <= times_ns.keys():
+            gain = 1 - times_ns[chosen] / times_ns[planned]
+            say(
+                f"{counted(chosen, 'thread')}: a query takes {show_percent(gain)} less time than on "
+                f"{counted(planned, 'thread')}"
+            )
+        group = run.instances._replace(threads=chosen, may_drop_threads=False)
         self._findings.resolved = replace(run, instances=group)
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
@@ -215,6 +231,10 @@ class LoadGenRun:
             run.instances.workers,
             _row_kind(run),
         )
+        if self._role == "performance" and run.config.before_run is not None:
+            process.await_prepared(self._start_limit_s, self._progress.show_loading)
+            before_run.perform(run.config)
+            process.go()
         load = host.SystemLoad(*process.pids)
         watchdog = Watchdog(NewRows(journal, plan))
         memory = MemoryLimit(self._with.host.log, host.memory_bytes())

@@ -57,6 +57,8 @@ class Measured(Protocol):
         workers: int,
         rows: RowKind,
     ) -> JournalReader: ...
+    def await_prepared(self, limit_s: float, show_loading: Callable[[int, int], None]) -> None: ...
+    def go(self) -> None: ...
     def watch(
         self,
         watchdog: Watchdog,
@@ -118,6 +120,10 @@ class Supervised(ABC):
         """Answers `ready`. start_ns: when the schedule starts, on the wall clock of the process."""
 
     @abstractmethod
+    def go(self) -> None:
+        """Answers `prepared`."""
+
+    @abstractmethod
     def message(
         self, limit_s: float, while_waiting: Callable[[], None] = lambda: None
     ) -> dict[str, Any] | None:
@@ -155,6 +161,11 @@ class Supervised(ABC):
                 f"the measured process {self.death()} before its first query: {self._see_output()}"
             )
         return self._checked(message)
+
+    def await_prepared(self, limit_s: float, show_loading: Callable[[int, int], None]) -> None:
+        """Waits until the process has only the run itself left to do. Call `go` then. Arguments: as in `expect`."""
+        while self.expect(["prepared", "alive"], limit_s, show_loading)["event"] == "alive":
+            pass
 
     def completions(self, plan: LoadPlan, shortest_ns: int | None = None) -> Completions:
         """Reads completions like `read_completions`, from the journal of `start`."""
@@ -299,6 +310,9 @@ class MeasuredProcess(Supervised):
 
     def begin(self, start_ns: int) -> None:
         self._channel.send("begin", start_ns=start_ns)
+
+    def go(self) -> None:
+        self._channel.send("go")
 
     def message(
         self, limit_s: float, while_waiting: Callable[[], None] = lambda: None

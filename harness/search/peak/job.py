@@ -24,6 +24,7 @@ from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slos_of
 from harness.results import database, run_folder
 from harness.results.outcome import Finished
+from harness.results.slos.shown import attainment
 from harness.results.steady.shown import verdict_of
 from harness.run.study import Study, other_reason, unfit_options, write_page
 from harness.search.options import PeakOptions
@@ -263,6 +264,7 @@ class PeakJob(Study[PeakOptions]):
             seconds=round(seconds, 3),
             folder=str(finished.folder.relative_to(self.folder)),
             goodput_per_s=(result.get("goodput") or {}).get("per_s"),
+            **attainment(result),
             steady=verdict_of(result),
         )
 

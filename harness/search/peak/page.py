@@ -11,6 +11,7 @@ from harness.results.pages import page
 from harness.results.pages.figures import bound_at, bound_line
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
+from harness.results.pages.tables import Table
 from harness.search.peak import table
 
 PAGE = "peak.html"
@@ -29,9 +30,17 @@ def write(content: Mapping[str, Any], folder: Path) -> Path:
     words = [content["scenario"], content["backend"], content["model"], content["slo"]]
     lines = [*table.conclusion(content)] or ["no peak: no run of the search has ended"]
     head = [f"<h1>Peak · {escape(' · '.join(words))}</h1>", *page.conclusion(lines)]
-    tail = list(page.section(table.probes_table(content)))
+    tail = list(page.section(_headed(table.probes_table(content))))
     article = Article(head, list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def _headed(probes: Table) -> Table:
+    """Names the columns that have no name on the screen, where their words speak for themselves."""
+    names = iter(("kind", "outcome", "doubts"))
+    heads = [one if one.name else one._replace(name=next(names)) for one in probes.columns]
+    rows = [[*row[:-1], str(row[-1]).removeprefix("doubts: ")] for row in probes.rows]
+    return probes._replace(columns=heads, rows=rows)
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
@@ -58,7 +67,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         "The runs of the search, numbered as in the table.",
         [*_traces(content["probes"], probes, slo)],
         {
-            "xaxis": {"title": content["unit"], "rangemode": "tozero"},
+            "xaxis": {"title": content["unit"], "rangemode": "tozero", "tickformat": ","},
             "yaxis": {"title": what, "type": "linear" if slo.of else "log"},
             "shapes": shapes,
             "annotations": names,

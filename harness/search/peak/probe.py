@@ -73,6 +73,11 @@ class Probe(NamedTuple):
     """queries/s that met every SLO."""
     steady: str | None = None
     """steady, not steady or undecided; None with too few queries."""
+    met_share: float | None = None
+    """Share of the queries that met every SLO; None without an SLO."""
+    met_low: float | None = None
+    met_high: float | None = None
+    """95 % interval of the share, if queries do not influence each other."""
 
 
 class Judge:

@@ -9,6 +9,7 @@ from harness.core.config.parse import Slo, parse_slos, searched
 from harness.core.units import NS_PER_S, show_ns, show_percent, show_rate
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.pages.tables import Cell, Table, aligned, columns
+from harness.results.slos.shown import has_several, met_text
 from harness.results.steady.shown import NOT_STEADY
 from harness.run.study import machine_text, shared_doubts, shared_lines
 from harness.search.peak.probe import Probe
@@ -30,7 +31,7 @@ CLIENT_BOUND = "client-bound"
 """Reason of a run that the server's client limited; such a run neither passed nor failed."""
 
 OTHER_RATE = 0.01
-"""Least difference between offered and requested rate, as a share, that is printed with a peak."""
+"""Minimum difference between offered and requested rate, as a share, that is printed with a peak."""
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
@@ -178,14 +179,17 @@ def probes_table(content: Mapping[str, Any]) -> Table:
     unit, probes = content["unit"], content["probes"]
     percentile = reported_percentile(_searched(content["slo"]).percentile)
     has_rate = any(probe["scheduled_per_s"] for probe in probes)
+    is_judged = has_several(content["slo"])
+    met = " SLOs met |" if is_judged else ""
     offered = " offered/s [samples/s] |" if has_rate else ""
     heads = columns(
         f"run [count] | | {unit} [samples/s] |{offered} queries [count] | late [count] | p50 [ns]"
-        f"| {percentile} [ns] | batch [samples] | took | | "
+        f"| {percentile} [ns] |{met} batch [samples] | took | | "
     )
     shared = shared_doubts(probes)
     rows = [
-        _row(number, probe, percentile, has_rate, shared) for number, probe in enumerate(probes, 1)
+        _row(number, probe, percentile, shared, has_rate=has_rate, is_judged=is_judged)
+        for number, probe in enumerate(probes, 1)
     ]
     return Table("probes", "Runs of the search", "", heads, rows)
 
@@ -204,10 +208,17 @@ def reported_percentile(percentile: float) -> str:
 
 
 def _row(
-    number: int, probe: Mapping[str, Any], percentile: str, has_rate: bool, shared: Sequence[str]
+    number: int,
+    probe: Mapping[str, Any],
+    percentile: str,
+    shared: Sequence[str],
+    *,
+    has_rate: bool,
+    is_judged: bool,
 ) -> list[Cell]:
     """has_rate: whether the table has a column for the rate of LoadGen's schedule, which differs from the
-    requested rate. shared: doubts of all runs, which are printed below the table.
+    requested rate. is_judged: whether it has one for all SLOs. shared: doubts of all runs, which are printed below the
+    table.
     """
     doubts = " ".join(code for code in probe["doubts"] if code not in shared)
     latency_ns = probe["latency_ns"] or {}
@@ -220,6 +231,7 @@ def _row(
         probe["late"],
         latency_ns.get("p50"),
         latency_ns.get(percentile),
+        *([met_text(probe)] if is_judged else []),
         probe["mean_batch"],
         f"{probe['seconds']:.1f} s",
         _outcome(probe["passed"], probe["ended"]),

@@ -41,7 +41,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     spec = InstanceGroup.from_json(request["spec"])._replace(instances=1, pinned=(), wide=())
     model = load_model(config.model)
     with ExitStack() as stack:
-        _, (backend,), fixed, dataset = open_model(config, model, request["dataset"], spec, stack)
+        _, (backend,), _, fixed, dataset = open_model(
+            config, model, request["dataset"], spec, stack
+        )
         steps = postprocessor_of(model.output, load_hook(model, config.hook))
         answerer = Answerer(backend, dataset, steps)
         size = min(spec.max_batch, fixed or spec.max_batch)

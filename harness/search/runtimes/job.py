@@ -43,7 +43,7 @@ NOISE_PROBE_S = 0.2
 """Length of the noise probe before each run; a single run probes for one second."""
 
 SURE_ROUNDS = 2
-"""Rounds that are made however long they take: one run of each cell shows no noise."""
+"""Rounds that are always made, because one run of each cell does not show noise."""
 
 HOPELESS = 4.0
 """Factor: a cell makes no run if its samples took longer by more than this factor than the fastest cell's, while

@@ -174,7 +174,7 @@ def drop(entries: Sequence[Entry], label: Mapping[Cell, str]) -> None:
 
 
 def is_decided(entries: Sequence[Entry]) -> bool:
-    """Whether more rounds cannot change the order: every other cell is certainly slower than the best one, or as fast."""
+    """Whether the order is final: every other cell is certainly slower than the best one, or certainly as fast."""
     best = best_of(entries)
     if best is None or len(best.runs) < LEAST_ROUNDS:
         return False

@@ -4,6 +4,7 @@ The folder holds the runs in `points/` and their summary in sweep.json, sweep.cs
 same command with the same --out continues a sweep that was stopped, or adds rates.
 """
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
@@ -23,21 +24,22 @@ from harness.models.manifest.defaults import slos_of
 from harness.results import run_folder
 from harness.results.outcome import Finished
 from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
-from harness.search.options import PeakOptions, SweepOptions
+from harness.search.options import COLD, WARM, PeakOptions, SweepOptions, cache_share
 from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import model_ns
-from harness.search.sweep import table
+from harness.search.sweep import caches, table
 from harness.search.sweep.table import Point, knee, point_of
 
 SWEEP = "sweep.json"
 _POINTS = "points"
 
 
-def problems(config: RunConfig, _options: SweepOptions) -> Iterator[str]:
+def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
     if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
     if config.target_qps is not None:
         yield "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"
+    yield from caches.problems(config, options.cache)
     yield from unfit_options(config, "sweep", "sweep makes quick runs: drop --mlperf")
 
 
@@ -62,6 +64,7 @@ class _SweepJob(Study[SweepOptions]):
     def _begin(self) -> None:
         config = self._config
         self._rates = self._options.rate
+        self._caches: Sequence[str] = self._options.cache or ("",)
         self._peak = self._options.peak
         self._peak_is_measured = False
         self._fastest_ns: int | None = None
@@ -105,19 +108,35 @@ class _SweepJob(Study[SweepOptions]):
             self._save()
         offered = self._offered()
         self._save()
-        measured = {point.rate_per_s for point in self._points()}
-        missing = [rate for rate in dict.fromkeys(offered) if rate not in measured]
+        measured = {(point.rate_per_s, point.cache) for point in self._points()}
+        missing = [
+            rate
+            for rate in dict.fromkeys(offered)
+            if any((rate, cache) not in measured for cache in self._caches)
+        ]
         was_late = False
-        for number, rate in enumerate(missing, 1):
-            finished = self._run(rate, number, missing)
-            self._save()
-            self._check_answered(finished, "the sweep ends here")
-            is_late = self._is_late(finished.result)
-            if is_late and (was_late or self._is_beyond_the_model(finished.result)):
-                self._fastest_ns = finished.result["latency_ns"]["min"]
+        for number in range(len(missing)):
+            result = self._run_all(missing[number:], len(missing))
+            is_late = self._is_late(result)
+            if is_late and (was_late or self._is_beyond_the_model(result)):
+                self._fastest_ns = result["latency_ns"]["min"]
                 self._save()
                 return
             was_late = is_late
+
+    def _run_all(self, left: Sequence[float], count: int) -> Mapping[str, Any]:
+        """Makes the runs at the first rate of `left`, one for each state of the cache; returns the last result. left: rates
+        not measured so far. count: rates to measure.
+        """
+        beginning = secrets.token_hex(8)
+        for number, cache in enumerate(self._caches):
+            config = self._config
+            if cache:
+                config = caches.config_of(config, cache, beginning)
+            finished = self._run(config, cache, left, count, self._caches[number:])
+            self._save()
+            self._check_answered(finished, "the sweep ends here")
+        return finished.result
 
     def _is_late(self, result: Mapping[str, Any]) -> bool:
         """Whether even the fastest answer missed the SLO."""
@@ -133,6 +152,8 @@ class _SweepJob(Study[SweepOptions]):
         if not (folder / run_folder.PEAK).is_file():
             out = files.free_name(folder)
             config = replace(self._config, out=out)
+            if self._caches[0]:
+                config = caches.config_of(config, self._caches[0], "on")
             job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
             status = job.attempt()
             if status == RunInvalid.exit_status:
@@ -169,19 +190,37 @@ class _SweepJob(Study[SweepOptions]):
         queries = ceil(config.duration_ns / NS_PER_S * rate)
         return config.queries or max(queries, queries_needed(1, self._percentile))
 
-    def _run(self, rate: float, number: int, rates: Sequence[float]) -> Finished:
-        """number: position of this rate among all `rates` to measure, from 1."""
-        out = files.free_name(self.folder / _POINTS / f"{rate:g}")
-        config = replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
-        planned_s = [self._queries(one) / one for one in rates[number - 1 :]]
-        text = f"rate {number} of {len(rates)}, {show_rate(rate)} queries/s"
+    def _run(
+        self,
+        config: RunConfig,
+        cache: str,
+        rates: Sequence[float],
+        count: int,
+        left: Sequence[str],
+    ) -> Finished:
+        """rates: as `left` of `_run_all`. left: states of the cache that this rate lacks, with `cache`."""
+        rate = rates[0]
+        out = files.free_name(self.folder / _POINTS / caches.folder_name(cache, rate))
+        config = replace(config, target_qps=rate, queries=self._queries(rate), out=out)
+        each = [(one, len(self._caches)) for one in rates[1:]]
+        planned_s = [
+            self._queries(one) / one
+            for one, runs in [(rate, len(left)), *each]
+            for _ in range(runs)
+        ]
+        number = count - len(rates) + 1
+        text = (
+            f"rate {number} of {count}, {show_rate(rate)} queries/s{f', {cache}' if cache else ''}"
+        )
         finished = self.make_run(config, text, planned_s)
         left = self.time_left(planned_s[1:])
         self._say(f"{text}: {finished.in_short('p99')}{left}")
         return finished
 
     def _points(self) -> list[Point]:
-        """Returns the finished runs whose result depends on their rate, in ascending order."""
+        """Returns the finished runs whose result depends on their rate, in ascending order. If a rate was measured again
+        with all states of the cache, the last runs count.
+        """
         points = []
         for path in (self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"):
             if path.parent.is_symlink() or path.parent.name.endswith(files.PARTIAL):
@@ -189,7 +228,9 @@ class _SweepJob(Study[SweepOptions]):
             result = files.read_json(path)
             with files.reading(f"{path} is not what a run writes", "run `check` for details"):
                 points.append(point_of(result, path.parent, self.folder, self._peak))
-        return sorted((p for p in points if p), key=lambda p: (p.rate_per_s, p.folder))
+        found = sorted((p for p in points if p), key=lambda p: (p.rate_per_s, _place(p), p.folder))
+        last = {(p.rate_per_s, p.cache): p for p in found if p.cache}
+        return [p for p in found if not p.cache or last[p.rate_per_s, p.cache] is p]
 
     def content(self) -> dict[str, Any]:
         """Returns the content of sweep.json.
@@ -197,10 +238,15 @@ class _SweepJob(Study[SweepOptions]):
         peak: the queries/s that are 100 %, from --peak or a search, else None.
         peak_is_measured: whether a search found the peak VALID.
         highest_valid: the highest requested rate that was VALID; None if no rate was VALID.
+        by_cache: state of the server's cache -> knee and highest_valid of its points.
         fastest_ns: the fastest answer, if the sweep ended because even this answer missed the SLO.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
+        own = {
+            cache: [p for p in points if p.cache == cache]
+            for cache in dict.fromkeys(p.cache for p in points if p.cache)
+        }
         return {
             "schema_version": SCHEMA_VERSION,
             "config": self._plain,
@@ -209,7 +255,8 @@ class _SweepJob(Study[SweepOptions]):
             "peak": self._peak,
             "peak_is_measured": self._peak_is_measured,
             "highest_valid": max(valid, default=None),
-            "knee": knee(points),
+            "knee": None if own else knee(points),
+            "by_cache": {cache: _summary(mine) for cache, mine in own.items()},
             "fastest_ns": self._fastest_ns,
             "points": [p._asdict() for p in points],
         }
@@ -221,6 +268,18 @@ class _SweepJob(Study[SweepOptions]):
         super()._save()
         points = self.content()["points"]
         write_csv(self.folder / "sweep.csv", Point._fields, (p.values() for p in points))
+
+
+def _place(point: Point) -> tuple[int, float]:
+    """Returns the place of the point among the points of its rate."""
+    if point.cache in ("", COLD, WARM):
+        return ("", COLD, WARM).index(point.cache), 0.0
+    return 3, cache_share(point.cache) or 0.0
+
+
+def _summary(points: Sequence[Point]) -> dict[str, float | None]:
+    valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
+    return {"knee": knee(points), "highest_valid": max(valid, default=None)}
 
 
 sweep = _SweepJob.execute

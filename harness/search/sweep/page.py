@@ -11,6 +11,7 @@ from harness.results.pages import page
 from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
+from harness.search.sweep import caches
 from harness.search.sweep import table as points
 
 PAGE = "sweep.html"
@@ -48,10 +49,44 @@ _AXES = ("", 2, 3)
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
     head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
-    head += page.conclusion(points.marks(content), "valid")
+    head += page.conclusion(points.marks_of_all(content), "valid")
     tail = list(page.section(points.points_table(content)))
-    article = Article(head, list(figures(content)), tail)
+    article = Article(head, [*_by_cache(content), *_figures_of_all(content)], tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def _figures_of_all(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yields the figures of each state of the cache, or once without states."""
+    for cache, part in caches.parts(content):
+        for figure in figures(part):
+            title = f"{figure.title}, {cache} cache" if cache else figure.title
+            yield figure._replace(title=title)
+
+
+def _by_cache(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """Yields the time to the first token, or the latency, by state of the cache; nothing without states."""
+    by_cache = [(cache, part["points"]) for cache, part in caches.parts(content) if cache]
+    if not by_cache:
+        return
+    is_known = all(point["ttft_p50_ns"] is not None for _, mine in by_cache for point in mine)
+    name, field = ("time to the first token", "ttft_{}_ns") if is_known else ("latency", "{}_ns")
+    yield Figure(
+        f"{name.capitalize()} by the state of the server's cache",
+        "Percentiles of each run, VALID or not.",
+        [
+            line(
+                f"{cache} {percentile}",
+                [offered_per_s(point) for point in mine],
+                [rounded(point[field.format(percentile)], 1 / NS_PER_MS) for point in mine],
+            )
+            for cache, mine in by_cache
+            for percentile in ("p50", "p99")
+        ],
+        {
+            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero"},
+            "yaxis": {"title": f"{name}, ms", "type": "log"},
+        },
+    )
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
@@ -110,7 +145,8 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     for row, (axis, panel) in enumerate(zip(_AXES, known, strict=False)):
         curves.append(curve(panel.name, panel.field, panel.scale, yaxis=f"y{axis}"))
         domain = [1 - (row + 0.85) / len(known), 1 - row / len(known)]
-        layout[f"yaxis{axis}"] = {"title": panel.unit, "rangemode": "tozero", "domain": domain}
+        title = f"{panel.name}, {panel.unit}"
+        layout[f"yaxis{axis}"] = {"title": title, "rangemode": "tozero", "domain": domain}
     yield Figure(
         "Wait, batch and busy instances",
         "The mean wait until an instance took the query, the mean batch, and the share of the time in which an "

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from harness.core.config.parse import leading, parse_slos
 from harness.core.units import show_percent, show_rate
 from harness.results.pages.tables import Cell, Table, aligned, columns
+from harness.results.slos.shown import attainment, has_several, met_text
 from harness.results.steady.shown import NOT_STEADY, verdict_of
 from harness.run.study import (
     NOT_AT_REST,
@@ -18,6 +19,7 @@ from harness.run.study import (
 )
 from harness.search.peak.probe import busy_share, model_per_s
 from harness.search.peak.table import is_idle, out_of_reach
+from harness.search.sweep import caches
 
 _WAITING = ("issue_delay", "queue")
 """Stages of a query before anything takes it."""
@@ -58,6 +60,19 @@ class Point(NamedTuple):
     """Mean time until an instance, or the client, took the query."""
     steady: str | None = None
     """steady, not steady or undecided; None with too few queries."""
+    cache: str = ""
+    """State of the server's cache before the run: cold, warm, or the share that prompts have in common, e.g. 50%; ""
+    without --cache."""
+    cached_share: float | None = None
+    """Share of the prompts' tokens that the server reports from its cache."""
+    met_share: float | None = None
+    """Share of the queries that met every SLO; None without an SLO."""
+    met_low: float | None = None
+    met_high: float | None = None
+    """95 % interval of the share, if queries do not influence each other."""
+    ttft_p50_ns: float | None = None
+    ttft_p99_ns: float | None = None
+    """Time to the first token of a language model."""
 
 
 def point_of(
@@ -88,7 +103,19 @@ def point_of(
         goodput_per_s=(result.get("goodput") or {}).get("per_s"),
         wait_ns=_wait_ns(result, latency.get("mean")),
         steady=verdict_of(result),
+        cache=caches.cache_in(folder.name),
+        **_tokens(result.get("tokens") or {}),
+        **attainment(result),
     )
+
+
+def _tokens(tokens: Mapping[str, Any]) -> dict[str, float | None]:
+    first, cached, all_tokens = (tokens.get(key) for key in ("ttft_ns", "cached", "input"))
+    return {
+        "cached_share": cached / all_tokens if cached is not None and all_tokens else None,
+        "ttft_p50_ns": first["p50"] if first else None,
+        "ttft_p99_ns": first["p99"] if first else None,
+    }
 
 
 def _wait_ns(result: Mapping[str, Any], mean_ns: float | None) -> float | None:
@@ -122,7 +149,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     table = points_table(content)
     yield from aligned(table.columns, table.rows)
     yield ""
-    yield from marks(content)
+    yield from marks_of_all(content)
     yield f"{'results':<12}{folder}"
 
 
@@ -150,17 +177,36 @@ def points_table(content: Mapping[str, Any]) -> Table:
         "mean_batch",
         "late",
     )
-    if judged := len((content["slo"] or "").split()) > 1 or ":" in (content["slo"] or ""):
-        heads[-1:-1] = columns("goodput/s [samples/s]")
+    if judged := has_several(content["slo"]):
+        heads[-1:-1] = columns("goodput/s [samples/s] | SLOs met")
+    by_cache = content.get("by_cache") or {}
+    if by_cache:
+        heads[1:1] = columns("cache | from cache [share]")
+        heads[-1:-1] = columns("TTFT p50 [ns] | TTFT p99 [ns]")
     rows: list[list[Cell]] = []
     shared = shared_doubts(content["points"])
     for point in content["points"]:
         of_peak = None if point["share"] is None else show_percent(point["share"])
-        mark = "  <- knee" if point["rate_per_s"] == content["knee"] else ""
-        numbers = [point[name] for name in names]
-        numbers += [point.get("goodput_per_s")] if judged else []
-        rows.append([point["rate_per_s"], of_peak, *numbers, verdict_text(point, shared, mark)])
+        knee_per_s = by_cache[point["cache"]]["knee"] if by_cache else content["knee"]
+        mark = "  <- knee" if point["rate_per_s"] == knee_per_s else ""
+        numbers: list[Cell] = [point[name] for name in names]
+        numbers += [point.get("goodput_per_s"), met_text(point)] if judged else []
+        state: list[Cell] = []
+        if by_cache:
+            cached = point["cached_share"]
+            state = [point["cache"], None if cached is None else show_percent(cached)]
+            numbers += [point["ttft_p50_ns"], point["ttft_p99_ns"]]
+        rate = point["rate_per_s"]
+        rows.append([rate, *state, of_peak, *numbers, verdict_text(point, shared, mark)])
     return Table("points", "Points", "", heads, rows)
+
+
+def marks_of_all(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the lines of `marks` for each state of the cache, or once without states."""
+    for cache, part in caches.parts(content):
+        if cache:
+            yield f"{'cache':<12}{cache}"
+        yield from marks(part)
 
 
 def words(content: Mapping[str, Any]) -> list[str]:

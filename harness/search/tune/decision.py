@@ -91,7 +91,7 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
 
 
 def is_settled(aim: Aim, finalists: Sequence[Finalist]) -> bool:
-    """Whether more rounds cannot change the decision: every other placement is certainly worse, or alike."""
+    """Whether the decision is final: every other placement is certainly worse, or certainly alike."""
     running = [one for one in finalists if not (one.dropped or one.failed)]
     best = best_of(aim, running)
     if best is None or len(best.values) < LEAST_ROUNDS:

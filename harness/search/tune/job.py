@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from harness.core.config.parse import Slo, leading
@@ -24,6 +25,7 @@ from harness.models.opened.loading import model_file
 from harness.models.opened.remote import remote_problems
 from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
+from harness.run.measured.placement.fewer_threads import LIMIT_NS, fewer, fewest
 from harness.run.study import Ended, Study, unfit_options, write_page
 from harness.run.supervisor import preflight
 from harness.search.options import TuneOptions
@@ -39,7 +41,7 @@ from harness.search.tune.candidates import (
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
 from harness.search.tune.peaks import least_sample_ns
 from harness.search.tune.rounds import Rounds
-from harness.search.tune.screening import Bare, Cut, time_layout
+from harness.search.tune.screening import Bare, Cut, Measured, time_layout
 
 TUNE = "tune.json"
 TUNED = "tuned.yaml"
@@ -117,11 +119,11 @@ class TuneJob(Study[TuneOptions]):
         self._cut.least_ns = least_sample_ns(config, path)
         self._cut.run(grid, batch_sizes(config, self._scenario), dict(config.backend_option))
         ranked = [one for one in self._cut.ranked() if not self._cut.brings_nothing(one)]
-        plain = self._cut.measured[grid[0]]
+        plain = self._without_tuning(grid[0])
         if plain.values:
             (size,) = candidates(self._default.max_batch, plain.service, self._cut.fixed_batch)
             value = self._forecast.of(plain.service, plain.layout.instances, size)
-            self._finalists.append(Finalist(Placement(grid[0], size), value, is_default=True))
+            self._finalists.append(Finalist(Placement(plain.layout, size), value, is_default=True))
         known = {one.plan for one in self._finalists}
         for one in ranked:
             if len(self._finalists) < self._options.finalists and one.plan not in known:
@@ -129,6 +131,20 @@ class TuneJob(Study[TuneOptions]):
         aim = self._forecast.aim
         self._finalists.sort(key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
         self._save()
+
+    def _without_tuning(self, planned: Layout) -> Measured:
+        """Returns the layout of a run without tuning: the warm-up of a stream may choose fewer threads than planned."""
+        measured, default = self._cut.measured, self._default
+        if not default.may_drop_threads:
+            return measured[planned]
+        passes = {
+            threads: [self._forecast.of(part, 1, default.max_batch) for part in one.parts]
+            for threads in (planned.threads, *fewer(planned.threads))
+            if (one := measured.get(planned._replace(threads=threads))) and one.parts
+        }
+        if min(passes.get(planned.threads, ()), default=inf) > LIMIT_NS:
+            return measured[planned]
+        return measured[planned._replace(threads=fewest(planned.threads, passes))]
 
     def _time(self, chosen: Layout, sizes: Sequence[int]) -> Bare:
         config = Placement(chosen, max(sizes)).applied(self._config)

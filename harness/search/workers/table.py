@@ -64,7 +64,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     ]
     yield from aligned(heads, table)
     yield ""
-    yield "as many queries are in flight as there are workers, so a query waits only for its model"
+    yield "the number of queries in flight equals the number of workers, so a query waits only for its model"
     yield from shared_lines(rows)
     if text := machine_text(rows, NOT_AT_REST):
         yield f"{'machine':<12}{text}: stop other programs and sweep again"

@@ -68,8 +68,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
         scenario = load("scenario", "offline")
     group = instances.plan(config, scenario, model, available())
     data = config.dataset or default_dataset(model)
-    path, backends, fixed, dataset = open_model(config, model, data, group, stack)
-    inputs = inputs_of(model, backends[0])
+    path, backends, inputs, fixed, dataset = open_model(config, model, data, group, stack)
     max_batch = group.max_batch if fixed is None else min(fixed, group.max_batch)
     postprocess = postprocessor_of(
         model.output, load_hook(model, config.hook), has_states=model.has_states

@@ -60,10 +60,18 @@ class Asked(NamedTuple):
         return 0 if self.keeps_stop else max(map(len, self.stops), default=1) - 1
 
 
-def read(body: bytes, *, is_chat: bool, known: Callable[[object], str], prompts: Prompts) -> Asked:
+def read(
+    body: bytes,
+    *,
+    is_chat: bool,
+    known: Callable[[object], str],
+    prompts: Prompts,
+    translate: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+) -> Asked:
     """Reads a request. Raises Refusal with the name of a faulty field.
 
-    body: the JSON of the request. known: returns the model that a request asks for.
+    body: the JSON of the request. known: returns the model that a request asks for. translate: returns a request of
+    another API as one for a chat completion.
     """
     try:
         request = json.loads(body, parse_constant=_refuse_constant)
@@ -72,6 +80,7 @@ def read(body: bytes, *, is_chat: bool, known: Callable[[object], str], prompts:
     if not isinstance(request, dict):
         raise Refusal(BAD_REQUEST, "the request is not a JSON object")
     model = known(request.get("model"))
+    request = translate(request)
     check_fields(request)
     call, reasons = called(request, is_chat=is_chat), _reasons(request, is_chat=is_chat)
     streams = is_on(request, "stream")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from time import time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import __version__
 from harness.serve.answers import (
@@ -16,7 +16,7 @@ from harness.serve.answers import (
     route_answer,
 )
 from harness.serve.loop import Later
-from harness.serve.openai import vectors
+from harness.serve.openai import other_forms, vectors
 from harness.serve.openai.asked import read
 from harness.serve.openai.batching import Batching
 from harness.serve.openai.replies import Answer, refused
@@ -24,9 +24,23 @@ from harness.serve.openai.statistics import Answers
 from harness.serve.requests import Request
 from harness.serve.served import ServedGeneration
 
-_CHAT = "/v1/chat/completions"
-_ASKED = {"/v1/completions": False, _CHAT: True}
-"""Path -> whether it is a chat."""
+
+class _Form(NamedTuple):
+    """The form of requests and replies at a path."""
+
+    is_chat: bool = True
+    translate: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    """Returns the request as one for a chat completion."""
+    answer: type[Answer] = Answer
+
+
+_ASKED: Mapping[str, _Form] = {
+    "/v1/completions": _Form(is_chat=False),
+    "/v1/chat/completions": _Form(),
+    other_forms.RESPONSES: _Form(True, other_forms.chat_of_response, other_forms.ResponsesAnswer),
+    other_forms.MESSAGES: _Form(True, other_forms.chat_of_message, other_forms.MessagesAnswer),
+}
+"""Path of texts -> its form."""
 
 RESET = "/reset_prefix_cache"
 """Path that empties the prefix cache, as in vLLM."""
@@ -85,7 +99,7 @@ class Completions:
         head = request.head
         path, route = head.path, self._routes.get(head.path) or self._posts.get(head.path)
         if route is None and path not in (*_ASKED, *vectors.PATHS):
-            raise Refusal(404, f"there is nothing at {path}: use {', '.join(_ASKED)}")
+            raise Refusal(404, f"there is nothing at {path}: this server has {self._paths()}")
         method = "GET" if path in self._routes else "POST"
         if head.method == "OPTIONS":
             return [options_answer(head, method)]
@@ -98,14 +112,15 @@ class Completions:
         return [route_answer(route(), head)]
 
     def _begin(self, request: Request, arrived_ns: int) -> Answer:
-        head, served = request.head, self._served
+        head, served, form = request.head, self._served, _ASKED[request.head.path]
         asked = read(
             bytes(request.body),
-            is_chat=_ASKED[head.path],
+            is_chat=form.is_chat,
             known=served.known,
             prompts=served.prompts,
+            translate=form.translate,
         )
-        answer = Answer(
+        answer = form.answer(
             asked,
             head,
             asked.model,
@@ -119,6 +134,11 @@ class Completions:
         except ValueError as e:
             raise Refusal(400, str(e), param="messages" if asked.is_chat else "prompt") from None
         return answer
+
+    def _paths(self) -> str:
+        """Returns all paths except the paths of single models."""
+        told = [path for path in self._routes if not path.startswith("/v1/models/")]
+        return ", ".join((*_ASKED, *vectors.PATHS, *told, *self._posts))
 
     def _reset_prefixes(self) -> Mapping[str, Any]:
         assert self._prefixes is not None

@@ -73,7 +73,7 @@ class Answer(Later):
     def part(self, choice: Choice) -> bytes | None:
         """Returns the bytes to send after a step that gave `choice` a token; None if there are none."""
         if self._asked.streams:
-            return self._events(choice)
+            return self._events(choice) or None
         return self._whole() if self.is_complete else None
 
     def failure(self, error: BaseException) -> bytes:
@@ -84,8 +84,7 @@ class Answer(Later):
         return refused(self._head, 500, text)
 
     def _whole(self) -> bytes:
-        choices = [self._choice(choice) for choice in self.choices]
-        body = json.dumps({**self._about, "choices": choices, "usage": self._usage()}).encode()
+        body = json.dumps(self._content()).encode()
         head = answer_head(200, {"Content-Type": JSON, "Content-Length": len(body)})
         # No time may be negative if the clock was set back in between.
         now_ns = time_ns()
@@ -96,6 +95,11 @@ class Answer(Later):
         )
         times = _TIMES % tuple(max(0, end - begin) / 1e6 for begin, end in spans)
         return head + connection_header(self._head) + times + body
+
+    def _content(self) -> Mapping[str, Any]:
+        """Returns the whole reply."""
+        choices = [self._choice(choice) for choice in self.choices]
+        return {**self._about, "choices": choices, "usage": self._usage()}
 
     def _choice(self, choice: Choice) -> Mapping[str, Any]:
         text = {"message": self._message(choice)} if self._asked.is_chat else {"text": choice.text}
@@ -142,23 +146,33 @@ class Answer(Later):
         return choice.finish_reason
 
     def _events(self, choice: Choice) -> bytes:
-        first = b"" if self._has_begun else self._opening()
+        first = b"" if self._has_begun else self._opening() + self._chunk(self._first_events())
         self._has_begun = True
-        events = _event(self._delta(choice))
+        events = self._next_events(choice)
         if not self.is_complete:
             return first + self._chunk(events)
-        if self._asked.usage_at_end:
-            events += _event({**self._about, "choices": [], "usage": self._usage()})
-        return first + self._chunk(events + _DONE) + self._last_chunk()
+        return first + self._chunk(events + self._last_events()) + self._last_chunk()
 
     def _opening(self) -> bytes:
-        """Returns the head of the reply; for a chat, also the chunks that contain only the role."""
+        """Returns the head of the reply."""
         if self.closes:
-            head = answer_head(200, _STREAM) + CLOSE + b"\r\n"
-        else:
-            head = answer_head(200, _CHUNKED) + connection_header(self._head) + b"\r\n"
+            return answer_head(200, _STREAM) + CLOSE + b"\r\n"
+        return answer_head(200, _CHUNKED) + connection_header(self._head) + b"\r\n"
+
+    def _next_events(self, choice: Choice) -> bytes:
+        """Returns the events of the token that a choice got."""
+        return _event(self._delta(choice))
+
+    def _last_events(self) -> bytes:
+        """Returns the events after the last token."""
+        if not self._asked.usage_at_end:
+            return _DONE
+        return _event({**self._about, "choices": [], "usage": self._usage()}) + _DONE
+
+    def _first_events(self) -> bytes:
+        """Returns the events before the first token: for a chat, chunks that contain only the role."""
         if not self._asked.is_chat:
-            return head
+            return b""
         delta = {"delta": {"role": "assistant", "content": ""}, "finish_reason": None}
         usage = {}
         if self._asked.usage_always:
@@ -167,7 +181,7 @@ class Answer(Later):
             _event({**self._about, "choices": [{"index": choice.index, **delta}], **usage})
             for choice in self.choices
         ]
-        return head + self._chunk(b"".join(roles))
+        return b"".join(roles)
 
     def _delta(self, choice: Choice) -> Mapping[str, Any]:
         one, is_first = choice.one, not choice.tokens_sent
@@ -223,7 +237,9 @@ class Answer(Later):
 
     def _chunk(self, content: bytes) -> bytes:
         """Returns bytes of a stream in the form in which they are sent."""
-        return content if self.closes else b"%x\r\n%b\r\n" % (len(content), content)
+        if self.closes or not content:  # an empty chunk is the last one
+            return content
+        return b"%x\r\n%b\r\n" % (len(content), content)
 
     def _last_chunk(self) -> bytes:
         return b"" if self.closes else b"0\r\n\r\n"

@@ -17,7 +17,7 @@ class Point(NamedTuple):
     is_accuracy: bool
     offline: str = ""
     least_s: float = 0.0
-    """Least length of the steady window."""
+    """Minimum length of the steady window."""
 
     @property
     def name(self) -> str:

@@ -139,7 +139,7 @@ class FinishedRun:
         targets, limits = benchmark.targets_in(self.scenario), benchmark.limits
         scores = rules.scores(self.score_text, {**targets, **limits})
         for actual, expected in out_of_bounds(scores, targets, limits):
-            yield f"its score is {actual}, the rules require a {expected}"
+            yield f"its score is {actual}, but the rules require a {expected}"
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
         """Returns the scores of the audit's samples in this run and in the audit; None without a score or metric."""

@@ -225,7 +225,7 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
 
 
 def _lengths(result: Result, folder: str) -> Iterator[Finding]:
-    """Checks the answers if the log exists, as MLCommons' script does, which takes each four bytes for a token."""
+    """Checks the answers if the log exists, as MLCommons' script does, which treats every four bytes as a token."""
     path = join(folder, "accuracy", ACCURACY_LOG)
     content = result.tree.content(path, LOG_LIMIT_BYTES)
     if content is None or result.name is None:

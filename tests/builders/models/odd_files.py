@@ -190,11 +190,24 @@ def doubled(path: Path, opset: int, kind: int) -> Path:
     return write(path, nodes, [value("x", ("n", 4))], [value("y", ("n", 4))], opset=opset)
 
 
-def of_three(path: Path) -> Path:
+def of_three(path: Path, batch: int = 3) -> Path:
     """A graph that takes only batches of three samples, although its file declares any number."""
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     ends = value("x", ("n", 4)), value("y", ("n", 4))
-    return write(path, [node], ends[:1], ends[1:], {"shape": np.array([3, 4])})
+    return write(path, [node], ends[:1], ends[1:], {"shape": np.array([batch, 4])})
+
+
+def without_batch(path: Path) -> Path:
+    """x [8] -> y [8]."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    return write(path, [node], [value("x", (8,))], [value("y", (8,))])
+
+
+def of_another_library(path: Path) -> Path:
+    """An operator that ONNX Runtime does not know."""
+    node = helper.make_node("Foo", ["x"], ["y"], domain="my.library")
+    ends = value("x", ("n", 4)), value("y", ("n", 4))
+    return write(path, [node], ends[:1], ends[1:], my_library=1)
 
 
 def matching(path: Path) -> Path:

@@ -66,6 +66,19 @@ def state_first(path: Path) -> Path:
     return write(path, [node, answer], inputs, outputs, {"one": np.array([1])})
 
 
+def counting(path: Path) -> Path:
+    """A state [batch, 6] and the number of frames so far [1]; the answer is the mean of all frames so far."""
+    nodes = [
+        helper.make_node("Add", ["x", "memory_in"], ["memory_out"]),
+        helper.make_node("Add", ["frame_in", "one"], ["frame_out"]),
+        helper.make_node("Div", ["memory_out", "frame_out"], ["y"]),
+    ]
+    rows = ("batch", FEATURES)
+    inputs = [value("x", rows), value("memory_in", rows), value("frame_in", (1,))]
+    outputs = [value("y", rows), value("memory_out", rows), value("frame_out", (1,))]
+    return write(path, nodes, inputs, outputs, {"one": np.ones(1, np.float32)})
+
+
 def scaled(path: Path) -> Path:
     """x [batch, 4] times a scalar."""
     nodes = [

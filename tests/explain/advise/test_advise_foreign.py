@@ -76,7 +76,7 @@ def test_lost_quantisation_explains_a_missing_lower_bound() -> None:
     why = answers(content)["lower_bound"]["why_none"]
     assert why == (
         "92 % of the layers' time is in layers that run different kernels alone than inside the model "
-        "(Conv instead of QLinearConv): cut out, they lose quantisation or fusion"
+        "(Conv instead of QLinearConv): measured alone, they lose quantisation or fusion"
     )
 
 

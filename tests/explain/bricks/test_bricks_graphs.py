@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.explain.bricks import job
 from harness.explain.bricks.cut import cutting
+from harness.explain.bricks.options import BrickOptions
 from harness.explain.bricks.tables import construct
 from harness.explain.bricks.time import runs
 from harness.explain.bricks.time.layouts import reorders
@@ -21,6 +23,7 @@ from harness.explain.pieces.made_up import activations
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.opened.ort_session import SessionSetup, open_session
+from harness.models.opened.template import manifest_of
 from tests.builders.models.nets import Net, inception, residual
 
 onnx = pytest.importorskip("onnx")
@@ -445,3 +448,15 @@ def test_external_weights_are_made_up_like_the_others(tmp_path: Path, make: Any)
     out, database = tmp_path / "out", tmp_path / "db"
     words = ["bricks", str(apart), "--rounds", "1", "--database", str(database)]
     assert main([*words, "--out", str(out)]) == 0
+
+
+def test_sizes_of_a_step_come_from_its_manifest(tmp_path: Path) -> None:
+    """Bug: the frames of a sequence were taken for the size of a frame, and the batch of a state had no size."""
+    from tests.builders.models import recurrent_nets
+
+    path = recurrent_nets.gru_time_major(tmp_path / "m.onnx", None, None)
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(manifest_of(path, manifest, {}))
+    graph = job._cut(str(manifest), BrickOptions(batch=2), ()).graph
+    assert graph is not None
+    assert [graph.tensors[name].shape for name in ("x", "state")] == [(1, 2, 6), (1, 2, 5)]

@@ -28,7 +28,11 @@ def _measured(out: Path, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "backend", ["ort", "openvino", "litert", "torch", "tensorflow", "ncnn", "mnn", "tract"]
+    "backend",
+    [
+        *("ort", "openvino", "litert", "torch", "tensorflow", "executorch"),
+        *("ncnn", "mnn", "tract"),
+    ],
 )
 def test_every_built_in_backend_reports_its_phases(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -61,13 +65,13 @@ def test_every_built_in_backend_reports_its_phases(
 def test_every_storage_format_starts_or_has_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The digits have a file for each framework but tract; two more formats, NNEF and ORT's own are made from ONNX."""
+    """The digits have files for all frameworks but tract and trees; two more formats, NNEF and ORT's own are made from ONNX."""
     pytest.importorskip("onnx")
     content = _measured(
         *(tmp_path / "cold", "digits", "--trials", "1"), *("--skip", "sharing", "--skip", "benefit")
     )
     here = [one for one in FORMATS if registry.BACKENDS[one.backend].installed]
-    names = [one.name for one in here if one.name != "torch.export"]
+    names = [one.name for one in here if one.name != "torch.export" and one.backend != "trees"]
     assert [row["name"] for row in content["starts"][1:]] == names
     assert len(content["absent"]) == len(FORMATS) - len(names)
     for row in content["starts"]:

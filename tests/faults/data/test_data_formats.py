@@ -170,7 +170,7 @@ def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
     assert done.status == 2
     assert done.said == (
         "harness: dataset 'squad' needs a `tokenise` step for input 'image': declare it in the "
-        "model's manifest\n"
+        "model's manifest, which `init --model FILE` writes\n"
     )
 
 

@@ -114,7 +114,9 @@ def test_a_request_waits_while_all_room_is_in_use_and_changes_nothing() -> None:
 
 
 def test_always_resident_items_must_fit() -> None:
-    with pytest.raises(ValueError, match=r"^the always resident 12 B do not fit into 10 B$"):
+    with pytest.raises(
+        ValueError, match=r"^the 12 B that are always resident do not fit into 10 B$"
+    ):
         Residents(10, LRU, {0: 12})
 
 

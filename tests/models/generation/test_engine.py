@@ -194,7 +194,7 @@ def test_a_file_without_logits_is_refused() -> None:
             return ("scores", "present.0.key")
 
     problem = (
-        "`generation` needs a model with the output logits; the file's are scores, present.0.key"
+        "`generation` needs a model with the output logits; the file has scores, present.0.key"
     )
     step: Any = Step()
     with pytest.raises(ConfigError, match=f"^{problem}$"):

@@ -6,6 +6,7 @@ import pytest
 
 from harness.core import registry
 from harness.errors import ConfigError
+from harness.models.manifest.candidates import check_readable
 from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format
 from harness.models.manifest.lookup import load_model
 
@@ -38,8 +39,8 @@ def test_folder_or_text_without_a_model_is_refused_with_the_formats(
     lacks = "docs is a folder without a model: a SavedModel has saved_model.pb"
     assert refusal(Path("docs"), "savedmodel", "keras") == lacks
     assert refusal(Path("README.md"), "onnx") == (
-        "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, .keras, .tflite, .pte, .ubj, "
-        ".tl, .param, .mnn, .gguf, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
+        "README.md is a text file: --model takes a model file (.onnx, .xml, .pt, .jit, .pt2, .keras, .tflite, "
+        ".pte, .ubj, .tl, .param, .mnn, .gguf, .nnef.tgz, .nnef.tar), the folder of a SavedModel, or a manifest (.yaml)"
     )
     Path("docs/saved_model.pb").touch()
     assert load_model("docs").path(("savedmodel",)) == tmp_path / "docs"
@@ -81,6 +82,28 @@ def test_file_that_is_not_a_model_is_named_with_advice(
     path.write_bytes(content)
     formats = {"net.tflite": "tflite", "net.keras": "keras"}
     assert refusal(path, formats.get(name, "onnx")).startswith(name + text)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("net/tiny.pth", "tiny.pth is weights without their network: load them"),
+        ("model/model.json", "model.json is a model of TensorFlow.js: convert it"),
+        ("net/code.py", "no backend reads code.py: name a file in one of the formats .onnx"),
+    ],
+)
+def test_file_of_a_package_that_is_not_a_model_is_refused_with_advice(file: str, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_readable(f"pypi:net==1.0:{file}", file)
+    assert str(refused.value).startswith(f"--model pypi:net==1.0:{file}: {text}")
+
+
+def test_torchscript_has_two_suffixes(tmp_path: Path) -> None:
+    check_readable("pypi:net==1.0:net.jit", "net.jit")
+    path = tmp_path / "net.jit"
+    path.write_bytes(b"PK\x03\x04\x00")
+    assert load_model(str(path)).path(("torchscript",)) == path
+    assert "net.jit is a TorchScript file: pass --backend torch" in refusal(path, "onnx")
 
 
 def test_a_checkpoint_folder_names_its_export(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ def test_a_model_takes_the_first_format_it_has(tmp_path: Path, content: dict[str
     assert model.path(("tflite", "onnx")) == tmp_path / "m.onnx"
     assert model.path(()) is None
     assert refusals(model.path, ("tflite", "pb")) == [
-        "model 'mine' has no file in a format this backend reads (tflite, pb): it has onnx"
+        "model 'mine' has no file in a format this backend reads (tflite, pb): it has onnx (--backend ort)"
+    ]
+    content["files"] = {}
+    assert refusals(written(tmp_path, content).path, ("onnx",)) == [
+        "model 'mine' has no file in a format this backend reads (onnx): a server has the model, so pass its --backend and --url"
     ]
 
 

@@ -238,3 +238,30 @@ def test_only_offline_without_a_set_batch_may_shrink_it(
     config = RunConfig(scenario=scenario, **asked)
     plugin = registry.load("scenario", scenario)
     assert instances.plan(config, plugin, load_model(model), TWO).may_shrink == may_shrink
+
+
+@pytest.mark.parametrize(
+    ("cores", "scenario", "asked", "may_drop"),
+    [
+        (TWO, "single-stream", {}, True),
+        (TWO, "multi-stream", {}, True),
+        (EIGHT, "single-stream", {"instances": 1}, True),
+        (TWO, "single-stream", {"threads": 2}, False),
+        (TWO, "single-stream", {"pin": True}, False),
+        (
+            TWO,
+            "single-stream",
+            {"backend": "tensorflow"},
+            False,
+        ),  # its threads are fixed in a process
+        (TWO, "single-stream", {"backend": "tract"}, False),  # it has one thread
+        (TWO, "single-stream", {"device": "cuda:0", "backend": "torch"}, False),
+        (Cores(((5,),)), "single-stream", {}, False),
+        (TWO, "offline", {"instances": 1}, False),
+        (TWO, "server", {"instances": 1}, False),
+    ],
+)
+def test_only_streams_whose_threads_are_open_may_drop_some(
+    cores: Cores, scenario: str, asked: Any, may_drop: bool
+) -> None:
+    assert planned(cores, scenario, **asked).may_drop_threads == may_drop

@@ -217,9 +217,31 @@ def test_a_batch_that_the_graph_refuses_is_one_line_without_a_class(
             assert str(refusal.value).startswith(
                 f"ONNX Runtime cannot answer {count} samples at once: "
             )
+            assert str(refusal.value).endswith("; if it answers one, use --max-batch 1")
             failures = Failures()
             failures.add(refusal.value, count)
             assert failures.first.splitlines()[-1].startswith(str(refusal.value)[:200])
+
+
+def test_init_finds_that_a_graph_takes_one_sample_alone(tmp_path: Path) -> None:
+    text = manifest_of(odd_files.of_three(tmp_path / "m.onnx", 1), tmp_path / "m.yaml", {})
+    assert "max_batch: 1 # the file fixes it" in text
+
+
+def test_a_file_without_a_batch_is_refused_by_init_without_a_circle(tmp_path: Path) -> None:
+    """Bug: "field 'inputs': each has a `value`: at least one must take data"."""
+    path = odd_files.without_batch(tmp_path / "m.onnx")
+    assert refusal(manifest_of, path, tmp_path / "m.yaml", {}) == (
+        "input 'x' of the model has the shape [8], in which no dimension is the batch: export the model with the batch "
+        "as the first dimension"
+    )
+
+
+def test_an_operator_of_another_library_is_refused_with_advice(tmp_path: Path) -> None:
+    line = refused(odd_files.of_another_library(tmp_path / "m.onnx"))
+    assert "it lacks an operator of another library (" in line
+    assert "my.library:Foo" in line
+    assert line.endswith(": export the model without it, or write a backend that loads the library")
 
 
 def test_weights_and_checkpoints_are_named_by_init_too(tmp_path: Path) -> None:
@@ -231,8 +253,8 @@ def test_weights_and_checkpoints_are_named_by_init_too(tmp_path: Path) -> None:
         parts.writestr("a/data.pkl", b"\x80\x02.")
     for path, line in {
         weights: "a.pth is weights without their network: load them",
-        checkpoint: "a.pt: it is a checkpoint of torch.save and not TorchScript",
-        old: "old.pt: it is a checkpoint of torch.save and not TorchScript",
+        checkpoint: "a.pt: it is a torch.save checkpoint, not TorchScript",
+        old: "old.pt: it is a torch.save checkpoint, not TorchScript",
     }.items():
         with pytest.raises(ConfigError, match=re.escape(line)) as refusal:
             manifest_of(path, tmp_path / "m.yaml", {})

@@ -221,9 +221,12 @@ def test_a_fixed_batch_is_the_largest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("notes.txt", "notes.txt is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, "),
+        (
+            "notes.txt",
+            "notes.txt is a text file: --model takes a model file (.onnx, .xml, .pt, .jit, .pt2, ",
+        ),
         ("a/net.onnx --out b/net.yaml", "b/net.yaml must lie in the folder of a/"),
-        ("a/net.onnx", "net.onnx: it is not an ONNX file, or only a part of one"),
+        ("a/net.onnx", "net.onnx: it is not an ONNX file, or is only a part of one"),
     ],
 )
 def test_undescribable_file_is_reported_in_one_line_and_leaves_nothing(

@@ -91,6 +91,27 @@ def test_init_finds_a_state_with_the_batch_first(tmp_path: Path) -> None:
     assert [one["name"] for one in found["inputs"]] == ["x"]
 
 
+def test_init_pairs_states_of_one_shape_in_their_order(tmp_path: Path) -> None:
+    """Bug: the outputs of torch.export have no names that show their state."""
+    names = ("h0", "c0", "output_1", "output_2")
+    states = content(nets.lstm(tmp_path / "m.onnx", "batch", names))["states"]
+    assert {n: one["output"] for n, one in states.items()} == {"h0": "output_1", "c0": "output_2"}
+
+
+def test_a_state_without_a_batch_counts_the_frames(tmp_path: Path) -> None:
+    """Bug: `init` made a constant of it, so the model saw the first frame again and again."""
+    path = nets.counting(tmp_path / "m.onnx")
+    found = content(path)
+    assert found["states"]["frame_in"]["batch_axis"] == "none"
+    assert [one["name"] for one in found["inputs"]] == ["x"]
+    assert found["max_batch"] == 1
+    frames = drawn(1, 4, nets.FEATURES)
+    with opened(path) as backend:
+        answers = np.asarray(backend.infer(Batch(1, {"x": frames})))
+    means = frames[0].cumsum(axis=0) / np.arange(1, 5)[:, np.newaxis]
+    np.testing.assert_allclose(answers[0], means, rtol=1e-5)
+
+
 def test_init_proposes_a_value_for_a_scalar(tmp_path: Path) -> None:
     rate = content(nets.scaled(tmp_path / "m.onnx"))["inputs"][1]
     assert rate == {
@@ -185,6 +206,22 @@ def test_a_model_without_states_takes_another_batch_axis(tmp_path: Path) -> None
         assert backend.signature() == (TensorSpec("x", "float32", ("batch", 4, 6)),)
         answers = np.asarray(backend.infer(Batch(3, {"x": samples})))
     np.testing.assert_allclose(answers, samples.sum(axis=1), rtol=1e-5, atol=1e-6)
+
+
+def test_openvino_takes_a_constant_without_dimensions(tmp_path: Path) -> None:
+    """Bug: "array is not writeable"."""
+    pytest.importorskip("openvino")
+    from harness.backends.openvino import OpenVinoBackend
+
+    manifest = parse_manifest(content(path := nets.scaled(tmp_path / "m.onnx")), "test")
+    layout = layout_of(manifest)
+    assert layout is not None
+    specs = tuple(one.spec for one in manifest.inputs)
+    with SequenceBackend(
+        OpenVinoBackend, layout, setup(path, inputs=specs, max_batch=2)
+    ) as backend:
+        answers = np.asarray(backend.infer(Batch(2, {"x": np.ones((2, 4), np.float32)})))
+    assert answers.tolist() == [[16000] * 4] * 2
 
 
 def test_value_of_a_constant_reaches_the_model(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = importlib.util.find_spec("silero_vad")
     if package is None or package.origin is None:
         pytest.skip("silero-vad is not installed")
-    place = tmp_path / "cache/mlperf-harness/models/silero-vad/silero_vad.onnx"
+    place = tmp_path / "cache/mlperf-harness/models/silero-vad/silero_vad_op18_ifless.onnx"
     place.parent.mkdir(parents=True)
-    shutil.copy(Path(package.origin).parent / "data/silero_vad.onnx", place)
+    shutil.copy(Path(package.origin).parent / "data/silero_vad_op18_ifless.onnx", place)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return place
 

@@ -344,7 +344,7 @@ HEAD = np.zeros((1, 84, 10), np.float32)
         ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, but the input 'images' is [3, 640, 640]: its sides must equal boxes.side"),
         ({"stack": {"outputs": ["a", "z"]}}, {"a": HEAD}, "0': the manifest's output 'z' is not among the model's: a"),
         ({"stack": {"outputs": ["a", "b"]}}, HEAD, "0': stack needs outputs by name, but this backend returns a single one"),
-        ({"stack": {"outputs": ["a", "b"]}}, {"a": HEAD, "b": HEAD[:, :9]}, "0': stack takes outputs of one shape, these are a float32 of shape [n, 84, 10], b"),
+        ({"stack": {"outputs": ["a", "b"]}}, {"a": HEAD, "b": HEAD[:, :9]}, "0': stack takes outputs of one shape, but these are a float32 of shape [n, 84, 10], b"),
         ("argmax", [np.array(1.0)], "0': argmax takes [n, classes, ...], not 1 arrays, the first float64 of shape []"),
     ],
 )  # fmt: skip

@@ -216,6 +216,20 @@ def test_backend_can_be_left_and_entered_again(
         assert np.abs(found - logits[[index]]).max() < 1e-4
 
 
+@each_backend
+def test_backend_can_be_opened_again_with_a_different_number_of_threads(
+    case: Case, digits: DigitsDataset, logits: Any
+) -> None:
+    """The warm-up of a stream tries fewer threads, one instance after another."""
+    if case.backend in (*registry.WITH_FIXED_THREADS, *registry.OF_ONE_THREAD):
+        pytest.skip("its number of threads is fixed")
+    for threads in (1, 2, 1, 2):
+        with case.open(threads=threads, instances=1) as backend:
+            found = np.asarray(backend.infer(digits.batch([threads])))
+            assert backend.describe()["threads"] == threads
+        assert np.abs(found - logits[[threads]]).max() < 1e-4
+
+
 @each_case
 def test_backend_describes_itself_and_its_tensors(case: Case) -> None:
     with case.open() as backend:
@@ -380,7 +394,7 @@ def test_change_of_threads_after_their_start_is_refused(case: Case, digits: Digi
     with case.open() as backend:
         backend.infer(digits.batch([0]))
         assert _refusal(case, threads=3) == (
-            "--threads 3 --instances 2: TensorFlow has started with 1 and 2 in this process: "
+            "--threads 3 --instances 2: TensorFlow already started with 1 and 2 in this process: "
             "use a new process"
         )
 

@@ -280,7 +280,7 @@ def test_a_shape_that_cannot_be_made_is_refused(
 def test_model_without_declared_inputs_is_refused() -> None:
     assert refusal(SyntheticDataset, DatasetSetup()) == (
         "dataset 'synthetic' needs the model's inputs: name a --model with a manifest, which "
-        "declares them"
+        "`init --model FILE` writes"
     )
 
 

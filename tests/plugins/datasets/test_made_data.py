@@ -154,7 +154,7 @@ def test_input_without_a_fixed_size_is_refused_with_an_example(
 
 def test_image_that_is_higher_than_wide_is_refused() -> None:
     told = refusal(TextLinesDataset, lines(("batch", 3, 64, 32)))
-    assert "not narrower than high, but the input 'x' is [batch, 3, 64, 32]" in told
+    assert "pixels high and at least as wide, but the input 'x' is [batch, 3, 64, 32]" in told
 
 
 def test_lines_for_a_model_with_two_inputs_are_refused() -> None:

@@ -92,7 +92,7 @@ def test_official_token_run_shows_loadgens_times_beside_the_bounds(
     answer = answer_of(of_tokens(**changed))
     assert answer.headline == f"{headline} at 200 queries/s"
     assert answer.question == (
-        "Do 99 % of the first tokens come within 2 s, and of the further ones within 200 ms each at 200 queries/s?"
+        "Do 99 % of the first tokens come within 2 s, and the other tokens within 200 ms each at 200 queries/s?"
     )
 
 
@@ -238,6 +238,21 @@ def test_idle_cores_of_a_plan_are_named_with_their_possible_gain() -> None:
     assert answer_of(result).limited_by == (
         "the model: alone it answers 22,000 samples/s; the plan uses 4 of 8 cores: 4 instances would have 44,000 samples/s"
     )
+
+
+def test_fewer_threads_than_cores_are_explained_by_their_times() -> None:
+    result = golden("single-stream", reference=reference(what="p90"))
+    result["plan"] |= {"instances": 1, "threads": 1, "cores": 2}
+    result["calibration"]["thread_latency_ns"] = [[2, 43_100], [1, 30_600]]
+    for name, stage in result["stages_ns"].items():
+        stage["share"] = 0.9 if name == "infer" else 0.02
+    found = answer_of(result).limited_by
+    assert found is not None
+    assert found.endswith(
+        "; the plan uses 1 of 2 cores: in the warm-up a query took 30.6 us, and 43.1 us with 2 threads"
+    )
+    result["plan"]["threads"] = 2
+    assert "cores" not in (answer_of(result).limited_by or "")
 
 
 def test_busy_machine_is_ignored_if_the_model_takes_most_of_the_time() -> None:

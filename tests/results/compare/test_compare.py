@@ -778,6 +778,13 @@ def test_a_row_has_one_notation() -> None:
         ("config.yaml", lambda c: c.update(model_sha256="f00"), "model digest: fast -, other f00"),
         ("config.yaml", lambda c: c.update(max_batch=9), "largest batch: fast 1, other 9"),
         ("config.yaml", lambda c: c.update(target_qps=5.0), "offered rate: fast -, other 5.0"),
+        (  # Bug: a run whose server had room, because the client cancelled requests, was "better"
+            "config.yaml",
+            lambda c: c.update(cancel="10%@500ms"),
+            "cancelled requests: fast -, other 10%@500ms",
+        ),
+        ("config.yaml", lambda c: c.update(probe_rate=5.0), "probes beside the load: fast -, other 5.0"),
+        ("config.yaml", lambda c: c.update(arrivals="ramp:5"), "growing rate: fast -, other ramp:5"),
         (  # Bug: an audit that issues one sample again and again was "better"
             "config.yaml",
             lambda c: c.update(audit="/a/TEST04.config"),
@@ -880,7 +887,7 @@ def test_gpu_run_has_no_throughput_per_core(runs: Path, tmp_path: Path) -> None:
     [
         (["fast"], "compare needs two sides: name another run"),
         (["fast", "slow", "--fail-on", "p9:+5%"], "--fail-on p9:+5%: p9 was not measured on both sides: did you mean p99?"),
-        (["fast", "slow", "--fail-on", "p99:-5%"], "--fail-on p99:-5%: that way is better: write p99:+5%"),
+        (["fast", "slow", "--fail-on", "p99:-5%"], "--fail-on p99:-5%: such a change is an improvement: write p99:+5%"),
         (["fast", "slow", "--noise", "much"], "--noise much: write a percentage from 0 up, e.g. 5%"),
         (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 price for 2 sides: one for each"),
         (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price per hour for each side, e.g. 1.20/h,0.85/h"),

@@ -472,7 +472,9 @@ def test_slower_model_is_reported_in_offline_too() -> None:
     found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
     assert found["at_run_speed"]["ratio"] == pytest.approx(0.963, abs=5e-4)
-    assert "it reaches 153,846/s, and the run has 0.963 x that" in line(found, None)
+    assert "such a load generator reaches 153,846/s, and the run is 0.963 x that" in line(
+        found, None
+    )
 
 
 def test_a_stall_of_the_model_acquits_no_load_generator() -> None:

@@ -37,5 +37,5 @@ def test_a_study_begins_with_its_answer() -> None:
         '<dl class="facts"><dt>Knee</dt><dd>900 queries/s: &lt;best&gt;</dd></dl>',
         "<p>a line without a label</p>",
     ]
-    assert [*page.conclusion(["peak        none"])] == ['<p class="headline">None</p>']
+    assert [*page.conclusion(["peak        none"])] == ['<p class="headline">none</p>']
     assert [*page.conclusion([])] == []

@@ -70,8 +70,10 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_scenario_has_its_plots_and_they_are_plain_json(scenario: str) -> None:
-    made = list(figures(evidence(scenario)))
-    assert len(made) == 5
+    run = evidence(scenario)
+    made = list(figures(run))
+    sizes = len(np.unique(present(run.done).columns["batch_size"]))
+    assert len(made) == (5 if sizes > 1 else 4)  # bug: an axis from 0.6 to 1.4 for one batch size
     for figure in made:
         text = json.dumps([figure.data, figure.layout], allow_nan=False)
         assert json.loads(text) == [list(figure.data), figure.layout]

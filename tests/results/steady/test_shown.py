@@ -87,3 +87,24 @@ def test_steady_and_undecided_runs_are_shown() -> None:
 def test_a_run_without_a_verdict_shows_nothing() -> None:
     assert shown({"steady": None}) is None
     assert shown({}) is None  # written by an older version
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (-0.65, "fell by 65 %"),
+        (0.25, "rose by 25 %"),
+        (8.65, "rose to 9.65 times its level"),
+        (445_637.6, "rose to more than 1,000 times its level"),
+    ],
+)
+def test_a_large_change_is_a_factor(change: float, words: str) -> None:
+    """Bug: `the share of slow samples rose by 44,563,760 %`."""
+    about = {
+        "series": "tail",
+        "shape": "step",
+        "after_s": 1.9,
+        "at": "2026-11-27T06:49:16",
+        "host": None,
+    }
+    assert f"the share of slow samples {words} in a step" in change_text({**about, "size": change})

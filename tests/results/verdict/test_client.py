@@ -149,7 +149,7 @@ def test_prompts_from_a_cache_are_a_doubt_and_a_reason_under_the_rules() -> None
     (doubt,) = client.doubts(run, BOUND_NS)
     assert doubt.code == "prefix-cache"
     assert doubt.text == (
-        "for 7 of 700 answers the server had computed a part of the prompt before, 10.0 % of all their tokens"
+        "for 7 of 700 answers, the server had already computed a part of the prompt, 10.0 % of all their tokens"
     )
     official = replace(run, plan=replace(run.plan, model_key="llama2-70b"))
     assert doubted(official) == []

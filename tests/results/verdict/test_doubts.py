@@ -123,7 +123,7 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
         assert in_performance(ended) == [Reason("generator-late", text + end)]
 
 
-DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
+DECIDES = "above 10 % of the SLO (50.0 ms): the machine determines the tail"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_backend_that_waits_is_doubted_unless_it_waits_for_a_core(
     found = list(model_doubts.idle(evidence("offline", ended={**ENDED, "used": used}), infer_s))
     text = (
         "the batches took 2.00 s in the backend, and all threads together computed or waited for a core "
-        "for 0.30 s: the backend slept or waited for another program"
+        "for 0.30 s: the backend was idle or waited for another program"
     )
     assert found == ([Reason("idle", text)] if said else [])
     assert list(model_doubts.idle(evidence("offline", ended=None), infer_s)) == []
@@ -330,7 +330,7 @@ def test_few_samples_in_memory_are_doubted(
     assert [one.code for one in found] == ["few-held"] * doubted
     if held == 63:
         assert found[0].text.startswith(
-            "the run drew from 63 of the dataset's 500 samples and answered each about 100 times: "
+            "the run drew from 63 of the dataset's 500 samples and answered each sample about 100 times, so "
         )
 
 

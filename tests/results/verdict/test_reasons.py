@@ -103,14 +103,14 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("a batch failed by the journal alone", failing(8), "batch-failed", "performance run: 8 samples failed"),
     ("the process never said how it ended", lambda run: replace(run, ended=None), "died", "performance run: the measured process ended without its last message"),
     ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen wrote no detail log: make the run's folder writable"),
-    ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut or not LoadGen's"),
+    ("a cut log", log(complete=False), "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
     # Bug: "the log is of None None" was a second reason
-    ("a log cut before its scenario", cut_before_scenario, "log-incomplete", "performance run: LoadGen's detail log is cut or not LoadGen's"),
+    ("a log cut before its scenario", cut_before_scenario, "log-incomplete", "performance run: LoadGen's detail log is cut off, or LoadGen did not write it"),
     ("two runs in one log", log(repeated=2), "log-mixed", "performance run: the detail log holds 2 runs"),
     ("error lines although LoadGen says VALID", log(errors=["error_runtime: twice", "error_runtime: thrice"]), "loadgen-errors", "performance run: LoadGen reported 2 errors: error_runtime: twice"),
     ("errors counted without a line", logged(num_errors=3), "loadgen-errors", "performance run: LoadGen reported 3 errors"),
-    ("another scenario's log", logged(effective_scenario="Offline"), "wrong-run", "performance run: the log is of Offline PerformanceOnly, not of Server PerformanceOnly"),
-    ("another mode's log", logged(effective_test_mode="SubmissionRun"), "wrong-run", "performance run: the log is of Server SubmissionRun, not of Server PerformanceOnly"),
+    ("another scenario's log", logged(effective_scenario="Offline"), "wrong-run", "performance run: the log belongs to Offline PerformanceOnly, not of Server PerformanceOnly"),
+    ("another mode's log", logged(effective_test_mode="SubmissionRun"), "wrong-run", "performance run: the log belongs to Server SubmissionRun, not of Server PerformanceOnly"),
     *[
         (
             f"another {key} seed",
@@ -125,8 +125,8 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     ("LoadGen counted other samples", logged(result_query_count=705), "samples-lost", "performance run: LoadGen counted 705 samples, the journal 700"),
     ("the supervisor saw the clock jump", stepped(-2 * NS_PER_S), "clock-jumped", "performance run: the wall clock was stepped by -2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),
     ("the measured process saw the clock jump", moved(2 * NS_PER_S, wall_s=10.0), "clock-jumped", "performance run: the wall clock was stepped by 2.00 s (limit 1.00 ms); LoadGen's latencies are wrong: run again"),
-    ("another number of samples held", logged(effective_performance_sample_count=1024), "wrong-sample-count", "LoadGen held 1024 samples, the plan says 20"),
-    ("fewer queries than planned", planned(query_count=800), "too-few-queries", "LoadGen counted 700 queries, the plan says 800"),
+    ("another number of samples held", logged(effective_performance_sample_count=1024), "wrong-sample-count", "LoadGen held 1024 samples, but the plan has 20"),
+    ("fewer queries than planned", planned(query_count=800), "too-few-queries", "LoadGen counted 700 queries, but the plan has 800"),
     ("LoadGen has another objection", logged(result_validity="INVALID", result_min_duration_met=False), "loadgen-invalid", "LoadGen says INVALID: not satisfied: min duration"),
     ("LoadGen gives no reason", logged(result_validity="INVALID"), "loadgen-invalid", "LoadGen says INVALID: the log names no constraint"),
     (
@@ -231,7 +231,7 @@ def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
     (reason,) = reasons.slo(made, run, missed)
     assert reason.code == "slo-missed"
     assert re.fullmatch(
-        rf"the {re.escape(name)} is .+, the SLO {re.escape(str(missed))} allows .+", reason.text
+        rf"the {re.escape(name)} is .+, but the SLO {re.escape(str(missed))} allows .+", reason.text
     )
 
 

@@ -83,7 +83,7 @@ def test_a_benchmark_that_issues_each_sample_equally_often_is_as_planned() -> No
     key, run = "effective_sample_concatenate_permutation", evidence("offline")
     planned = replace(run, plan=replace(run.plan, equal_issue=True))
     (missing,) = witnesses.settings_reasons(planned)
-    assert f"{key} is False, the plan says True" in missing.text
+    assert f"{key} is False, but the plan has True" in missing.text
     assert run.done is not None
     values = {key: True, "generated_samples_per_query": run.done.issued}
     values["effective_samples_per_query"] = run.done.issued - 12
@@ -136,7 +136,7 @@ def test_fewer_late_queries_than_in_the_journal_are_named() -> None:
     run.log.values["effective_target_latency_ns"] = bound_ns
     run = replace(run, plan=replace(run.plan, latency_bound_ns=bound_ns))
     texts = [reason.text for reason in reasons(run)]
-    assert any("0 queries were late, according to the journal" in text for text in texts)
+    assert any("0 queries were late, but according to the journal" in text for text in texts)
     assert any("result_perf_constraints_met is true" in text for text in texts)
 
 

@@ -11,10 +11,10 @@ from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import InstanceGroup
 from harness.models.steps.postprocess import Postprocess, not_finite
-from harness.run.measured import wide
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.elastic import ElasticDispatcher
-from harness.run.measured.wide import LOAD_LIMIT_S, Wide
+from harness.run.measured.placement import wide
+from harness.run.measured.placement.wide import LOAD_LIMIT_S, Wide
 from harness.types import Batch
 from tests.builders.support import plan
 from tests.run.measured.test_threads import WAIT_S, Bench, Gated, Plugin, run

@@ -407,7 +407,7 @@ FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "MemoryError": (raising(MemoryError()), "MemoryError"),
     "unprintable": (
         raising(Unprintable()),
-        "Unprintable: its text cannot be had: __str__ raised RuntimeError",
+        "Unprintable: its text is not available: __str__ raised RuntimeError",
     ),
     "too few": (
         zeros(np.int64, extra=-1),

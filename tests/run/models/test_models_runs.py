@@ -109,7 +109,9 @@ def test_always_resident_models_must_fit_before_anything_is_measured(
     path.write_text(yaml.safe_dump({"models": models, "capacity": "10kB"}))
     words = ("--scenario", "server", "--target-qps", "9", "--models", str(path))
     assert main([*words, "--out", str(tmp_path / "run"), *QUIET]) == 2
-    assert "harness: --models: the always resident " in capsys.readouterr().err
+    assert re.search(
+        r"harness: --models: the [\d,]+ B that are always resident ", capsys.readouterr().err
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -142,7 +142,7 @@ def test_an_npz_is_checked_with_its_models_inputs(
     assert status == 2
     assert errors == (
         "harness: dataset 'npz' needs the model's inputs: name a --model with a manifest, which "
-        "declares them\n"
+        "`init --model FILE` writes\n"
     )
     content = bytearray(path.read_bytes())
     content[30_000] ^= 1

@@ -177,7 +177,7 @@ def looks(rows: list[tuple[int, float, float]], total_bytes: int = 10 * GB) -> M
 def test_a_run_is_ended_before_it_takes_the_last_memory() -> None:
     """Bug: the kernel killed a run with cyclic garbage, and the message was `killed by SIGKILL` without a cause."""
     said = (
-        r"^the measured process was ended, because 150 MB of memory were left; its memory grew from 2.00 GB "
+        r"^the measured process was ended because only 150 MB of memory was left; its memory grew from 2.00 GB "
         r"to 3.50 GB during the run, in which Python does not collect cyclic garbage: find the data that the backend keeps"
     )
     with pytest.raises(RunDied, match=said):
@@ -241,7 +241,7 @@ def test_a_real_run_that_grows_is_ended_and_kept(
     assert finished.status == 5
     (reason,) = finished.result["reasons"]
     assert reason["code"] == "died"
-    assert "because 15.0 MB of memory were left; its memory grew from " in reason["text"]
+    assert "because only 15.0 MB of memory was left; its memory grew from " in reason["text"]
     assert finished.result["queries"]["samples_answered"] > 100
     assert check(finished.folder) == []
 

@@ -283,7 +283,10 @@ def test_a_run_that_fails_for_another_reason_ends_the_search(
         (None, code)
     ]
     told = capsys.readouterr()
-    assert f"says nothing about its load, so the search ends: {code}: {code} it is" in told.err
+    assert (
+        f"does not show whether its load is possible, so the search ends: {code}: {code} it is"
+        in told.err
+    )
     assert told.out.startswith("STOPPED")
     assert re.search(rf"^ +4  .* s  {code}$", told.out, re.MULTILINE)
 
@@ -483,7 +486,7 @@ def test_a_peak_limited_by_the_machine_is_not_attributed_to_the_model(
     idle, doubted = content["warnings"]
     assert idle.startswith(
         "this is not the model's peak: its instances computed for 10 % of the time, with 1.0 samples per "
-        "batch and a p50 of 800 us, far below the bound of 10.0 ms; single delays made the runs above "
+        "batch and a p50 of 800 us, far below the bound of 10.0 ms; isolated delays made the runs above "
         "it fail, and the model alone could answer about 8"
     )
     assert doubted == (

@@ -328,7 +328,9 @@ def test_time_limit_ends_the_rounds_after_the_second(
     assert len(backends.configs) == 6
     assert content["models"][0]["ended"] == "time"
     out = capsys.readouterr().out
-    assert "time limit  it ended the rounds: --time-limit sets a longer one\n" in out
+    assert (
+        "time limit  the time limit ended the rounds: set a longer one with --time-limit\n" in out
+    )
     assert "half of the 95 % interval within the runs" in out
 
 
@@ -513,7 +515,10 @@ def test_folder_is_a_study_of_browse() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--scenario", "server"), "but server has a rate: find the rate of each one with `peak`"),
+        (
+            ("--scenario", "server"),
+            "but server has a rate: find the rate of each backend with `peak`",
+        ),
         (("--mlperf",), "a sweep makes quick runs: drop --mlperf"),
         (("--mode", "accuracy"), "drop --mode accuracy"),
         (("--rounds", "1"), "--rounds: 1 must lie between 2 and 1,000"),

@@ -18,7 +18,7 @@ from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.results.seal import digests
 from harness.results.seal.digests import SEAL
-from harness.search.options import Rates, parse_rates
+from harness.search.options import Rates, parse_caches, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.table import Point, knee, marks, points_table
 from tests.builders.refusals import Said
@@ -114,7 +114,7 @@ def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert out.startswith("SWEEP  server  null  digits  p99=10ms\n")
     assert re.search(r"^ +300 +- +300 .* INVALID slo-missed$", out, re.MULTILINE)
-    assert "\nknee        none: it takes 3 VALID points, and there are 2\n" in out
+    assert "\nknee        none: it needs 3 VALID points, but there are 2\n" in out
 
 
 def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
@@ -523,3 +523,99 @@ def test_the_table_again_from_stored_files_alone(
         assert refuses("sweep", "--from", "swept") == message
     Path("swept/sweep.json").write_text("{}")
     assert refuses("sweep", "--from", "swept") == "swept/sweep.json was not written by `sweep`"
+
+
+@pytest.mark.parametrize(
+    ("text", "caches"),
+    [
+        ("cold,warm", ("cold", "warm")),
+        ("warm, cold", ("cold", "warm")),
+        ("cold", ("cold",)),
+        ("90%,0%,50%,50.0%", ("0%", "50%", "90%")),
+        ("12.5%,warm,cold", ("cold", "warm", "12.5%")),
+    ],
+)
+def test_states_of_the_cache_are_parsed(text: str, caches: tuple[str, ...]) -> None:
+    assert parse_caches(text) == caches
+
+
+@pytest.mark.parametrize("text", ["", "warm", "hot", "50", "100%", "-1%", "nan%", "cold,x%"])
+def test_invalid_states_of_the_cache_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"warm"):
+        parse_caches(text)
+
+
+REMOTE = (
+    *("sweep", "--scenario", "server", "--backend", "openai", "--url", "http://127.0.0.1:9"),
+    *("--model", "tinylm", "--slo", "p99=10ms", "--quiet"),
+)
+
+
+def test_a_warm_run_repeats_the_cold_one_with_the_same_prompts(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, system = swept(System(250.0), *REMOTE, "--rate", "100..300/3", "--cache", "cold,warm")
+    assert status == 0
+    assert [c.target_qps for c in system.configs] == [100, 100, 200, 200, 300, 300]
+    fresh = [dict(c.backend_option)["fresh"] for c in system.configs]
+    assert fresh[::2] == fresh[1::2]
+    assert len({*fresh}) == 3
+    content = sweep_json()
+    assert [p["cache"] for p in content["points"]] == ["cold", "warm"] * 3
+    each = {"knee": None, "highest_valid": 200}
+    assert content["by_cache"] == {"cold": each, "warm": each}
+    assert content["highest_valid"] == 200
+    out = capsys.readouterr().out
+    assert re.search(r"^ +200 +warm +- ", out, re.MULTILINE)
+    assert "\ncache       warm\nknee        none" in out
+    assert "Latency by the state of the server" in Path("swept/sweep.html").read_text()
+    assert main(["sweep", "--from", "swept"]) == 0
+    assert "\ncache       warm\nknee        none" in capsys.readouterr().out
+
+
+def test_only_the_cold_run_empties_the_cache(swept: Swept) -> None:
+    words = ("--rate", "100", "--cache", "cold,warm", "--before-run", "vllm")
+    _, system = swept(System(250.0), *REMOTE, *words)
+    assert [c.before_run for c in system.configs] == ["vllm", None]
+    assert not any("fresh" in dict(c.backend_option) for c in system.configs)
+
+
+def test_shares_of_the_cache_are_prompts_with_a_common_begin(swept: Swept) -> None:
+    data = ("--dataset", "synthetic-prompts", "--dataset-option", "tokens=5:15")
+    _, system = swept(System(250.0), *REMOTE, *data, "--rate", "100,200", "--cache", "0%,50%")
+    prefixes = [dict(c.dataset_option)["prefix"] for c in system.configs]
+    assert prefixes == ["0", "0.5", "0", "0.5"]
+    assert [p["cache"] for p in sweep_json()["points"]] == ["0%", "50%"] * 2
+
+
+def test_a_sweep_that_stopped_between_cold_and_warm_measures_both_again(swept: Swept) -> None:
+    """The cache of the cold run may be gone, so a warm run alone would not be warm."""
+    words = (*REMOTE, "--rate", "100,200", "--cache", "cold,warm")
+    swept(System(250.0, {4: ("interrupted", 130)}), *words)
+    assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 100, 200]
+    _, system = swept(System(250.0), *words)
+    assert [c.target_qps for c in system.configs] == [200, 200]
+    points = sweep_json()["points"]
+    assert [(p["rate_per_s"], p["cache"]) for p in points] == [
+        *((100, "cold"), (100, "warm"), (200, "cold"), (200, "warm")),
+    ]
+    assert points[2]["folder"] != "points/cold-200"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*SERVER, "--cache", "cold"), "--cache is about the prompts that a server keeps"),
+        ((*REMOTE, "--cache", "50%"), "add --dataset synthetic-prompts"),
+        (
+            (*REMOTE, "--cache", "cold", "--backend-option", "fresh=on"),
+            "drop --backend-option fresh",
+        ),
+        ((*REMOTE, "--cache", "warm"), "write cold,warm"),
+    ],
+)
+def test_options_that_do_not_fit_the_cache_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--rate", "100"]) == 2
+    assert said in capsys.readouterr().err

@@ -78,6 +78,8 @@ class Machine:
     doubted: tuple[int, ...] = ()
     least_ns: int = 1000
     refused: tuple[tuple[int, int], ...] = ()
+    pair: float = 0.6
+    """Factor of one instance of two threads."""
     timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
     configs: list[RunConfig] = field(default_factory=list)
 
@@ -89,7 +91,8 @@ class Machine:
         if (spec.instances, spec.threads) in self.refused:
             raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
         factor = self.factor * (self.spinning if options.get("spinning") == "on" else 1.0)
-        factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
+        layouts = {(2, 1): 1.0, (1, 2): self.pair, (1, 1): 0.95}
+        factor *= layouts.get((spec.instances, spec.threads), 1.0)
         timed = [size for size in sizes if size <= self.most]
         timed = timed if self.fixed is None else [min(self.fixed, max(sizes))]
         times = service(timed, 50e3 * factor, 10e3 * factor)
@@ -277,6 +280,22 @@ def test_rate_of_an_idle_backend_can_be_issued(tuned: Tuned) -> None:
     assert status == 0
     assert machine.configs[0].target_qps == 1e6
     assert 300_000 < content["rate_per_s"] <= 500_000
+
+
+@pytest.mark.parametrize(
+    ("pair", "asked", "plain"),
+    [
+        (0.6, (), "1 x 2, batch 1"),
+        (1.5, (), "1 x 1, batch 1"),
+        (1.5, ("--threads", "2"), "1 x 2, batch 1"),
+    ],
+)
+def test_plan_without_tuning_has_the_threads_that_a_stream_would_choose(
+    tuned: Tuned, pair: float, asked: tuple[str, ...], plain: str
+) -> None:
+    words = ("tune", "--scenario", "single-stream", "--backend", "ort", "--quiet", "--no-report")
+    _, content = tuned(Machine(lambda _: 1e5, pair=pair), *words, *asked)
+    assert [one["plan"] for one in content["finalists"] if one["is_default"]] == [plain]
 
 
 @pytest.mark.parametrize("scenario", ["offline", "single-stream"])

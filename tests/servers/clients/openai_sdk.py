@@ -52,6 +52,31 @@ assert [model.id for model in client.models.list()] == ["tinylm"]
 assert client.models.retrieve("tinylm").id == "tinylm"
 
 
+# Responses
+reply = client.responses.create(model="tinylm", input=PROMPT, max_output_tokens=20, store=False)
+assert (reply.output_text, reply.status) == (ANSWER, "completed")
+assert reply.usage.output_tokens == len(ANSWER) + 1
+cut = client.responses.create(
+    model="tinylm", input=PARTS, instructions="be short", max_output_tokens=2
+)
+assert (cut.output_text, cut.status) == (ANSWER[:2], "incomplete")
+assert cut.incomplete_details.reason == "max_output_tokens"
+with client.responses.stream(model="tinylm", input=PROMPT) as responses:
+    parts = [event.delta for event in responses if event.type == "response.output_text.delta"]
+    assert "".join(parts) == ANSWER
+    assert len(parts) > 1
+    assert responses.get_final_response().output_text == ANSWER
+
+# Vectors, in base64, which the SDK requests, and as numbers
+TEXTS = [PROMPT, "reverse 1="]
+short = client.embeddings.create(model="tinylm", input=TEXTS)
+plain = client.embeddings.create(model="tinylm", input=TEXTS, encoding_format="float")
+assert [one.index for one in short.data] == [0, 1]
+for one, other in zip(short.data, plain.data, strict=True):
+    assert max(abs(a - b) for a, b in zip(one.embedding, other.embedding, strict=True)) < 1e-6
+assert abs(sum(x * x for x in short.data[0].embedding) - 1) < 1e-5
+
+
 def refusal(**fields: object) -> tuple[type[Exception], str | None, str | None]:
     """Returns the SDK's exception, with the wrong field and the type of the error."""
     try:

@@ -173,10 +173,22 @@ def write_page(content: Content, folder: Path) -> Path:
     numbers = to_json(content)
     doubts = [f"{'doubt':<12}{doubt}" for doubt in numbers["doubts"]]
     names = escape(", ".join(numbers["models"]) or "no model")
-    head = [f"<h1>Bricks · {names}</h1>", *page.conclusion([*_summary(numbers), *doubts], "saving")]
-    tail = [html for table in _tables(content, numbers) for html in page.section(table)]
+    lines = [f"{'answer':<12}{_headline(numbers)}", *_summary(numbers), *doubts]
+    head = [f"<h1>Bricks · {names}</h1>", *page.conclusion(lines)]
+    titled = [one._replace(title=one.title.capitalize()) for one in _tables(content, numbers)]
+    tail = [html for table in titled for html in page.section(table)]
     article = page.Article(head, list(_figures(numbers)), tail)
     return page.write([article], "Bricks", folder / PAGE, script_in=folder)
+
+
+def _headline(numbers: Numbers) -> str:
+    """States how many layers are unique, and what it saves to measure each brick once."""
+    layers, unique = numbers["layers"], numbers["unique_layers"]
+    text = f"{unique:,} of {counted(layers, 'layer')} are unique" if layers else "no layers"
+    saved = numbers["saving"]["cpu"]
+    if saved and saved["factor"] > 1:
+        text += f"; to run each brick once takes {saved['factor']:.2f} x less time than the models"
+    return text
 
 
 def _figures(numbers: Numbers) -> Iterator[page.Figure]:
@@ -185,10 +197,10 @@ def _figures(numbers: Numbers) -> Iterator[page.Figure]:
         clock_name: [(model[plain(clock)] or {}).get("ratio") for model in models.values()]
         for clock, clock_name in CLOCKS.items()
     }
-    if any(ratios["CPU time"]):
+    if len(names) > 1 and any(ratios["CPU time"]):
         about = "1: the sum of the bricks equals the measured time"
         axes = ("", "constructed / measured")
-        yield bars("construction", about, axes, names, ratios, "group")
+        yield bars("Construction", about, axes, names, ratios, "group")
     if len(names) > 1:
         shares = [[round(share, 3) for share in row.values()] for row in numbers["alike"].values()]
         about = "share of unique layers in common"

@@ -2,7 +2,7 @@
 
 A brick is measured with caches in the same state as inside its model: its input was just written, and its
 weights were last read before all other weights of the model. Therefore the bricks of a model run in turns.
-Between two turns, the program reads as many further bytes as the model has beyond its bricks.
+Between two turns, the program reads further bytes: the size of the model's weights minus the size of the bricks' weights.
 An empty model measures the overhead of a run.
 """
 

@@ -70,7 +70,7 @@ def opened(
     config: RunConfig, model: Model, dataset: str, spec: InstanceGroup, most: int, stack: ExitStack
 ) -> Subject:
     """Opens the model; `stack` closes it. most: number of samples to hold."""
-    path, (backend,), fixed, samples = loading.open_model(config, model, dataset, spec, stack)
+    path, (backend,), _, fixed, samples = loading.open_model(config, model, dataset, spec, stack)
     held = list(range(min(most, len(samples))))
     samples.load(held)
     stack.callback(samples.unload, held)

@@ -1,18 +1,22 @@
-"""Compares the time of tokens without text, which follow the text because a request ignores the end, with other tokens.
+"""Compares the time of tokens without text, which a request demands because it ignores the end, with other tokens.
 
 A server computes each of them like any other token. A server that only counts them has them at once.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
+
+from harness.remote import Usage
 
 LEAST_TOKENS = 8
-"""The fewest tokens after the text whose time means something: a server may send a few tokens together."""
+"""The fewest tokens without text whose time means something: a server may send a few tokens together."""
 
 LEAST_NS = 20_000
 """A server that takes less time per token, 50,000 tokens/s for one prompt, has not computed them."""
 
 _RATIO = 20
-"""How many times as fast as other tokens they must be: a draft model can guess many in a row, e.g. of white space."""
+"""How many times as fast as other tokens they must be: a draft model can guess many in a row, e.g. of ends."""
 
 
 class Tails:
@@ -23,26 +27,24 @@ class Tails:
         self.at_once = 0
 
     def add(
-        self,
-        arrivals: Sequence[tuple[int, int]],
-        after_text: int,
-        tokens: int,
-        end_ns: int,
-        *,
-        exact: bool,
+        self, arrivals: Sequence[tuple[int, int]], usage: Usage, end_ns: int, *, exact: bool
     ) -> None:
-        """arrivals: as Flight.chunks. tokens: of the answer, of which `after_text` follow the text. end_ns: stamp of the
-        last byte. exact: whether the arrivals count tokens; else they count texts.
-        """
-        if after_text < LEAST_TOKENS:
+        """arrivals: as Flight.chunks. end_ns: stamp of the last byte. exact: whether the arrivals count tokens."""
+        if usage.silent < LEAST_TOKENS or not arrivals:
             return
-        with_text = tokens - after_text
-        shown = [one for one in arrivals if one[1] <= with_text] if exact else [*arrivals]
-        if not shown:
+        if not exact:  # texts without counts: the tokens beyond their bytes follow the last one
+            self._judge(usage.silent, end_ns - arrivals[-1][0], LEAST_NS)
             return
-        (first_ns, first), (last_ns, last) = shown[0], shown[-1]
-        least_ns: float = LEAST_NS
-        if exact and last > first:
-            least_ns = max(least_ns, (last_ns - first_ns) / (last - first) / _RATIO)
+        tokens, spent_ns = {False: 0, True: 0}, {False: 0, True: 0}
+        for (before_ns, before), (stamp_ns, count) in pairwise(arrivals):
+            texts_at = usage.texts_at
+            has_text = bisect_right(texts_at, count) > bisect_right(texts_at, before)
+            tokens[has_text] += count - before
+            spent_ns[has_text] += stamp_ns - before_ns
+        if tokens[False] >= LEAST_TOKENS:
+            usual_ns = spent_ns[True] / tokens[True] if tokens[True] else 0.0
+            self._judge(tokens[False], spent_ns[False], max(LEAST_NS, usual_ns / _RATIO))
+
+    def _judge(self, tokens: int, spent_ns: int, least_ns: float) -> None:
         self.streams += 1
-        self.at_once += end_ns - last_ns < least_ns * after_text
+        self.at_once += spent_ns < least_ns * tokens

@@ -222,9 +222,9 @@ class Tokens:
     def tail(
         self, arrivals: Sequence[tuple[int, int]], usage: Usage, end_ns: int, *, exact: bool
     ) -> None:
-        """Adds the tokens after the text of one answer. Arguments: as in `Tails.add`."""
-        if usage.after_text:
-            self._tails.add(arrivals, usage.after_text, usage.output or 0, end_ns, exact=exact)
+        """Adds the tokens without text of one answer. Arguments: as in `Tails.add`."""
+        if usage.silent:
+            self._tails.add(arrivals, usage, end_ns, exact=exact)
 
     def generated(self, stamps_ns: Sequence[int], usage: Usage, index: int) -> int:
         """Adds an answer of this process; returns its late tokens. stamps_ns: per token. index: as in `add`."""

@@ -1,23 +1,25 @@
 """A model that runs in this process, in batches."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from itertools import starmap
 from typing import Any
 
 from harness.core.registry import plugin
 from harness.loadgen.binding import responder_for
 from harness.loadgen.plan import LoadPlan
-from harness.models.opened.loading import plain
+from harness.models.opened.loading import described, open_backends, plain
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
 from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SharedDispatcher
 from harness.run.measured.dispatch.threads import Dispatcher, QueuedDispatcher
+from harness.run.measured.placement.fewer_threads import LOAD_LIMIT_S
+from harness.run.measured.placement.wide import Wide
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.systems.one_model import OneModel
-from harness.run.measured.systems.system import Dispatch, RunParts
-from harness.run.measured.wide import Wide
-from harness.types import HasUse
+from harness.run.measured.systems.system import Dispatch, Progress, RunParts
+from harness.types import Backend, HasUse
 
 
 class LocalModel(OneModel):
@@ -26,6 +28,31 @@ class LocalModel(OneModel):
     _wide: Wide | None = None
     _dispatcher: type[Dispatcher]
     """Set by `connect`."""
+    _was_reopened = False
+
+    def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
+        message = super().open(stack, progress)
+        if self._group.may_drop_threads and not self.separate and self.load_s[0] <= LOAD_LIMIT_S:
+            self.reopen = self._reopened
+        return message
+
+    def _reopened(self, threads: int) -> Backend:
+        self._instances.close()
+        self._was_reopened = True
+        group = self._group._replace(threads=threads)
+        (backend,) = open_backends(
+            self.config, self._setup.model, self._path, group, self._instances
+        )
+        self.answerers = [self.answerers[0]._replace(backend=backend)]
+        return backend
+
+    def described_again(self) -> Mapping[str, Any] | None:
+        if not self._was_reopened:
+            return None
+        backend = self.answerers[0].backend
+        about = described(backend, self.config.backend, self.dataset, self._setup.dataset)
+        found: Mapping[str, Any] = about["backend"]
+        return found
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:
         """Opens the wide instance if queries wait for batches of some milliseconds."""

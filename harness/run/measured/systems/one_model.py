@@ -30,11 +30,14 @@ class OneModel(System):
     """The model's file."""
     _stack: ExitStack
     """Closes everything that `open` opened; set by `open`."""
+    _instances: ExitStack
+    """Closes the backends; set by `open`."""
 
     def open(self, stack: ExitStack, progress: Progress) -> Mapping[str, Any]:
         setup, model = self._setup, self._setup.model
         self._stack = stack
-        backends = self._backends(stack)
+        self._instances = stack.enter_context(ExitStack())
+        backends = self._backends(self._instances)
         self.separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = self._inputs(backends[0])
         self.fixed_batch = batch_in_file(backends[0], inputs)

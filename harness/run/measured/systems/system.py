@@ -13,6 +13,7 @@ from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.dispatch.instance import Failures
 from harness.run.measured.dispatch.threads import Dispatcher
+from harness.run.measured.placement.fewer_threads import Reopen
 from harness.run.measured.preparation import Preparation
 from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
@@ -67,6 +68,9 @@ class System(ABC):
     """Minimum time of a query that finds no model loaded; set by `open`."""
     separate: Sequence[SeparateInstance] = ()
     """Instances in separate processes."""
+    reopen: Reopen | None = None
+    """Replaces the only instance by one with a different number of threads; None if the number may not change. Set by
+    `open`."""
 
     in_order: Callable[[], list[int]] | None = None
     """Returns the samples of all queries in an order that does not depend on time, after the run; None: the order of issue."""
@@ -95,6 +99,10 @@ class System(ABC):
 
     def check_numbers(self, dataset: Dataset, loaded: list[int]) -> None:  # noqa: B027 - not every kind has any
         """Raises ConfigError if the loaded samples have numbers for which the model's tables have no row."""
+
+    def described_again(self) -> Mapping[str, Any] | None:
+        """Returns the description of a model that was opened again since the `loaded` message; None if it was not."""
+        return None
 
     def connect(self, plan: LoadPlan, preparation: Preparation) -> None:  # noqa: B027 - not every kind has any
         """Opens and tries connections. The plan is known by then, and samples are loaded."""

@@ -41,7 +41,7 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     with ExitStack() as stack:
         spec = InstanceGroup(1, config.threads or 1, _BATCH)
         data = config.dataset or default_dataset(model)
-        path, (backend,), fixed, dataset = open_model(config, model, data, spec, stack)
+        path, (backend,), _, fixed, dataset = open_model(config, model, data, spec, stack)
         size = fixed or _BATCH
         output = model.output.name if model.output else None
         rows = []

@@ -34,7 +34,7 @@ REFUSED = frozenset(
         *("accuracy-differs", "faster-than-server"),
     }
 )
-"""Doubts of the witness that no unmodified client with honest files has."""
+"""Doubts of the witness that an unmodified client with honest files never causes."""
 
 _INDENT = 2
 _SECRET = "(removed)"  # noqa: S105 - a placeholder

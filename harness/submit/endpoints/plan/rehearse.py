@@ -21,7 +21,7 @@ from harness.submit.endpoints.request import DEDICATED, Request
 EACH_S = 60.0
 _START_S = 10.0
 _FALLS = 0.98
-"""Least ratio of tokens/s to the next lower concurrency before the curve counts as saturated."""
+"""Minimum ratio of tokens/s to the next lower concurrency before the curve counts as saturated."""
 
 _CLIENT = ("client-bound", "client-busy")
 """Codes of a run whose client was the limit."""

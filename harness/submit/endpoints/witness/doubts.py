@@ -13,7 +13,7 @@ from harness.submit.endpoints.witness.events import Events
 from harness.submit.endpoints.witness.numbers import duration_ns
 
 LEAST_IN_FLIGHT = 0.95
-"""Least mean number of queries in flight as a share of the concurrency, apart from the end of the run."""
+"""Minimum mean number of queries in flight as a share of the concurrency, apart from the end of the run."""
 
 MOST_NEGATIVE = 0.0
 MOST_LAG = 0.01

@@ -202,7 +202,7 @@ def samples_of(events: Events) -> official.Samples:
 
 
 def steady_block(events: Events, size: int) -> dict[str, Any]:
-    """Returns the block `steady_state` of point.yaml by the official rule; a run that is not judged has a reason.
+    """Returns the block `steady_state` of point.yaml, judged with the official rule; a run that is not judged has a reason.
 
     Passes count from 1 in the file.
     """

@@ -26,7 +26,7 @@ PHASES = {"ranging": "ranging", "testing": "run_1"}
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
 _RANGING_SHARE = 0.9
-"""Least share of the ranging run's seconds that have a sample; a change of range may lose samples."""
+"""Minimum share of the ranging run's seconds that have a sample; a change of range may lose samples."""
 
 _PRODUCT = re.compile(
     r"^Time,[^,]*,Watts,([^,]*),Volts,([^,]*),Amps,([^,]*),PF,([^,]*),Mark,[^,]*\s*$", re.MULTILINE
@@ -35,7 +35,7 @@ _PRODUCT_SHARE = 0.1
 """Largest relative difference between mean power and volts x amps x power factor, each a mean over one second."""
 
 _SHORTER = 0.5
-"""Least duration of the testing run as a share of the ranging run; power-dev only warns if it is shorter."""
+"""Minimum duration of the testing run as a share of the ranging run; power-dev only warns if it is shorter."""
 
 Fault = tuple[str, str, str]
 

@@ -14,7 +14,7 @@ TEST09 = "TEST09"
 OUTPUT = "verify_output_len.txt"
 _LEAST, _MOST = "test09_min_output_tokens", "test09_max_output_tokens"
 _TOKEN_BYTES = 4
-"""The script takes each four bytes of an answer for a token."""
+"""The script treats every four bytes of an answer as a token."""
 
 _RULE = "=" * 80
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from harness.backends.parts.trees.xgboost_calls import scores_of
 from harness.cli.main import main
 from harness.core import registry
 from harness.core.config.run_config import RunConfig, make_config
@@ -63,6 +64,35 @@ def answers(path: Path, rows: Array, **options: str) -> Array:
         assert spec == TensorSpec("features", "float32", (None, rows.shape[1]))
         found: Array = backend.infer(Batch(len(rows), {"features": rows}))
     return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_library_answers_as_its_package_does(dtype: str, steps: int) -> None:
+    """steps: with 2, the rows are not contiguous."""
+    data = table("wine")
+    booster = boosted(data, objective="multi:softprob", num_class=3)
+    rows = np.repeat(data.held.astype(dtype), steps, axis=0)[::steps]
+    rows[0, 0] = np.nan  # a missing feature
+    scores = scores_of(booster)
+    wanted = booster.inplace_predict(rows)
+    assert np.array_equal(scores(rows), wanted)
+    first = scores(rows[:1])
+    scores(rows[1:2])
+    assert np.array_equal(first, wanted[:1]), "a copy"
+
+
+def test_package_answers_if_the_library_has_no_such_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = table("diabetes")
+    booster = boosted(data, objective="reg:squarederror")
+    wanted = scores_of(booster)(data.held)
+    monkeypatch.setattr(xgboost.core, "_LIB", object())
+    found = scores_of(booster)
+    monkeypatch.undo()
+    assert np.array_equal(found(data.held), wanted)
+    assert wanted.shape == (len(data.held), 1)
 
 
 @pytest.mark.parametrize("suffix", [".ubj", ".json"])

@@ -1,5 +1,6 @@
 """The backend tract: ONNX files and the three forms of NNEF, sizes without names, and its single thread."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec
 from tests.builders.models.converted import nnef_file
 from tests.builders.refusals import Said
 
-pytest.importorskip("tract")
+tract: Any = pytest.importorskip("tract")
 helper: Any = pytest.importorskip("onnx.helper")
+tract_calls: Any = import_module("harness.backends.parts.native.tract_calls")
 
 DIGITS = load_model("digits")
 FORMS = ("m.nnef.tgz", "m.nnef.tar", "folder")
@@ -122,3 +124,46 @@ def test_half_precision_keeps_the_types_of_the_file() -> None:
         found, wanted = (np.asarray(one.infer(Batch(2, {"image": rows}))) for one in (half, whole))
     assert found.dtype == np.float32
     assert 1e-5 < np.abs(found - wanted).max() < 0.1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int32"])
+def test_library_answers_as_its_package_does(dtype: str, tmp_path: Path) -> None:
+    """A network with two inputs, one of them without dimensions, and two outputs."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("Add", ["x", "b"], ["y"]), helper.make_node("Sub", ["x", "b"], ["z"])]
+    shapes = {"x": [2, 3], "b": []}
+    inputs = [helper.make_tensor_value_info(name, kind, size) for name, size in shapes.items()]
+    outputs = [helper.make_tensor_value_info(name, kind, [2, 3]) for name in "yz"]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    runnable = tract.onnx().load(path).into_model().into_runnable()
+    direct, packaged = tract_calls.network_of(runnable), tract_calls._Packaged(runnable)
+    assert isinstance(direct, tract_calls._Direct)
+    x, b = np.arange(6).reshape(2, 3).astype(dtype), np.array(2, dtype)
+    first = direct.run([x, b])
+    direct.run([x + x, b])
+    wanted = packaged.run([x, b])
+    for mine, theirs in zip(first, wanted, strict=True):
+        assert mine.dtype == theirs.dtype == np.dtype(dtype)
+        assert mine.tolist() == theirs.tolist()
+    assert first[0].tolist() == (x + 2).tolist()
+    with pytest.raises(tract.TractError):
+        direct.run([x[:1], b])
+    assert direct.run([x, b])[1].tolist() == (x - 2).tolist()
+
+
+def test_package_answers_if_the_library_has_no_such_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = np.random.default_rng(0).random((2, 1, 8, 8), dtype=np.float32)
+    with opened(onnx_file()) as backend:
+        wanted = np.asarray(backend.infer(Batch(2, {"image": rows})))
+
+    def without() -> None:
+        raise AttributeError("undefined symbol")
+
+    monkeypatch.setattr(tract_calls, "_functions", without)
+    with opened(onnx_file()) as backend:
+        assert np.array_equal(np.asarray(backend.infer(Batch(2, {"image": rows}))), wanted)

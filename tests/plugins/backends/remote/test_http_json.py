@@ -386,7 +386,7 @@ def test_any_reply_is_an_answer_per_sample_or_an_error(
         ((IMAGE,), {"headers": '{"X": 1}'}, "--backend-option headers: it is not an object of texts: write e.g."),
         ((IMAGE,), {"content_type": "image/png"}, "--backend-option body: a body that is not JSON is one placeholder, e.g. {{image|png}}"),
         ((IMAGE,), {"size": "3"}, "backend 'http-json' has no option 'size': it has path=/PATH"),
-        ((IMAGE,), {"max_batch": 2, "body": "{{image}}"}, "sends one sample per request with this body: drop --max-batch 2, or let body list the samples by {{samples}} or {{NAME[]}}"),
+        ((IMAGE,), {"max_batch": 2, "body": "{{image}}"}, "with this body sends one sample per request: drop --max-batch 2, or let body list the samples by {{samples}} or {{NAME[]}}"),
         ((IMAGE,), {"max_batch": 2, "body": "{{image[]}}"}, "--max-batch 2 needs --backend-option answers=/POINTER, which finds the list of answers in a reply"),
     ],
 )  # fmt: skip

@@ -753,7 +753,7 @@ BROKEN = {
         (UNKNOWN, NO_MODEL.format("it has resnet, bert")),
         ({**NO_INDEX, "/v2/models": as_json({"models": ["yolo"]})}, NO_MODEL.format("it has yolo")),
         (NO_INDEX, NO_MODEL.format("it answered 404 (unknown model)")),
-        (BROKEN, "the server's model 'digits' is UNAVAILABLE (no file): see the server's log"),
+        (BROKEN, "the model 'digits' of the server is UNAVAILABLE (no file): see the server's log"),
         (
             {"/v2/models/digits": as_json({**DIGITS, "inputs": [{"name": "image"}]})},
             NO_INPUT,

@@ -69,7 +69,15 @@ def test_tokens_before_the_text_are_doubted_even_then() -> None:
     events = [chunk("", tokens=89), chunk(SHORT_TEXT, "length", tokens=90), "[DONE]"]
     reader = streamed(*events, ignores_end=True)
     reader.answer(EMPTY)
-    assert (reader.usage.doubt, reader.usage.after_text) == (counts.HIDDEN, 0)
+    assert (reader.usage.doubt, reader.usage.silent) == (counts.HIDDEN, 0)
+
+
+def test_texts_may_follow_an_ignored_end() -> None:
+    """Bug: a model that wrote a digit after some ends, as tinylm does, was doubted."""
+    events = [chunk("4", tokens=1), *[chunk("", tokens=n) for n in range(2, 60)]]
+    reader = streamed(*events, chunk("9", "length", tokens=60), "[DONE]", ignores_end=True)
+    reader.answer(EMPTY)
+    assert (reader.usage.doubt, reader.usage.silent) == ("", 58)
 
 
 CALL = {

@@ -59,23 +59,24 @@ def test_tokens_of_empty_chunks_are_a_sign_if_the_text_is_ascii() -> None:
     assert streamed([*events, chunk("", 24, "stop")]).signs == []
 
 
-def test_tokens_after_the_text_are_no_sign_if_the_request_ignores_the_end() -> None:
+def test_tokens_without_text_are_no_sign_if_the_request_ignores_the_end() -> None:
     events = [chunk(word, number) for number, word in enumerate(WORDS[:8], 1)]
     events += [chunk("", count) for count in range(9, 41)]
     events[-1]["choices"][0]["finish_reason"] = "length"
     assert streamed(events).signs == [Sign.UNSEEN]
     usage = streamed(events, ignores_end=True)
-    assert (usage.signs, usage.after_text) == ([], 32)
+    assert (usage.signs, usage.silent) == ([], 32)
+    assert usage.texts_at == [*range(1, 9)]
 
 
-@pytest.mark.parametrize(("tokens", "after_text"), [(48, 0), (60, 12)])
+@pytest.mark.parametrize(("tokens", "silent"), [(48, 0), (60, 12)])
 def test_without_counts_only_tokens_beyond_the_bytes_follow_the_text(
-    tokens: int, after_text: int
+    tokens: int, silent: int
 ) -> None:
     """Several tokens may share a chunk: those of the text's 48 bytes need not follow it."""
     events = [*[chunk(word) for word in WORDS[:8]], chunk("", tokens, "length")]
     usage = streamed(events, ignores_end=True)
-    assert (usage.doubt, usage.after_text) == ("", after_text)
+    assert (usage.doubt, usage.silent) == ("", silent)
 
 
 def test_a_count_at_the_end_only_has_no_sign() -> None:

@@ -1,4 +1,4 @@
-"""Tokens after the text must have taken time, like the tokens of the text."""
+"""Tokens without text must have taken time, like the tokens of the text."""
 
 import pytest
 
@@ -10,14 +10,22 @@ GAP_NS = 8_000_000
 TEXT, TAIL = 10, 40
 
 
-def told(tail_ns: int, *, exact: bool, after_text: int = TAIL) -> tuple[int, int]:
-    """(streams with a tail, those whose tail came at once) of one stream: its tail takes tail_ns."""
+def told(tail_ns: int, *, exact: bool, silent: int = TAIL, more: bool = False) -> tuple[int, int]:
+    """(streams with tokens without text, those that had them at once) of one stream, whose tail takes tail_ns.
+
+    more: whether a further text follows the tail.
+    """
     tails = Tails()
-    arrivals = [(number * GAP_NS, number) for number in range(1, TEXT + 1)]
+    texts_at = [*range(1, TEXT + 1)]
+    arrivals = [(number * GAP_NS, number) for number in texts_at]
     end_ns = TEXT * GAP_NS + tail_ns
     if exact:
-        arrivals.append((end_ns, TEXT + after_text))
-    tails.add(arrivals, after_text, TEXT + after_text, end_ns, exact=exact)
+        arrivals.append((end_ns, TEXT + silent))
+    if more:
+        arrivals.append((end_ns + GAP_NS, TEXT + silent + 1))
+        texts_at.append(TEXT + silent + 1)
+    usage = Usage(output=TEXT + silent + more, silent=silent, texts_at=texts_at if exact else ())
+    tails.add(arrivals, usage, end_ns, exact=exact)
     return tails.streams, tails.at_once
 
 
@@ -31,25 +39,28 @@ def told(tail_ns: int, *, exact: bool, after_text: int = TAIL) -> tuple[int, int
         (TAIL * LEAST_NS - 1, False, (1, 1)),
     ],
 )
-def test_tokens_after_the_text_take_time(
+def test_tokens_without_text_take_time(
     tail_ns: int, exact: bool, expected: tuple[int, int]
 ) -> None:
     assert told(tail_ns, exact=exact) == expected
+    if exact:
+        assert told(tail_ns, exact=True, more=True) == expected
 
 
-def test_few_tokens_after_the_text_may_come_together() -> None:
-    assert told(0, exact=True, after_text=7) == (0, 0)
-    assert told(0, exact=True, after_text=8) == (1, 1)
+def test_few_tokens_without_text_may_come_together() -> None:
+    assert told(0, exact=True, silent=7) == (0, 0)
+    assert told(0, exact=True, silent=8) == (1, 1)
 
 
-def test_text_that_arrived_with_its_tail_is_not_judged() -> None:
+def test_tokens_that_arrived_with_a_text_are_not_judged() -> None:
     tails = Tails()
-    tails.add([(GAP_NS, 50)], TAIL, 50, GAP_NS, exact=True)
+    usage = Usage(output=60, silent=TAIL, texts_at=[1, 20])
+    tails.add([(GAP_NS, 1), (2 * GAP_NS, 60)], usage, 2 * GAP_NS, exact=True)
     assert (tails.streams, tails.at_once) == (0, 0)
 
 
-def test_answers_without_a_tail_are_not_judged() -> None:
+def test_answers_whose_tokens_all_have_text_are_not_judged() -> None:
     counted = Tokens()
     counted.tail([(1, 1)], Usage(output=40), 1, exact=True)
-    counted.tail([(1, 1)], Usage(output=40, after_text=39), 1, exact=True)
+    counted.tail([(1, 1)], Usage(output=40, silent=39), 1, exact=False)
     assert (counted.summary()["tails"], counted.summary()["tails_at_once"]) == (1, 1)

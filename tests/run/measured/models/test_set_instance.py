@@ -176,7 +176,7 @@ def test_files_of_always_resident_models_must_fit_the_capacity(
 ) -> None:
     models = [{"model": "digits", "always": True, "copies": 3}]
     with pytest.raises(
-        ConfigError, match=r"^--models: the always resident [\d,]+ B do not fit into"
+        ConfigError, match=r"^--models: the [\d,]+ B that are always resident do not fit into"
     ):
         opened_set(tmp_path, stack, models=models)
 

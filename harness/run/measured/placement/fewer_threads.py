@@ -1,0 +1,160 @@
+"""Lets the only instance of a stream compute with fewer threads if its queries are then answered sooner.
+
+A framework's threads may fall asleep between two queries. If the model takes microseconds, the kernel needs longer to
+wake a thread than the thread saves. A loop without pauses never shows this.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic_ns
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.core.registry import plugin
+from harness.core.units import NS_PER_MS
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.placement.lone import query_ns
+from harness.types import Backend
+
+SOONER = 0.1
+"""Minimum share of a query's time that fewer threads must save. With a lower minimum, the choice would differ between
+equal runs.
+"""
+
+ALIKE = 0.03
+"""Numbers of threads whose times differ by at most this share are alike: the smallest is then taken."""
+
+LIMIT_NS = 2 * NS_PER_MS
+"""Longest query for which fewer threads are tried. A thread wakes within some ten microseconds, so longer queries would
+gain little.
+"""
+
+LOAD_LIMIT_S = 0.25
+"""If the instance took longer to load, fewer threads are not tried: each turn loads the model again."""
+
+ROUNDS = 3
+
+WARM_UP = 10
+"""Queries before the timed ones of a turn: frameworks choose kernels and start threads in the first ones."""
+
+LEAST, MOST = 10, 100
+"""Number of timed queries in a turn."""
+
+TURN_NS = 5 * NS_PER_MS
+"""After this time a turn ends, if it has had LEAST queries."""
+
+QUIET = 0.25
+"""Quantile of a turn's times that represents the turn. It is low, because other load only adds time."""
+
+Reopen = Callable[[int], Backend]
+"""Closes the instance and opens it again with this number of threads: some frameworks have one pool per process."""
+
+Query = Callable[[], Sequence[Sequence[int]]]
+"""Returns the batches of a query, with different samples in each call."""
+
+
+class Choice(NamedTuple):
+    """The number of threads to use, and the instance with these threads."""
+
+    answerer: Answerer
+    threads: int
+    times_ns: Sequence[tuple[int, int]] = ()
+    """(threads, ns) of a query in its best turn, by threads, most threads first; () if fewer threads were not tried."""
+
+
+def choose(usual: Answerer, threads: int, reopen: Reopen, query: Query) -> Choice:
+    """Times queries with all threads and with fewer threads, in turns.
+
+    usual: the open and warm instance with `threads` threads. A number of threads with which the model does not work is
+    not chosen. Raises a ConfigError if the model cannot be opened again with all threads.
+    """
+    trial = _Trial(usual, threads, reopen, query)
+    trial.take_turn(threads)
+    if trial.rounds[threads][0] > LIMIT_NS:
+        return Choice(usual, threads)
+    order = [threads, *fewer(threads)]
+    turns = order[1:]
+    for _ in range(ROUNDS):
+        for each in turns:
+            trial.take_turn(each)
+        order = [each for each in order if each == threads or trial.may_win(each)]
+        if order == [threads]:
+            break
+        order.reverse()  # the instance that is open has the next turn, too
+        turns = order
+    chosen = fewest(threads, trial.rounds)
+    return Choice(trial.opened(chosen), chosen, trial.best_ns())
+
+
+def fewer(threads: int) -> list[int]:
+    """Returns the powers of two below `threads`."""
+    return [1 << k for k in range(threads.bit_length()) if 1 << k < threads]
+
+
+def fewest(threads: int, rounds: Mapping[int, Sequence[float]]) -> int:
+    """Returns the number of threads with the lowest times; `threads`, unless another number is clearly faster.
+
+    rounds: number of threads -> time of a query in each round. Disturbances only add time, so the slowest round of fewer
+    threads is compared with the fastest round of all threads.
+    """
+    most_ns = (1 - SOONER) * min(rounds[threads])
+    sooner = {n: max(times) for n, times in rounds.items() if n < threads and max(times) <= most_ns}
+    alike_ns = (1 + ALIKE) * min(sooner.values(), default=0.0)
+    return min((n for n, ns in sooner.items() if ns <= alike_ns), default=threads)
+
+
+class _Trial:
+    """The turns of a trial. One instance is open at a time."""
+
+    def __init__(self, usual: Answerer, threads: int, reopen: Reopen, query: Query) -> None:
+        self._answerer, self._open, self._all = usual, threads, threads
+        self._reopen, self._query = reopen, query
+        self.rounds: dict[int, list[float]] = {threads: []}
+        """Number of threads -> time of a query in each of its turns, in ns."""
+
+    def take_turn(self, threads: int) -> None:
+        """Times queries. Forgets a smaller number of threads with which the model does not work."""
+        if threads == self._all:
+            self.rounds[threads].append(self._turn_ns(threads))
+            return
+        try:
+            with plugin("an instance with fewer threads"):
+                turn_ns = self._turn_ns(threads)
+        except HarnessError:  # the run works with all threads
+            self.rounds.pop(threads, None)
+            self._open = 0
+        else:
+            self.rounds.setdefault(threads, []).append(turn_ns)
+
+    def may_win(self, threads: int) -> bool:
+        rounds = {n: self.rounds[n] for n in (self._all, threads) if n in self.rounds}
+        return fewest(self._all, rounds) == threads
+
+    def opened(self, threads: int) -> Answerer:
+        """Returns the instance with this number of threads."""
+        if threads != self._open:
+            try:
+                backend = self._reopen(threads)
+            except HarnessError as e:
+                if threads != self._all:
+                    raise
+                raise ConfigError(
+                    f"a trial of fewer threads closed the model, which cannot be opened again ({one_line(e)}): pass "
+                    f"--threads {threads}, which makes no trial"
+                ) from e
+            self._answerer = self._answerer._replace(backend=backend)
+            self._open = threads
+        return self._answerer
+
+    def best_ns(self) -> list[tuple[int, int]]:
+        return [(n, int(min(times))) for n, times in sorted(self.rounds.items(), reverse=True)]
+
+    def _turn_ns(self, threads: int) -> float:
+        each, query, times_ns = self.opened(threads), self._query, list[int]()
+        for _ in range(WARM_UP):
+            query_ns(each, query())
+        end_ns = monotonic_ns() + TURN_NS
+        while len(times_ns) < LEAST or (len(times_ns) < MOST and monotonic_ns() < end_ns):
+            times_ns.append(query_ns(each, query()))
+        return float(np.quantile(times_ns, QUIET))

@@ -1,0 +1,75 @@
+"""States of a server's cache of prompts, which a sweep measures at each rate.
+
+A run finds its cache empty (cold), full of its own prompts (warm), or empty and with prompts that have a share of their
+tokens in common. Before a cold run the cache is emptied by --before-run, or its prompts are new to the server
+(--backend-option fresh). A warm run is the cold run once more, with the same prompts and without either.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.core.config.run_config import RunConfig
+from harness.search.options import COLD, WARM, cache_share
+
+_PREFIX = "prefix"
+_FRESH = "fresh"
+_DATASET = "synthetic-prompts"
+
+
+def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
+    """Yields the options that do not fit to these states."""
+    if not caches:
+        return
+    if config.backend != "openai" or not config.url:
+        yield "--cache is about the prompts that a server keeps: add --backend openai and --url"
+    if _FRESH in dict(config.backend_option):
+        yield "--cache draws a new beginning of the prompts at each rate: drop --backend-option fresh"
+    shares = [cache for cache in caches if cache_share(cache) is not None]
+    if shares and config.dataset != _DATASET:
+        yield f"--cache {shares[0]} is a share of made prompts: add --dataset {_DATASET}, or write cold,warm"
+    elif shares and _PREFIX in dict(config.dataset_option):
+        yield f"--cache {shares[0]} sets the common share of the prompts: drop --dataset-option prefix"
+
+
+def config_of(config: RunConfig, cache: str, beginning: str) -> RunConfig:
+    """Returns the configuration of a run with this state. beginning: text for `fresh`, the same for all states of a rate."""
+    if config.before_run is None:
+        config = replace(config, backend_option=_with(config.backend_option, _FRESH, beginning))
+    elif cache == WARM:
+        config = replace(config, before_run=None)
+    share = cache_share(cache)
+    if share is None:
+        return config
+    return replace(config, dataset_option=_with(config.dataset_option, _PREFIX, f"{share:g}"))
+
+
+def _with(
+    options: tuple[tuple[str, str], ...], name: str, value: str
+) -> tuple[tuple[str, str], ...]:
+    return tuple({**dict(options), name: value}.items())
+
+
+def folder_name(cache: str, rate: float) -> str:
+    """Returns the name of the folder of a run. cache: "" without --cache."""
+    share = cache_share(cache) if cache else None
+    word = cache if share is None else f"{_PREFIX}{share * 100:g}"
+    return f"{word}-{rate:g}" if word else f"{rate:g}"
+
+
+def cache_in(name: str) -> str:
+    """Returns the state in the name of a folder; "" if it has none."""
+    word, dash, _ = name.partition("-")
+    if not dash or word[:1].isdigit():
+        return ""
+    return word if word in (COLD, WARM) else f"{word.removeprefix(_PREFIX)}%"
+
+
+def parts(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields each state and the sweep's content as if it had been measured alone; "" without states."""
+    by_cache = content.get("by_cache") or {}
+    if not by_cache:
+        yield "", content
+    for cache, own in by_cache.items():
+        points = [point for point in content["points"] if point["cache"] == cache]
+        yield cache, {**content, **own, "points": points}

@@ -1,0 +1,133 @@
+"""The program accepts every command of the documentation, and how-to pages answer their question first.
+
+test_readme.py and test_guides.py run the commands of the pages that need no server, model file or long run; the tests
+of a verb run the others in a shorter form. This test finds a stale verb, option or value on any page.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from harness.cli import verbs
+from harness.cli.parser import Parser, read_options
+from harness.cli.run_options import _translated
+from harness.core.config.options import _parse_one
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "harness").rglob("README.md")])
+
+PROGRAM = re.compile(
+    r"(?:[A-Z_]+=\S+ )*(?:python -m harness|mlperf-harness|\./run\.sh)(?: (?P<words>.*))?"
+)
+FORM = re.compile(r"\[[A-Z-]|\[options\]|\.\.\.|…|(?<= )[A-Z]{3,}$|(?<= )KIND ")
+"""A line with this is the form of a command, and not a command."""
+
+ENDS = re.compile(r"  +#.*| (?:\||\|\||&&|&|>|2>)(?: .*)?$")
+"""Comments, and what the shell does with the command."""
+
+OF_GRIDS = ("sweep",)
+"""Verbs that take lists of values for options of a run: only the options are checked."""
+
+MOST_WORDS = 600
+
+DESCRIBED = (
+    *("remote.md", "tokens.md", "load-hosts.md", "from-other-tools.md", "streams.md"),
+    "models-sharing.md",
+)
+"""Pages that describe the lines of an output, which are those of any run, in words."""
+
+
+def lines(text: str) -> Iterator[str]:
+    """Yields the lines of code blocks, with continued lines joined."""
+    is_code = False
+    joined = ""
+    for line in text.splitlines():
+        if line.startswith("```"):
+            is_code = not is_code
+        elif is_code or line.startswith("    "):
+            joined += line.strip()
+            if joined.endswith("\\"):
+                joined = joined.removesuffix("\\")
+                continue
+            yield joined
+        joined = ""
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Returns the words after the program of each command on a page."""
+    found = []
+    for line in lines(page.read_text(encoding="utf-8")):
+        match = PROGRAM.fullmatch(ENDS.sub("", line))
+        if match is not None and match["words"] and not FORM.search(match["words"]):
+            found.append(shlex.split(match["words"]))
+    return [
+        words for words in found if words[0] != "install"
+    ]  # a command of run.sh: test_readme.py
+
+
+@cache
+def parser_of(verb: str) -> Parser:
+    return verbs.VERBS[verb].parser()
+
+
+def problems(words: list[str]) -> Iterator[str]:
+    if "--" in words:  # `on` runs the command after it
+        at = words.index("--")
+        yield from problems(words[at + 1 :])
+        words = words[:at]
+    verb, rest = verbs.find(words)
+    if {"-h", "--help", "--help-all", "--version"} & {*rest}:
+        return
+    parser = parser_of(verb)
+    texts, unknown = read_options(parser, _translated(rest))
+    yield from unknown
+    for key, text in texts.items():
+        field = parser.fields.get(key)
+        for item in text if isinstance(text, list) else [text]:
+            try:
+                if field is not None and verb not in OF_GRIDS:
+                    _parse_one(field.metadata, item)
+            except ValueError as e:
+                yield f"--{key}: {e}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_program_accepts_every_command_of_a_page(page: Path) -> None:
+    wrong = {shlex.join(words): found for words in commands(page) if (found := [*problems(words)])}
+    assert wrong == {}
+
+
+def test_commands_are_found() -> None:
+    text = "    A=1 python -m harness peak \\\n        --scenario server  # a comment\n\n    mlperf-harness runs | head\n"
+    found = [PROGRAM.fullmatch(ENDS.sub("", line)) for line in lines(text)]
+    assert [one and one["words"] for one in found] == ["peak --scenario server", "runs"]
+    assert sum(len(commands(page)) for page in PAGES) > 240
+    assert [*problems(["--scenario", "server", "--duraton", "3s"])]
+    assert [*problems(["peak", "--scenario", "server", "--slo", "p99"])]
+
+
+def how_tos() -> list[str]:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    _, _, table = index.partition("**How to**")
+    return re.findall(r"^\| \[(\S+\.md)\]", table.partition("**Reference**")[0], re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", how_tos())
+def test_a_how_to_answers_its_question_in_a_minute(page: str) -> None:
+    """Question, command, output and what to do with it come first; the rest is background."""
+    first, *_ = re.split(
+        r"^## Background\n", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    _title, question, *rest = [part for part in first.split("\n\n") if part.strip()]
+    assert "?" in question
+    assert len(first.split()) <= MOST_WORDS
+    codes = [part for part in rest if part.startswith(("    ", "```"))]
+    assert re.search(r"harness |run\.sh|docker|import", "".join(codes[:2]))  # a file may come first
+    assert page in DESCRIBED or any(
+        not PROGRAM.match(line) for part in codes for line in lines(part + "\n")
+    )
