@@ -12,7 +12,7 @@ import yaml
 from harness.cli.main import main
 from harness.core import registry
 from harness.models.generation.speech import SpeechBackend
-from harness.models.manifest.lookup import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.manifest.schema import Transcription
 from harness.types import BackendSetup, Batch
 from tests.builders.submit import generated_data as made
