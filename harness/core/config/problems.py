@@ -294,7 +294,7 @@ def _probe_problems(options: RunOptions) -> Iterator[str]:
     duration_s = options.duration_ns / NS_PER_S
     if options.queries is None and options.probe_rate * duration_s < 1:
         yield (
-            f"--probe-rate {options.probe_rate:g} is less than one probe in this run of {duration_s:g} s, which would tell "
+            f"--probe-rate {options.probe_rate:g} is less than one probe in this run of {duration_s:g} s, which would show "
             f"nothing: raise it above {1 / duration_s:.3g}, or raise --duration"
         )
 

@@ -238,7 +238,7 @@ class _Measurement:
         return int(message["start_ns"])
 
     def _let_supervisor_act(self, plan: LoadPlan) -> None:
-        """Waits while the supervisor performs --before-run: only requests of the run may follow it."""
+        """Waits while the supervisor performs --before-run: no request may follow it, except the requests of the run."""
         if self._system.config.before_run is None or plan.role != "performance":
             return
         self._channel.send("prepared")

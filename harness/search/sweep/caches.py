@@ -1,6 +1,6 @@
 """States of a server's cache of prompts, which a sweep measures at each rate.
 
-A run finds its cache empty (cold), full of its prompts (warm), or empty and with prompts that have a share of their
+A run finds its cache empty (cold), full of the prompts of the run (warm), or empty and with prompts that have a share of their
 tokens in common. Before a cold run the cache is emptied by --before-run, or its prompts are new to the server
 (--backend-option fresh). A warm run is the cold run once more, with the same prompts and without either.
 """

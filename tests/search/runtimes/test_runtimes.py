@@ -241,7 +241,7 @@ def test_backend_with_other_answers_is_measured_once_and_not_ranked(
     assert (found["state"], found["rounds"], found["of_best"]) == ("not ranked", 1, None)
     assert found["answers"]["alike"] == pytest.approx(0.8)
     out = capsys.readouterr().out
-    why = "its answers differ: 80.0 % of 10 are equal or within 1 %, and 99 % must be"
+    why = "its answers differ: 80.0 % of 10 are equal or within 1 %, but at least 99 % must be"
     assert f"openvino: {why}\n" in out
     assert out.splitlines()[-1].startswith("ort is 1.11 x (")
 
