@@ -58,6 +58,10 @@ def _table(path: Path) -> Iterator[Row]:
             if _COLUMN not in (rows.fieldnames or ()):
                 raise ConfigError(f"{path} has no column {_COLUMN!r}")
             for row in rows:
+                if None in row.values():
+                    raise ConfigError(
+                        f"{path}:{rows.line_num} has too few columns: get the file again"
+                    )
                 yield f"{path}:{rows.line_num}", {"prompt": row[_COLUMN]}
     except (OSError, UnicodeError, csv.Error) as e:
         raise unreadable(path, e) from e

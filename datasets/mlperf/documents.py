@@ -35,7 +35,9 @@ class DocumentsDataset(LoadedRows):
         self._root = sources.given_folder(setup, "documents", f"the pages, *{SUFFIX}")
         self._paths = sorted(self._root.glob(f"*{SUFFIX}"), key=lambda path: path.name)
         if not self._paths:
-            raise ConfigError(f"{self._root} has no *{SUFFIX}: nothing can be measured")
+            raise ConfigError(
+                f"{self._root} has no *{SUFFIX}: name the folder with the pages, `doc_html` of MLCommons' download"
+            )
         large = [path for path in self._paths if path.stat().st_size > _MOST_BYTES]
         sources.refuse([f"{path} is larger than {_MOST_BYTES // 2**20} MiB" for path in large])
         super().__init__(len(self._paths))

@@ -95,6 +95,11 @@ def questions(path: Path) -> Iterator[Question]:
     links = [name for name in names if name.startswith(LINK)]
     bad = [line for line, row in found if not row[QUESTION] or not row[ANSWER]]
     sources.refuse([f"{path}:{line}: no question, or no answer" for line in bad])
+    for line, row in found:
+        if None in row.values():
+            raise ConfigError(
+                f"{path}:{line} has too few columns: download frames_dataset.tsv again"
+            )
     if not found:
         raise ConfigError(f"{path} has no questions: nothing can be measured")
     for _, row in found:

@@ -97,6 +97,11 @@ class Streaming100bDataset:
                 )
         self._setup = setup
         self._root = sources.given_folder(setup, "streaming-100b", f"{OFFSETS} and its tables")
+        for name in (OFFSETS, USERS, REQUESTS, REQUEST_OFFSETS):
+            if not (self._root / name).is_file():
+                raise ConfigError(
+                    f"{self._root} has no {name}: name the folder `sampled_data` of MLCommons' download"
+                )
         self._tables = _Tables(self._root)
         self._requests = list(self._tables.requests())
         self._labels: dict[int, Array] = {}

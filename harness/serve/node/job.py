@@ -28,7 +28,7 @@ from harness.models.manifest.hook import load_hook, postprocessor_of
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened import instances
-from harness.models.opened.loading import declared, described, inputs_of, open_model, samples_held
+from harness.models.opened.loading import declared, described, open_model, samples_held
 from harness.models.opened.node import ANSWER, RUN_BYTES, NodeFacts, code_sha256
 from harness.models.steps.steps import OF_ANY_LENGTH
 from harness.run.measured.answerer import Answerer

@@ -231,7 +231,9 @@ class _Graph:
         split = self("Reshape", x, self.put([0, 0, _HEADS, _HEAD]))
         return self("Transpose", split, perm=[0, 2, 1, 3], out=out)
 
-    def attend(self, query: str, keys: str, values: str, sharp: float, bias: str = "") -> str:
+    def attend(self, query: str, seen: Sequence[str], sharp: float, bias: str = "") -> str:
+        """Returns the attention of queries to what is seen: keys and values. bias: added to the scores."""
+        keys, values = seen
         turned = self("Transpose", keys, perm=[0, 1, 3, 2])
         scale = np.float32(sharp * _HEAD**-0.5)
         scores = self("Mul", self("MatMul", query, turned), self.put(scale))
@@ -270,7 +272,7 @@ def _encoder(features: str, states: str, *, cross: bool) -> Any:
     x = graph("Add", x, graph.weight(_PLACES, _WIDTH, scale=0.3))
     normal = graph.norm(x)
     parts = [graph.heads(graph.dense(normal, _WIDTH)) for _ in range(3)]
-    x = graph("Add", x, graph.attend(*parts, sharp=1.0))
+    x = graph("Add", x, graph.attend(parts[0], parts[1:], sharp=1.0))
     graph.norm(x, out=states)
     outputs = {states: (_FLOAT, ["batch", _PLACES, _WIDTH])}
     if cross:
@@ -299,11 +301,11 @@ def _decoder(*, cross: bool) -> Any:
     normal = graph.norm(x)
     query, key, value = (graph.heads(graph.dense(normal, _WIDTH)) for _ in range(3))
     both = [graph("Concat", *pair, axis=2, out=name) for *pair, name in zip(past, (key, value), present, strict=True)]  # fmt: skip
-    x = graph("Add", x, graph.attend(query, *both, sharp=1.0, bias=bias))
+    x = graph("Add", x, graph.attend(query, both, sharp=1.0, bias=bias))
     asked = graph.heads(graph.dense(graph.norm(x), _WIDTH))
     given = ["past_key_cross_0", "past_value_cross_0"]
     pair = given if cross else _cross(graph, "encoder_hidden_states")
-    x = graph("Add", x, graph.attend(asked, *pair, sharp=8.0))
+    x = graph("Add", x, graph.attend(asked, pair, sharp=8.0))
     up = graph("Gelu", graph.dense(graph.norm(x), _WIDTH))
     x = graph("Add", x, graph.dense(up, _WIDTH))
     never = np.array([0.0] * (len(WORDS) + 1) + [-1e4] * (len(SPECIAL) - 1))

@@ -34,7 +34,7 @@ class Ear:
     def listen(self, key: int, sound: Array, most: int) -> None:
         assert sound.dtype == np.float32
         assert most == 4
-        self.active[key] = np.count_nonzero(sound) // RATE_HZ
+        self.active[key] = int(np.count_nonzero(sound)) // RATE_HZ
         self.most_active = max(self.most_active, len(self.active))
 
     def step(self) -> Sequence[tuple[int, int]]:

@@ -249,6 +249,7 @@ def test_questions_are_read_as_pandas_reads_them(tmp_path: Path) -> None:
     ("text", "named"),
     [
         ("Question\tAnswer\nx\ty\n", "has no column Prompt"),
+        ("Prompt\tAnswer\twiki_links\nx\ty\tz\nq\tr", ":3 has too few columns"),
         ("Prompt\tAnswer\nx\t\n", "no question, or no answer"),
         ("Prompt\tAnswer\n", "has no questions"),
     ],

@@ -12,7 +12,7 @@ import yaml
 from harness.cli.main import main
 from harness.core import registry
 from harness.models.generation.speech import SpeechBackend
-from harness.models.manifest.lookup import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.manifest.schema import Transcription
 from harness.types import BackendSetup, Batch
 from tests.builders.submit import generated_data as made
@@ -119,7 +119,7 @@ def result(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_what_needs_batches_or_prompts_refuses_speech(
+def test_verbs_of_batches_or_prompts_refuse_speech(
     engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = str(manifest(tmp_path, engine))

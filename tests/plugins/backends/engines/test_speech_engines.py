@@ -198,10 +198,10 @@ def test_each_step_gives_an_answer_at_most_one_token(backend: SpeechBackend) -> 
         backend.generator.add(one)
     lengths = dict.fromkeys(heard, 0)
     while not backend.generator.is_idle:
-        for one in backend.generator.step():
-            assert isinstance(one, Heard)
-            lengths[one] += 1
-            assert len(one.tokens) == lengths[one]
+        for answered in backend.generator.step():
+            assert isinstance(answered, Heard)
+            lengths[answered] += 1
+            assert len(answered.tokens) == lengths[answered]
 
 
 def test_backend_can_be_left_and_entered_again(engine: str, folder: Path) -> None:

@@ -62,6 +62,7 @@ def test_further_keys_of_a_prompt_are_fields_of_its_request(tmp_path: Path) -> N
     ("name", "content", "told"),
     [
         ("a.tsv", "id\ttext\n1\tx\n", "has no column 'caption'"),
+        ("a.tsv", "id\tcaption\turl\n1\tx\tu\n2\ty", ":3 has too few columns: get the file again"),
         ("a.tsv", "caption\n\t\n", "a.tsv:2: prompt must be a text, and not empty"),
         ("a.txt", "\n \n", "has no captions: nothing can be measured"),
         ("a.jsonl", '{"messages": [{"role": "user", "content": "x"}]}\n', "a.jsonl:1: it needs"),
