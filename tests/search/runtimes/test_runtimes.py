@@ -24,9 +24,10 @@ from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened import formats_read
 from harness.results import run_folder
 from harness.results.compare.finished import FinishedRun
+from harness.search.grid.cells.cells import Cell
 from harness.search.grid.cells.options import GridOptions, parse_precisions
 from harness.search.options import RuntimesOptions
-from harness.search.runtimes import answers, choice
+from harness.search.runtimes import answers, choice, standing
 from harness.search.runtimes.answers import compared
 from harness.search.runtimes.options import names_runtimes
 from harness.types import DatasetSetup
@@ -571,3 +572,19 @@ def test_a_backend_of_one_thread_takes_part_with_one(monkeypatch: pytest.MonkeyP
     lists = {"backend": ("ort", "tract"), "threads": (2,)}
     plan = choice.plan_of(lists, GridOptions(), RuntimesOptions(), config, "")
     assert {cell.threads for contest in plan.contests for cell in contest.cells} == {2}
+
+
+def test_names_have_threads_only_if_one_backend_has_several() -> None:
+    """Bug: `ort threads 2` beside tract, which computes on one thread."""
+
+    def cell(backend: str, threads: int) -> Cell:
+        return Cell("digits", backend, "fp32", 1, threads, (), "real")
+
+    apart = [cell("ort", 2), cell("tract", 1)]
+    assert [*standing.labels(apart).values()] == ["ort", "tract"]
+    several = [*apart, cell("ort", 1)]
+    assert [*standing.labels(several).values()] == [
+        "ort threads 2",
+        "tract threads 1",
+        "ort threads 1",
+    ]
