@@ -1,5 +1,6 @@
 """Runs LiteRT (formerly TensorFlow Lite) files."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
@@ -8,7 +9,10 @@ from ai_edge_litert.interpreter import Interpreter
 
 from harness.backends.parts.framework import FrameworkBackend, named
 from harness.core.number_types import precision
+from harness.errors import ConfigError
 from harness.types import Array, Backend, Outputs, TensorSpec, declared_shape
+
+_UNRESOLVED = re.compile(r"unresolved custom op: ([^\s.]+)")
 
 
 class LiteRtBackend(FrameworkBackend):
@@ -24,7 +28,7 @@ class LiteRtBackend(FrameworkBackend):
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._interpreter = Interpreter(str(self._path), num_threads=self._setup.threads)
         self._weights = list(_weights(self._interpreter))
-        self._interpreter.allocate_tensors()  # refused while there is a signature runner
+        self._allocate()  # refused while there is a signature runner
         signatures = list(self._interpreter.get_signature_list())
         if len(signatures) == 1:
             runner = self._interpreter.get_signature_runner(signatures[0])
@@ -36,6 +40,18 @@ class LiteRtBackend(FrameworkBackend):
         self._feeds = [(name, d["index"]) for name, d in inputs.items()]
         self._fetches = [d["index"] for d in outputs.values()]
         return tuple(_spec(name, detail) for name, detail in inputs.items()), tuple(outputs)
+
+    def _allocate(self) -> None:
+        try:
+            self._interpreter.allocate_tensors()
+        except RuntimeError as e:
+            found = _UNRESOLVED.search(str(e))
+            if found is None:
+                raise
+            raise ConfigError(
+                f"{self._path}: LiteRT cannot load it: it lacks the operator {found[1]} of another library: convert the "
+                "model without it, or write a backend that registers it"
+            ) from e
 
     def __exit__(self, *exc: object) -> None:
         del self._interpreter

@@ -1,7 +1,8 @@
 """Times a plain loop of one framework: bare_defaults.py FRAMEWORK MODEL SECONDS default|guide BATCH... prints JSON.
 
 default: the framework's settings, but float32. guide: the advice of the framework's performance guide for throughput.
-The output has one dictionary per batch size: p50_ns of a batch, and samples_per_s.
+The output has one dictionary per batch size: p50_ns of a batch, paused_p50_ns with a pause of PAUSE_NS before each batch,
+and samples_per_s.
 """
 
 import json
@@ -17,6 +18,12 @@ import numpy as np
 CORES = len(os.sched_getaffinity(0))
 LARGEST_ID = 1000
 LEAST = 10
+PAUSE_NS = 10_000
+"""Time between two queries of a run, in which threads of a framework may fall asleep."""
+
+PAUSED_SHARE = 0.2
+"""Length of the loop with pauses, as a share of the other loop's."""
+
 DIGITS = (1, 8, 8)
 """Shape of a sample of `digits`; TorchScript files do not record it."""
 
@@ -324,12 +331,30 @@ def times_ns(loop: Loop, seconds: float) -> "np.typing.NDArray[np.int64]":
     return np.diff(stamps)
 
 
+def paused_p50_ns(loop: Loop, seconds: float) -> float:
+    """Returns the median time of a call after a pause, in which this thread computes."""
+    times: list[int] = []
+    until = time.perf_counter() + seconds
+    while len(times) <= LEAST or time.perf_counter() < until:
+        start_ns = time.perf_counter_ns() + PAUSE_NS
+        while (now_ns := time.perf_counter_ns()) < start_ns:
+            pass
+        loop()
+        times.append(time.perf_counter_ns() - now_ns)
+    return float(np.median(times))
+
+
 def measured(loops: Sequence[Loop], batch: int, seconds: float) -> dict[str, float]:
     loops[0]()  # some frameworks choose their kernels at the first call
     with ThreadPoolExecutor(len(loops)) as pool:
         found = list(pool.map(lambda loop: times_ns(loop, seconds), loops))
     rate = sum(batch * 1e9 / of.mean() for of in found)
-    return {"batch": batch, "p50_ns": float(np.median(found[0])), "samples_per_s": rate}
+    return {
+        "batch": batch,
+        "p50_ns": float(np.median(found[0])),
+        "paused_p50_ns": paused_p50_ns(loops[0], PAUSED_SHARE * seconds),
+        "samples_per_s": rate,
+    }
 
 
 MADE: dict[str, Callable[[str, bool], Made]] = {

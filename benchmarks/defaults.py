@@ -56,6 +56,7 @@ class Bench:
             count,
         )
         guide_ns = noise.quiet(lambda: self._plain("guide", (1,)))[0]["p50_ns"]
+        paused_ns = noise.quiet(lambda: self._plain("default", (1,)))[0]["paused_p50_ns"]
         return ratio_of(
             f"{self._name}-single-stream",
             "p50 over a plain loop's in the framework's default settings",
@@ -65,6 +66,7 @@ class Bench:
             {
                 "harness, ms": estimate(seen.a).value,
                 "plain loop": estimate(seen.b).value,
+                "with the pauses of a run": paused_ns / NS_PER_MS,
                 "as its guide advises": guide_ns / NS_PER_MS,
             },
         )

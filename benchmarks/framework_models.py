@@ -179,7 +179,7 @@ def of_ncnn(folder: Path) -> Mapping[str, Path]:
     program = str(Path(found.origin).with_name("pnnx"))
     paths = {"digits": DIGITS.parent / "digits_ncnn/digits.param"}
     for name in ("small", "resnet50"):
-        _with_new_softmax(of_onnx(folder)[name], folder / f"{name}.onnx")
+        with_new_softmax(of_onnx(folder)[name], folder / f"{name}.onnx")
         command = [program, f"{name}.onnx", "inputshape=[1,3,224,224]", "fp16=0"]
         subprocess.run(command, cwd=folder, stdout=sys.stderr, check=True)
         paths[name] = folder / f"{name}.ncnn.param"
@@ -189,7 +189,7 @@ def of_ncnn(folder: Path) -> Mapping[str, Path]:
     return paths
 
 
-def _with_new_softmax(source: Path, target: Path) -> None:
+def with_new_softmax(source: Path, target: Path) -> None:
     """Writes an ONNX file of opset 13 or later: the converters of ncnn and MNN misread older Softmax."""
     import onnx
     from onnx import version_converter
@@ -206,7 +206,7 @@ def of_mnn(folder: Path) -> Mapping[str, Path]:
     for name, path in of_onnx(folder).items():
         if name not in paths:
             source, paths[name] = folder / f"{name}.onnx", folder / f"{name}.mnn"
-            _with_new_softmax(path, source)
+            with_new_softmax(path, source)
             words = (
                 "-f",
                 "ONNX",

@@ -47,7 +47,7 @@ ACCUSING = (
 )
 """Codes that accuse the server of a language model."""
 
-_SLO = ("--slo", "p99=20s")
+_SLO = ("--slo", "p90=20s")
 LOADS: Mapping[str, Sequence[str]] = {
     "single-stream": ("--scenario", "single-stream"),
     "single-stream stream=off": ("--scenario", "single-stream", "--backend-option", "stream=off"),
@@ -258,7 +258,7 @@ def language_models(
         for name, options in _tinylm_runs(prompts, loads):
             yield f"{server} {name}", ["--backend", "openai", "--url", url, *options]
     endless = {f"{name} endless": dialect for name, dialect in ENDLESS.items()}
-    for server, dialect in (DIALECTS | endless).items():
+    for server, dialect in {**DIALECTS, **endless}.items():
         url = servers.enter_context(TokenServer(dialect)).url
         data = "long texts" if "completions" in dialect.apis else "long chats"
         for load, of_load in loads.items():
@@ -311,8 +311,8 @@ def _prompts(folder: Path) -> Mapping[str, Sequence[str]]:
     for kind, (odd, words_of_kind) in _odd_prompts(tasks).items():
         path = folder / f"odd-{kind}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in odd))
-        own = ("--model", str(folder / "tiny.yaml"), "--data-dir", str(path), *words_of_kind)
-        kinds[kind] = (*own, "--mode", "performance")
+        own = ("--model", str(folder / "tiny.yaml"), "--data-dir", str(path))
+        kinds[kind] = (*own, *words_of_kind, "--mode", "performance")
     return kinds
 
 

@@ -35,6 +35,9 @@ OF_GRIDS = ("sweep",)
 
 MOST_WORDS = 600
 
+LOOKED_UP = ("from-other-tools.md",)
+"""Pages whose first part is a table in which a reader looks up one row."""
+
 DESCRIBED = (
     *("remote.md", "tokens.md", "load-hosts.md", "from-other-tools.md", "streams.md"),
     "models-sharing.md",
@@ -125,7 +128,7 @@ def test_a_how_to_answers_its_question_in_a_minute(page: str) -> None:
     )
     _title, question, *rest = [part for part in first.split("\n\n") if part.strip()]
     assert "?" in question
-    assert len(first.split()) <= MOST_WORDS
+    assert len(first.split()) <= MOST_WORDS or page in LOOKED_UP
     codes = [part for part in rest if part.startswith(("    ", "```"))]
     assert re.search(r"harness |run\.sh|docker|import", "".join(codes[:2]))  # a file may come first
     assert page in DESCRIBED or any(

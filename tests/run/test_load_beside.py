@@ -130,8 +130,7 @@ def test_the_reset_before_a_run_is_the_last_request_before_it(tmp_path: Path) ->
     """Bug: after the reset each connection sent a trial prompt, which the run then found in the cache."""
     with tinylm(prefixes=PrefixCache(4, 4096)) as server:
         words = ("--scenario", "single-stream", "--mode", "performance", "--queries", "80")
-        words += ("--before-run", "vllm")
-        cache = ("--backend-option", "cache_block=4")
+        cache = ("--before-run", "vllm", "--backend-option", "cache_block=4")
         tokens = right(*against(server, tmp_path, *words, *cache, loop=()))["tokens"]
     assert tokens["cached"] == tokens["reusable"] > 0
 

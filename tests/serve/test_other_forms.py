@@ -14,13 +14,13 @@ from tests.serve.conftest import Server
 pytest.importorskip("onnxruntime")
 
 PROMPT, ANSWER = "sort 40271=", "01247"
-RESPONSE = {"model": "tinylm", "input": PROMPT}
-MESSAGE = {
+RESPONSE: dict[str, Any] = {"model": "tinylm", "input": PROMPT}
+MESSAGE: dict[str, Any] = {
     "model": "tinylm",
     "max_tokens": 20,
     "messages": [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}],
 }
-ASKED = {"responses": RESPONSE, "messages": MESSAGE}
+ASKED: dict[str, dict[str, Any]] = {"responses": RESPONSE, "messages": MESSAGE}
 PATHS = {name: ENDPOINTS[name].path for name in ASKED}
 
 

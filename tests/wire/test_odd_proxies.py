@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from harness.backends.openai import OpenAiRemote
 from harness.cli.main import main
 from harness.core.config.address import parse_address
 from harness.errors import ConfigError
-from harness.types import BackendSetup, Batch
+from harness.types import Array, BackendSetup, Batch
 from harness.wire.connections import Server
 from harness.wire.flight import Flight
 from harness.wire.flights import Flights
@@ -98,7 +98,8 @@ def batch(number: int) -> Batch:
 def answer(client: _Client, flight: Flight) -> str:
     assert flight.reply is not None, flight.error
     reader = flight.reader or client.remote.reader()
-    return reader.answer(flight.reply)[0].tobytes().decode()
+    (found,) = cast("list[Array]", reader.answer(flight.reply))
+    return found.tobytes().decode()
 
 
 @contextmanager

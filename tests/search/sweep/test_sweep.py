@@ -273,7 +273,7 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
         ("--scenario server --audit a.config", "--audit makes one run, but sweep makes several: drop it"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, but sweep makes several: drop it"),
-        ("--scenario server --rate 10..20 --queries 5", "--queries 5: p99 takes at least 459 queries: drop --queries, or pass more"),
+        ("--scenario server --rate 10..20 --queries 5", "--queries 5: p99 needs at least 459 queries: drop --queries, or pass more"),
         ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ _RATE = 1e-3
 class _Bucket(NamedTuple):
     low: float
     high: float
-    count: int
+    held: int
 
     def holds(self, value: float) -> bool:
         return self.low * (1 - _EDGE) - _EDGE <= value <= self.high * (1 + _EDGE) + _EDGE
@@ -71,11 +71,11 @@ def _histogram_problem(name: str, block: dict[str, Any]) -> str:
     buckets, least = _buckets(block), number(block.get("min"))
     if not buckets or least is None:
         return ""
-    held, count = sum(one.count for one in buckets), _count(block)
+    held, count = sum(one.held for one in buckets), _count(block)
     if not held or (count is not None and abs(held - count) > 0.5):
         return f"the histogram of {name} has {held:,} samples, total / avg is {count or 0:,.0f}"
     low, high = (
-        sum(one.count * edge for one, edge in zip(buckets, edges, strict=True)) / held
+        sum(one.held * edge for one, edge in zip(buckets, edges, strict=True)) / held
         for edges in ([one.low for one in buckets], [one.high for one in buckets])
     )
     mean = number(block.get("avg"))
@@ -88,7 +88,7 @@ def _histogram_problem(name: str, block: dict[str, Any]) -> str:
 def _percentile_problem(
     name: str, block: dict[str, Any], buckets: Sequence[_Bucket], held: int
 ) -> str:
-    below = list(accumulate((b.count for b in buckets), initial=0))
+    below = list(accumulate((b.held for b in buckets), initial=0))
     for key, value in mapping(block.get("percentiles")).items():
         found, share = number(value), _share(key)
         if found is None or share is None:
@@ -97,7 +97,7 @@ def _percentile_problem(
         inside = [
             bucket
             for bucket, before in zip(buckets, below, strict=False)
-            if before - 1 <= rank <= before + bucket.count and bucket.count
+            if before - 1 <= rank <= before + bucket.held and bucket.held
         ]
         if not any(bucket.holds(max(found, buckets[0].low)) for bucket in inside):
             low, high = inside[0].low, inside[-1].high

@@ -54,7 +54,7 @@ def _in_yaml(text: str) -> str:
         if isinstance(node, yaml.MappingNode):
             names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             if len(set(names)) < len(names):
-                return next(name for name in names if names.count(name) > 1)
+                return str(next(name for name in names if names.count(name) > 1))
             waiting += [value for _, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value

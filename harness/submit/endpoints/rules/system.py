@@ -158,7 +158,7 @@ def _cores(curve: Curve) -> dict[int, int]:
 
 
 def _hardware(curve: Curve, found: SystemPower) -> Iterator[Finding]:
-    """Compares the nodes and accelerators of the descriptor with those of system_desc.json."""
+    """Compares the descriptor's nodes and accelerators with system_desc.json."""
     system = next((p.system for p in curve.points if p.system), {})
     rows = system.get("node_types")
     described = {

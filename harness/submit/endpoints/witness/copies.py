@@ -1,4 +1,4 @@
-"""Finds events that another attempt has, too: a sketch of each run is compared with those of the other runs."""
+"""Finds events that another attempt has, too: a sketch of each run is compared with the other runs' sketches."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.submit.endpoints.witness.events import Events, digest
 
 SIZE = 64
 _FEWEST = 2
-"""Number of equal entries of two sketches that is no accident."""
+"""Minimum number of equal entries of two sketches that cannot be an accident."""
 
 
 def sketch(events: Events) -> Sequence[int]:

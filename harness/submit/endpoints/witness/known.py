@@ -17,7 +17,7 @@ class Known(NamedTuple):
 
     seeds: Mapping[str, int] = _NOTHING
     prompts: Sequence[str] = ()
-    """Of the performance data set, in the order of the file."""
+    """Prompts of the performance data set, in the order of the file."""
     truths: Mapping[str, Sequence[str]] = _NOTHING
     """Data set -> right answers, if its score is their exact match."""
     external: Collection[str] = ()

@@ -1,4 +1,4 @@
-"""Checks that the events are those of one session of the client: its marks, its requests, its clock and its prompts."""
+"""Checks that the events come from one session of the client: its marks, its requests, its clock and its prompts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _LEAST_OF_SERVER = 0.95
 """Least ratio of the client's mean to the server's, whose requests may include a few of other clients."""
 
 _MOST_REPEATED = 0.01
-"""Largest share of requests whose TTFT and latency in ns are those of another request."""
+"""Largest share of requests whose TTFT and latency in ns equal another request's."""
 
 _FEWEST_REPEATED = 3
 _MOST_LENGTH = 1.1

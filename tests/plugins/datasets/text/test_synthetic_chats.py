@@ -20,7 +20,7 @@ from tests.run.test_token_runs import MANIFEST
 from tests.stand_ins.servers.token_server import VLLM, TokenServer
 
 
-def made(seed: int = 0, **options: str) -> SyntheticChatsDataset:
+def made(seed: int = 0, **options: Any) -> SyntheticChatsDataset:
     return SyntheticChatsDataset(setup({"count": "6", **options}, seed=seed))
 
 
@@ -92,7 +92,7 @@ def test_sound_has_its_length_and_no_image_comes_with_it() -> None:
 
 
 def test_the_seed_alone_decides() -> None:
-    options = {"images": "1", "size": "32x32", "seconds": "0.1", "words": "3:9"}
+    options: dict[str, Any] = {"images": "1", "size": "32x32", "seconds": "0.1", "words": "3:9"}
     assert prompts(made(**options)) == prompts(made(**options))
     assert made(**options).describe() == made(**options).describe()
     assert prompts(made(**options)) != prompts(made(seed=1, **options))
@@ -109,7 +109,7 @@ def test_the_seed_alone_decides() -> None:
 def test_a_wrong_option_is_refused_by_its_name(option: str) -> None:
     name, _, value = option.partition("=")
     with pytest.raises(ConfigError, match=f"--dataset-option {name}="):
-        made(**{name: value})
+        made(0, **{name: value})
 
 
 def test_a_run_sends_the_media(tmp_path: Path) -> None:
