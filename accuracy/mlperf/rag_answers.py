@@ -21,7 +21,7 @@ _ACCURACY = re.compile(r"Accuracy:\s*([\d.]+)")
 _SHARES = ("retrieval_precision", "retrieval_recall", "retrieval_f1")
 
 
-class RagAnswers:
+class RagAnswers(program.ByProgram):
     """Answers are texts, or JSON with `answer` and `retrieved_urls`, which also gives the retrieval's scores.
 
     Labels have `text`, `question` and `file`, the TSV of the questions.

@@ -24,7 +24,7 @@ _SCORE = re.compile(r"'exact_match':\s*([\d.]+)")
 _SAMPLES = re.compile(r"(?:'num-samples':|Total samples evaluated:)\s*(\d+)")
 
 
-class ReasonedAnswers:
+class ReasonedAnswers(program.ByProgram):
     """The share of right answers in percent. Labels exist, but the script reads the right answers from its own data."""
 
     variable, script = VARIABLE, SCRIPT

@@ -55,12 +55,17 @@ def named(variable: str, script: str) -> Program:
     return Program(variable, tuple(words), found.absolute())
 
 
-def problems(metric: type) -> Iterator[str]:
-    """Yields why the program of a metric cannot run. metric: a class, which has `variable` and `script` if it needs one."""
-    variable = getattr(metric, "variable", None)
-    if variable:
+class ByProgram:
+    """The base of metrics that need a program."""
+
+    variable: ClassVar[str]
+    script: ClassVar[str]
+
+    @classmethod
+    def missing(cls) -> Iterator[str]:
+        """Yields why the program cannot run."""
         try:
-            named(variable, metric.script)  # type: ignore[attr-defined]
+            named(cls.variable, cls.script)
         except ValueError as e:
             yield str(e)
 
@@ -90,14 +95,12 @@ def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
     return done.stdout
 
 
-class ScoredFiles(TextLabels):
+class ScoredFiles(TextLabels, ByProgram):
     """The base of metrics whose answers are files as uint8, and which a program scores by the texts of the labels."""
 
     metric: ClassVar[str]
     content: ClassVar[str]
     """The content of an answer, in the plural."""
-    variable: ClassVar[str]
-    script: ClassVar[str]
 
     def __init__(self, dtype: str) -> None:
         if dtype != "uint8":

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.accuracy.parts import program
 from harness.core import registry
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.files import read_json
@@ -352,7 +351,8 @@ def _unscorable(config: RunConfig) -> Iterator[str]:
     lacks = [*registry.missing_extras([("backend", config.backend), ("metric", metric)])]
     yield from lacks
     if metric in registry.BY_PROGRAM and not lacks:
-        yield from program.problems(registry.load("metric", metric))
+        missing = getattr(registry.load("metric", metric), "missing", None)
+        yield from missing() if missing is not None else ()
 
 
 def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:

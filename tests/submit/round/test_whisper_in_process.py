@@ -119,7 +119,7 @@ def result(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_verbs_of_batches_or_prompts_refuse_speech(
+def test_verbs_for_batches_or_prompts_refuse_speech(
     engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = str(manifest(tmp_path, engine))
