@@ -73,7 +73,7 @@ NUMBERS = ("TTFT", "TPOT", "system_tps", "tps_per_user")
 
 RESAMPLES = 2000
 ORDER = ("ours", "theirs", "theirs", "ours")
-_TOKENIZER = {
+_TOKENIZER: Mapping[str, Any] = {
     "version": "1.0",
     "truncation": None,
     "padding": None,

@@ -121,7 +121,7 @@ def _answer_to(ask: Ask, answers: Sequence[list[int]]) -> list[int]:
     """Returns the right answer to a prompt of the file, and the server's usual answer to another prompt."""
     prompt: Any = ask.prompt
     if isinstance(prompt, list) and len(prompt) == 3 and 0 <= prompt[1] - 100 < len(answers):
-        return answers[prompt[1] - 100][: ask.most]
+        return answers[int(prompt[1]) - 100][: ask.most]
     return ask.ids
 
 

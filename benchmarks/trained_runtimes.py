@@ -178,7 +178,7 @@ def with_files(name: str, folder: Path) -> Path:
     """Writes a manifest with the model's files and the converted ones; prints which conversions failed."""
     folder.mkdir(parents=True, exist_ok=True)
     source = source_of(name, folder)
-    content: dict[str, Any] = parse_yaml((MODELS_DIR / f"{name}.yaml").read_text("utf-8"))
+    content: Any = parse_yaml((MODELS_DIR / f"{name}.yaml").read_text("utf-8"))
     model = load_model(name)
     for form, entry in content["files"].items():
         model.obtain((form,), say)

@@ -198,14 +198,16 @@ def _batch_first(backend: Backend, inputs: tuple[TensorSpec, ...], path: Path) -
 
 def _takes_one_alone(backend: Backend, inputs: Sequence[TensorSpec]) -> bool:
     """Returns whether the model answers a batch of one sample of zeros, and no batch of two; False if sizes are open."""
-    shapes = {spec.name: spec.shape[1:] for spec in inputs}
-    is_known = all(isinstance(size, int) for shape in shapes.values() for size in shape)
+    shapes = {
+        spec.name: [size for size in spec.shape[1:] if isinstance(size, int)] for spec in inputs
+    }
+    is_known = all(len(shapes[spec.name]) == len(spec.shape) - 1 for spec in inputs)
     if not is_known or any(spec.dtype == "string" for spec in inputs):
         return False
     dtypes = {spec.name: spec.dtype for spec in inputs}
 
     def answers(count: int) -> bool:
-        zeros = {n: np.zeros((count, *map(int, rest)), dtypes[n]) for n, rest in shapes.items()}
+        zeros = {n: np.zeros((count, *rest), dtypes[n]) for n, rest in shapes.items()}
         try:
             backend.infer(Batch(count, zeros))
         except Exception:  # noqa: BLE001 - of a framework, which refuses this batch
