@@ -140,7 +140,7 @@ def test_a_search_is_watched_over_all_its_runs(
     client = TestClient(make_app(results), base_url="http://127.0.0.1")
     assert '<a href="/live/peak.partial">peak</a>' in client.get("/").text
     page = client.get("/live/peak.partial").text
-    assert '<a href="/live/peak.partial/night.partial">peak.partial/night</a>: performance' in page
+    assert '<a href="/live/peak.partial/night.partial">peak/night</a>: performance' in page
     assert '<a href="/run/peak.partial/01-calibration">01-calibration</a>' in page
 
     async def watch() -> list[str]:

@@ -109,7 +109,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         # Bug: `no run would end`, although probes run beside a load that ends.
         (f"{REMOTE} --probe-rate 0.001", "--probe-rate 0.001 is less than one probe in this run of 10 s, which would show nothing: raise it above 0.1, or raise --duration"),
         ("--scenario server --probe-rate 0", "--probe-rate: 0 must be more than 0, in probes per second"),
-        ("--scenario server --probe-rate 200", "--probe-rate: '200' is above 100 probes per second, which are a load themselves"),
+        ("--scenario server --probe-rate 200", "--probe-rate: '200' is above 100 probes per second, which would load the server noticeably"),
         ("--scenario server --probe-rate x", "--probe-rate: 'x' is not a number"),
         # Bug: the advice was to add --concurrency, which searches for something else.
         ("peak --scenario server --until steady", "--until lets one run go on until it is decided, and peak plans the length of its runs: drop it"),

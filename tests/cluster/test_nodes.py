@@ -150,7 +150,7 @@ def test_nodes_of_another_backend_are_refused(monkeypatch: pytest.MonkeyPatch) -
     with ExitStack() as stack, pytest.raises(ConfigError) as caught:
         open_nodes(config, stack)
     assert str(caught.value) == (
-        "node-differs: 10.0.0.1:7000: the backend is null, this run's is ort: pass --backend null"
+        "node-differs: 10.0.0.1:7000: the backend is null, but this run's is ort: pass --backend null"
     )
     with ExitStack() as stack:
         assert open_nodes(replace(config, backend="null"), stack).first == facts

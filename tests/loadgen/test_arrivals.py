@@ -433,9 +433,9 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("ramp --rate 5", ["--rate has 1 rate, ramp needs 2"]),
-        ("steps --rate 5", ["--rate has 1 rate, steps needs 2 or more"]),
-        ("constant --rate 1,500", ["--rate has 2 rates, constant needs 1"]),
+        ("ramp --rate 5", ["--rate has 1 rate, but ramp needs 2"]),
+        ("steps --rate 5", ["--rate has 1 rate, but steps needs 2 or more"]),
+        ("constant --rate 1,500", ["--rate has 2 rates, but constant needs 1"]),
         ("gamma --rate 5", ["gamma needs --cv"]),
         ("constant --rate 5 --cv 2", ["--cv belongs to gamma: drop it for constant"]),
         (

@@ -45,10 +45,10 @@ def test_all_differences_are_listed_at_once() -> None:
         backend_description={"framework": "ONNX Runtime 1", "precision": "int8"},
     )
     assert refusals(refuse_differences, {"a:1": FACTS, "b:1": other}, {}) == [
-        "node-differs: b:1: the harness's version is 2, a:1's is 1",
-        "node-differs: b:1: the precision is int8, a:1's is fp32",
-        "node-differs: b:1: the model's file is ffffffffffff…, a:1's is dddddddddddd…",
-        "node-differs: b:1: the data is 000000000000…, a:1's is eeeeeeeeeeee…",
+        "node-differs: b:1: the harness's version is 2, but a:1's is 1",
+        "node-differs: b:1: the precision is int8, but a:1's is fp32",
+        "node-differs: b:1: the model's file is ffffffffffff…, but a:1's is dddddddddddd…",
+        "node-differs: b:1: the data is 000000000000…, but a:1's is eeeeeeeeeeee…",
     ]
 
 

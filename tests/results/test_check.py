@@ -76,11 +76,20 @@ def test_official_accuracy_run_agrees_with_loadgens_bound_in_its_files(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda r: r["latency_ns"].update(p99=1), "latency_ns.p99: result.json has 1, the files"),
-        (lambda r: r["accuracy"].update(value=99.9), "accuracy.value: result.json has 99.9, the"),
+        (
+            lambda r: r["latency_ns"].update(p99=1),
+            "latency_ns.p99: result.json has 1, but the files",
+        ),
+        (
+            lambda r: r["accuracy"].update(value=99.9),
+            "accuracy.value: result.json has 99.9, but the",
+        ),
         (lambda r: r["headline"].update(value=9e9), "headline.value: result.json has 90000"),
         (lambda r: r["stages_ns"]["infer"].update(p50=1), "stages_ns.infer.p50: result.json has"),
-        (lambda r: r.update(verdict="INVALID"), "verdict: result.json has 'INVALID', the files"),
+        (
+            lambda r: r.update(verdict="INVALID"),
+            "verdict: result.json has 'INVALID', but the files",
+        ),
     ],
 )
 def test_a_number_edited_by_hand_is_found(
@@ -127,7 +136,7 @@ def test_a_request_that_was_not_kept_by_a_run_is_reported_in_one_line(
     [
         ("environment.json", '"python"', '"pithon"', "environment.system.python: result.json has "),
         ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt has no line 'accuracy"),
-        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "the line 'Result is' says INVALID"),
+        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "the line 'Result is' has INVALID"),
         ("performance/run_1/mlperf_log_summary.txt", "No errors", "1 ERROR", "has no line 'No err"),
         ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "has no line 'No errors enc"),
         ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "has no line 'No warn"),
@@ -198,7 +207,7 @@ def test_a_run_that_was_moved_agrees_with_its_files(run: Path, tmp_path: Path) -
 def test_an_invalid_log_under_a_valid_result_is_found(run: Path, prints: Said) -> None:
     log = run / "performance/run_1/mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"value": "VALID"', '"value": "INVALID"'))
-    assert "verdict: result.json has 'VALID', the files have 'INVALID'" in prints(
+    assert "verdict: result.json has 'VALID', but the files have 'INVALID'" in prints(
         "check", run, status=4
     )
 

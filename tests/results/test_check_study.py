@@ -66,7 +66,7 @@ def test_change_in_a_run_of_a_study_is_reported_once(study: Path, prints: Said) 
     edit(study / "run-2/result.json", lambda said: said.update(accuracy={"value": 1}))
     out = prints("check", study, status=4)
     assert out.count(f"{path} was changed after the run") == 1
-    assert "\nlatency_ns.p99: result.json has 1, the files have" in out
+    assert "\nlatency_ns.p99: result.json has 1, but the files have" in out
     assert f"{study}/run-2/findings.json is not" in out
 
 

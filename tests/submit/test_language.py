@@ -182,7 +182,10 @@ def test_interactive_has_loadgens_settings_and_a_rate_of_its_own(tmp_path: Path)
     keys = [planned[f"{s}-performance"].config.mlperf_model for s in request.chosen_scenarios]
     assert keys == ["llama2-70b", "llama2-70b-interactive", "llama2-70b"]
     assert {row.config.scenario for row in planned.values()} == {"server", "offline"}
-    assert [planned[f"{s}-performance"].queries for s in ("Server", "Interactive")] == [2400, 600]
+    assert [planned[f"{s}-performance"].queries for s in ("Server", "Interactive")] == [
+        24_576,
+        24_576,
+    ]
     assert not [p for p in problems(request, [*planned.values()]) if "rate" in p]
 
 

@@ -276,7 +276,7 @@ def test_target_of_an_error_rate_is_an_upper_limit() -> None:
     assert found.value == 50
     assert not list(reasons.score(found, Accuracy(metric="wer", target=50)))
     (reason,) = reasons.score(found, Accuracy(metric="wer", target=49.5))
-    assert reason.text == "accuracy wer is 50.000 %, the manifest's target is 49.5 %"
+    assert reason.text == "accuracy wer is 50.000 %, but the manifest's target is 49.5 %"
 
 
 def test_rouge_is_the_packages() -> None:

