@@ -12,20 +12,19 @@ The numbers mean nothing for any model: the script tests the steps from runs to 
 """
 
 import argparse
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.rehearsal import pack_and_check, run_lots, submit  # noqa: E402
 from benchmarks.sleeper import Sleeper  # noqa: E402
 from harness.datasets.parts.rows import LoadedRows  # noqa: E402
 from harness.types import Answer, Array, Batch, DatasetSetup, Score  # noqa: E402
@@ -123,16 +122,12 @@ def main() -> int:
     options = parser.parse_args()
     work = options.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
-    more = ["--official", str(options.official)] if options.official else []
     with _serving() if options.network else nullcontext("") as url:
         (work / "user.conf").write_text(NETWORK_CONF if url else USER_CONF)
-        _submit("plan", work, *(_network_request(work, url) if url else _request(work)))
-        lots = [[f"--only={name}"] for name in SCENARIOS] if options.side_by_side else [[]]
-        statuses = _all_of([_command("run", work, *_TRUST, *lot) for lot in lots])
-    if any(statuses):
-        return max(statuses)
-    _submit("pack", work, *_TRUST, *more)
-    return _submit("check", None, str(work / "tree"), "--rehearsal", *more)
+        request = _network_request(work, url) if url else _request(work)
+        submit("plan", f"--work={work}", *request)
+        status = run_lots(work, SCENARIOS if options.side_by_side else (), *_TRUST)
+    return status or pack_and_check(work, options.official, *_TRUST)
 
 
 @contextmanager
@@ -169,31 +164,6 @@ def _request(work: Path) -> list[str]:
         f"--backend-option=service_ms={SERVICE_MS}", "--instances=1", "--threads=1",
         "--max-batch=1", "--hang-timeout=30min",
     ]  # fmt: skip
-
-
-def _command(verb: str, work: Path | None, *words: str) -> list[str]:
-    place = ["--work", str(work)] if work else []
-    return [sys.executable, "-m", "harness", "submit", verb, *place, *words]
-
-
-def _submit(verb: str, work: Path | None, *words: str) -> int:
-    return subprocess.run(_command(verb, work, *words), cwd=ROOT, check=False).returncode
-
-
-def _all_of(commands: list[list[str]]) -> list[int]:
-    """Runs the commands at once and returns their exit statuses.
-
-    SIGTERM and Ctrl-C reach every command; it then saves its measurements.
-    """
-    processes = [subprocess.Popen(command, cwd=ROOT) for command in commands]
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for process in processes:
-            process.send_signal(number)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal signals all of them
-    return [process.wait() for process in processes]
 
 
 if __name__ == "__main__":

@@ -24,13 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.round_rehearsal import all_of, command  # noqa: E402
+from benchmarks.rehearsal import pack_and_check, run_lots, submit  # noqa: E402
 from tests.builders.submit import generated_data as made  # noqa: E402
 from tests.stand_ins.servers import makers  # noqa: E402
 from tests.stand_ins.servers.json_services import Service, serving_json  # noqa: E402
 
 PORT = 18930
-"""Of the first benchmark's server. A second call continues with the same address, which is a part of the request."""
+"""The port of the first benchmark's server. It is fixed, because a request that continues must name the same address."""
 
 SCRIPTS = ROOT / "tests/stand_ins/reference"
 BFCL = {
@@ -137,17 +137,16 @@ def main() -> int:
         return _in_process(work, data, options.engine, options.official)
     service = makers.paced(kind.serve(data), kind.service_s)
     with serving_json(service, PORT + list(KINDS).index(options.benchmark)) as url:
-        _submit(
+        submit(
             "plan",
-            work,
+            f"--work={work}",
             *("--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=asleep"),
             *(f"--category={kind.category}", f"--benchmark={options.benchmark}"),
             *(f"--model={options.benchmark}", f"--data-dir={data}", f"--url={url}"),
             *(f"--user-conf={work / 'user.conf'}", "--hang-timeout=30min", *kind.words),
         )
-        lots = [[f"--only={name}"] for name in kind.scenarios] if options.side_by_side else [[]]
-        statuses = all_of([command("run", work, *lot) for lot in lots], {})
-    return max(statuses) if any(statuses) else _packed(work, options.official)
+        status = run_lots(work, kind.scenarios if options.side_by_side else ())
+    return status or pack_and_check(work, options.official)
 
 
 def _in_process(work: Path, data: Path, engine: str, official: Path | None) -> int:
@@ -157,25 +156,14 @@ def _in_process(work: Path, data: Path, engine: str, official: Path | None) -> i
     (work / "model").mkdir(exist_ok=True)
     model = tiny.manifest(work / "model", engine)
     tiny.data(data, engine, model, clips=1633)
-    status = _submit(
+    status = submit(
         "run",
-        work,
+        f"--work={work}",
         *("--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=tiny"),
         *("--category=datacenter,edge", "--benchmark=whisper", f"--model={model}"),
         *(f"--backend={engine}", f"--data-dir={data}", "--hang-timeout=30min"),
     )
-    return status or _packed(work, official)
-
-
-def _packed(work: Path, official: Path | None) -> int:
-    """Packs the runs, and returns the exit status of `check`."""
-    more = ["--official", str(official)] if official else []
-    _submit("pack", work, *more)
-    return _submit("check", None, str(work / "tree"), "--rehearsal", *more)
-
-
-def _submit(verb: str, work: Path | None, *words: str) -> int:
-    return subprocess.run(command(verb, work, *words), cwd=ROOT, check=False).returncode
+    return status or pack_and_check(work, official)
 
 
 if __name__ == "__main__":

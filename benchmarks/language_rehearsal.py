@@ -14,7 +14,6 @@ import json
 import os
 import random
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.round_rehearsal import all_of, command  # noqa: E402
+from benchmarks.rehearsal import pack_and_check, run_lots, submit  # noqa: E402
 from tests.stand_ins.servers.token_server import VLLM, Ask, TokenServer, text_of  # noqa: E402
 
 SCORER = ROOT / "tests/stand_ins/reference/eval_accuracy.py"
@@ -84,9 +83,9 @@ def main() -> int:
         usage="last",
     )
     with TokenServer(dialect) as server:
-        _submit(
+        submit(
             "plan",
-            work,
+            f"--work={work}",
             *("--rehearsal", f"--division={row.division}", "--submitter=LabOrg", "--system=asleep"),
             *(f"--category={row.category}", f"--benchmark={options.benchmark}"),
             *(f"--model={row.model}", f"--data-dir={prompts}", f"--user-conf={work / 'user.conf'}"),
@@ -95,12 +94,8 @@ def main() -> int:
         )
         first = {"edge": "SingleStream", "datacenter": "Server"}[row.category]
         scenarios = (first, "Offline") if row.division == "closed" else ("Offline",)
-        statuses = all_of([command("run", work, f"--only={name}") for name in scenarios], {})
-    if any(statuses):
-        return max(statuses)
-    more = [f"--official={options.official}"] if options.official else []
-    _submit("pack", work, *more)
-    return _submit("check", None, str(work / "tree"), "--rehearsal", *more)
+        status = run_lots(work, scenarios)
+    return status or pack_and_check(work, options.official)
 
 
 def write_prompts(path: Path, answers: Sequence[Sequence[int]]) -> None:
@@ -123,10 +118,6 @@ def _answer_to(ask: Ask, answers: Sequence[list[int]]) -> list[int]:
     if isinstance(prompt, list) and len(prompt) == 3 and 0 <= prompt[1] - 100 < len(answers):
         return answers[int(prompt[1]) - 100][: ask.most]
     return ask.ids
-
-
-def _submit(verb: str, work: Path | None, *words: str) -> int:
-    return subprocess.run(command(verb, work, *words), cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

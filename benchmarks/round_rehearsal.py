@@ -12,11 +12,11 @@ The numbers mean nothing for any model: the script tests the steps from runs to 
 
 import argparse
 import os
-import signal
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.rehearsal import pack_and_check, run_lots, submit  # noqa: E402
 from harness.backends.ort import OrtBackend  # noqa: E402
 from harness.types import BackendSetup, Batch, Outputs  # noqa: E402
 
@@ -86,17 +87,13 @@ def rehearse(name: str, work: Path, official: Path | None, *, together: bool) ->
             *("--hang-timeout=30min", *words),
         ]
         judge = official / "e2e-rag/accuracy_eval.py" if official else _judge(work)
-        environment = {
-            "RAG_JUDGE": f"{sys.executable} {judge} --judge_service_url {url}/v1/chat/completions"
-        }
-        _submit("plan", work, environment, *request)
-        lots = [["--only=Server"], ["--only=Offline"]] if together and name == "dlrm-v3" else [[]]
-        statuses = all_of([command("run", work, _TRUST, *lot) for lot in lots], environment)
-    if any(statuses):
-        return max(statuses)
-    more = [f"--official={official}"] if official else []
-    _submit("pack", work, environment, _TRUST, *more)
-    return _submit("check", None, {}, str(work / "tree"), "--rehearsal", *more)
+        os.environ["RAG_JUDGE"] = shlex.join(
+            [sys.executable, str(judge), "--judge_service_url", f"{url}/v1/chat/completions"]
+        )
+        submit("plan", f"--work={work}", *request)
+        lots = ("Server", "Offline") if together and name == "dlrm-v3" else ()
+        status = run_lots(work, lots, _TRUST)
+    return status or pack_and_check(work, official, _TRUST)
 
 
 def _conf(name: str, work: Path) -> str:
@@ -178,30 +175,6 @@ def _serving() -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.terminate()
-
-
-def command(verb: str, work: Path | None, *words: str) -> list[str]:
-    place = ["--work", str(work)] if work else []
-    return [sys.executable, "-P", "-m", "harness", "submit", verb, *place, *words]
-
-
-def _submit(verb: str, work: Path | None, more: Mapping[str, str], *words: str) -> int:
-    return subprocess.run(
-        command(verb, work, *words), cwd=ROOT, env={**os.environ, **more}, check=False
-    ).returncode
-
-
-def all_of(commands: list[list[str]], more: Mapping[str, str]) -> list[int]:
-    """Runs the commands at once and returns their exit statuses. SIGTERM reaches all of them."""
-    env = {**os.environ, **more}
-    processes = [subprocess.Popen(words, cwd=ROOT, env=env) for words in commands]
-
-    def stop(number: int, _frame: object) -> None:
-        for process in processes:
-            process.send_signal(number)
-
-    signal.signal(signal.SIGTERM, stop)
-    return [process.wait() for process in processes]
 
 
 if __name__ == "__main__":

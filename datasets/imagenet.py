@@ -32,7 +32,7 @@ def _samples(folder: Path) -> list[Sample]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; the dataset needs {EXPECTED}") from None
+        raise ConfigError(f"{path} does not exist; the dataset needs {EXPECTED}") from None
     except (OSError, ValueError) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from e
     rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]

@@ -39,10 +39,10 @@ class RagAnswers(program.ByProgram):
                 raise ValueError(
                     f"rag_answers needs the questions of dataset `frames`, but the label of sample {index} is {label!r:.40}"
                 )
-        program.named(VARIABLE, SCRIPT)
+        self.program()
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
-        judge = program.named(VARIABLE, SCRIPT)
+        judge = self.program()
         ordered = list(answers)
         results = {
             str(answer.sample): {"query": labels[answer.sample]["question"], **_answer_in(text)}

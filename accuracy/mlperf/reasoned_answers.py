@@ -37,10 +37,10 @@ class ReasonedAnswers(program.ByProgram):
 
     def check_labels(self, _labels: Mapping[int, object]) -> None:
         """Refuses a run that nothing could score at its end."""
-        program.named(VARIABLE, SCRIPT)
+        self.program()
 
     def score(self, answers: Iterable[Answer], _labels: Mapping[int, object]) -> Score:
-        scorer = program.named(VARIABLE, SCRIPT)
+        scorer = self.program()
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             log = folder / "mlperf_log_accuracy.json"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from harness.accuracy.parts.text import TextLabels
+from harness.core.child import run_program
 from harness.errors import one_line
 
 LIMIT_S = 24 * 3600.0
@@ -62,10 +63,15 @@ class ByProgram:
     script: ClassVar[str]
 
     @classmethod
+    def program(cls) -> Program:
+        """Raises a ValueError if the variable names none."""
+        return named(cls.variable, cls.script)
+
+    @classmethod
     def missing(cls) -> Iterator[str]:
         """Yields why the program cannot run."""
         try:
-            named(cls.variable, cls.script)
+            cls.program()
         except ValueError as e:
             yield str(e)
 
@@ -74,17 +80,7 @@ def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
     """Runs the program in `folder` and returns its output. Raises a ValueError if it fails."""
     words = [str(Path(word).absolute()) if Path(word).is_file() else word for word in program.words]
     try:
-        done = subprocess.run(
-            [*words, *arguments],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = run_program([*words, *arguments], LIMIT_S, cwd=folder)
     except (OSError, subprocess.TimeoutExpired) as e:
         raise ValueError(f"{program.variable}: the program did not end: {one_line(e)}") from e
     if done.returncode:
@@ -112,6 +108,3 @@ class ScoredFiles(TextLabels, ByProgram):
         """Refuses labels that are not texts, and a run that nothing could score at its end."""
         super().check_labels(labels)
         self.program()
-
-    def program(self) -> Program:
-        return named(self.variable, self.script)

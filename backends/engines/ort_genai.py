@@ -10,7 +10,6 @@ import onnxruntime_genai as genai
 from harness.backends.parts.engines import genai_config
 from harness.backends.parts.engines.token_engine import TokenEngine
 from harness.backends.parts.onnx_weights import weight_types
-from harness.core.number_types import precision
 from harness.types import Backend
 
 
@@ -58,14 +57,7 @@ class OrtGenaiBackend(TokenEngine):
 
     def describe(self) -> Mapping[str, object]:
         kinds = weight_types(self._decoder) if self._decoder is not None else []
-        return {
-            "framework": f"onnxruntime-genai {genai.__version__}",
-            "device": self._model.device_type.lower(),
-            "precision": precision(kinds, ["float32"]),
-            "threads": self._setup.threads,
-            "architecture": self._model.type,
-            "math_library": "MLAS",
-        }
+        return genai_config.described(self._model, genai.__version__, kinds, self._setup.threads)
 
 
 class _Answer:

@@ -11,7 +11,6 @@ from harness.backends.parts.engines import genai_config
 from harness.backends.parts.engines.speech_engine import MOST_SAMPLES, SpeechEngine
 from harness.backends.parts.http_json.sound import wav_of
 from harness.backends.parts.onnx_weights import weight_types
-from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.types import Array, Backend
 
@@ -103,14 +102,7 @@ class OrtWhisperBackend(SpeechEngine):
 
     def describe(self) -> Mapping[str, object]:
         kinds = [kind for part in self._parts for kind in weight_types(part)]
-        return {
-            "framework": f"onnxruntime-genai {genai.__version__}",
-            "device": self._model.device_type.lower(),
-            "precision": precision(kinds, ["float32"]),
-            "threads": self._setup.threads,
-            "architecture": self._model.type,
-            "math_library": "MLAS",
-        }
+        return genai_config.described(self._model, genai.__version__, kinds, self._setup.threads)
 
 
 def _next_token(generator: Any) -> int:

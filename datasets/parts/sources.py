@@ -29,7 +29,7 @@ def given_path(setup: DatasetSetup, dataset: str, expected: str) -> Path:
     if setup.data_dir is None:
         raise ConfigError(f"dataset {dataset!r} needs --data-dir: {expected}")
     if not setup.data_dir.exists():
-        raise ConfigError(f"--data-dir {setup.data_dir}: there is no such file or folder")
+        raise ConfigError(f"--data-dir {setup.data_dir} does not exist")
     return setup.data_dir
 
 

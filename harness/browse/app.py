@@ -203,7 +203,7 @@ def serve(folder: Path, host: str, port: int | None) -> int:
     not exist or the address cannot be used.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: there is no such folder: pass a folder of results")
+        raise ConfigError(f"{folder} does not exist: pass a folder of results")
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     token = None if _is_loopback(listening) else new_token()

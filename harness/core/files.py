@@ -146,8 +146,8 @@ def _no_folder(folder: Path) -> str:
     """Returns the message for a missing folder. It names a folder whose run is unfinished or still going on."""
     unfinished = folder.with_name(folder.name + PARTIAL)
     if not unfinished.is_dir():
-        return f"{folder}: there is no such folder"
-    return f"{folder}: there is no such folder, but {unfinished} exists: its run is in progress or did not finish"
+        return f"{folder} does not exist"
+    return f"{folder} does not exist, but {unfinished} exists: its run is in progress or did not finish"
 
 
 def parse_json(text: str) -> Any:

@@ -64,7 +64,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("--scenario serve --target-qps 5", f"--scenario: no scenario named 'serve': {SCENARIOS}"),
         ("--scenario server --target-qps 0", "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s"),
         ("--scenario server --duration 10", "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
-        ("--scenario server --model missing.onnx", "--model missing.onnx: there is no such file"),
+        ("--scenario server --model missing.onnx", "--model missing.onnx does not exist"),
         ("--scenario server --model nosuch", "no model named 'nosuch': see `python -m harness list`, or give a path to a file"),
         (
             "--scenario server --backend nosuch",
@@ -73,7 +73,7 @@ REMOTE = "--scenario server --backend openai --url http://127.0.0.1:9 --model ti
         ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
         ("--scenario server --dataset digit", "no dataset named 'digit': did you mean 'digits'?"),
         ("--scenario server --metric topp1", "no metric named 'topp1': did you mean 'top1'?"),
-        ("--scenario server --data-dir nowhere", "--data-dir nowhere: there is no such file or folder"),
+        ("--scenario server --data-dir nowhere", "--data-dir nowhere does not exist"),
         ("--scenario server --mode quick", "--mode: 'quick' is not one of performance, accuracy, both"),
         ("--config no.yaml", "no.yaml cannot be read: No such file or directory"),
         ("--scenario server --target-qp=5", "unknown option --target-qp: did you mean --target-qps?"),

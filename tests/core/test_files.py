@@ -147,7 +147,7 @@ def test_a_folder_without_the_file_is_named_with_its_runs(tmp_path: Path) -> Non
     )
     told = refusal(files.read_json, tmp_path / "a.json")
     assert told.endswith(f"but contains runs: {tmp_path / 'run'}: name one of them")
-    assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("there is no such folder")
+    assert refusal(files.read_json, tmp_path / "gone/a.json").endswith("does not exist")
 
 
 def test_an_exception_without_a_text_is_reported_in_one_line() -> None:

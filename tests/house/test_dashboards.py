@@ -22,7 +22,12 @@ from tests.builders import grafana_schema
 from tests.builders.power_trees import counting, machine, powercap
 from tests.builders.support import SCENARIOS
 from tests.faults.command import ROOT, Ended, result, run
-from tests.stand_ins.servers.prometheus_server import DASHBOARDS, Prometheus, programs, prometheus
+from tests.stand_ins.servers.metrics.prometheus_server import (
+    DASHBOARDS,
+    Prometheus,
+    programs,
+    prometheus,
+)
 
 DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
 PANELS = grafana_schema.panels(DASHBOARD)

@@ -187,9 +187,7 @@ def test_a_result_without_a_verdict_does_not_name_check_in_check(run: Path, refu
 
 def test_the_folder_of_an_unfinished_run_is_named(tmp_path: Path, refuses: Said) -> None:
     (tmp_path / "d.partial").mkdir()
-    assert f"there is no such folder, but {tmp_path}/d.partial exists" in refuses(
-        "check", tmp_path / "d"
-    )
+    assert f"does not exist, but {tmp_path}/d.partial exists" in refuses("check", tmp_path / "d")
 
 
 @pytest.mark.parametrize(

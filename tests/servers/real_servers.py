@@ -25,7 +25,7 @@ import pytest
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.train_tinylm import CONTEXT
 from tests.servers.models import tinylm_gpt2
-from tests.stand_ins.servers.prometheus_server import free_port
+from tests.stand_ins.servers.metrics.prometheus_server import free_port
 
 MODELS = Path(__file__).parent / "models"
 READY_S = 180

@@ -13,7 +13,7 @@ from tests.builders.serving import Served, serving
 from tests.servers.models import tinylm_gpt2
 from tests.servers.real_servers import environment, outside
 from tests.stand_ins.servers.media_server import media_server
-from tests.stand_ins.servers.prometheus_server import free_port, unpacked
+from tests.stand_ins.servers.metrics.prometheus_server import free_port, unpacked
 
 pytestmark = [pytest.mark.slow, pytest.mark.limit_s(1800)]
 """The first test that needs a client installs it."""

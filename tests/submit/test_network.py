@@ -230,7 +230,7 @@ def test_a_rehearsal_with_remote_servers_needs_no_description(tmp_path: Path) ->
 
 def test_missing_diagram_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "describe.yaml").write_text("network_diagram: nowhere.png")
-    with pytest.raises(ConfigError, match=r"nowhere\.png: there is no such file"):
+    with pytest.raises(ConfigError, match=r"nowhere\.png does not exist"):
         read_answers_file(tmp_path / "describe.yaml", load_round())
 
 

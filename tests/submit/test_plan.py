@@ -395,7 +395,7 @@ def test_the_paths_of_a_request_are_valid_in_every_folder(
 def test_a_file_of_lengths_must_exist(tmp_path: Path) -> None:
     """Bug: `submit plan` stored a file of lengths that does not exist."""
     words = ["submit", "plan", "--work", str(tmp_path / "w"), *WORDS, "--lengths", "length=no.txt"]
-    assert refused(*words) == ["--lengths length=no.txt: there is no such file"]
+    assert refused(*words) == ["--lengths length=no.txt does not exist"]
     assert not (tmp_path / "w").exists()
 
 
@@ -505,7 +505,7 @@ def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Pa
     words = [*WORDS, "--backend", "nosuch", "--data-dir", "/nowhere", "--work", str(tmp_path / "w")]
     told = (
         "harness: no backend named 'nosuch': choose from ",
-        "harness: --data-dir /nowhere: there is no such file or folder",
+        "harness: --data-dir /nowhere does not exist",
     )
     for verb, status in (("plan", 0), ("run", 2)):
         ended = run_here("submit", verb, *words)
@@ -557,7 +557,7 @@ def test_two_commands_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
 def test_an_audit_is_a_performance_run_with_a_file_that_exists(tmp_path: Path) -> None:
     words = ("--scenario", "offline", "--audit", tmp_path / "audit.config")
     assert "--audit is a separate performance run" in "".join(refused(*words))
-    assert "there is no such file" in "".join(refused(*words, "--mode", "performance"))
+    assert "does not exist" in "".join(refused(*words, "--mode", "performance"))
 
 
 @pytest.mark.slow

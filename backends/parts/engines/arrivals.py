@@ -28,7 +28,7 @@ class Arrivals:
         self._active.clear()
 
     def put(self, key: int, token: int | Exception) -> bool:
-        """Adds a token, or the reason why there is none. Returns whether the answer is still wanted."""
+        """Adds a token, or the exception that replaces it. Returns whether the answer is still wanted."""
         self._arrived.put((key, token))
         return key in self._active
 

@@ -1,10 +1,11 @@
-"""Reads the configuration of a model for ONNX Runtime GenAI."""
+"""Reads the configuration of a model for ONNX Runtime GenAI, and describes the model."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.number_types import precision
 from harness.errors import ConfigError
 
 NAME = "genai_config.json"
@@ -37,3 +38,17 @@ def part(folder: Path, content: Mapping[str, Any], name: str) -> Path | None:
         return None
     path = folder / file
     return path if path.resolve().is_relative_to(folder.resolve()) and path.is_file() else None
+
+
+def described(
+    model: Any, version: str, kinds: Iterable[tuple[Sequence[int], str]], threads: int
+) -> Mapping[str, object]:
+    """Returns the description of a backend. model: the package's. kinds: of its weights, as `weight_types` returns them."""
+    return {
+        "framework": f"onnxruntime-genai {version}",
+        "device": model.device_type.lower(),
+        "precision": precision(kinds, ["float32"]),
+        "threads": threads,
+        "architecture": model.type,
+        "math_library": "MLAS",
+    }

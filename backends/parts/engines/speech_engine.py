@@ -1,22 +1,23 @@
 """The base class of speech engines: they compute features, encoder and decoder of a model, and choose its tokens."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
-from harness.backends.parts.framework import FrameworkBackend
+from harness.backends.parts.engines.engine import Engine
 from harness.errors import ConfigError
-from harness.types import Array, BackendSetup, Outputs, TensorSpec
+from harness.types import Array, BackendSetup, TensorSpec
 
 MOST_SAMPLES = 480_000
 """30 s at 16 kHz, the window of Whisper's encoder. A longer sound needs several windows, with time stamps between them."""
 
-_SOUND = TensorSpec("sound", "float32", (None, None))
 
+class SpeechEngine(Engine):
+    """A subclass listens as TranscribesSpeech of harness/types.py."""
 
-class SpeechEngine(FrameworkBackend):
-    """One model on one engine. A subclass loads it and listens (harness/types.py, TranscribesSpeech)."""
-
+    question: ClassVar[TensorSpec] = TensorSpec("sound", "float32", (None, None))
     end: tuple[int, ...]
+    """The tokens that end an answer; known after the model is loaded."""
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -35,30 +36,9 @@ class SpeechEngine(FrameworkBackend):
                 f"{max(lengths):,}: cut the sound by the step `audio` of the manifest"
             )
 
-    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        self._open()
-        return (_SOUND,), ()
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Loads the model and sets `end`."""
-
-    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        raise ConfigError(
-            f"backend {self.name!r} has no batches: {len(inputs)} arrays were passed to it"
-        )
-
     @abstractmethod
     def listen(self, key: int, sound: Array, most: int) -> None:
         """Lets an answer join at the next step."""
-
-    @abstractmethod
-    def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the key and the new token of each answer that has one."""
-
-    @abstractmethod
-    def leave(self, key: int) -> None:
-        """Forgets an active answer."""
 
     @abstractmethod
     def text(self, tokens: Sequence[int]) -> str:

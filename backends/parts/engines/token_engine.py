@@ -1,17 +1,18 @@
 """The base class of token engines: they keep the cache of a language model and choose its tokens themselves."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
-from harness.backends.parts.framework import FrameworkBackend
+from harness.backends.parts.engines.engine import Engine
 from harness.errors import ConfigError
-from harness.types import Array, BackendSetup, Outputs, TensorSpec
-
-_PROMPT = TensorSpec("prompt", "string", (None,))
+from harness.types import BackendSetup, TensorSpec
 
 
-class TokenEngine(FrameworkBackend):
-    """One model on one engine. A subclass loads it and generates (harness/types.py, GeneratesTokens)."""
+class TokenEngine(Engine):
+    """A subclass generates as GeneratesTokens of harness/types.py."""
+
+    question: ClassVar[TensorSpec] = TensorSpec("prompt", "string", (None,))
 
     def __init__(self, setup: BackendSetup) -> None:
         super().__init__(setup)
@@ -22,27 +23,6 @@ class TokenEngine(FrameworkBackend):
             )
         self._decoding = setup.decoding
 
-    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        self._open()
-        return (_PROMPT,), ()
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Loads the model."""
-
-    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        raise ConfigError(
-            f"backend {self.name!r} has no batches: {len(inputs)} arrays were passed to it"
-        )
-
     @abstractmethod
     def begin(self, key: int, prompt: Sequence[int], most: int, *, ignores_end: bool) -> None:
         """Lets an answer join at the next step."""
-
-    @abstractmethod
-    def step(self) -> Sequence[tuple[int, int]]:
-        """Returns the key and the new token of each answer that has one."""
-
-    @abstractmethod
-    def leave(self, key: int) -> None:
-        """Forgets an active answer."""

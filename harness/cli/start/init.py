@@ -100,7 +100,7 @@ def _manifest_of(options: argparse.Namespace) -> tuple[Path, str]:
         return out, _with_title(options.model, text)
     model = user_path(options.model)
     if not model.exists():
-        raise ConfigError(f"--model {model}: there is no such file: pass the path of a model file")
+        raise ConfigError(f"--model {model} does not exist: pass the path of a model file")
     out = out or _beside(model)
     shapes = _shapes(options)
     if out.exists():  # before a framework is started

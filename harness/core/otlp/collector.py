@@ -135,7 +135,7 @@ def _compression(text: str) -> str:
 
 def _pem(text: str) -> Path | None:
     if not Path(text).is_file():
-        raise ValueError(f"{text}: there is no such file")
+        raise ValueError(f"{text} does not exist")
     return Path(text)
 
 

@@ -45,7 +45,7 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
     if "valgrind" in options.counters and "library" not in options.levels:
         yield "--counters valgrind needs the library level: add it to --levels"
     if options.source is not None and not options.source.is_dir():
-        yield f"--from {options.source}: there is no such folder"
+        yield f"--from {options.source} does not exist"
     if isinstance(options.otlp, Path):
         if options.otlp.exists():
             yield f"--otlp {options.otlp} exists: pass another"

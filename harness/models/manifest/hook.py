@@ -35,7 +35,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
             f"--hook {named}: the hook of model {model.name!r} is a different file, {path}"
         )
     if not path.is_file():
-        raise ConfigError(f"--hook {named}: there is no such file")
+        raise ConfigError(f"--hook {named} does not exist")
     return path, hooks[0]["function"]
 
 

@@ -100,7 +100,7 @@ def load_model(text: str) -> Model:
         return _from_manifest(path)
     if is_path(text):
         if not path.exists():
-            raise ConfigError(f"--model {text}: there is no such file")
+            raise ConfigError(f"--model {text} does not exist")
         if not path.is_file() and not path.is_dir():
             raise ConfigError(f"--model {text} is neither a file nor a folder")
         return Model(path.stem, None, path.parent, path.absolute())

@@ -88,7 +88,7 @@ def missing_data(path: Path | None) -> list[str]:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        return [f"--data-dir {path}: there is no such file or folder"]
+        return [f"--data-dir {path} does not exist"]
     except OSError as e:  # the user may not enter a parent folder
         return [f"--data-dir {path} cannot be read: {e.strerror}"]
     return []

@@ -75,7 +75,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
             "accuracy: use --mode performance"
         )
     if config.audit is not None and not config.audit.is_file():
-        problems.append(f"--audit {config.audit}: there is no such file")
+        problems.append(f"--audit {config.audit} does not exist")
     problems += _closed_loop_problems(config)
     problems += _token_problems(config, model)
     problems += _stream_problems(config, model)

@@ -183,7 +183,7 @@ def is_decided(entries: Sequence[Entry]) -> bool:
 
 
 def ahead(entries: Sequence[Entry], label: Mapping[Cell, str]) -> dict[str, Any] | None:
-    """Returns which cell is ahead of which other cell, and how certain that is; None if no cell is ranked.
+    """Returns the best cell, its lead over the next one, and how certain the lead is; None if no cell is ranked.
 
     next: the nearest cell that is not certainly slower, else the nearest cell; None if it is the only ranked cell.
     alike: all cells that are not certainly slower than the best one.

@@ -185,7 +185,7 @@ def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
     if DIAGRAM in values:
         diagram = path.absolute().parent / values[DIAGRAM]
         if not diagram.is_file():
-            raise ConfigError(f"{path}: {DIAGRAM} {diagram}: there is no such file")
+            raise ConfigError(f"{path}: {DIAGRAM} {diagram} does not exist")
         values[DIAGRAM] = str(diagram)
     return values
 

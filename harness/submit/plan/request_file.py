@@ -117,7 +117,7 @@ def _absolute_lengths(text: str) -> str:
         return text
     lengths = user_path(lengths)
     if not lengths.is_file():
-        raise ConfigError(f"--lengths {text}: there is no such file")
+        raise ConfigError(f"--lengths {text} does not exist")
     return f"{dimension}={lengths.absolute()}"
 
 

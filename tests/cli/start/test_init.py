@@ -102,7 +102,7 @@ def test_the_values_in_the_comments_are_the_defaults() -> None:
         (["--backend", "ort"], "--input-shape and --backend need --model FILE: add it"),
         (
             ["--model", "m.onnx"],
-            "--model m.onnx: there is no such file: pass the path of a model file",
+            "--model m.onnx does not exist: pass the path of a model file",
         ),
     ],
 )

@@ -272,7 +272,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "--pairs: 'x' is not a whole number",
         "--passes: 0 must lie between 1 and 1,000,000",
         "no model named 'digit': did you mean 'digits'?",
-        "--data-dir /nowhere: there is no such file or folder",
+        "--data-dir /nowhere does not exist",
     ]
 
 

@@ -436,7 +436,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("light/nothing",), "no model named 'light/nothing'"),
         (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
         (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
-        (("--from", "nowhere"), "nowhere: there is no such folder"),
+        (("--from", "nowhere"), "nowhere does not exist"),
         (("--from", "nowhere", "digits"), "drop the models"),
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name exactly one"),
     ],

@@ -237,7 +237,7 @@ def test_a_comparison_refuses_one_folder_and_measuring_options() -> None:
         "machine compares two or more folders: --from a shows one",
         "a comparison of folders measures nothing: drop --filter",
     ]
-    with pytest.raises(ConfigError, match=r"^nowhere: there is no such folder$"):
+    with pytest.raises(ConfigError, match=r"^nowhere does not exist$"):
         machine(["nowhere", "nowhere"])
 
 

@@ -19,8 +19,8 @@ from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
 from harness.explain.profile.spans.spans import Span
 from tests.servers import real_servers
-from tests.stand_ins.servers.otlp_collector import collecting, spans_of
-from tests.stand_ins.servers.prometheus_server import free_port
+from tests.stand_ins.servers.metrics.otlp_collector import collecting, spans_of
+from tests.stand_ins.servers.metrics.prometheus_server import free_port
 
 ROTEL_ENDED_S = 30
 

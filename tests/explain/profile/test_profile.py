@@ -46,7 +46,7 @@ from tests.builders.refusals import Said
 from tests.builders.support import present
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names
-from tests.stand_ins.servers import otlp_collector
+from tests.stand_ins.servers.metrics import otlp_collector
 
 
 def span(number: int, level: str, start_ns: int, end_ns: int, **more: Any) -> Span:
@@ -503,7 +503,7 @@ def test_mistakes_are_reported_in_one_line_each(
             "--levels: 'kernel' is not one of query, batch, stage, model",
         ),
         (["--levels", ","], "--levels: '' is not one of query, batch, stage, model"),
-        (["--from", str(tmp_path / "no")], "there is no such folder"),
+        (["--from", str(tmp_path / "no")], "does not exist"),
         (["--from", str(tmp_path)], "has neither profile.json nor result.json"),
         (["--from", str(profiled), "--table", "x"], "--table x: "),
         (["--mode", "accuracy"], "profile measures speed: drop --mode"),

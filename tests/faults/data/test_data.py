@@ -61,7 +61,7 @@ def test_invalid_lengths_are_reported_before_the_run(tmp_path: Path) -> None:
 def test_a_missing_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     done = run_here(*NULL, "--data-dir", f"{tmp_path}/none", "--out", f"{tmp_path}/r")
     assert done.status == 2
-    assert done.said == f"harness: --data-dir {tmp_path}/none: there is no such file or folder\n"
+    assert done.said == f"harness: --data-dir {tmp_path}/none does not exist\n"
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_all_problems_are_reported_before_the_director_is_contacted(
         ),
         "harness: meter 'ptdaemon' measures a performance run: add --mode performance",
         "harness: --meter ptdaemon comes twice: keep one",
-        "harness: --data-dir /nosuch: there is no such file or folder",
+        "harness: --data-dir /nosuch does not exist",
     ]
     assert not list(tmp_path.iterdir())
 

@@ -278,8 +278,8 @@ def test_a_bare_file_is_a_model_without_a_description(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("missing.onnx", "--model missing.onnx: there is no such file"),
-        ("models/missing", "--model models/missing: there is no such file"),
+        ("missing.onnx", "--model missing.onnx does not exist"),
+        ("models/missing", "--model models/missing does not exist"),
         ("missing.yaml", "missing.yaml cannot be read: No such file or directory"),
         ("digit", "no model named 'digit': did you mean 'digits'?"),
         ("xyz", "no model named 'xyz': see `python -m harness list`, or give a path to a file"),

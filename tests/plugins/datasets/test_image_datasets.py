@@ -243,7 +243,7 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     assert refusals(ImagenetDataset, setup(tmp_path)) == [f"{path}, line {n}: {x!r} is not a file name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
     path.unlink()
     assert refusal(ImagenetDataset, setup(tmp_path)).startswith(
-        f"{path}: there is no such file; the dataset needs val_map.txt (one line per image"
+        f"{path} does not exist; the dataset needs val_map.txt (one line per image"
     )
 
 

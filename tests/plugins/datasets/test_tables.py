@@ -246,7 +246,7 @@ def test_a_folder_must_hold_one_such_file(tmp_path: Path) -> None:
     (line,) = refusal(CsvDataset, DatasetSetup(inputs=(FEATURES,)))
     assert line == "dataset 'csv' needs --data-dir: a .csv file, or a folder with one"
     (line,) = refusal(CsvDataset, setup(tmp_path / "none"))
-    assert line == f"--data-dir {tmp_path}/none: there is no such file or folder"
+    assert line == f"--data-dir {tmp_path}/none does not exist"
 
 
 def test_model_without_declared_inputs_is_refused(tmp_path: Path) -> None:

@@ -892,7 +892,7 @@ def test_gpu_run_has_no_throughput_per_core(runs: Path, tmp_path: Path) -> None:
         (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 price for 2 sides: one for each"),
         (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price per hour for each side, e.g. 1.20/h,0.85/h"),
         (["fast", "slow", "--price", "0/h,3/h"], "--price: '0/h,3/h': write a price per hour for each side, e.g. 1.20/h,0.85/h"),
-        (["fast", "gone"], "gone: there is no such folder"),
+        (["fast", "gone"], "gone does not exist"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_in_one_line(

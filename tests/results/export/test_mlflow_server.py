@@ -20,7 +20,7 @@ from harness.core.extras import how_to_install
 from tests.builders.finished import REASON, RUNS, invalid
 from tests.builders.refusals import Said
 from tests.servers import real_servers
-from tests.stand_ins.servers.prometheus_server import free_port
+from tests.stand_ins.servers.metrics.prometheus_server import free_port
 from tests.stand_ins.servers.quiet import QuietHandler, in_thread
 
 ROOT = Path(__file__).parents[3]

@@ -189,7 +189,7 @@ def test_digits_pass_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "problem"),
     [
         (("fodler",), "no dataset named 'fodler': did you mean 'folder'?"),
-        (("folder", "--data-dir", "/nowhere"), "--data-dir /nowhere: there is no such file or folder"),
+        (("folder", "--data-dir", "/nowhere"), "--data-dir /nowhere does not exist"),
         (("folder",), "dataset 'folder' needs --data-dir: a folder with one sub-folder of images per"),
         (("folder", "--model", "nosuch"), "no model named 'nosuch': see "),
         ((f"{FAULTY}:Empty",), f"dataset '{FAULTY}:Empty' is empty: nothing can be measured"),

@@ -12,7 +12,7 @@ from harness.core.shown.private import host_id
 from harness.errors import ConfigError
 from harness.run.supervisor.metrics.endpoint import MetricsEndpoint
 from tests.faults.command import run
-from tests.stand_ins.servers.pushgateway import pushed, pushgateway
+from tests.stand_ins.servers.metrics.pushgateway import pushed, pushgateway
 
 QUICK = ("--scenario", "single-stream", "--mode", "performance", "--no-metrics", "--quiet")
 

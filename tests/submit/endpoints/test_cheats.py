@@ -46,7 +46,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def again(change: Callable[[list[Event]], None]) -> Cheat:
-    """Makes the run anew from edited events."""
+    """Makes the run again from edited events."""
 
     def cheat(attempt: Attempt) -> None:
         made_attempt(attempt.folder, change)

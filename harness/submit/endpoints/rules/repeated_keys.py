@@ -23,7 +23,7 @@ def repeated_keys(point: Point) -> Iterator[Finding]:
 
 
 def _in_json(text: str) -> str:
-    """Returns the first repeated key; '' if there is none, or if the text is not JSON."""
+    """Returns the first repeated key, or '' if no key is repeated or the text is not JSON."""
 
     def single(pairs: list[tuple[str, Any]]) -> None:
         names = [name for name, _ in pairs]

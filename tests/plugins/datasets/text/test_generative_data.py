@@ -153,7 +153,7 @@ class TestProducts:
         (told,) = refusals(ProductCatalogueDataset, setup(path))
         assert "cannot be read" in told
         (told,) = refusals(ProductCatalogueDataset, setup(tmp_path / "none"))
-        assert "there is no such file or folder" in told
+        assert "does not exist" in told
 
 
 SIZES = {"simple_python": 30, "parallel": 10, "live_simple": 100, "irrelevance": 26}

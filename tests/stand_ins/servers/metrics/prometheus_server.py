@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-DASHBOARDS = Path(__file__).parents[3] / "dashboards"
+DASHBOARDS = Path(__file__).parents[4] / "dashboards"
 
 
 def programs(folder: Path) -> Path:

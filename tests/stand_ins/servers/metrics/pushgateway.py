@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.stand_ins.servers.prometheus_server import free_port, unpacked
+from tests.stand_ins.servers.metrics.prometheus_server import free_port, unpacked
 
 PROGRAM = "prometheus-pushgateway"
 

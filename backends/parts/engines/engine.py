@@ -1,0 +1,37 @@
+"""The base class of engines that answer token by token: the harness steps them, and they compute no batches."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from harness.backends.parts.framework import FrameworkBackend
+from harness.errors import ConfigError
+from harness.types import Array, Outputs, TensorSpec
+
+
+class Engine(FrameworkBackend):
+    """One model on one engine. A subclass loads it and lets answers join (harness/types.py)."""
+
+    question: ClassVar[TensorSpec]
+    """The only input, of which each row is answered."""
+
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        self._open()
+        return (self.question,), ()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Loads the model."""
+
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        raise ConfigError(
+            f"backend {self.name!r} has no batches: {len(inputs)} arrays were passed to it"
+        )
+
+    @abstractmethod
+    def step(self) -> Sequence[tuple[int, int]]:
+        """Returns the key and the new token of each answer that has one."""
+
+    @abstractmethod
+    def leave(self, key: int) -> None:
+        """Forgets an active answer."""
