@@ -13,7 +13,7 @@ from harness.loadgen.logs import ACCURACY
 from harness.submit.pack.pack import truncate
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.raw_logs import raw_logs
-from harness.submit.rules.rows import CUT, shown_answers, wrong_end
+from harness.submit.rules.rows import CUT, has_whole_answer, shown_answers, wrong_end
 from harness.submit.rules.tree.submission import Result, results, submitters
 from harness.submit.rules.tree.tree import Tree
 from tests.builders.submission.trees import (
@@ -171,3 +171,12 @@ def test_log_cut_within_an_answer_shows_the_answers_around_it() -> None:
     )
     cut = f'{head}, {{"qsl_idx" : 5, "data" : "ABAB'.encode() + CUT + f'ABAB"}}, {tail}]'.encode()
     assert shown_answers(cut) == {1: b"\xab" * 9, 2: b"\xcd" * 9}
+
+
+def test_equal_ends_of_large_answers_are_not_a_copied_log() -> None:
+    """Bug: two runs of 3D-UNet that began with one volume had equal truncated logs, and were called a copy."""
+    begin = b'[\n{ "seq_id" : 0, "qsl_idx" : 2, "data" : "' + b"00" * 2000
+    end = b"00" * 2000 + b'", "token_count" : 0 }\n]\n'
+    assert not has_whole_answer(begin + CUT + end)
+    row = b'{ "seq_id" : 0, "qsl_idx" : 2, "data" : "AB", "token_count" : 0 },\n'
+    assert has_whole_answer(b"[\n" + row + CUT + row)

@@ -42,6 +42,14 @@ def shown_answers(content: bytes) -> dict[int, bytes]:
     return found
 
 
+def has_whole_answer(content: bytes) -> bool:
+    """Returns whether a truncated log shows more than parts of answers: both ends of a log may lie within large answers."""
+    try:
+        return bool(shown_answers(content))
+    except ValueError:
+        return True
+
+
 def whole_rows(content: bytes) -> list[Row] | None:
     """Returns the rows of a whole log; None if the content is not a list of answers."""
     try:
