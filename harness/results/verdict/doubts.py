@@ -17,7 +17,7 @@ from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.scenario import percentile_key, scenario_named
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import PERCENTILES, Completions
-from harness.results.schema.performance import Steady
+from harness.results.schema.performance import Steady, SteadyChange
 from harness.results.steady.referee import CHANGED
 from harness.results.steady.shown import NOT_STEADY, change_text
 
@@ -43,6 +43,11 @@ SHORT_NS = NS_PER_S
 
 LASTING_SHARE = 0.05
 """Smallest difference between the level of the last quarter and the mean of the run, as a share."""
+
+SETTLED_S = 5.0
+MOVED_FACTOR = 2.0
+"""In a run shorter than SETTLED_S, a sudden change below MOVED_FACTOR is no doubt: a process that the system moved to another
+core of an idle machine shows the same, and a quick run cannot tell."""
 
 WARMING_SHARE = 0.05
 """Share of the mean time that a slow start may add."""
@@ -184,7 +189,7 @@ def steadiness(steady: Steady | None) -> Iterator[Reason]:
     if steady is None:
         return
     change = steady["change"]
-    if change is not None and abs(change["size"]) >= CHANGED and _is_lasting(steady):
+    if change is not None and _is_large(change, steady) and _is_lasting(steady):
         yield Reason("drift", change_text(change))
     added = steady["warm_up_change"]
     if steady["verdict"] == "steady" and added > WARMING_SHARE:
@@ -193,6 +198,13 @@ def steadiness(steady: Steady | None) -> Iterator[Reason]:
             f"the first {show_ns(steady['warm_up_s'] * NS_PER_S)} were a warm-up, which raises the mean time of the run "
             f"by {show_percent(added)}",
         )
+
+
+def _is_large(change: SteadyChange, steady: Steady) -> bool:
+    is_sudden = change["shape"] in ("step", "phase")
+    if is_sudden and steady["warm_up_s"] + steady["judged_s"] < SETTLED_S:
+        return not 1 / MOVED_FACTOR < 1 + change["size"] < MOVED_FACTOR
+    return abs(change["size"]) >= CHANGED
 
 
 def _is_lasting(steady: Steady) -> bool:
