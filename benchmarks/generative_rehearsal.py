@@ -89,7 +89,7 @@ KINDS = {
         images,
         (*HTTP, "--connections=5"),
         0.2,
-        "*.SingleStream.target_latency = 200\n*.Server.target_qps = 2\n*.Offline.target_qps = 25\n",
+        "*.SingleStream.target_latency = 200\n*.Server.target_qps = 8\n*.Offline.target_qps = 25\n",
     ),
     "wan-2.2-t2v-a14b": Kind(
         "datacenter",
