@@ -138,7 +138,7 @@ def test_several_mistakes_are_all_reported(tmp_path: Path) -> None:
         "--queries",
         "--slo",
         "no backend named 'nosuch'",
-        "--model missing.onnx",
+        "--model missing.onnx does not exist",
     ]
 
 

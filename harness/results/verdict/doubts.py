@@ -46,8 +46,8 @@ LASTING_SHARE = 0.05
 
 SETTLED_S = 5.0
 MOVED_FACTOR = 2.0
-"""In a run shorter than SETTLED_S, a sudden change below MOVED_FACTOR is no doubt: a process that the system moved to another
-core of an idle machine shows the same, and a quick run cannot tell."""
+"""Below SETTLED_S, only a sudden change of MOVED_FACTOR or more makes the run doubtful: in a shorter run, a process that moved
+to another core of an idle machine causes a smaller one."""
 
 WARMING_SHARE = 0.05
 """Share of the mean time that a slow start may add."""
