@@ -1,24 +1,27 @@
-"""Rehearses MLPerf's graph, recommendation and retrieval benchmarks at full length, with stand-ins of the right shapes.
+"""Rehearses MLPerf benchmarks of boxes, questions, volumes, graphs, recommendation and retrieval at full length.
 
-    python benchmarks/round_rehearsal.py WORK [--official CHECKOUT] [--only rgat,dlrm-v3,e2e-rag-qna,e2e-rag-db] [--side-by-side]
+    python benchmarks/round_rehearsal.py WORK --only BENCHMARK,... [--official CHECKOUT] [--side-by-side]
 
-Each benchmark gets data in the format and number of its download, made here, and a model or a server whose right answers are
-known. The runs follow the official rules; `pack` and `check` follow, with both official checkers if a checkout is given. rgat
-takes half an hour and dlrm-v3 an hour, because its models sleep between their batches; the other two take a minute. With
---side-by-side, the scenarios of dlrm-v3 run at once. The exit status is the number of benchmarks that do not pass.
+BENCHMARK: yolo-95, yolo-99, bert-99, bert-99.9, 3d-unet-99, 3d-unet-99.9, rgat, dlrm-v3, e2e-rag-qna or e2e-rag-db. Each
+benchmark gets data in the format and number of its download, made here, and a model or a server whose right answers are
+known. The runs follow the official rules; `pack` and `check` follow, with both official checkers if a checkout is given. A
+run takes ten minutes, because the models sleep; the two of retrieval take a minute. With --side-by-side, the scenarios of a
+benchmark run at once. The exit status is the number of benchmarks that do not pass.
 
 The numbers mean nothing for any model: the script tests the steps from runs to a submission.
 """
 
 import argparse
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -30,29 +33,58 @@ from harness.types import BackendSetup, Batch, Outputs  # noqa: E402
 
 _HERE = Path(__file__).resolve()
 _TRUST = f"--trust={_HERE}:Slowed"
-PAPERS, REQUESTS, QUESTIONS, PAGES = 788_379, 349_823, 824, 2515
+QUESTIONS, PAGES = 824, 2515
 SERVER_PORT = 18923
-CONF = {
-    "rgat": "*.Offline.target_qps = 1230\n",
-    "dlrm-v3": "*.Server.target_qps = 470\n*.Offline.target_qps = 1950\n",
-}
-"""Settings that also hold on a slow machine, because the models sleep."""
 
-SAMPLES_PER_S = {"rgat": 1240.0, "dlrm-v3": 2000.0}
+
+@dataclass(frozen=True)
+class Kind:
+    """A benchmark with a model file. The settings also hold on a slow machine, because the model sleeps."""
+
+    count: int
+    per_s: float
+    """Samples per second of the model."""
+    conf: str
+    """user.conf."""
+    category: str = "datacenter"
+    max_batch: int = 32
+    least: int = 2
+    """The model sleeps after batches of this size or more."""
+
+    @property
+    def scenarios(self) -> list[str]:
+        return re.findall(r"^\*\.(\w+)", self.conf, re.MULTILINE)
+
+
+_STREAMS = "*.SingleStream.target_latency = 50\n*.Offline.target_qps = 20\n"
+_YOLO = Kind(1525, 20, f"{_STREAMS}*.MultiStream.target_latency = 400\n", "edge", 8, 1)
+_BERT = Kind(10_833, 20, _STREAMS, "edge", 8, 1)
+_VOLUMES = Kind(43, 20, _STREAMS, "edge", 1, 1)
+KINDS = {
+    "yolo-95": _YOLO,
+    "yolo-99": _YOLO,
+    "bert-99": _BERT,
+    "bert-99.9": _BERT,
+    "3d-unet-99": _VOLUMES,
+    "3d-unet-99.9": _VOLUMES,
+    "rgat": Kind(788_379, 1240, "*.Offline.target_qps = 1230\n"),
+    "dlrm-v3": Kind(349_823, 2000, "*.Server.target_qps = 470\n*.Offline.target_qps = 1950\n"),
+}
 
 
 class Slowed(OrtBackend):
-    """ONNX Runtime that answers `per_s` samples per second in batches."""
+    """ONNX Runtime that answers `per_s` samples per second, in batches of `least` (default 2) samples or more."""
 
     def __init__(self, setup: BackendSetup) -> None:
         options = dict(setup.options)
         self._each_s = 1 / float(options.pop("per_s"))
+        self._least = int(options.pop("least", "2"))
         super().__init__(replace(setup, options=options))
 
     def infer(self, batch: Batch) -> Outputs:
         begun_s = time.perf_counter()
         outputs = super().infer(batch)
-        if batch.size > 1:
+        if batch.size >= self._least:
             time.sleep(max(0.0, batch.size * self._each_s - (time.perf_counter() - begun_s)))
         return outputs
 
@@ -61,13 +93,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work", type=Path)
     parser.add_argument("--official", type=Path)
-    parser.add_argument("--only", default="e2e-rag-db,e2e-rag-qna,rgat,dlrm-v3")
+    parser.add_argument("--only", required=True, type=_names)
     parser.add_argument("--side-by-side", action="store_true")
     options = parser.parse_args()
     work = options.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name in options.only.split(","):
+    for name in options.only:
         official = options.official.absolute() if options.official else None
         status = rehearse(name, work / name, official, together=options.side_by_side)
         print(f"{name}: {'passed' if status == 0 else f'exit status {status}'}", flush=True)
@@ -75,59 +107,72 @@ def main() -> int:
     return failed
 
 
+def _names(text: str) -> list[str]:
+    """Raises ArgumentTypeError if a benchmark is unknown."""
+    names = text.split(",")
+    known = [*KINDS, *SERVED]
+    if unknown := [name for name in names if name not in known]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {', '.join(known)}")
+    return names
+
+
 def rehearse(name: str, work: Path, official: Path | None, *, together: bool) -> int:
     """Returns the exit status of `check`, or of the runs if they failed."""
     work.mkdir(parents=True, exist_ok=True)
-    words = REQUESTS_OF[name](work)
-    served = name.startswith("e2e")
-    with _serving() if served else nullcontext("") as url:
+    kind = KINDS.get(name)
+    words = _own_model(name, kind, work) if kind else SERVED[name](work)
+    with nullcontext("") if kind else _serving() as url:
         request = [
             *("--rehearsal", "--division=closed", "--submitter=LabOrg", "--system=stand-in"),
-            *("--category=datacenter", f"--benchmark={name}"),
-            *("--hang-timeout=30min", *words),
+            *(f"--benchmark={name}", "--hang-timeout=30min", *words),
         ]
         judge = official / "e2e-rag/accuracy_eval.py" if official else _judge(work)
         os.environ["RAG_JUDGE"] = shlex.join(
             [sys.executable, str(judge), "--judge_service_url", f"{url}/v1/chat/completions"]
         )
         submit("plan", f"--work={work}", *request)
-        lots = ("Server", "Offline") if together and name == "dlrm-v3" else ()
+        lots = kind.scenarios if kind and together and len(kind.scenarios) > 1 else ()
         status = run_lots(work, lots, _TRUST)
     return status or pack_and_check(work, official, _TRUST)
 
 
-def _conf(name: str, work: Path) -> str:
-    (work / "given.conf").write_text(CONF[name])
-    return f"--user-conf={work / 'given.conf'}"
-
-
-def _slowed(name: str) -> list[str]:
+def _own_model(name: str, kind: Kind, work: Path) -> list[str]:
+    """Returns the words of the request, after model and data were written."""
+    (work / "given.conf").write_text(kind.conf)
+    model, data = {"rgat": _rgat, "dlrm-v3": _dlrm}.get(name, _classic)(name, kind.count, work)
     return [
-        f"--backend={_HERE}:Slowed",
-        f"--backend-option=per_s={SAMPLES_PER_S[name]:g}",
-        *("--instances=1", "--threads=1", "--max-batch=32"),
+        *(f"--category={kind.category}", f"--user-conf={work / 'given.conf'}"),
+        *(f"--model={model}", f"--data-dir={data}", f"--backend={_HERE}:Slowed"),
+        *(f"--backend-option=per_s={kind.per_s:g}", f"--backend-option=least={kind.least}"),
+        *("--instances=1", "--threads=1", f"--max-batch={kind.max_batch}"),
     ]
 
 
-def _rgat(work: Path) -> list[str]:
+def _classic(name: str, count: int, work: Path) -> tuple[Path, Path]:
+    from tests.builders.submit.classic_data import MAKERS
+
+    made = work / "made"
+    shutil.rmtree(made, ignore_errors=True)  # equal in each call
+    return MAKERS[name](made, count)
+
+
+def _rgat(_name: str, count: int, work: Path) -> tuple[Path, Path]:
     from tests.builders.submit.mlperf_data import manifest_in, rgat_model, write_igbh
 
     file, data = work / "rgat.onnx", work / "igbh"
     if not file.exists():
-        rgat_model(file, write_igbh(data, PAPERS, bare=True), wrong_share=0.25)
-    model = manifest_in(work, "rgat")
-    return [f"--model={model}", f"--data-dir={data}", _conf("rgat", work), *_slowed("rgat")]
+        rgat_model(file, write_igbh(data, count, bare=True), wrong_share=0.25)
+    return manifest_in(work, "rgat"), data
 
 
-def _dlrm(work: Path) -> list[str]:
+def _dlrm(_name: str, count: int, work: Path) -> tuple[Path, Path]:
     from tests.builders.submit.mlperf_data import dlrm_model, manifest_in, write_streaming
 
     file, data = work / "dlrm_v3.onnx", work / "sampled_data"
     if not file.exists():
-        write_streaming(data, REQUESTS, timestamps=20, candidates=3)
+        write_streaming(data, count, timestamps=20, candidates=3)
         dlrm_model(file)
-    model = manifest_in(work, "dlrm-v3")
-    return [f"--model={model}", f"--data-dir={data}", _conf("dlrm-v3", work), *_slowed("dlrm-v3")]
+    return manifest_in(work, "dlrm-v3"), data
 
 
 def _qna(work: Path) -> list[str]:
@@ -135,7 +180,13 @@ def _qna(work: Path) -> list[str]:
 
     path = write_frames(work / "frames_dataset.tsv", QUESTIONS)
     return [
-        *("--model=e2e-rag-qna", "--backend=openai", f"--url={URL}", f"--data-dir={path}"),
+        *(
+            "--category=datacenter",
+            "--model=e2e-rag-qna",
+            "--backend=openai",
+            f"--url={URL}",
+            f"--data-dir={path}",
+        ),
         *("--backend-option=answer=text", "--backend-option=stream=off"),
     ]
 
@@ -146,6 +197,7 @@ def _db(work: Path) -> list[str]:
     if not (work / "doc_html").exists():
         write_documents(work / "doc_html", PAGES)
     return [
+        "--category=datacenter",
         "--model=e2e-rag-db",
         "--backend=http-json",
         f"--url={URL}",
@@ -154,7 +206,7 @@ def _db(work: Path) -> list[str]:
 
 
 URL = f"http://127.0.0.1:{SERVER_PORT}"
-REQUESTS_OF = {"rgat": _rgat, "dlrm-v3": _dlrm, "e2e-rag-qna": _qna, "e2e-rag-db": _db}
+SERVED = {"e2e-rag-qna": _qna, "e2e-rag-db": _db}
 
 
 def _judge(work: Path) -> Path:

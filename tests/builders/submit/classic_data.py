@@ -1,4 +1,4 @@
-"""A dozen samples of resnet, yolo, bert and 3d-unet in the formats of their data, and models that know all but one of them."""
+"""Samples of resnet, yolo, bert and 3d-unet in the formats of their data, and models that know all but one of them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.builders.submit.mlperf_data import FLOAT, INT64, manifest_in
 
-COUNT = 12
+COUNT, VOLUMES = 12, 3
 SIDE = 640
 BOX = (200.0, 240.0, 160.0, 120.0)
 """x, y, width and height of the object in a picture, in pixels."""
@@ -24,14 +24,15 @@ LEVELS = (0.0, 100.0, 200.0)
 DEPTH = 128
 
 
-def resnet(work: Path) -> tuple[Path, Path]:
+def resnet(work: Path, count: int = COUNT) -> tuple[Path, Path]:
     """Pictures of one grey level each, which is the class. Returns the manifest and the data."""
     data = work / "imagenet"
     data.mkdir(parents=True)
     greys = [20 + 15 * k for k in range(COUNT)]
-    for number, grey in enumerate(greys):
-        Image.new("RGB", (300, 260), (grey,) * 3).save(data / f"{number}.jpg", quality=95)
-    labels = [*range(COUNT - 1), COUNT]
+    for number in range(count):
+        grey = (greys[number % COUNT],) * 3
+        Image.new("RGB", (300, 260), grey).save(data / f"{number}.jpg", quality=95)
+    labels = [*(number % COUNT for number in range(count - 1)), COUNT]
     lines = [f"{number}.jpg {label}" for number, label in enumerate(labels)]
     (data / "val_map.txt").write_text("\n".join(lines) + "\n")
     means = np.array(greys, np.float32) - np.float32(np.mean([123.68, 116.78, 103.94]))
@@ -49,16 +50,16 @@ def resnet(work: Path) -> tuple[Path, Path]:
     return _model(work, "resnet50", "resnet50_v1.onnx", nodes, numbers, inputs, outputs), data
 
 
-def yolo(work: Path) -> tuple[Path, Path]:
+def yolo(work: Path, count: int = COUNT) -> tuple[Path, Path]:
     """Pictures with one object, in the same place in all but one of them."""
     data = work / "coco"
     (data / "val2017").mkdir(parents=True)
     (data / "annotations").mkdir()
     annotations = []
-    for number in range(1, COUNT + 1):
-        grey = (10 * number,) * 3
+    for number in range(1, count + 1):
+        grey = (10 * number % 250,) * 3
         Image.new("RGB", (SIDE, SIDE), grey).save(data / f"val2017/{number:012}.jpg")
-        x, y, width, height = BOX if number < COUNT else (10.0, 10.0, 20.0, 20.0)
+        x, y, width, height = BOX if number < count else (10.0, 10.0, 20.0, 20.0)
         annotations.append(
             {
                 "id": number,
@@ -72,7 +73,7 @@ def yolo(work: Path) -> tuple[Path, Path]:
     content = {
         "images": [
             {"id": i, "file_name": f"{i:012}.jpg", "height": SIDE, "width": SIDE}
-            for i in range(1, COUNT + 1)
+            for i in range(1, count + 1)
         ],
         "annotations": annotations,
         "categories": [{"id": i, "name": f"class {i}"} for i in range(1, 81)],
@@ -92,7 +93,7 @@ def yolo(work: Path) -> tuple[Path, Path]:
     return _model(work, "yolo", "yolo11l.onnx", nodes, numbers, inputs, outputs), data
 
 
-def bert(work: Path) -> tuple[Path, Path]:
+def bert(work: Path, count: int = COUNT) -> tuple[Path, Path]:
     """Questions whose answer is the word `cat`, in all but one of them."""
     data = work / "squad"
     data.mkdir(parents=True)
@@ -103,7 +104,7 @@ def bert(work: Path) -> tuple[Path, Path]:
             "question": "Who sat?",
             "answers": [{"text": word, "answer_start": context.index(word)}],
         }
-        for number, word in enumerate(["cat"] * (COUNT - 1) + ["mat"])
+        for number, word in enumerate(["cat"] * (count - 1) + ["mat"])
     ]
     paragraphs = [{"context": context, "qas": questions}]
     content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
@@ -123,17 +124,17 @@ def bert(work: Path) -> tuple[Path, Path]:
     return _model(work, "bert", "model.onnx", nodes, numbers, inputs, outputs), data
 
 
-def unet(work: Path) -> tuple[Path, Path]:
+def unet(work: Path, count: int = VOLUMES) -> tuple[Path, Path]:
     """Volumes with a kidney and a tumour; a slice of the tumour is missing in the last one."""
     data = work / "kits"
-    for number in range(3):
+    for number in range(count):
         case = data / f"case_{number:05}"
         case.mkdir(parents=True)
         classes = np.zeros((DEPTH,) * 3, np.uint8)
         classes[20:60, 30:90, 30:90] = 1
-        classes[30 : 40 + number, 40:60, 40:60] = 2
+        classes[30 : 40 + number % 10, 40:60, 40:60] = 2
         np.save(case / "imaging.npy", np.array(LEVELS, np.float32)[classes][None])
-        if number == 2:
+        if number == count - 1:
             classes[30, 40:60, 40:60] = 1
         np.save(case / "segmentation.npy", classes[None])
     middles = ((np.array(LEVELS, np.float32) - 101.0) / 76.9).reshape(1, 3, 1, 1, 1)
@@ -150,7 +151,7 @@ def unet(work: Path) -> tuple[Path, Path]:
     return _model(work, "3d-unet", name, nodes, numbers, inputs, outputs), data
 
 
-MAKERS: Mapping[str, Callable[[Path], tuple[Path, Path]]] = {
+MAKERS: Mapping[str, Callable[..., tuple[Path, Path]]] = {
     "resnet": resnet,
     "yolo-95": yolo,
     "yolo-99": yolo,
@@ -159,7 +160,7 @@ MAKERS: Mapping[str, Callable[[Path], tuple[Path, Path]]] = {
     "3d-unet-99": unet,
     "3d-unet-99.9": unet,
 }
-"""Benchmark -> its maker."""
+"""Benchmark -> its maker, which takes a folder and the number of samples."""
 
 
 def _model(
