@@ -1,11 +1,12 @@
 """Folders of the official client's runs in WORK, and the state of each point."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.files import read_json
-from harness.errors import ConfigError
+from harness.errors import ConfigError, one_line
 
 RUNS = "runs"
 RUN, CONFIG, REPORT, WITNESS, LOG = "run.json", "asked.yaml", "report", "witness.json", "client.log"
@@ -95,7 +96,28 @@ def state_of(attempt: Attempt) -> tuple[str, str]:
         return FAILED, f"the client's result is {summary.get('state')}"
     if run.get("changed"):
         return FAILED, "the client was modified during the run"
+    if why := all_failed(attempt):
+        return FAILED, why
     return DONE, ""
+
+
+def all_failed(attempt: Attempt) -> str:
+    """Returns how many requests failed, with an error, if none succeeded; else ''. The client takes such a run for complete."""
+    summary = read_json(attempt.summary) if attempt.summary.is_file() else {}
+    failed, issued = summary.get("n_samples_failed"), summary.get("n_samples_issued")
+    if not isinstance(failed, int) or not 0 < failed == issued:
+        return ""
+    return f"all {failed:,} requests failed{_first_error(attempt.events)}"
+
+
+def _first_error(events: Path) -> str:
+    try:
+        with events.open(encoding="utf-8", errors="replace") as file:
+            event = next(json.loads(line) for line in file if '"error.' in line)
+        data = event["data"]
+        return f", e.g. {one_line(str(data[-1] if isinstance(data, list) else data))}"
+    except (OSError, StopIteration, ValueError, KeyError, TypeError, IndexError):
+        return ""
 
 
 def _differing(made: object, asked: Mapping[str, Any], where: str = "") -> str:

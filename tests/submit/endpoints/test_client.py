@@ -37,12 +37,19 @@ if "orphan" in wanted:
 if "late" in wanted:
     pathlib.Path("{control}").write_text(" ".join(word for word in wanted if word != "late"))
     sys.exit("1 service(s) crashed during startup")
+if "never" in wanted:
+    print("2026-11-27 15:07:13,123 - main - ERROR - no system prompt")
+    sys.exit(4)
 out.mkdir(parents=True)
 (out.parent / "events.jsonl").write_text('{{"event_type":"sample.issued"}}')
 if asked["name"].rpartition("-")[2] in wanted:
     print("Traceback: the server is gone")
     sys.exit(1)
 content = {{"state": "complete", "complete": True, "mode": sys.argv[-1], "issued": asked["settings"]}}
+if "reject" in wanted:
+    error = {{"event_type": "error.generic", "data": ["ErrorData", "error", "HTTP 400: no temperature"]}}
+    (out.parent / "events.jsonl").write_text('{{"event_type":"sample.issued"}}\\n' + json.dumps(error))
+    content |= {{"n_samples_issued": 9, "n_samples_failed": 9}}
 (out / "result_summary.json").write_text(json.dumps(content))
 """
 
@@ -224,6 +231,30 @@ def test_a_client_that_did_not_start_is_started_again(
     assert run(work, "--client", str(source), "--only", "r1") == 0
     assert "r1 exit status 1" in capsys.readouterr().err
     assert runs.newest(work, "r1") == runs.Attempt(work / runs.RUNS / "r1" / "attempt-2")
+
+
+def test_a_client_that_never_sends_a_request_ends_the_run(
+    work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "control").write_text("never")
+    assert run(work, "--client", str(source)) == 2
+    log = work / runs.RUNS / "r1" / "attempt-3" / runs.LOG
+    expected = f"ended 3 times before its first request: no system prompt ({log})"
+    assert expected in capsys.readouterr().err
+    assert len(list((work / runs.RUNS).glob("*/*"))) == 3
+
+
+def test_a_server_that_fails_every_request_ends_the_run(
+    work: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The client takes such a point for complete, and measuring the other points would take hours."""
+    (tmp_path / "control").write_text("reject")
+    assert run(work, "--client", str(source)) == 2
+    expected = "r1: all 9 requests failed, e.g. HTTP 400: no temperature: correct the template"
+    assert expected in capsys.readouterr().err
+    assert len(list((work / runs.RUNS).glob("*"))) == 1
+    assert main(["endpoints", "plan", "--work", str(work)]) == 0
+    assert "all 9 requests failed" in capsys.readouterr().out
 
 
 def test_services_that_outlive_the_client_are_ended(

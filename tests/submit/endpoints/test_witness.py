@@ -10,7 +10,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.submit.endpoints import runs
 from harness.submit.endpoints.witness import doubts
-from harness.submit.endpoints.witness.events import Events, answer_texts, read_events
+from harness.submit.endpoints.witness.events import Events, Sample, answer_texts, read_events
 from harness.submit.endpoints.witness.numbers import compare
 from harness.submit.endpoints.witness.report import (
     kept_witness,
@@ -110,9 +110,30 @@ def test_another_order_than_the_seeds_is_a_doubt(attempt: runs.Attempt) -> None:
 def test_a_map_of_other_requests_is_a_doubt(attempt: runs.Attempt) -> None:
     events = read_events(attempt.events, words)
     path = attempt.report / "sample_idx_map.json"
-    assert codes(doubts.events_and_map(events, path)) == []
+    assert codes(doubts.events_and_map(events, path, is_agentic=False)) == []
     put_json(path, {"performance": {f"v{n}": n for n in range(3)}})
-    assert codes(doubts.events_and_map(events, path)) == ["map-differs"]
+    assert codes(doubts.events_and_map(events, path, is_agentic=False)) == ["map-differs"]
+
+
+def test_a_map_of_an_agentic_run_continues_after_its_tracking(attempt: runs.Attempt) -> None:
+    events = read_events(attempt.events, words)
+    path = attempt.report / "sample_idx_map.json"
+    assert events.stop_ns is not None
+    events.others = [
+        Sample(uuid, events.stop_ns + n, is_tracked=False)
+        for n, uuid in enumerate(("late-1", "late-2", "scored"))
+    ]
+    named = [s.uuid for s in events.samples]
+    for further, found in (
+        ([], []),
+        (["late-1", "late-2"], []),
+        (["late-2"], ["map-differs"]),
+        (["unknown"], ["map-differs"]),
+    ):
+        put_json(path, {"performance": dict.fromkeys([*named, *further], 0)})
+        assert codes(doubts.events_and_map(events, path, is_agentic=True)) == found
+    put_json(path, {"performance": dict.fromkeys([*named, "late-1"], 0)})
+    assert codes(doubts.events_and_map(events, path, is_agentic=False)) == ["map-differs"]
 
 
 def changed(change: Callable[[list[Event]], None], tmp_path: Path) -> Events:

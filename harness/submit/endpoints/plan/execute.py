@@ -84,11 +84,19 @@ def _alone(work: Path) -> Iterator[None]:
 
 
 def _made(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:
-    """Runs a point, again if the client ended before its first request, as it does on a busy machine."""
+    """Runs a point, again if the client ended before its first request, as it does on a busy machine.
+
+    Raises a ConfigError if the client never sent a request, or if every request failed: other points would fail, too.
+    """
     for _ in range(_STARTS):
         attempt, status = _run(request, row, work, progress, quiet=quiet)
+        if status == 0 and (why := runs.all_failed(attempt)):
+            raise ConfigError(f"{row.point.name}: {why}: correct the template or the server")
         if status == 0 or has_issued(attempt):
             return
+    raise ConfigError(
+        f"{row.point.name}: the client ended {_STARTS} times before its first request: {last_error(attempt)}"
+    )
 
 
 def has_issued(attempt: runs.Attempt) -> bool:
@@ -119,9 +127,9 @@ def _run(
             metrics.close()
     if status == _WRONG_CONFIG:
         raise ConfigError(
-            f"{row.point.name}: the client refuses its configuration: {last_line(attempt.folder / runs.LOG)}"
+            f"{row.point.name}: the client refuses its configuration: {last_error(attempt)}"
         )
-    outcome = "done" if status == 0 else f"exit status {status}: see {attempt.folder / runs.LOG}"
+    outcome = "done" if status == 0 else f"exit status {status}: {last_error(attempt)}"
     if status or not quiet:
         say(f"{row.point.name} {outcome}")
     return attempt, status
@@ -143,11 +151,13 @@ def _pages(urls: Sequence[str]) -> list[Server]:
     return found
 
 
-def last_line(log: Path) -> str:
+def last_error(attempt: runs.Attempt) -> str:
     """Returns the client's last message that looks like an error, else its last line."""
+    log = attempt.folder / runs.LOG
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return f"see {log}"
     errors = [line for line in lines if "ERROR" in line or "Error" in line] or lines[-1:]
-    return one_line(f"{errors[-1] if errors else 'no message'} ({log})")
+    message = errors[-1].rpartition(" - ERROR - ")[2] if errors else "no message"
+    return one_line(f"{message} ({log})")

@@ -138,9 +138,10 @@ def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> It
     pattern = (settings.get("load_pattern") or {}).get("type")
     seed = (settings.get("runtime") or {}).get("dataloader_random_seed")
     index = attempt.report / INDEX
-    if isinstance(seed, int) and pattern != "agentic_inference":
+    is_agentic = pattern == "agentic_inference"
+    if isinstance(seed, int) and not is_agentic:
         yield from doubts.order(index, seed, size)
-    yield from doubts.events_and_map(events, index)
+    yield from doubts.events_and_map(events, index, is_agentic=is_agentic)
     if pattern == "concurrency":
         yield from doubts.in_flight(events, concurrency)
         yield from doubts.lag(events, concurrency)
