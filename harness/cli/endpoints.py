@@ -261,11 +261,19 @@ def witness(arguments: Sequence[str]) -> int:
         "Recompute the numbers of every finished point from the client's events, and look for signs of wrong numbers.",
         {"only": ("POINT", "judge this point only, e.g. r16")},
     )
+    parser.flag("--trust-tokenizer", "run the code in the tokenizer's folder, as the client does")
     options = parser.parse_args(arguments)
     from harness.submit.endpoints.witness.page import judge
 
     call = _call(options)
-    lines, passed = judge(call.request, call.template, call.curve, call.work, options.only)
+    lines, passed = judge(
+        call.request,
+        call.template,
+        call.curve,
+        call.work,
+        options.only,
+        trust=options.trust_tokenizer,
+    )
     show("\n".join(lines))
     return 0 if passed else RunInvalid.exit_status
 

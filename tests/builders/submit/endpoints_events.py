@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from harness.submit.endpoints.runs import RUN, Attempt
 from harness.submit.endpoints.witness.records import CONFIG, SNAPSHOT
@@ -167,3 +168,19 @@ def made_attempt(folder: Path, changes: Callable[[list[Event]], None] = lambda _
         made.folder / RUN, {"status": 0, "asked": asked, "monotonic_ns": [-5, 10**10], "server": {}}
     )
     return made
+
+
+def write_tokenizer(folder: Path, template: str = "") -> Path:
+    """Writes a tokenizer with a token for each character; skips the test without the package. template: a chat template."""
+    tokenizers = pytest.importorskip("tokenizers")
+    characters = ("<unk>", *"abcdefghijklmnopqrstuvwxyz =?0123456789")
+    vocabulary = {character: number for number, character in enumerate(characters)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
+    if template:
+        about["chat_template"] = template
+    put_json(folder / "tokenizer_config.json", about)
+    return folder

@@ -46,7 +46,10 @@ def serving_json(service: Service, port: int = 0) -> Iterator[str]:
             size = int(self.headers.get("Content-Length", 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             asked = Asked(self.command, self.path, headers, self.rfile.read(size))
-            status, content = service(asked)
+            try:
+                status, content = service(asked)
+            except json.JSONDecodeError as e:  # such as a GET of a metrics page
+                status, content = 400, {"error": str(e)}
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.reply(body, status, "application/json")
 

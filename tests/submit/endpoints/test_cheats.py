@@ -202,6 +202,6 @@ def test_answers_above_the_limit_are_found(attempt: Attempt, tmp_path: Path) -> 
     from harness.submit.endpoints.witness import session
     from harness.submit.endpoints.witness.events import read_events
 
-    events = read_events(attempt.events, lambda texts: [len(text.split()) for text in texts])
+    events = read_events(attempt.events, lambda parts: [len(str(part).split()) for part in parts])
     assert list(session.lengths(events, 6)) == []
     assert [one.code for one in session.lengths(events, 3)] == ["answers-too-long"]

@@ -16,6 +16,7 @@ from harness.cli.main import main
 from harness.submit.endpoints import runs
 from harness.submit.endpoints.rules import official
 from harness.submit.endpoints.rules.validate import validate
+from tests.builders.submit.endpoints_events import write_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.limit_s(3000)]
 
@@ -63,19 +64,6 @@ def prompts(path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def tokenizer(folder: Path) -> None:
-    """Writes a tokenizer with a token for each character."""
-    tokenizers = pytest.importorskip("tokenizers")
-    characters = ("<unk>", *"abcdefghijklmnopqrstuvwxyz =?0123456789")
-    vocabulary = {character: number for number, character in enumerate(characters)}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    folder.mkdir()
-    made.save(str(folder / "tokenizer.json"))
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about))
-
-
 def template(path: Path) -> None:
     data = {"path": "prompts.jsonl", "parser": {"prompt": "prompt"}}
     scoring = {
@@ -113,7 +101,7 @@ def test_a_rehearsal_ends_in_a_tree_with_two_complaints_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     prompts(tmp_path / "prompts.jsonl")
-    tokenizer(tmp_path / "tok")
+    write_tokenizer(tmp_path / "tok")
     template(tmp_path / "template.yaml")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     work = tmp_path / "work"

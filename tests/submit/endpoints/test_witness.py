@@ -1,6 +1,5 @@
 """The witness recomputes the client's numbers from events, and finds events that contradict them."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ import pytest
 from harness.errors import ConfigError
 from harness.submit.endpoints import runs
 from harness.submit.endpoints.witness import doubts
-from harness.submit.endpoints.witness.events import Events, Sample, answer_texts, read_events
+from harness.submit.endpoints.witness.answers import Part, read_answer
+from harness.submit.endpoints.witness.events import Events, Sample, read_events
 from harness.submit.endpoints.witness.numbers import compare
 from harness.submit.endpoints.witness.report import (
     kept_witness,
@@ -33,9 +33,9 @@ from tests.builders.submit.endpoints_events import (
 )
 
 
-def words(texts: Sequence[str]) -> list[int]:
+def words(parts: Sequence[Part]) -> list[int]:
     """Counts words, as a tokenizer would count tokens."""
-    return [len(text.split()) for text in texts]
+    return [len(str(part).split()) for part in parts]
 
 
 def tokenizer(folder: Path) -> str:
@@ -220,18 +220,47 @@ def test_requests_before_the_tracking_are_the_warm_up(tmp_path: Path) -> None:
     assert len(events.samples) == SIZE * PASSES
 
 
+CALL = {"index": 0, "id": "c", "function": {"name": "sort", "arguments": '{"digits":'}}
+MORE = {"index": 0, "function": {"arguments": " 42}"}}
+WHOLE = {
+    "type": "function",
+    "id": "c",
+    "function": {"name": "sort", "arguments": '{"digits": 42}'},
+}
+SECOND = {"type": "function", "function": {"arguments": " 42}"}}
+
+
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    ("data", "whole", "rest"),
     [
-        (["TextModelOutput", "all at once"], ("all at once", "", False)),
-        (["TextModelOutput", ["a", "b", "c"]], ("abc", "bc", False)),
-        (["TextModelOutput", ["a"], ["thought"]], ("a", "", True)),
-        (["TextModelOutput"], ("", "", False)),
-        (None, ("", "", False)),
+        (["all at once"], "all at once", ""),
+        ([["a", "b", "c"]], "abc", "bc"),
+        ([["a", "b"], None, []], "ab", "b"),
+        ([["a"], ["so", " then"]], ("a", "so then", []), ("a", " then", [])),
+        ([[], ["so"]], ("", "so", []), ("", "", [])),
+        (["a", "so"], ("a", "so", []), ("", "", [])),
+        (["a", ["so"]], ("a", "so", []), ("a", "", [])),
+        ([["a", "b"], "so"], ("ab", "so", []), ("ab", "", [])),
+        (["", None, [[CALL], [MORE]]], ("", "", [WHOLE]), ("", "", [SECOND])),
+        ([["a"], None, [[CALL], [MORE]]], ("a", "", [WHOLE]), ("", "", [WHOLE])),
+        (["", ["so"], [WHOLE]], ("", "so", [WHOLE]), ("", "", [WHOLE])),
+        ([], "", ""),
     ],
 )
-def test_texts_of_an_answer_follow_its_chunks(data: Any, expected: tuple[str, str, bool]) -> None:
-    assert answer_texts(data) == expected
+def test_parts_of_an_answer_follow_its_chunks(data: list[Any], whole: Part, rest: Part) -> None:
+    found = read_answer(["TextModelOutput", *data])
+    assert (found.whole, found.rest) == (whole, rest)
+    assert found.is_structured == isinstance(whole, tuple)
+
+
+def test_the_scored_text_has_reasoning_and_calls() -> None:
+    found = read_answer(["TextModelOutput", ["a", "b"], ["so"], [[{"function": {"name": "é"}}]]])
+    call = '{"type":"function","function":{"arguments":"","name":"é"}}'
+    assert found.text == f"soab[{call}]"
+
+
+def test_an_answer_of_another_kind_has_no_parts() -> None:
+    assert read_answer(None) == read_answer(["ErrorData", "x"]) == ("", "", "")
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"event_type": "sample.issued"}', "\x00"])
@@ -267,13 +296,3 @@ def test_a_late_slow_down_is_seen_beside_the_official_window(
     found = own_verdict(events, attempt.report / "sample_idx_map.json")
     assert (found["verdict"], found["series"]) == ("not steady", "latency")
     assert own_verdict(events, tmp_path / "none.json") == {}
-
-
-def test_tokens_are_counted_in_another_process(tmp_path: Path) -> None:
-    from harness.submit.endpoints.witness.tokens import counter_of
-
-    counter, why = counter_of(tokenizer(tmp_path / "t"), Path(sys.prefix) / "no-such-folder")
-    assert counter is not None, why
-    assert counter.count(["one two", "", "three"]) == [2, 0, 1]
-    counter.close()
-    assert counter_of(str(tmp_path / "none"), tmp_path)[0] is None

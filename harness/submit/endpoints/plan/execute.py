@@ -88,14 +88,16 @@ def _made(request: Request, row: table.Row, work: Path, progress: Progress, *, q
 
     Raises a ConfigError if the client never sent a request, or if every request failed: other points would fail, too.
     """
+    error = ""
     for _ in range(_STARTS):
         attempt, status = _run(request, row, work, progress, quiet=quiet)
         if status == 0 and (why := runs.all_failed(attempt)):
             raise ConfigError(f"{row.point.name}: {why}: correct the template or the server")
         if status == 0 or has_issued(attempt):
             return
+        error = last_error(attempt)
     raise ConfigError(
-        f"{row.point.name}: the client ended {_STARTS} times before its first request: {last_error(attempt)}"
+        f"{row.point.name}: the client ended {_STARTS} times before its first request: {error}"
     )
 
 

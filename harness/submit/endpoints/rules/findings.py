@@ -107,6 +107,7 @@ OF_A_REHEARSAL = frozenset(
         "too-few-queries",
         "accuracy-set",
         "accuracy-samples",
+        "accuracy-target",
     }
 )
 """Rules that a rehearsal cannot keep: it may be short, and may use another model and other data."""

@@ -1,21 +1,113 @@
-"""Counts tokens of texts: a program that runs in any environment with the package `tokenizers`.
+"""Counts tokens as MLCommons' client does: a program that runs in the client's environment.
 
-Reads lines, each a JSON list of texts, and answers each with a JSON list of counts. Argument: tokenizer.json.
+    python count_tokens.py FOLDER [--trust]
+
+FOLDER: the tokenizer. Reads lines, each a JSON list of texts and messages [content, reasoning, tool calls], and answers
+each with a JSON list of counts, or with {"error": TEXT}. Texts need the package `tokenizers`, and messages need
+`transformers`, whose chat template renders them. --trust: code in FOLDER may run.
 """
 
 import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_USER = {"role": "user", "content": ""}
+"""The client counts an answer after an empty question."""
+
+
+class Counter:
+    def __init__(self, folder: Path, *, trust: bool) -> None:
+        self._folder, self._trust = folder, trust
+        self._fast: Any = None
+        self._template: _Template | None = None
+        file = folder / "tokenizer.json"
+        if file.is_file():
+            from tokenizers import Tokenizer
+
+            self._fast = Tokenizer.from_file(str(file))
+            self._fast.no_padding()
+            self._fast.no_truncation()
+
+    def count(self, parts: Sequence[Any]) -> list[int]:
+        texts = [part for part in parts if isinstance(part, str)]
+        counts = iter(self._of_texts(texts))
+        return [
+            next(counts) if isinstance(part, str) else self._loaded().of_message(*part)
+            for part in parts
+        ]
+
+    def _of_texts(self, texts: Sequence[str]) -> list[int]:
+        if self._fast is None:
+            return [self._loaded().of_text(text) for text in texts]
+        return [len(row.ids) for row in self._fast.encode_batch(texts, add_special_tokens=False)]
+
+    def _loaded(self) -> "_Template":
+        if self._template is None:
+            self._template = _Template(self._folder, trust=self._trust)
+        return self._template
+
+
+class _Template:
+    """The tokenizer with its chat template."""
+
+    def __init__(self, folder: Path, *, trust: bool) -> None:
+        from transformers import AutoTokenizer
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        self._tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=trust)
+        try:
+            self._rendered([_USER])
+            self._frame = self._rendered([_USER, {"role": "assistant", "content": ""}])
+        except Exception:  # noqa: BLE001 - a template raises anything; the client then subtracts nothing
+            self._frame = 0
+
+    def of_text(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def of_message(self, content: str, reasoning: str, calls: list[Any]) -> int:
+        """Returns the tokens of the message without the frame of an empty answer."""
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        if calls:
+            message["tool_calls"] = list(map(_with_mapping, calls))
+        try:
+            return max(0, self._rendered([_USER, message]) - self._frame)
+        except Exception:  # noqa: BLE001 - as the client: the parts as one text
+            shown = json.dumps(calls, separators=(",", ":"), ensure_ascii=False) if calls else ""
+            parts = [part for part in (content, reasoning, shown) if part]
+            return len(self._tokenizer.tokenize("\n".join(parts)))
+
+    def _rendered(self, messages: Sequence[dict[str, Any]]) -> int:
+        ids = self._tokenizer.apply_chat_template(
+            messages, tokenize=True, add_generation_prompt=False, return_dict=False
+        )
+        return len(ids)
+
+
+def _with_mapping(call: dict[str, Any]) -> dict[str, Any]:
+    """Returns the call with its arguments as a mapping, which templates need; servers send them as a JSON text."""
+    function = call.get("function") or {}
+    try:
+        arguments = json.loads(function["arguments"])
+    except (KeyError, TypeError, ValueError):
+        return call
+    if not isinstance(arguments, dict):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def main() -> None:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(sys.argv[1])
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
+    counter = Counter(Path(sys.argv[1]), trust="--trust" in sys.argv[2:])
     for line in sys.stdin:
-        rows = tokenizer.encode_batch(json.loads(line), add_special_tokens=False)
-        sys.stdout.write(json.dumps([len(row.ids) for row in rows]) + "\n")
+        try:
+            answer: object = counter.count(json.loads(line))
+        except Exception as e:  # noqa: BLE001 - packages and tokenizers raise anything
+            answer = {"error": f"{type(e).__name__}: {e}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from harness.core.files import reading
 from harness.errors import ConfigError
+from harness.submit.endpoints.witness.answers import Answer, Part, read_answer
 
-Count = Callable[[Sequence[str]], list[int]]
+Count = Callable[[Sequence[Part]], list[int]]
 
 BATCH = 2048
 """Answers whose tokens are counted at once."""
 
 _LONGEST_LINE = 64 << 20
-_TEXT = "TextModelOutput"
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Sample:
     """When its last chunk arrived; None if the client did not record further chunks."""
     complete_ns: int | None = None
     tokens: int | None = None
-    """Tokens of the whole answer; None if they were not counted."""
+    """Tokens of the whole answer; None if they were not counted, or if the answer is empty."""
     rest_tokens: int | None = None
     """Tokens after the first chunk."""
     finish_reason: str = ""
@@ -83,7 +83,7 @@ class Events:
     warm_up_completed: int = 0
     warm_up_first_ns: int | None = None
     structured: int = 0
-    """Answers with reasoning or tool calls, whose tokens the client counts through its chat template."""
+    """Answers with reasoning or tool calls, whose tokens are counted through the chat template."""
     errors: list[str] = field(default_factory=list)
     """Texts of the client's error events."""
     uncounted: str = ""
@@ -109,7 +109,7 @@ class _Reader:
         self._by_uuid: dict[str, Sample] = {}
         self._issued_ones: set[str] = set()
         self._open = False
-        self._waiting: list[tuple[Sample | None, str, str]] = []
+        self._waiting: list[tuple[Sample | None, Answer]] = []
 
     def take(self, event: dict[str, Any]) -> None:
         kind, stamp_ns = str(event["event_type"]), int(event["timestamp_ns"])
@@ -176,25 +176,25 @@ class _Reader:
         if not is_tracked:
             self.events.other_answers += 1
             self.events.warm_up_completed += self.events.start_ns is None
-        text, rest, structured = answer_texts(event.get("data"))
-        self.events.structured += structured
+        answer = read_answer(event.get("data"))
+        self.events.structured += answer.is_structured
         if sample is not None and not is_tracked:
-            sample.answer = digest(text.strip())
-        if not structured:
-            self._waiting.append((sample, text, rest))
-            if len(self._waiting) >= BATCH:
-                self.flush()
+            sample.answer = digest(answer.text.strip())
+        self._waiting.append((sample, answer))
+        if len(self._waiting) >= BATCH:
+            self.flush()
 
     def flush(self) -> None:
         """Counts the tokens of the waiting answers."""
         waiting, self._waiting = self._waiting, []
         if self._count is None or not waiting:
             return
-        counts = iter(self._count([part for _, *parts in waiting for part in parts]))
-        for sample, _, _ in waiting:
+        counts = iter(self._count([part for _, one in waiting for part in (one.whole, one.rest)]))
+        for sample, answer in waiting:
             tokens, rest = next(counts), next(counts)
             if sample is not None:
-                sample.tokens, sample.rest_tokens = tokens, rest
+                sample.tokens = tokens if answer.whole else None
+                sample.rest_tokens = rest
             if sample is None or not sample.is_tracked:
                 self.events.other_tokens += tokens
 
@@ -209,18 +209,6 @@ def sent_text(data: object) -> str:
     if isinstance(data, list) and len(data) > 1 and isinstance(data[1], str):
         return data[1]
     return json.dumps(data, sort_keys=True)
-
-
-def answer_texts(data: object) -> tuple[str, str, bool]:
-    """Returns an answer's text, its text after the first chunk, and whether it has parts besides text."""
-    if not isinstance(data, list) or not data or data[0] != _TEXT:
-        return "", "", False
-    output = data[1] if len(data) > 1 else ""
-    structured = any(data[2:4])
-    if isinstance(output, str):
-        return output, "", structured
-    chunks = [str(chunk) for chunk in output] if isinstance(output, list) else []
-    return "".join(chunks), "".join(chunks[1:]), structured
 
 
 def read_events(path: Path, count: Count | None = None) -> Events:

@@ -42,7 +42,7 @@ def series(events: Events) -> Mapping[str, Sequence[float] | None]:
     done = events.completed
     counted = not events.uncounted
     tpot = [one for s in events.samples if (one := s.tpot_ns) is not None]
-    lengths = [s.tokens for s in done if s.tokens]
+    lengths = [s.tokens for s in done if s.tokens is not None]
     return {
         "ttft": [s.first_ns - s.issued_ns for s in events.samples if s.first_ns is not None],
         "latency": [s.complete_ns - s.issued_ns for s in done if s.complete_ns is not None],

@@ -15,9 +15,18 @@ from harness.submit.endpoints.witness.report import Witnessed, witness
 
 
 def judge(
-    request: Request, template: Template, curve: Curve, work: Path, only: str | None
+    request: Request,
+    template: Template,
+    curve: Curve,
+    work: Path,
+    only: str | None,
+    *,
+    trust: bool = False,
 ) -> tuple[list[str], bool]:
-    """Judges the finished points. Returns the lines, and whether every number was recomputed and is equal."""
+    """Judges the finished points. Returns the lines, and whether every number was recomputed and is equal.
+
+    trust: the tokenizer's own code may run.
+    """
     names = [point.name for point in curve.points]
     if only is not None and only not in names:
         raise ConfigError(f"--only {only}: choose from {', '.join(names)}")
@@ -31,7 +40,9 @@ def judge(
         if attempt is None or runs.state_of(attempt)[0] != runs.DONE:
             waiting.append(point.name)
             continue
-        outcome = witness(work, attempt, point.concurrency, size, request.tokenizer, beforehand)
+        outcome = witness(
+            work, attempt, point.concurrency, size, request.tokenizer, beforehand, trust=trust
+        )
         found.append((point, outcome))
     lines = list(_lines(found))
     if waiting:

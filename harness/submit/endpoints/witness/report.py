@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.core.files import read_json, sha256, write_json
 from harness.core.units import show_percent
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.results.steady import official
 from harness.results.steady.referee import referee
 from harness.results.steady.series import Stream
@@ -23,7 +23,7 @@ from harness.submit.endpoints.witness.doubts import Doubt
 from harness.submit.endpoints.witness.events import Events, read_events
 from harness.submit.endpoints.witness.known import Known
 from harness.submit.endpoints.witness.numbers import Row, compare, metrics
-from harness.submit.endpoints.witness.tokens import counter_of
+from harness.submit.endpoints.witness.tokens import TokenCounter, counter_of
 
 FORMAT = 1
 INDEX = "sample_idx_map.json"
@@ -80,21 +80,17 @@ def witness(
     size: int,
     tokenizer: str,
     known: Known | None = None,
+    *,
+    trust: bool = False,
 ) -> Witnessed:
     """Recomputes the numbers of a run, writes witness.json, and returns the outcome.
 
-    size: samples of the data set, which is also the size of a pass. known: what the run must agree with.
+    size: samples of the data set, which is also the size of a pass. known: what the run must agree with. trust: the
+    tokenizer's own code may run.
     """
     summary = read_json(attempt.summary)
-    counter, absent = counter_of(tokenizer, work / ENVIRONMENT)
-    try:
-        events = read_events(attempt.events, counter.count if counter else None)
-    finally:
-        if counter is not None:
-            counter.close()
-    if events.structured and not absent:
-        absent = f"{events.structured:,} answers have reasoning or tool calls, whose tokens depend on the chat template"
-    events.uncounted = absent
+    events = counted_events(attempt.events, *counter_of(tokenizer, work / ENVIRONMENT, trust=trust))
+    absent = events.uncounted
     own, steady = own_verdict(events, attempt.report / INDEX), steady_block(events, size)
     times = sketch(events)
     found = Witnessed(
@@ -117,6 +113,22 @@ def witness(
     )
     write_json(attempt.folder / WITNESS, found.to_json())
     return found
+
+
+def counted_events(path: Path, counter: TokenCounter | None, absent: str) -> Events:
+    """Reads the events and closes the counter. absent: why there is no counter."""
+    events = None
+    if counter is not None:
+        try:
+            events = read_events(path, counter.count)
+        except PluginUnavailable as e:
+            absent = str(e)
+        finally:
+            counter.close()
+    if events is None:
+        events = read_events(path)
+    events.uncounted = absent
+    return events
 
 
 def _warm_up(events: Events) -> Mapping[str, float]:

@@ -13,18 +13,25 @@ from harness.submit.endpoints.environments import (
     python_of,
 )
 from harness.submit.endpoints.witness import count_tokens
+from harness.submit.endpoints.witness.answers import Part
 
 FILE = "tokenizer.json"
 
 
 class TokenCounter:
-    """Counts tokens by a tokenizer.json. Raises a PluginUnavailable if the package `tokenizers` is missing."""
+    """Counts tokens by a folder's tokenizer. Raises a PluginUnavailable if a package is missing."""
 
-    def __init__(self, tokenizer: Path, environment: Path | None = None) -> None:
-        """environment: an environment with `tokenizers`, e.g. the client's; None: the harness's own."""
+    def __init__(
+        self, folder: Path, environment: Path | None = None, *, trust: bool = False
+    ) -> None:
+        """environment: an environment with `tokenizers` and `transformers`, e.g. the client's; None: the harness's own.
+
+        trust: code in the folder may run.
+        """
         own = environment is None or not is_environment(environment)
         python = sys.executable if own or environment is None else str(python_of(environment))
-        words = [python, *([] if own else ["-I"]), count_tokens.__file__, str(tokenizer)]
+        words = [python, *([] if own else ["-I"]), count_tokens.__file__, str(folder)]
+        words += ["--trust"] if trust else []
         self._process = subprocess.Popen(
             words,
             env=None if own else environment_variables(),
@@ -35,19 +42,22 @@ class TokenCounter:
         )
         self.count(["a"])  # shows at once whether it works
 
-    def count(self, texts: Sequence[str]) -> list[int]:
+    def count(self, parts: Sequence[Part]) -> list[int]:
+        """Raises a PluginUnavailable if the program cannot count them."""
         pipe, answers = self._process.stdin, self._process.stdout
         assert pipe is not None
         assert answers is not None
         try:
-            pipe.write(json.dumps(list(texts)) + "\n")
+            pipe.write(json.dumps(list(parts)) + "\n")
             pipe.flush()
             line = answers.readline()
         except OSError:
             line = ""
         if not line:
             raise PluginUnavailable(f"tokens cannot be counted: {self._fault()}")
-        counts: list[int] = json.loads(line)
+        counts: list[int] | dict[str, str] = json.loads(line)
+        if isinstance(counts, dict):
+            raise PluginUnavailable(f"tokens cannot be counted: {one_line(counts['error'])}")
         return counts
 
     def _fault(self) -> str:
@@ -61,15 +71,22 @@ class TokenCounter:
             self._process.communicate()
 
 
-def counter_of(tokenizer: str, environment: Path) -> tuple[TokenCounter | None, str]:
-    """Returns a counter, or None and the reason why tokens cannot be counted."""
+def counter_of(
+    tokenizer: str, environment: Path, *, trust: bool = False
+) -> tuple[TokenCounter | None, str]:
+    """Returns a counter, or None and the reason why tokens cannot be counted. trust: the tokenizer's own code may run."""
     if not tokenizer:
         return None, "no --tokenizer was given"
     path = Path(tokenizer)
-    path = path / FILE if path.is_dir() else path
-    if not path.is_file():
-        return None, f"{path} does not exist"
+    folder = path if path.is_dir() else path.parent
+    if not folder.is_dir():
+        return None, f"{folder} does not exist"
+    if not (folder / FILE).is_file() and not trust:
+        return (
+            None,
+            f"{folder} has no {FILE}: pass --trust-tokenizer to run the tokenizer's own code",
+        )
     try:
-        return TokenCounter(path, environment), ""
+        return TokenCounter(folder, environment, trust=trust), ""
     except (PluginUnavailable, OSError) as e:
         return None, one_line(e)

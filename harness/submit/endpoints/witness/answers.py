@@ -1,0 +1,78 @@
+"""Takes an answer of the client's events apart into what its tokens are counted from: whole, and after the first chunk."""
+
+import json
+from typing import Any, NamedTuple
+
+_KIND = "TextModelOutput"
+
+Message = tuple[str, str, list[Any]]
+"""Content, reasoning and tool calls, which the tokenizer's chat template renders together."""
+
+Part = str | Message
+
+
+class Answer(NamedTuple):
+    text: str
+    """What the client scores: reasoning, content, and the tool calls as JSON."""
+    whole: Part
+    rest: Part
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether it has reasoning or tool calls."""
+        return not isinstance(self.whole, str)
+
+
+def read_answer(data: object) -> Answer:
+    """data: of an event sample.complete: [kind, content, reasoning, tool calls], each a value or a list of its chunks."""
+    if not isinstance(data, list) or not data or data[0] != _KIND:
+        return Answer("", "", "")
+    content, reasoning, calls = (*data[1:4], None, None, None)[:3]
+    text = _joined(content)
+    if not reasoning and not calls:
+        return Answer(text, text, _after_first(content))
+    whole = (text, _joined(reasoning), _merged(calls))
+    scored = whole[1] + text + (_as_json(whole[2]) if whole[2] else "")
+    # The first chunk is one of the reasoning, else of the content, else of the tool calls.
+    if reasoning:
+        is_sent_whole = isinstance(content, str) and isinstance(reasoning, str)
+        rest = ("" if is_sent_whole else text, _after_first(reasoning), whole[2])
+    elif content:
+        rest = (_after_first(content), "", whole[2])
+    else:
+        rest = ("", "", _merged(calls[1:] if _is_chunked(calls) else calls))
+    return Answer(scored, whole, rest)
+
+
+def _as_json(calls: list[Any]) -> str:
+    return json.dumps(calls, separators=(",", ":"), ensure_ascii=False)
+
+
+def _joined(value: object) -> str:
+    if isinstance(value, list):
+        return "".join(map(str, value))
+    return str(value) if value else ""
+
+
+def _after_first(value: object) -> str:
+    return "".join(map(str, value[1:])) if isinstance(value, list) else ""
+
+
+def _is_chunked(calls: object) -> bool:
+    return isinstance(calls, list) and bool(calls) and isinstance(calls[0], list)
+
+
+def _merged(calls: object) -> list[Any]:
+    """Returns whole tool calls: the pieces of a call have its index, and its arguments follow each other."""
+    if not isinstance(calls, list) or not _is_chunked(calls):
+        return list(calls) if isinstance(calls, list) else []
+    found: dict[int, dict[str, Any]] = {}
+    for piece in (piece for chunk in calls for piece in chunk):
+        empty: dict[str, Any] = {"type": "function", "function": {"arguments": ""}}
+        call = found.setdefault(piece.get("index", 0), empty)
+        call.update({key: piece[key] for key in ("id", "type") if piece.get(key)})
+        function = piece.get("function") or {}
+        if function.get("name"):
+            call["function"]["name"] = function["name"]
+        call["function"]["arguments"] += function.get("arguments") or ""
+    return [found[index] for index in sorted(found)]
