@@ -14,6 +14,7 @@ import yaml
 
 from harness.cli.main import main
 from harness.submit.endpoints import runs
+from harness.submit.endpoints.pack.pack import REFUSED
 from harness.submit.endpoints.rules import official
 from harness.submit.endpoints.rules.validate import validate
 from tests.builders.submit.endpoints_events import write_tokenizer
@@ -90,6 +91,71 @@ def template(path: Path) -> None:
         "endpoint_config": {"api_type": "openai"},
     }
     path.write_text(yaml.safe_dump(content))
+
+
+def trajectories(path: Path) -> None:
+    """Writes conversations of two questions each, in the number that the rules ask for."""
+    drawn = random.Random(2)
+    with path.open("w") as file:
+        for number in range(613):
+            for turn in range(4):
+                row: dict[str, object] = {"conversation_id": f"c{number}", "turn": turn + 1}
+                digits = "".join(drawn.choices("0123456789", k=5))
+                if turn % 2 == 0:
+                    row |= {"role": "user", "content": f"sort {digits}=", "delay_seconds": 0.01}
+                else:
+                    row |= {"role": "assistant", "content": digits}
+                if turn == 0:
+                    row["system"] = "You sort digits."
+                file.write(json.dumps(row) + "\n")
+
+
+def agentic_template(path: Path) -> None:
+    template(path)
+    content = yaml.safe_load(path.read_text())
+    content["model_params"]["chat_template_kwargs"] = {"enable_thinking": True}
+    content["datasets"][0] = {
+        "name": "agentic_combined",
+        "type": "performance",
+        "path": "trajectories.jsonl",
+        "agentic_inference": {
+            "turn_timeout_s": 600.0,
+            "enable_salt": True,
+            "inject_tool_delay": True,
+            "num_trajectories_to_issue": 613,
+            "stop_issuing_on_first_user_complete": False,
+        },
+    }
+    path.write_text(yaml.safe_dump(content))
+
+
+def test_an_agentic_point_with_reasoning_is_recomputed(
+    server: str, client: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts(tmp_path / "prompts.jsonl")
+    trajectories(tmp_path / "trajectories.jsonl")
+    agentic_template(tmp_path / "template.yaml")
+    chat = (
+        "{% for m in messages %}{{ m.role }} {{ m.reasoning_content }} {{ m.content }}{% endfor %}"
+    )
+    tokenizer = write_tokenizer(tmp_path / "tok", chat)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    work = tmp_path / "work"
+    words = ["--work", str(work), "--rehearsal", "--duration", "1s", "--submitter", "LabOrg"]
+    words += ["--system", "box", "--division", "standardized", "--model", "qwen3_6-35b-a3b"]
+    words += ["--cohort", "2026-10-C1", "--url", server, "--served", "tinylm"]
+    words += ["--tokenizer", str(tokenizer), "--template", str(tmp_path / "template.yaml")]
+    words += ["--c-max", "64", "--points", ",".join(map(str, POINTS))]
+    assert main(["endpoints", "plan", *words]) == 0
+    chosen = ["--work", str(work), "--only", "r16"]
+    assert main(["endpoints", "run", *chosen, "--client", str(client)]) == 0
+    assert main(["endpoints", "witness", *chosen]) == 0
+    attempt = runs.newest(work, "r16")
+    assert attempt is not None
+    found = json.loads((attempt.folder / runs.WITNESS).read_text())
+    assert found["passed"]
+    assert found["tokens_absent"] is None
+    assert REFUSED.isdisjoint(doubt["code"] for doubt in found["doubts"])
 
 
 def test_a_rehearsal_ends_in_a_tree_with_two_complaints_only(
