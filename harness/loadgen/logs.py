@@ -86,7 +86,9 @@ class DetailLog:
     """The content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """The first value of each key; MLCommons' parser also takes the first."""
+    """The first value of each key; MLCommons' parser also takes the first. An accuracy run logs power_begin and power_end
+    once for each set of samples that it loads: its last power_end is kept.
+    """
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     malformed_lines: int = 0
@@ -128,6 +130,8 @@ def read_detail(path: Path) -> DetailLog:
         ):
             log.contradicted.append(key)
         timed |= (key, value) == ("effective_test_mode", "PerformanceOnly")
+        if key == "power_end" and not timed:
+            log.values[key] = value
         log.repeated += key == "loadgen_version"
         if metadata.get("is_error"):
             log.errors.append(f"{key}: {value}")

@@ -52,6 +52,18 @@ def test_a_golden_accuracy_log_is_complete_without_results(scenario: str) -> Non
     assert not [key for key in log.values if key.startswith("result_")]
 
 
+def test_an_accuracy_log_of_several_sets_ends_with_the_last_set(file: Path) -> None:
+    """LoadGen loads as many samples at once as the performance run has."""
+    content = (GOLDEN / "offline/accuracy" / DETAIL).read_text()
+    marks = re.findall(r"^.*\"power_(?:begin|end)\".*$", content, re.MULTILINE)
+    later = "\n".join(re.sub(r"20\d\d \d\d", "2099 23", mark) for mark in marks)
+    log = written(file, f"{content.rstrip()}\n{later}\n".encode())
+    assert log.complete
+    assert not log.contradicted
+    assert log.values["power_begin"] in marks[0]
+    assert log.values["power_end"][6:13] == "2099 23"
+
+
 @each_scenario
 def test_values_equal_those_in_loadgens_summary(scenario: str) -> None:
     summary = (GOLDEN / scenario / "performance" / SUMMARY).read_text()
