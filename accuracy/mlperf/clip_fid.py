@@ -7,6 +7,7 @@ The script needs its own networks and packages, so it runs as it is. The environ
 import io
 import json
 import math
+import shutil
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ import numpy as np
 
 from harness.accuracy.parts import program
 from harness.accuracy.parts.text import text_of
+from harness.core.units import show_bytes
 from harness.types import Answer, Metric, Score
 
 SIDE = 1024
@@ -24,6 +26,9 @@ SIDE = 1024
 
 VARIABLE, SCRIPT = "IMAGE_SCORER", "accuracy_coco.py"
 SCORES = ("CLIP_SCORE", "FID_SCORE")
+_ROW_BYTES = 2 * SIDE * SIDE * 3
+"""An image in the log: two hexadecimal digits for each byte."""
+
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -38,6 +43,17 @@ class ClipFid(program.ScoredFiles):
     content = "images"
     variable = VARIABLE
     script = SCRIPT
+
+    def check_labels(self, labels: Mapping[int, object]) -> None:
+        """Also refuses a disk without room for the log that the script reads."""
+        super().check_labels(labels)
+        folder = tempfile.gettempdir()
+        needed, free = len(labels) * _ROW_BYTES, shutil.disk_usage(folder).free
+        if needed > free:
+            raise ValueError(
+                f"scoring {len(labels):,} images writes {show_bytes(needed)} into {folder}, which has "
+                f"{show_bytes(free)} free: set TMPDIR to a folder on a larger disk"
+            )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
         scorer = self.program()

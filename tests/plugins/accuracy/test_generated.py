@@ -7,6 +7,7 @@ import shlex
 import sys
 from base64 import b64encode
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -367,3 +368,16 @@ def test_a_run_that_no_program_can_score_is_refused_before_it_begins(
     assert told.startswith(f"the score comes from MLCommons' {name}: export {variable}=")
     assert "uint8" in refusal(metric, "float32", error=ValueError)
     assert {"clip-fid", "vbench"} <= {*registry.BY_PROGRAM}
+
+
+def test_images_that_do_not_fit_on_the_disk_are_refused_before_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names(monkeypatch, "IMAGE_SCORER", SCRIPTS / "accuracy_coco.py")
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=10_000_000))
+    ClipFid("uint8").check_labels({0: "a cat"})
+    told = refusal(
+        ClipFid("uint8").check_labels, dict.fromkeys(range(2), "a cat"), error=ValueError
+    )
+    assert told.startswith("scoring 2 images writes 12.6 MB into ")
+    assert told.endswith("which has 10.0 MB free: set TMPDIR to a folder on a larger disk")
