@@ -246,7 +246,7 @@ def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
     limit_ns = benchmark.latency_limit_ns.get(str(result.scenario))
     if str(result.scenario) in (benchmark.token_limits_ns or {}):
         return  # LoadGen judges the tokens instead of the latency, and logs 0
-    if limit_ns is None or result.scenario != run.detail.get("effective_scenario"):
+    if limit_ns is None or result.measured_scenario != run.detail.get("effective_scenario"):
         return
     key = "effective_target_latency_ns"
     actual_ns = run.number(key)
