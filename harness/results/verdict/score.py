@@ -11,7 +11,7 @@ import numpy as np
 from harness.core import registry
 from harness.core.codes import Reason
 from harness.core.shown.escapes import visible
-from harness.errors import PluginUnavailable, one_line, type_and_text
+from harness.errors import PluginUnavailable, UnusableAnswer, one_line, type_and_text
 from harness.loadgen.logs import (
     ACCURACY,
     ANSWERS,
@@ -70,6 +70,8 @@ def judge(
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
+    except UnusableAnswer as e:
+        return Scoring(failure=Reason("answers-unusable", f"scoring with {metric!r}: {e}"))
     except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
         text = f"scoring with {metric!r} raised {type_and_text(e)}"
         return Scoring(failure=Reason("accuracy-failed", text))
