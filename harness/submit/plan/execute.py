@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.core.child import start, wait
 from harness.core.config import code
@@ -19,8 +20,11 @@ from harness.errors import ConfigError, RunInvalid, refuse
 from harness.run.progress import Progress
 from harness.submit.plan import matrix
 from harness.submit.plan.attempts import ASKED, RUNS
-from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, PlannedRun
+from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, UNSCORED, PlannedRun
 from harness.submit.plan.request import Request
+
+if TYPE_CHECKING:
+    import subprocess
 
 _COMMAND = "harness.cli.main"
 """Module whose `main` makes a single run."""
@@ -55,7 +59,8 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                     which = f"{number + 1} of {len(rows)}"
                     with stopping.allowed():
                         left_s = _left_s(rows, number)
-                        _run(rows[number], work, locks, which, left_s, quiet=quiet)
+                        make = _score if rows[number].state == UNSCORED else _run
+                        make(rows[number], work, locks, which, left_s, quiet=quiet)
         except Stopped as e:
             say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
@@ -150,12 +155,47 @@ def _run(
             process = start(_COMMAND, words, fds=locks, log=log)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
+    _await(process, row, folder / f"attempt-{number}.log", which, after_s, quiet=quiet)
+
+
+def _score(
+    row: PlannedRun,
+    work: Path,
+    locks: tuple[int, ...],
+    which: str,
+    after_s: float,
+    *,
+    quiet: bool,
+) -> None:
+    """Scores the answers of the newest attempt, whose scoring program failed, again. Makes no run."""
+    assert row.folder is not None
+    path = work / RUNS / row.name / f"{row.folder.name}.log"
+    words = ["score", str(row.folder), *code.trust_options(code.values_of(row.config))]
+    if not quiet:
+        say(f"{row.name} has its answers: they are scored again")
+    try:
+        with path.open("ab") as log:
+            process = start(_COMMAND, words, fds=locks, log=log)
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
+    _await(process, row, path, which, after_s, quiet=quiet)
+
+
+def _await(
+    process: "subprocess.Popen[bytes]",
+    row: PlannedRun,
+    log: Path,
+    which: str,
+    after_s: float,
+    *,
+    quiet: bool,
+) -> None:
     began_s = time.monotonic()
     with Progress(quiet=quiet) as progress:
         left_s = None if row.expected_s is None else row.expected_s + after_s
         progress.series(f"run {which}: {row.name}", left_s)
         status = wait(process, lambda took_s: _show(progress, row, took_s))
-    outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
+    outcome = "done" if status == 0 else f"exit status {status}: see {log}"
     if status or not quiet:
         say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
 
