@@ -16,7 +16,7 @@ from tests.faults.command import run_here
 from tests.stand_ins.servers import makers
 from tests.stand_ins.servers.json_services import serving_json
 
-SCORER = Path(__file__).parents[1] / "stand_ins/reference/accuracy_coco.py"
+SCORER = Path(__file__).parents[2] / "stand_ins/reference/accuracy_coco.py"
 LOG = "accuracy/mlperf_log_accuracy.json"
 
 
