@@ -226,7 +226,9 @@ def _serving() -> Iterator[str]:
     with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip()
+            if not (url := process.stdout.readline().strip()):
+                raise SystemExit(f"the stand-in did not start: is port {SERVER_PORT} in use?")
+            yield url
         finally:
             process.terminate()
 
