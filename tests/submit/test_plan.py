@@ -291,6 +291,42 @@ def test_run_that_pack_refuses_is_marked_in_the_plan(tmp_path: Path) -> None:
     assert {row.why for row in rows} == {"`submit pack` refuses it: random weights"}
 
 
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({}, FAILED), ({"division": "open"}, DONE), ({"rehearsal": True}, DONE)],
+)
+def test_a_run_on_a_part_of_the_data_is_failed(
+    changed: dict[str, Any], state: str, tmp_path: Path
+) -> None:
+    """Bug: a run of 3 of 2,515 pages was done, and only `pack` refused it."""
+    request = replace(CLOSED, scenarios=(), **changed)
+    make_runs(request, tmp_path)
+    path = tmp_path / "runs/Offline-accuracy/attempt-1/findings.json"
+    path.write_text(path.read_text().replace('"total_count": 50000', '"total_count": 3'))
+    row = rows_of(request, tmp_path)["Offline-accuracy"]
+    assert (row.state, "3 samples instead of the round's 50,000" in row.why) == (
+        state, not request.rehearsal
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("real_runs")
+def test_a_part_of_the_data_is_refused_before_the_first_run(tmp_path: Path) -> None:
+    """Bug: `submit run` measured 3 pages instead of 2,515 to the end."""
+    (pages := tmp_path / "pages").mkdir()
+    for number in range(3):
+        (pages / f"{number}.html").write_text("<p>a page</p>")
+    request = (
+        *("--division", "closed", "--submitter", "LabOrg", "--system", "box", "--category", "datacenter"),
+        *("--benchmark", "e2e-rag-db", "--model", "e2e-rag-db", "--backend", "http-json"),
+        *("--url", "http://127.0.0.1:9", "--data-dir", str(pages), "--work", str(tmp_path / "w")),
+    )  # fmt: skip
+    assert refused("submit", "run", *request) == [
+        "dataset 'documents' has 3 samples instead of the round's 2,515 for e2e-rag-db: pass the whole data set with "
+        "--data-dir, or add --rehearsal"
+    ]
+    assert not (tmp_path / "w/runs").exists()
+
+
 def test_a_run_that_waited_needs_an_accelerator_according_to_the_plan(tmp_path: Path) -> None:
     """Bug: `plan` said that `pack` refuses the run, even if the user describes the accelerator."""
     make_runs(CLOSED, tmp_path, **SLEPT)

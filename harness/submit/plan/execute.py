@@ -17,7 +17,7 @@ from harness.core.formats.strict_yaml import write_yaml
 from harness.core.signals import Stopped, stoppable
 from harness.errors import ConfigError, RunInvalid, refuse
 from harness.run.progress import Progress
-from harness.submit.plan import matrix
+from harness.submit.plan import data_size, matrix
 from harness.submit.plan.attempts import ASKED, RUNS
 from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, PlannedRun
 from harness.submit.plan.request import Request
@@ -36,6 +36,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
     matrix.write_audits(request, work)
     rows = _rows(request, work, only)
     refuse(matrix.problems(request, rows))
+    refuse(data_size.problems(request, rows))
     done = sum(row.state == DONE for row in rows)
     if not quiet:
         say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")

@@ -118,13 +118,17 @@ class FinishedRun:
             yield "its backend reports no framework, so it runs no model"
         if self.config.device == "cpu" and not accelerated:
             yield from waited(*(self.result.get(k) for k in _OF_WAITING))
-        count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
-        if count != expected:
-            yield f"{counted(count, 'sample')} instead of the round's {expected:,}"
+        if why := self.wrong_size(benchmark):
+            yield why
         if self.kind == "accuracy":
             yield from self._unscored()
             if request.division != "open":
                 yield from self._out_of_bounds(request.rules, benchmark)
+
+    def wrong_size(self, benchmark: Benchmark) -> str:
+        """Returns how the size of its data set differs from the round's, '' if it does not."""
+        count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
+        return "" if count == expected else f"{counted(count, 'sample')} instead of the round's {expected:,}"
 
     def _unscored(self) -> Iterator[str]:
         accuracy = self.result.get("accuracy")

@@ -173,6 +173,8 @@ def _state(
         return FAILED, why
     if stale:
         return STALE, stale
+    if request.needs_whole_data and (why := run.wrong_size(request.of_round)):
+        return FAILED, why
     if why := fault(run, made, request):
         return FAILED, why
     return DONE, "" if request.rehearsal else _refused(request, run)

@@ -301,6 +301,11 @@ class Request:
         return self.rehearsal and "duration" in self.options
 
     @property
+    def needs_whole_data(self) -> bool:
+        """Whether a run with another number of samples than the round's is not worth making."""
+        return self.division != "open" and not self.rehearsal
+
+    @property
     def tree_names(self) -> tuple[str, str]:
         """Names of submitter and system in the tree, marked in a rehearsal."""
         if not self.rehearsal:
