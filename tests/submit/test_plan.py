@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -320,10 +322,11 @@ def test_a_part_of_the_data_is_refused_before_the_first_run(tmp_path: Path) -> N
         *("--benchmark", "e2e-rag-db", "--model", "e2e-rag-db", "--backend", "http-json"),
         *("--url", "http://127.0.0.1:9", "--data-dir", str(pages), "--work", str(tmp_path / "w")),
     )  # fmt: skip
-    assert refused("submit", "run", *request) == [
+    (line,) = refused("submit", "run", *request)
+    assert line == (
         "dataset 'documents' has 3 samples instead of the round's 2,515 for e2e-rag-db: pass the whole data set with "
         "--data-dir, or add --rehearsal"
-    ]
+    )
     assert not (tmp_path / "w/runs").exists()
 
 
@@ -498,12 +501,11 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert execute.execute(request, tmp_path) == 4
     told = capsys.readouterr().err
     assert "Offline-performance exit status 5" in told
-    assert "Offline-TEST01 is skipped" in told
+    assert "Offline-accuracy and Offline-TEST01 are skipped: Offline-performance is missing" in told
     (tmp_path / "fail-Offline-performance").unlink()
     assert execute.execute(request, tmp_path) == 0
     told = capsys.readouterr().err
     assert told.startswith("harness: 0 of 3 runs are done, 3 remain\n")
-    assert "2 of 3" not in told  # the accuracy run existed before, and now belongs to a run
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
     assert capsys.readouterr().err.startswith("harness: 3 of 3 runs are done, 0 remain\n")
@@ -512,6 +514,81 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert set(states(request, tmp_path).values()) == {DONE}
     assert (tmp_path / "runs/Offline-performance/attempt-1.log").exists()
     assert (tmp_path / "runs/Offline-performance/attempt-2").is_dir()
+
+
+def ended_with(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, tuple[int, str]]) -> list[str]:
+    """Replaces the runs. logs: run -> its exit status and the text of its log; other runs have the exit status 5.
+
+    Returns the names of the runs, which grow as the runs are started.
+    """
+    started: list[str] = []
+
+    def start(_module: str, words: Sequence[str], **more: Any) -> SimpleNamespace:
+        name = Path(words[words.index("--out") + 1]).parent.name
+        started.append(name)
+        status, text = logs.get(name, (5, ""))
+        more["log"].write(text.encode())
+        return SimpleNamespace(wait=lambda _limit_s: status)
+
+    monkeypatch.setattr(execute, "start", start)
+    return started
+
+
+EDGE = replace(CLOSED, category="edge", scenarios=())
+
+
+def test_a_failed_performance_run_leaves_out_the_rest_of_its_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the accuracy run was made, and was stale after the next performance run."""
+    started = ended_with(monkeypatch, {})
+    assert execute.execute(EDGE, tmp_path) == 4
+    assert started == [f"{scenario}-performance" for scenario in EDGE.chosen_scenarios]
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "skipped" in line] == [
+        f"harness: {s}-accuracy, {s}-TEST01 and {s}-TEST04 are skipped: {s}-performance is missing"
+        for s in EDGE.chosen_scenarios
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "told"),
+    [
+        (5, "harness: loading\nharness: the process died: see performance.log\n", "the process died: see performance.log"),
+        (4, "INVALID\n  reason  died: 3 samples failed\n\nresults here\n", "died: 3 samples failed: see {log}"),
+        (1, "harness: loading\nTraceback:\n  x()\nKeyError: 'x'\n\n", "KeyError: 'x': see {log}"),
+        (5, "", "see {log}"),
+    ],
+)  # fmt: skip
+def test_the_line_of_a_failed_run_has_the_last_error_of_its_log(
+    status: int, log: str, told: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Bug: the line named only the log, and the last lines named logs of runs that were never made."""
+    ended_with(monkeypatch, {"Offline-performance": (status, log)})
+    assert execute.execute(EDGE, tmp_path, "Offline") == 4
+    said = capsys.readouterr().err.splitlines()
+    file = tmp_path / "runs/Offline-performance/attempt-1.log"
+    told = told.replace("{log}", str(file))
+    assert said[1] == f"harness: 1 of 4: Offline-performance exit status {status}: {told}, 0:00"
+    assert said[3:] == [
+        f"harness: Offline-performance missing: see {file}",
+        *(f"harness: Offline-{kind} missing: it was not made" for kind in ("accuracy", "TEST01", "TEST04")),
+    ]  # fmt: skip
+
+
+def test_a_run_with_a_wrong_setting_ends_all_runs_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a server that was down failed every run of the matrix, one after another."""
+    settings = tmp_path / "runs/SingleStream-performance/1-asked.yaml"
+    error = "--url http://a:1 cannot be reached: start the server"
+    log = f"harness: loading\nharness: {error} ({settings} sets --url)\n"
+    started = ended_with(monkeypatch, {"SingleStream-performance": (2, log)})
+    (line,) = refusals(execute.execute, EDGE, tmp_path)
+    file = settings.with_name("attempt-1.log")
+    assert line == f"SingleStream-performance: {error}: see {file}"
+    assert started == ["SingleStream-performance"]
 
 
 def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:

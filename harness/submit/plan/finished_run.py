@@ -128,7 +128,11 @@ class FinishedRun:
     def wrong_size(self, benchmark: Benchmark) -> str:
         """Returns how the size of its data set differs from the round's, '' if it does not."""
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
-        return "" if count == expected else f"{counted(count, 'sample')} instead of the round's {expected:,}"
+        return (
+            ""
+            if count == expected
+            else f"{counted(count, 'sample')} instead of the round's {expected:,}"
+        )
 
     def _unscored(self) -> Iterator[str]:
         accuracy = self.result.get("accuracy")
