@@ -447,6 +447,7 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
     assert "16 of 16 runs remain" in first.printed
     for same in ((), ("--target-qps", "2000")):
         assert run_here(*words, *same)[:2] == first[:2]
+    (tmp_path / "w/runs/Offline-performance/attempt-1.partial").mkdir(parents=True)
     file = tmp_path / "w/request.yaml"
     advice = "edit that file, or pass another --work"
     assert refused(*words, *WORDS, "--threads", "1") == [f"{file} has no threads: {advice}"]
@@ -457,6 +458,23 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
     assert read_request(tmp_path / "w").options == {
         "model": "digits", "backend": "ort", "target_qps": "2000"
     }  # fmt: skip
+
+
+def test_later_options_are_stored_until_a_run_exists(tmp_path: Path) -> None:
+    """Bug: `plan` asked for --target-qps, and refused it: "request.yaml has no target_qps: edit that file"."""
+    words = ("submit", "plan", "--work", str(tmp_path))
+    assert "Server needs a rate: pass --target-qps" in run_here(*words, *WORDS[:-2]).said
+    folder = tmp_path / "runs/Server-performance"
+    folder.mkdir(parents=True)
+    (folder / "attempt-1.log").touch()  # a run that refused its settings
+    later = run_here(*words, "--target-qps", "3", "--system", "other")
+    assert later.status == 0
+    assert later.said == f"harness: {tmp_path}/request.yaml now has system other, target_qps 3\n"
+    kept = read_request(tmp_path)
+    assert (kept.system, kept.options["target_qps"], kept.options["model"]) == ("other", "3", "digits")  # fmt: skip
+    (folder / "attempt-2").mkdir()
+    assert "has target_qps 3, not 4: edit" in refused(*words, "--target-qps", "4")[0]
+    assert read_request(tmp_path) == kept
 
 
 @pytest.mark.parametrize(
