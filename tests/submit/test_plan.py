@@ -356,6 +356,38 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
     assert list(problems(rehearsal, plan(rehearsal, tmp_path))) == []
 
 
+WITHOUT_MODEL = "a run without --model takes digits, which is not the model of resnet: pass --model"
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "model", "more", "told"),
+    [
+        ("resnet", None, {}, [WITHOUT_MODEL]),
+        ("resnet", None, {"division": "open"}, []),
+        ("resnet", None, {"rehearsal": True}, []),
+        ("bert-99", "resnet50", {}, [
+            "--model resnet50 is the model of resnet, not of bert-99: pass another --model, --division open, or --rehearsal"
+        ]),
+        ("bert-99", "dlrm-v3", {}, [
+            "--model dlrm-v3 is the model of dlrm-v3, not of bert-99: pass another --model, --division open, or --rehearsal"
+        ]),
+        ("bert-99", "resnet50", {"rehearsal": True}, []),
+        ("resnet", "resnet50-tf", {}, []),
+        ("resnet", "digits", {}, []),
+    ],
+)  # fmt: skip
+def test_the_model_of_another_benchmark_is_a_problem(
+    benchmark: str, model: str | None, more: dict[str, Any], told: list[str], tmp_path: Path
+) -> None:
+    """Bug: `--benchmark bert-99 --model resnet50` was planned without a word, and a lack of --model measured digits."""
+    options = {"backend": "ort", **({"model": model} if model else {})}
+    request = replace(
+        CLOSED, category="edge", scenarios=(), benchmark=benchmark, options=options, **more
+    )
+    found = problems(request, plan(request, tmp_path))
+    assert [p for p in found if "the model of" in p] == told
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [

@@ -16,7 +16,7 @@ from harness.submit.plan.request import Request
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
     """Yields a problem if the data set has another size than a scenario that is not done needs."""
     due = dict.fromkeys(row.scenario for row in rows if row.state != DONE)
-    if not due or not request.needs_whole_data:
+    if not due or not request.is_closed:
         return
     config = rows[0].config
     samples = samples_of(config)

@@ -173,7 +173,7 @@ def _state(
         return FAILED, why
     if stale:
         return STALE, stale
-    if request.needs_whole_data and (why := run.wrong_size(request.of_round)):
+    if request.is_closed and (why := run.wrong_size(request.of_round)):
         return FAILED, why
     if why := fault(run, made, request):
         return FAILED, why
@@ -339,6 +339,7 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
         yield from server_problems(config)
         yield from _unscorable(config)
         yield from () if request.rehearsal else _unstated(config.model)
+        yield from _of_other_benchmark(request, config) if request.is_closed else ()
     if any(r.config.meter and r.state != DONE for r in rows):
         for _, argument in request.meters:
             yield from PtdaemonMeter(argument).problems()
@@ -384,6 +385,25 @@ def _unstated(model: str) -> Iterator[str]:
         yield from load_model(model).unstated()
     except ConfigError:
         return  # `unknown_names` reports the problem
+
+
+def _of_other_benchmark(request: Request, config: RunConfig) -> Iterator[str]:
+    """Yields a problem if the manifest names another benchmark, or if the model is only the default."""
+    try:
+        manifest = load_model(config.model).manifest
+    except ConfigError:
+        return  # `unknown_names` reports the problem
+    declared, expected = manifest and manifest.mlperf_model, request.of_round.loadgen
+    if "model" not in request.options and declared != expected:
+        yield (
+            f"a run without --model takes {config.model}, which is not the model of {request.benchmark}: pass --model"
+        )
+    elif declared not in (None, expected):
+        names = [n for n, one in request.rules.benchmarks.items() if one.loadgen == declared]
+        yield (
+            f"--model {config.model} is the model of {' and '.join(names) or declared}, not of {request.benchmark}: pass "
+            "another --model, --division open, or --rehearsal"
+        )
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:

@@ -301,8 +301,8 @@ class Request:
         return self.rehearsal and "duration" in self.options
 
     @property
-    def needs_whole_data(self) -> bool:
-        """Whether a run with another number of samples than the round's is not worth making."""
+    def is_closed(self) -> bool:
+        """Whether only the round's model and data count: in neither the open division nor a rehearsal."""
         return self.division != "open" and not self.rehearsal
 
     @property
