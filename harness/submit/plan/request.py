@@ -160,9 +160,12 @@ class Request:
                 )
         if benchmark.counts_tokens or {*OF_TOKENS} & {*self.audits}:
             yield from self._token_problems()
-        for audit in self.audits if self.is_short else ():
-            if audit in OF_TOKENS:
-                yield f"--duration: {audit} counts tokens, which LoadGen gets only under the official rules: drop it"
+        needs_tokens = benchmark.token_limits_ns is not None or {*OF_TOKENS} & {*self.audits}
+        if self.is_short and needs_tokens:
+            yield (
+                f"--duration: the tokens of {self.benchmark}'s answers count, and LoadGen gets them only under the official "
+                "rules: drop it"
+            )
 
     def _token_problems(self) -> Iterator[str]:
         """Yields a problem if no reply has the tokens that the benchmark counts."""
