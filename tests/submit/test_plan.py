@@ -120,6 +120,48 @@ def test_expected_time_of_a_run_comes_from_rules_and_calibration(tmp_path: Path)
     assert list(lines(list(rows.values())))[-1] == "0 of 16 runs remain, about 0:00"
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "12 of 12 runs remain, at least 1:43:39 and 3 of unknown length"),
+        ({"division": "open", "scenarios": ("Offline",)}, "2 of 2 runs remain, at least 14:23 and 1 of unknown length"),
+    ],
+)  # fmt: skip
+def test_the_time_of_unmeasured_runs_is_a_lower_bound(
+    changed: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """Bug: the sum of the rules' durations was called about the time."""
+    request = replace(CLOSED, category="edge", scenarios=(), options={"model": "digits"})
+    assert list(lines(plan(replace(request, **changed), tmp_path)))[-1] == told
+
+
+def test_the_time_of_runs_at_a_known_rate_is_an_estimate(tmp_path: Path) -> None:
+    rows = rows_of(CLOSED, tmp_path)
+    server = [rows[f"Server-{kind}"] for kind in ("performance", "TEST01")]
+    assert list(lines(server))[-1] == "2 of 2 runs remain, about 20:10"
+
+
+@pytest.mark.parametrize(
+    ("run", "queries", "shown"),
+    [
+        ("Offline-performance", {"samples_issued": 860_000, "samples_per_query": 1}, (860_000, 612.5)),
+        ("MultiStream-performance", {"samples_issued": 8000, "samples_per_query": 8}, (1000, 612.5)),
+        ("Offline-accuracy", None, (50_000, 612.5)),
+        ("Offline-performance", None, (858_000, 612.5)),
+        ("Offline-performance", [], (858_000, 612.5)),
+    ],
+)  # fmt: skip
+def test_the_row_of_a_finished_run_has_its_queries_and_time(
+    run: str, queries: object, shown: tuple[int, float], tmp_path: Path
+) -> None:
+    """Bug: the row still had the expected queries and time."""
+    make_runs(CLOSED, tmp_path, queries=queries)
+    (log,) = (tmp_path / "runs" / run).rglob("run.json")
+    log.write_text('{"ended": {"answer_dtype": "int64", "used": {"wall_s": 612.5}}}')
+    row = rows_of(CLOSED, tmp_path)[run]
+    assert (row.state, row.queries, row.expected_s) == (DONE, *shown)
+
+
 def test_a_server_run_with_equal_issue_takes_a_whole_set_of_samples(tmp_path: Path) -> None:
     request = replace(CLOSED, benchmark="qwen3-vl-235b-a22b", scenarios=())
     request = replace(request, options={**CLOSED.options, "target_qps": 20.0})
@@ -394,6 +436,8 @@ def test_the_model_of_another_benchmark_is_a_problem(
         ({"division": "shut"}, "--division shut: choose from closed; open"),
         ({"category": "desk"}, "--category desk: choose from edge;"),
         ({"benchmark": "vgg"}, "--benchmark vgg: choose from resnet;"),
+        ({"benchmark": "resnet50"}, "--benchmark resnet50: did you mean resnet?"),
+        ({"benchmark": "bert"}, "--benchmark bert: did you mean bert-99 or bert-99.9?"),
         ({"submitter": ""}, "--submitter is missing"),
         ({"system": "my box"}, "--system 'my box' is not a valid folder name"),
         ({"system": "../box"}, "--system '../box' is not a valid folder name"),
@@ -405,7 +449,10 @@ def test_the_model_of_another_benchmark_is_a_problem(
             "--folder resnet50 is the round's name for resnet: choose a different name",
         ),
         ({"folder": "mine"}, "--folder is only for the open division"),
-        ({"category": "datacenter"}, "--benchmark resnet is not in the category datacenter"),
+        (
+            {"category": "datacenter"},
+            "--benchmark resnet is not in the category datacenter: pass --category edge or ",
+        ),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires SingleStream"),
         ({"scenarios": ("offline",)}, "--scenarios offline: choose from SingleStream"),
         ({"options": {"mode": "both"}}, "--mode is set by the round"),
@@ -435,6 +482,14 @@ def test_missing_benchmark_is_reported_once() -> None:
     assert [line.split(":")[0] for line in refusals(replace, CLOSED, benchmark="")] == [
         "--benchmark is missing"
     ]
+
+
+@pytest.mark.parametrize("verb", ["run", "pack"])
+def test_all_benchmarks_are_only_for_plan(verb: str, tmp_path: Path) -> None:
+    assert refused("submit", verb, *WORDS, "--benchmark", "all", "--work", tmp_path / "w") == [
+        "--benchmark all is only for `submit plan`, which lists the benchmarks that fit on this machine: name one of them"
+    ]
+    assert not (tmp_path / "w").exists()
 
 
 def test_a_quiet_plan_prints_its_rows_alone(tmp_path: Path) -> None:
@@ -521,6 +576,7 @@ def test_a_broken_request_file_is_reported_in_one_line(content: str, tmp_path: P
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
+        ("submitter: LabOrg\n", "", "submitter is missing$"),
         ("rehearsal: false", "rehearsal: maybe", "rehearsal must be true or false"),
         ("scenarios: []", "scenarios: {a: 1}", "scenarios must be a list"),
         ("round: v6.1", "round: [v6.1]", "round must be text"),

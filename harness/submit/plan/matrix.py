@@ -63,9 +63,9 @@ class PlannedRun(NamedTuple):
     folder: Path | None = None
     """The newest attempt's result folder."""
     expected_s: float | None = None
-    """None if no calibration is known."""
+    """Expected duration, or that of a run that is done; None if no calibration is known."""
     queries: int | None = None
-    """Expected queries; None if no calibration is known."""
+    """Expected queries, or those of a run that is done; None if no calibration is known."""
 
     @property
     def name(self) -> str:
@@ -88,7 +88,8 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
             if run is not None:
                 made[kind] = run
             known = _calibration(rows, row, run.result if run is not None else None)
-            rows.append(_timed(row, request, known))
+            row = _timed(row, request, known)
+            rows.append(_measured(row, run) if run is not None and row.state == DONE else row)
     return rows
 
 
@@ -308,6 +309,16 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     return row._replace(expected_s=_length_s(row, least_s), queries=queries)
 
 
+def _measured(row: PlannedRun, run: FinishedRun) -> PlannedRun:
+    """Returns the row of a finished run with its recorded queries and time."""
+    try:
+        queries, took_s = run.queries, run.took_s
+    except ConfigError:  # `pack` reports a file that cannot be read
+        return row
+    seconds = row.expected_s if took_s is None else took_s
+    return row._replace(queries=queries or row.queries, expected_s=seconds)
+
+
 def _issues_whole_sets(row: PlannedRun, request: Request) -> bool:
     audit = _audit_settings(row, request) if row.kind in request.audits else {}
     if audit.get("sample_concatenate_permutation") == 0:
@@ -414,7 +425,13 @@ def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
     seconds = sum(r.expected_s or 0.0 for r in left)
     unknown = sum(r.expected_s is None for r in left)
     more = f" and {unknown} of unknown length" if unknown else ""
-    yield f"{len(left)} of {len(rows)} runs remain, about {show_s(seconds)}{more}"
+    about = "at least" if any(_may_be_longer(r) for r in left) else "about"
+    yield f"{len(left)} of {len(rows)} runs remain, {about} {show_s(seconds)}{more}"
+
+
+def _may_be_longer(row: PlannedRun) -> bool:
+    """Whether only the rules' duration is known of an official run, or nothing at all."""
+    return row.expected_s is None or (row.config.mlperf and row.queries is None)
 
 
 def _cells(row: PlannedRun) -> Sequence[Cell]:

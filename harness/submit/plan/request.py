@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,13 @@ class Request:
         )
         for flag, value, known in choices:
             if value not in known:
-                yield f"{flag} {value or 'is missing'}: choose from {'; '.join(known)}"
+                near = get_close_matches(value, known, n=2)
+                hint = (
+                    f"did you mean {' or '.join(near)}?"
+                    if near
+                    else f"choose from {'; '.join(known)}"
+                )
+                yield f"{flag} {value or 'is missing'}: {hint}"
         yield from self._name_problems(rules)
         for key, reason in REFUSED.items():
             if key in self.options:
@@ -125,7 +132,10 @@ class Request:
         benchmark = rules.benchmarks[self.benchmark]
         required = benchmark.scenarios(self.category)
         if not required:
-            yield f"--benchmark {self.benchmark} is not in the category {self.category}: choose another category"
+            known = [name for name in rules.categories if benchmark.scenarios(name)]
+            yield (
+                f"--benchmark {self.benchmark} is not in the category {self.category}: pass --category {' or '.join(known)}"
+            )
         for name in self.scenarios:
             if name not in OURS:
                 yield f"--scenarios {name}: choose from {', '.join(OURS)}"

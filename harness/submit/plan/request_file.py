@@ -167,9 +167,11 @@ def read_request(work: Path) -> Request:
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}")
     scenarios = content.get("scenarios") or ()
-    texts = [f.name for f in fields(Request)[:5]]
+    required = [f.name for f in fields(Request)[:5]]
+    wrong = [f"{name} is missing" for name in required if name not in content]
+    texts = [name for name in required if name in content]
     texts += [name for name in ("folder", "round") if name in content]
-    wrong = [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
+    wrong += [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
     if not isinstance(scenarios, list | tuple):
         wrong.append("scenarios must be a list")
     if not isinstance(content.get("rehearsal", False), bool):
