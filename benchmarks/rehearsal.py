@@ -1,5 +1,6 @@
 """Calls the verbs of `submit` for the scripts that rehearse MLPerf's benchmarks."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,10 +37,12 @@ def run_lots(work: Path, lots: Sequence[str], *words: str) -> int:
 
 
 def pack_and_check(work: Path, official: Path | None, *words: str) -> int:
-    """Returns the exit status of `check`. words: further words for `pack`."""
+    """Packs into a new tree; returns the exit status of `pack` or `check`. words: further words for `pack`."""
     more = [f"--official={official.absolute()}"] if official else []
-    submit("pack", f"--work={work}", *words, *more)
-    return submit("check", str(work / "tree"), "--rehearsal", *more)
+    for name in ("tree", "tree-raw", "tree.partial"):  # of an earlier call
+        shutil.rmtree(work / name, ignore_errors=True)
+    packed = submit("pack", f"--work={work}", *words, *more)
+    return packed or submit("check", str(work / "tree"), "--rehearsal", *more)
 
 
 def _command(verb: str, *words: str) -> list[str]:

@@ -22,7 +22,7 @@ class Recommendation:
     """Answers are float32: the identity of the request, a score for each candidate, and perhaps its labels and weights.
 
     Labels come from the dataset: `identity`, and `liked`, 0 or 1 for each candidate. Each request has one answer. A missing
-    score counts as the wrong certainty.
+    score and a NaN count as the wrong certainty.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -81,14 +81,15 @@ def _pairs(
             raise ValueError(f"request {identity} of sample {answer.sample} {again}")
         scores = numbers[_IDENTITY : _IDENTITY + len(labels)]
         missing = 1 - labels[len(scores) :]
-        yield np.concatenate([scores, missing]).astype(np.float32), labels
+        filled = np.concatenate([scores, missing]).astype(np.float32)
+        yield np.where(np.isnan(filled), 1 - labels, filled).astype(np.float32), labels
     if left:
         raise ValueError(f"{len(left):,} of {len(liked):,} requests have no answer")
 
 
 def _entropy(scores: Array, labels: Array) -> float:
     """Returns the cross entropy in bits."""
-    likely = np.clip(np.nan_to_num(scores, nan=0.0).astype(np.float64), LEAST, 1 - LEAST)
+    likely = np.clip(scores.astype(np.float64), LEAST, 1 - LEAST)
     terms = -labels * np.log2(likely) - (1 - labels) * np.log2(1 - likely)
     return float(terms.sum())
 
@@ -96,7 +97,7 @@ def _entropy(scores: Array, labels: Array) -> float:
 def _area(scores: Array, labels: Array) -> float | None:
     """Returns the area under the ROC curve of one request; None if its labels or its scores are all alike.
 
-    Of equal scores, the first candidate comes first.
+    Candidates with equal scores keep their order.
     """
     positive, negative = float(labels.sum()), float((1 - labels).sum())
     if not positive or not negative or bool(((scores == scores[0]) | (scores == 0)).all()):

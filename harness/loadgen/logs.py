@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from harness.core.files import sha256
 from harness.types import Answer
@@ -194,6 +194,9 @@ class AccuracyLogError(Exception):
     """mlperf_log_accuracy.json is missing, cut off or not written by LoadGen."""
 
 
+_FIRST_LINE = b"[\n"
+
+
 class LoggedAnswer(NamedTuple):
     """One row of LoadGen's accuracy log, with the sample's place in the run."""
 
@@ -213,9 +216,14 @@ def read_answers(path: Path) -> Iterator[Answer]:
 
 
 def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
-    """Yields every row in file order."""
+    """Yields every row in file order. Only one row is in memory if each has a line, as LoadGen writes them."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            if file.readline() == _FIRST_LINE:
+                yield from _by_line(file, str(path))
+                return
+            file.seek(0)
+            content = file.read()
     except OSError as e:
         raise AccuracyLogError(f"{path} cannot be read: {e.strerror}") from e
     yield from logged_answers(content, str(path))
@@ -223,21 +231,49 @@ def read_logged_answers(path: Path) -> Iterator[LoggedAnswer]:
 
 def logged_answers(content: bytes, path: str) -> Iterator[LoggedAnswer]:
     """Yields every row of a log that was read from `path`, in file order."""
-    try:
-        rows = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as e:
-        raise AccuracyLogError(f"{path} is not the JSON that LoadGen writes: {e}") from None
+    rows = _parsed(content, path)
     if not isinstance(rows, list):
         raise AccuracyLogError(f"{path} is not a list of answers")
     for row in rows:
-        try:
-            answer = Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
-            tokens, first = row.get("token_count"), row.get("token_data")
-            yield LoggedAnswer(
-                int(row["seq_id"]),
-                answer,
-                None if tokens is None else int(tokens),
-                None if first is None else bytes.fromhex(first),
-            )
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None
+        yield _logged(row, path)
+
+
+def _by_line(file: BinaryIO, path: str) -> Iterator[LoggedAnswer]:
+    """Yields the rows after the first line; a comma follows each row but the last."""
+    has_next = True
+    number = 1
+    for number, line in enumerate(file, 2):
+        text = line.strip()
+        if text == b"]":
+            if (number > 2 and has_next) or file.read().strip():
+                break
+            return
+        if not has_next:
+            break
+        has_next = text.endswith(b",")
+        yield _logged(_parsed(text[:-1] if has_next else text, path, number), path)
+    raise AccuracyLogError(
+        f"{path} is not the JSON that LoadGen writes: it breaks off at line {number}"
+    )
+
+
+def _parsed(content: bytes, path: str, line: int | None = None) -> Any:
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as e:
+        where = f"in line {line}, " if line else ""
+        raise AccuracyLogError(f"{path} is not the JSON that LoadGen writes: {where}{e}") from None
+
+
+def _logged(row: Any, path: str) -> LoggedAnswer:
+    try:
+        answer = Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
+        tokens, first = row.get("token_count"), row.get("token_data")
+        return LoggedAnswer(
+            int(row["seq_id"]),
+            answer,
+            None if tokens is None else int(tokens),
+            None if first is None else bytes.fromhex(first),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None

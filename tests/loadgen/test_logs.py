@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -177,10 +178,31 @@ def test_a_missing_accuracy_log_is_named(tmp_path: Path) -> None:
     assert _refusal(path) == f"{path} cannot be read: No such file or directory"
 
 
-@pytest.mark.parametrize("content", ["", "[", "[\n{ ", '[{"a": 1}', "\x00", "[" * 100_000])
+ROW = '{ "seq_id" : 0, "qsl_idx" : 1, "data" : "00" }'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[", "[\n{ ", '[{"a": 1}', "\x00", "[" * 100_000),
+        *(f"[\n{ROW}\n", f"[\n{ROW},\n]\n", f"[\n{ROW}\n{ROW}\n]\n", f"[\n{ROW}\n]\n1", "[\n,\n]\n"),
+    ],
+)  # fmt: skip
 def test_a_cut_accuracy_log_is_refused(content: str, file: Path) -> None:
     file.write_text(content)
     assert _refusal(file).startswith(f"{file} is not the JSON that LoadGen writes: ")
+
+
+def test_rows_of_a_large_log_are_read_one_by_one(file: Path) -> None:
+    """Bug: a log of images was read three times into memory."""
+    row = ROW.replace('"00"', f'"{"00" * 10_000}"')
+    file.write_text("[\n" + ",\n".join([row] * 1000) + "\n]\n")
+    tracemalloc.start()
+    count = sum(len(answer.payload) == 10_000 for answer in read_answers(file))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 1000
+    assert peak_bytes < 1_000_000
 
 
 def test_accuracy_log_without_a_list_is_refused(file: Path) -> None:

@@ -18,6 +18,7 @@ from harness.submit.plan.matrix import DONE, FAILED, plan, write_audits
 from harness.submit.plan.request import Request
 from harness.submit.rules import audit as audit_rules
 from harness.submit.rules.official import verify_test08, verify_test09
+from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.entropy import verify_entropy
 from harness.submit.rules.tree.lengths import OUTPUT, verify_lengths
 from harness.submit.rules.tree.rounds import load_round
@@ -257,4 +258,23 @@ def test_logged_lengths_in_a_tree_are_verified_again(
         (tmp_path / "accuracy").mkdir()
         (tmp_path / "accuracy" / ACCURACY).write_text(content)
     result: Any = SimpleNamespace(tree=Tree(tmp_path), name="e2e-rag-qna", round=load_round())
+    assert [finding.rule for finding in audit_rules._lengths(result, "")] == found
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [(b'[\n{ "seq_id" : 0, "qsl_idx" : 0, "data" : "00', []), (b"0000", ["accuracy-log"])],
+)
+def test_a_truncated_log_of_test09_is_judged_by_its_ends(
+    head: bytes, found: list[str], tmp_path: Path
+) -> None:
+    """MLCommons' truncate_accuracy_log.py truncates it, although no text has its hash."""
+    shown = load_round().shown_accuracy_log_bytes
+    content = head.ljust(shown, b"0") + CUT + b" },\n]\n".rjust(shown, b"0")
+    (tmp_path / "accuracy").mkdir()
+    (tmp_path / "accuracy" / ACCURACY).write_bytes(content)
+    result: Any = SimpleNamespace(
+        tree=Tree(tmp_path), name="e2e-rag-qna", round=load_round(), accuracy=None,
+        benchmark=load_round().benchmarks["e2e-rag-qna"], measured_scenario="Offline",
+    )  # fmt: skip
     assert [finding.rule for finding in audit_rules._lengths(result, "")] == found

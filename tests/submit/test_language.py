@@ -15,6 +15,7 @@ from harness.submit.pack.audit import pack_audit
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import DONE, FAILED, plan, problems, write_audits
 from harness.submit.plan.request import Request
+from harness.submit.rules import accuracy, settings
 from harness.submit.rules import audit as audit_rules
 from harness.submit.rules import run as run_rules
 from harness.submit.rules.tree.consistency import verify_consistency
@@ -302,9 +303,66 @@ def test_a_task_of_tokens_has_no_bound_of_the_latency(benchmark: str, found: int
     """Bug: real submissions of llama2-70b log an `effective_target_latency_ns` of 0."""
     logged = {"effective_scenario": "Server", "effective_target_latency_ns": 0}
     run = RunLog("run_1", DetailLog(values=logged), {})
-    result: Any = SimpleNamespace(scenario="Server")
+    result: Any = SimpleNamespace(scenario="Server", measured_scenario="Server")
     rules = load_round().benchmarks[benchmark]
     assert len([*run_rules._latency(result, run, "detail", rules)]) == found
+
+
+@pytest.mark.parametrize(("limit_ms", "found"), [(1500, 0), (1501, 1), (60_000, 1)])
+def test_an_interactive_folder_has_the_limit_of_interactive(limit_ms: int, found: int) -> None:
+    """Bug: LoadGen logs Interactive as Server, so its limit was never compared."""
+    logged = {"effective_scenario": "Server", "effective_target_latency_ns": limit_ms * 10**6}
+    run = RunLog("run_1", DetailLog(values=logged), {})
+    result: Any = SimpleNamespace(scenario="Interactive", measured_scenario="Server")
+    rules = load_round().benchmarks["qwen3-vl-235b-a22b"]
+    assert len([*run_rules._latency(result, run, "detail", rules)]) == found
+
+
+@pytest.mark.parametrize(
+    ("performance", "of_accuracy", "found"),
+    [
+        ((48_289, 48_289), (48_289, 8000), set()),
+        ((48_289, 48_289), (8000, 8000), set()),
+        ((8000, 8000), (8000, 8000), {"performance-samples"}),
+        ((48_289, 48_289), (48_289, 48_289), {"dataset-size"}),
+        ((48_289, 48_289), (5000, 5000), {"dataset-size"}),
+    ],
+)
+def test_interactive_may_score_a_part_of_the_data(
+    performance: tuple[int, int], of_accuracy: tuple[int, int], found: set[str]
+) -> None:
+    """As in MLCommons' checker: 48,289 products in memory, and 8,000 answers."""
+
+    def log(total: int, **more: int) -> RunLog:
+        return RunLog("log", DetailLog(values={"qsl_reported_total_count": total, **more}), {})
+
+    benchmark = load_round().benchmarks["qwen3-vl-235b-a22b"]
+    run = log(performance[0], effective_performance_sample_count=performance[1])
+    scored = log(of_accuracy[0], effective_accuracy_sample_count=of_accuracy[1])
+    result: Any = SimpleNamespace(scenario="Interactive", accuracy=scored)
+    findings = [
+        *settings.samples(result, run, benchmark),
+        *accuracy._counts(scored, benchmark, "Interactive"),
+    ]
+    assert {one.rule for one in findings} == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{'exact_match': 90.0, 'tokens_per_sample': 5000.0}", []),
+        ("{'exact_match': 1.2.3, 'tokens_per_sample': 5000.0}", ["not a number"]),
+        ("{'tokens_per_sample': 5000.0}", ["missing"]),
+        ("{'exact_match': 90.0}", ["missing"]),
+        ("{'exact_match': 80.0, 'tokens_per_sample': 20000.0}", ["80", "20000"]),
+    ],
+)
+def test_a_score_that_is_missing_is_out_of_bounds(text: str, found: list[str]) -> None:
+    rules = load_round()
+    benchmark = rules.benchmarks["gpt-oss-120b"]
+    bounds = benchmark.targets, benchmark.limits
+    scores = rules.scores(text, {**bounds[0], **bounds[1]})
+    assert [actual for actual, _ in accuracy.out_of_bounds(scores, *bounds)] == found
 
 
 @pytest.mark.parametrize(
@@ -317,6 +375,8 @@ def test_a_task_of_tokens_has_no_bound_of_the_latency(benchmark: str, found: int
         ("Server", rows(([5, 6, END], 3)), ["audit-failed"]),
         ("Offline", "[\n...\n]", ["accuracy-log"]),
         ("Offline", None, []),  # the official checker requires only the text
+        # more than a MiB, as of a model that reasons
+        ("Offline", rows(([*range(5, 200_000), END], 3)), ["audit-failed"]),
     ],
 )
 def test_the_audits_log_in_a_folder_is_verified_again(

@@ -96,7 +96,7 @@ def test_system_is_read_from_the_machine_and_the_rest_is_requested(
     with pytest.raises(ConfigError) as raised:
         packed(CLOSED, work, tmp_path / "other", given)
     assert [line.split()[0] for line in str(raised.value).splitlines()] == ["cooling", "retraining"]
-    assert 'cooling: ""  # e.g. air' in capsys.readouterr().err
+    assert 'cooling: ""  # e.g. air' in capsys.readouterr().out
 
 
 def test_the_template_is_a_file_that_is_read(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Lists which benchmarks of a category this machine can run within a day, for `submit plan --benchmark all`.
 
 The times are lower bounds: each sample takes at least its multiplications at the speed of this machine's fastest matrix
-product. A benchmark that does not fit cannot fit; a benchmark that fits may still be too slow.
+product. A benchmark is left out only if it is certainly too slow; a listed benchmark may still be too slow.
 """
 
 import shutil

@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from harness.core import registry
 from harness.core.config.options import flag_name
 from harness.core.config.parse import Slo, parse_meter, parse_slo
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import METERS, REMOTE_BACKENDS
-from harness.errors import ConfigError, refuse
+from harness.errors import ConfigError, PluginUnavailable, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import network, rate
 from harness.submit.plan.network import NETWORK
@@ -168,6 +169,9 @@ class Request:
                     f"--benchmark {self.benchmark}: {audit} needs {needs}, which the harness does not have: "
                     "make it with MLCommons' reference, or use --division open"
                 )
+        is_official = self.division != "open" and not self.rehearsal
+        if is_official and "ROUGELSUM" in benchmark.targets:
+            yield from (f"--benchmark {self.benchmark}: {lack}" for lack in _lacks_of_rouge())
         if benchmark.counts_tokens or {*OF_TOKENS} & {*self.audits}:
             yield from self._token_problems()
         needs_tokens = benchmark.token_limits_ns is not None or {*OF_TOKENS} & {*self.audits}
@@ -379,3 +383,12 @@ class Request:
             plain["duration"] = CONFIRM
             plain.setdefault("performance_count", self.of_round.performance_samples)
         return from_plain(plain, FILE)
+
+
+def _lacks_of_rouge() -> Sequence[str]:
+    """Returns what keeps the metric `rouge` from MLPerf's rougeLsum; a run reports missing packages."""
+    try:
+        metric: Any = registry.load("metric", "rouge")
+    except PluginUnavailable:
+        return ()
+    return tuple(metric.missing())

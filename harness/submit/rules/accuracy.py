@@ -35,7 +35,7 @@ def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
     if run is not None:
         yield from any_run(result, run, ACCURACY_MODE)
         if benchmark is not None and result.scenario is not None:
-            yield from _counts(run, benchmark.samples_in(result.scenario))
+            yield from _counts(run, benchmark, result.scenario)
     if benchmark is None or result.scenario is None:
         return
     yield from _score(result, benchmark.targets_in(result.scenario), benchmark)
@@ -54,12 +54,13 @@ def accuracy(result: Result, run: RunLog | None) -> Iterator[Finding]:
             yield Finding("missing-file", path, "no such file", "this file")
 
 
-def _counts(run: RunLog, expected: int) -> Iterator[Finding]:
-    file = run.file
+def _counts(run: RunLog, benchmark: Benchmark, scenario: str) -> Iterator[Finding]:
+    """Checks the numbers of samples. A scenario with fewer samples than the benchmark may take them from the whole data set."""
+    file, expected = run.file, benchmark.samples_in(scenario)
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
     answered, total = (run.number(key) for key in keys)
     for key, count in zip(keys, (answered, total), strict=True):
-        if count != expected:
+        if count != expected and (key == keys[0] or count != benchmark.samples):
             yield Finding("dataset-size", file, f"{key}: {run.text(key)}", f"{expected}")
     if answered is not None and total is not None and answered > total:
         actual = f"{answered:,.0f} samples issued, but the data set has {total:,.0f}"
@@ -72,11 +73,13 @@ def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -
         return  # the layout reports the missing file
     text = result.tree.text(file)
     scores = result.round.scores(text, {**targets, **benchmark.limits})
+    bounds = dict(targets)
     for metric in targets:
         values = scores.get(metric, [])
         if not values or not all(math.isfinite(value) for value in values):
             expected = f"a line that matches {result.round.patterns[metric]}"
             yield Finding("accuracy-text", file, f"no {metric}", expected)
+            del bounds[metric]
             continue
         highest = result.round.highest_scores.get(metric, math.inf)
         if max(values) > highest:
@@ -86,7 +89,8 @@ def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -
             actual = f"{metric} {values[0]:.10g} first, {values[-1]:.10g} last"
             yield Finding("accuracy-text", file, actual, "one score")
     if not result.submitter.is_open:
-        for actual, expected in out_of_bounds(scores, targets, benchmark.limits):
+        limits = {m: v for m, v in benchmark.limits.items() if m in bounds or m not in targets}
+        for actual, expected in out_of_bounds(scores, bounds, limits):
             yield Finding("accuracy-target", file, actual, expected)
     yield from _consistent(file, text, benchmark.samples_in(str(result.scenario)))
 
@@ -96,15 +100,26 @@ def out_of_bounds(
     targets: Mapping[str, Bound],
     limits: Mapping[str, Bound],
 ) -> Iterator[tuple[str, str]]:
-    """Yields (actual, expected) for each score below its target or above its limit. scores: all values per metric."""
+    """Yields (actual, expected) for each score below its target or above its limit, also if it is missing or not a number.
+
+    scores: all values per metric.
+    """
     for metric, target in targets.items():
-        least = min(scores.get(metric, [math.inf]))
-        if least < target.value:
-            yield f"{least:.10g}", f"{metric} of at least {target.value:.10g}"
+        if fault := _outside(scores.get(metric, ()), target.value, math.inf):
+            yield fault, f"{metric} of at least {target.value:.10g}"
     for metric, limit in limits.items():
-        most = max(scores.get(metric, [-math.inf]))
-        if most > limit.value:
-            yield f"{most:.10g}", f"{metric} of at most {limit.value:.10g}"
+        if fault := _outside(scores.get(metric, ()), -math.inf, limit.value):
+            yield fault, f"{metric} of at most {limit.value:.10g}"
+
+
+def _outside(values: Sequence[float], least: float, most: float) -> str:
+    """Returns the value outside the bounds, or why there is none to compare; '' if all values lie within."""
+    if not values:
+        return "missing"
+    if any(map(math.isnan, values)):
+        return "not a number"
+    value = min(values) if min(values) < least else max(values)
+    return "" if least <= value <= most else f"{value:.10g}"
 
 
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
@@ -160,10 +175,7 @@ def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
         yield Finding("accuracy-log", path, actual, f"at most {limit:,}, after truncation")
         return
     content = tree.content(path) or b""
-    problem = _log_problem(content)
-    if problem:
-        yield Finding("accuracy-log", path, problem, "a list of answers in LoadGen's format")
-    yield from _rows(result, path, content, once=once)
+    yield from shown_log(result, path, content, once=once)
     if not tree.has(text_path):
         return
     if len({match[1] for match in _HASH.finditer(tree.text(text_path))}) > 1:
@@ -173,13 +185,16 @@ def truncated(result: Result, folder: str, *, once: bool) -> Iterator[Finding]:
         actual = f"hash={stated}" if stated else "no line that begins with hash="
         yield Finding("accuracy-hash", text_path, actual[:200], "the raw log's SHA-256")
         return
-    whole = hashlib.sha256(content).hexdigest() if CUT not in content and not problem else stated
+    is_whole = CUT not in content and not _log_problem(content)
+    whole = hashlib.sha256(content).hexdigest() if is_whole else stated
     if whole != stated:
         yield Finding("accuracy-hash", text_path, f"hash={stated}", f"hash={whole}")
 
 
-def _rows(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[Finding]:
-    """Checks the rows that a log shows, and the sizes of its two ends."""
+def shown_log(result: Result, path: str, content: bytes, *, once: bool) -> Iterator[Finding]:
+    """Checks the format of a whole or truncated log, the rows that it shows, and the sizes of its two ends."""
+    if problem := _log_problem(content):
+        yield Finding("accuracy-log", path, problem, "a list of answers in LoadGen's format")
     rows, most = shown_rows(content), padding(result)
     for fault in impossible(rows, dataset_samples(result), once=once, padding=most):
         yield Finding("accuracy-log", path, fault, "rows of one run")

@@ -12,12 +12,13 @@ from harness.submit.rules.accuracy import (
     ACCURACY_LOG,
     ACCURACY_TEXT,
     counted_score,
+    shown_log,
     stated_hash,
     truncated,
 )
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
-from harness.submit.rules.rows import has_whole_answer, shown_answers
+from harness.submit.rules.rows import CUT, has_whole_answer, shown_answers
 from harness.submit.rules.tree.consistency import (
     CONSISTENT,
     DTYPES,
@@ -209,7 +210,7 @@ def _sampled_score(result: Result, inside: str) -> Iterator[Finding]:
 def _consistency(result: Result, folder: str) -> Iterator[Finding]:
     """Checks the answers if the log exists. Their type is not stated, so one fitting type is enough."""
     path = join(folder, "accuracy", ACCURACY_LOG)
-    content, benchmark = result.tree.content(path), result.benchmark
+    content, benchmark = result.tree.content(path, LOG_LIMIT_BYTES), result.benchmark
     if content is None or benchmark is None:
         return
     try:
@@ -229,6 +230,9 @@ def _lengths(result: Result, folder: str) -> Iterator[Finding]:
     path = join(folder, "accuracy", ACCURACY_LOG)
     content = result.tree.content(path, LOG_LIMIT_BYTES)
     if content is None or result.name is None:
+        return
+    if CUT in content:  # MLCommons' truncate_accuracy_log.py shortens it
+        yield from shown_log(result, path, content, once=False)
         return
     try:
         answers = list(logged_answers(content, path))

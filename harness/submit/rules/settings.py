@@ -81,7 +81,9 @@ def samples(result: Result, run: RunLog, benchmark: Benchmark) -> Iterator[Findi
         actual = f"{held:,.0f} samples loaded, but the data set has {total:,.0f}"
         yield Finding("sample-override", file, actual, "samples that the data set has")
     accuracy = result.accuracy
-    if accuracy is None or benchmark.performance_samples > benchmark.samples:
+    if accuracy is None or result.scenario is None:
+        return
+    if benchmark.performance_samples > benchmark.samples_in(result.scenario):
         return  # such a benchmark has separate data sets for performance and accuracy
     if total != accuracy.number(key):
         expected = f"{accuracy.text(key)}, as in the accuracy run"

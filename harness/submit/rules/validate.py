@@ -79,6 +79,9 @@ def validate(
     return Checked(list(dict.fromkeys(printable)), list(short), short)
 
 
+_TOTAL = "qsl_reported_total_count"
+
+
 def _unavoidable(result: Result) -> Iterator[str]:
     """Yields rules that this result of a rehearsal cannot keep, as its logs show.
 
@@ -92,8 +95,11 @@ def _unavoidable(result: Result) -> Iterator[str]:
         yield from SHORTENED
         if result.scenario in result.benchmark.results:
             yield "result-missing"  # LoadGen counts tokens only under the official rules
-    samples = run.number("qsl_reported_total_count")
-    if samples is not None and samples != result.benchmark.samples_in(str(result.scenario)):
+    counts = {None, result.benchmark.samples_in(str(result.scenario)), result.benchmark.samples}
+    of_performance = run.number(_TOTAL)
+    of_accuracy = result.accuracy.number(_TOTAL) if result.accuracy else None
+    separate = {*counts, result.benchmark.performance_samples}
+    if of_performance not in separate or of_accuracy not in counts:
         yield from OF_OTHER_DATA
 
 
