@@ -451,7 +451,7 @@ def test_the_model_of_another_benchmark_is_a_problem(
         ({"folder": "mine"}, "--folder is only for the open division"),
         (
             {"category": "datacenter"},
-            "--benchmark resnet is not in the category datacenter: pass --category edge or ",
+            "--benchmark resnet is not in the category datacenter: pass --category edge",
         ),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires SingleStream"),
         ({"scenarios": ("offline",)}, "--scenarios offline: choose from SingleStream"),
