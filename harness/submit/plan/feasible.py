@@ -21,9 +21,6 @@ from harness.submit.plan.matrix import OFFLINE_FACTOR, START_S, show_s
 from harness.submit.plan.request import AT_A_RATE, OURS
 from harness.submit.rules.tree.rounds import Benchmark, Round
 
-ALL = "all"
-"""The value of --benchmark for this list."""
-
 DAY_S = 24 * 3600.0
 FASTER: Mapping[str, float] = {"amx_int8": 16.0, "avx512_vnni": 4.0, "avx_vnni": 4.0}
 """Processor flag -> the speed of 8-bit products as a multiple of the speed of float32 products, in the same registers."""
