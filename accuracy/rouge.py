@@ -1,6 +1,6 @@
 """Scores texts by ROUGE, with the rouge-score package, like MLPerf's evaluate-accuracy.py of LLMs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from harness.accuracy.parts.text import TextLabels, texts
 from harness.types import Answer, Metric, Score
@@ -9,9 +9,10 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class Rouge(TextLabels):
-    """Mean F-measures of stemmed words, in percent. `rougeLsum` treats each line as a sentence.
+    """Mean F-measures of stemmed words, in percent. The value is rouge1; the details have all four.
 
-    The value is rouge1; the details have all four. `texts` describes labels and answers.
+    `rougeLsum` takes sentences from nltk, as MLPerf's script, or else treats each line as a sentence. `texts` describes
+    labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -19,11 +20,13 @@ class Rouge(TextLabels):
 
         self._dtype = dtype
         self._scorer = RougeScorer(KINDS, use_stemmer=True)
+        self._sentences = sentence_splitter()
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
         sums = dict.fromkeys(KINDS, 0.0)
         total = characters = 0
-        for text, right in texts(answers, labels, self._dtype):
+        for pair in texts(answers, labels, self._dtype):
+            text, right = map(self._by_sentence, pair)
             total += 1
             characters += len(text)
             for kind, measures in self._scorer.score(right, text).items():
@@ -38,6 +41,27 @@ class Rouge(TextLabels):
             line=str({**rounded, "gen_len": characters, "gen_num": total}),
             details=means,
         )
+
+    @classmethod
+    def missing(cls) -> Iterator[str]:
+        """Yields why rougeLsum is not MLPerf's."""
+        if sentence_splitter() is None:
+            yield "rougeLsum needs nltk's sentences: python -m nltk.downloader punkt_tab"
+
+    def _by_sentence(self, text: str) -> str:
+        return "\n".join(self._sentences(text.strip())) if self._sentences else text
+
+
+def sentence_splitter() -> Callable[[str], list[str]] | None:
+    """Returns nltk's splitter of English text; None if its data are missing."""
+    try:
+        from nltk import sent_tokenize
+
+        sent_tokenize("")
+    except (ImportError, LookupError):
+        return None
+    splitter: Callable[[str], list[str]] = sent_tokenize
+    return splitter
 
 
 _: type[Metric] = Rouge

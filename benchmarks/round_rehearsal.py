@@ -59,7 +59,9 @@ class Kind:
 _STREAMS = "*.SingleStream.target_latency = 50\n*.Offline.target_qps = 20\n"
 _YOLO = Kind(1525, 20, f"{_STREAMS}*.MultiStream.target_latency = 400\n", "edge", 8, 1)
 _BERT = Kind(10_833, 20, _STREAMS, "edge", 8, 1)
-_VOLUMES = Kind(43, 20, _STREAMS, "edge", 1, 1)
+_VOLUMES = Kind(
+    43, 4, "*.SingleStream.target_latency = 250\n*.Offline.target_qps = 4\n", "edge", 1, 1
+)
 KINDS = {
     "yolo-95": _YOLO,
     "yolo-99": _YOLO,
@@ -224,7 +226,9 @@ def _serving() -> Iterator[str]:
     with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip()
+            if not (url := process.stdout.readline().strip()):
+                raise SystemExit(f"the stand-in did not start: is port {SERVER_PORT} in use?")
+            yield url
         finally:
             process.terminate()
 

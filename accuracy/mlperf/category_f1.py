@@ -41,9 +41,9 @@ class CategoryF1(TextLabels):
             answers, texts(answers, labels, self._dtype), strict=True
         ):
             product, levels = _product(text), _levels(category)
-            told = _levels(product.category) if product else []
-            shared += _common(told, levels)
-            answered += len(told) if product else len(category.split(SEPARATOR))
+            predicted = _levels(product.category) if product else []
+            shared += _common(predicted, levels)
+            answered += len(predicted) if product else len(category.split(SEPARATOR))
             right += len(levels)
             unreadable += product is None
             label = labels[answer.sample]

@@ -22,7 +22,7 @@ class Recommendation:
     """Answers are float32: the identity of the request, a score for each candidate, and perhaps its labels and weights.
 
     Labels come from the dataset: `identity`, and `liked`, 0 or 1 for each candidate. Each request has one answer. A missing
-    score, or one that is not a number, counts as the wrong certainty.
+    score and a NaN count as the wrong certainty.
     """
 
     def __init__(self, dtype: str) -> None:

@@ -19,7 +19,7 @@ from harness.core.config.run_config import RunConfig, config_from
 from harness.core.console import messages_to, say, show
 from harness.core.units import counted
 from harness.errors import ConfigError, RunInvalid, refuse
-from harness.submit.plan.options import REFUSED
+from harness.submit.plan.options import ALL, REFUSED
 from harness.submit.rules.tree.round_names import DEFAULT, known_rounds
 from harness.submit.rules.tree.tree import is_folder
 
@@ -116,6 +116,10 @@ def _request(options: argparse.Namespace) -> Any:
     from harness.submit.plan.request_file import kept_request
 
     values, work = vars(options), user_path(options.work)
+    if options.benchmark == ALL:
+        raise ConfigError(
+            f"--benchmark {ALL} is only for `submit plan`, which lists the benchmarks that fit on this machine: name one of them"
+        )
     keys = {option_key(f) for f in visible_fields(RunConfig)}
     runs = {k: v for k, v in values.items() if k in keys and v is not None}
     own = {k: values[k] for k in (*_REQUEST, "rehearsal") if values[k] is not None}
@@ -134,9 +138,9 @@ def plan(arguments: Sequence[str]) -> int:
         "List the runs that a submission needs, their state, and how long the missing runs take.",
     )
     options = parser.parse_args(arguments)
-    from harness.submit.plan import feasible, matrix
+    from harness.submit.plan import matrix
 
-    if options.benchmark == feasible.ALL:
+    if options.benchmark == ALL:
         return _plan_all(options)
     request, work = _request(options), user_path(options.work)
     rows = matrix.plan(request, work)

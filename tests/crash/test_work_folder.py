@@ -16,7 +16,7 @@ import pytest
 from harness.cli.main import main
 from harness.core.files import PARTIAL
 from harness.core.formats.strict_yaml import write_yaml
-from harness.submit.plan import execute
+from harness.submit.plan import data_size, execute
 from harness.submit.plan.attempts import RUNS
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import DONE, plan
@@ -30,7 +30,7 @@ REQUESTS = {
     "open": replace(CLOSED, division="open", category="edge", scenarios=("Offline",)),
     "closed": replace(CLOSED, category="edge", benchmark="whisper", scenarios=("Offline",)),
 }
-"""Plans of two runs, and of three runs with an audit, which `pack` refuses because of their dataset."""
+"""Plans of two runs, and of three runs with an audit, which `pack` refuses because of their weights."""
 
 STATUSES = (0, 2, 4)
 """Exit statuses of a verb that reads or continues a work folder: success, or a one-line error."""
@@ -54,7 +54,8 @@ def made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         scratch = tmp_path / f"scratch-{next(numbers)}"
         row = next(r for r in plan(read_request(work), work) if r.name == out.parent.name)
         answers, now = right_answers(TEST01_ROWS, 50), datetime.now(UTC).isoformat()
-        made = make_run(row, scratch, answers, started=now)
+        notes = ["random weights"] if row.config.mlperf_model == "whisper" else []
+        made = make_run(row, scratch, answers, started=now, not_for_submission=notes)
         partial = out.with_name(out.name + PARTIAL)
         made.rename(partial)
         partial.rename(out)
@@ -62,6 +63,7 @@ def made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(execute, "start", start)
     monkeypatch.setattr(FinishedRun, "differences", lambda _run, trusted=(): [])
+    monkeypatch.setattr(data_size, "samples_of", lambda _config: None)
 
 
 def submit(work: Path, request: Request) -> list[int]:

@@ -19,11 +19,13 @@ from harness.datasets import digits
 from harness.loadgen.logs import ACCURACY
 from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.user_conf import copy_audit
+from harness.submit.plan import data_size
 from harness.submit.plan.attempts import RUNS
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import PlannedRun, plan, write_audits
-from harness.submit.plan.request import Request
+from harness.submit.plan.request import INTERACTIVE, Request
 from harness.submit.plan.request_file import read_request
+from harness.submit.rules.tree.rounds import load_round
 from harness.submit.rules.tree.verify import TEST01
 from tests.builders.submission.trees import (
     AUDIT,
@@ -135,10 +137,17 @@ def make_run(row: PlannedRun, work: Path, answers: str, number: int = 1, **chang
     return out
 
 
+def _samples(row: PlannedRun) -> int:
+    """Returns the round's number of samples, so that the run has the right size."""
+    of_round = load_round().benchmarks.values()
+    key = (row.config.mlperf_model or "").removesuffix(INTERACTIVE)
+    return next((one.samples_in(row.scenario) for one in of_round if one.loadgen == key), SAMPLES)
+
+
 def _findings(row: PlannedRun) -> dict[str, Any]:
     loaded = {
         "inputs": [["image", "float32", ["batch", 1, 8, 8]]],
-        "total_count": SAMPLES,
+        "total_count": _samples(row),
         "performance_count": 1024,
         "fixed_batch": None,
         "synthetic": False,
@@ -179,6 +188,7 @@ def make_peak(out: Path, **changed: Any) -> Path:
 def skip_comparison() -> None:
     """Replaces functions in this process, like tests/submit/conftest.py in pytest's process."""
     setattr(FinishedRun, "differences", lambda _run, trusted=(): [])  # noqa: B010 - mypy
+    setattr(data_size, "samples_of", lambda _config: None)  # noqa: B010
 
 
 def main() -> int:

@@ -1,10 +1,11 @@
 """A good submission for all tests; stand-in runs have no journal, so their files are not
-compared as those of real runs are."""
+compared as those of real runs are, and their data set is not opened."""
 
 from pathlib import Path
 
 import pytest
 
+from harness.submit.plan import data_size
 from harness.submit.plan.finished_run import FinishedRun
 from tests.builders.submission.trees import build, copy
 
@@ -13,6 +14,7 @@ from tests.builders.submission.trees import build, copy
 def unchecked_stand_ins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "real_runs" not in request.fixturenames:
         monkeypatch.setattr(FinishedRun, "differences", lambda _run, trusted=(): [])
+        monkeypatch.setattr(data_size, "samples_of", lambda _config: None)
 
 
 @pytest.fixture

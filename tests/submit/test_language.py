@@ -150,7 +150,19 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
             {"benchmark": "qwen3-vl-235b-a22b", "scenarios": ("Offline", "Interactive")},
             "--scenarios Interactive: LoadGen has no Interactive settings for qwen3-vl-235b-a22b",
         ),
-        ({"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}}, "--duration: TEST06 counts tokens"),
+        (
+            {"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}},
+            "--duration: the tokens of llama2-70b-99.9's answers count, and LoadGen",
+        ),
+        (  # bug: no audit counts its tokens, so the rehearsal was planned, and `check` had findings
+            {
+                "rehearsal": True,
+                "benchmark": "llama3.1-8b-edge",
+                "category": "edge",
+                "options": {**LLAMA.options, "duration": "3s"},
+            },
+            "--duration: the tokens of llama3.1-8b-edge's answers count, and LoadGen",
+        ),
         (
             {
                 "division": "open",

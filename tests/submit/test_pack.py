@@ -98,7 +98,7 @@ def test_system_is_read_from_the_machine_and_the_rest_is_requested(
     with pytest.raises(ConfigError) as raised:
         packed(CLOSED, work, tmp_path / "other", given)
     assert [line.split()[0] for line in str(raised.value).splitlines()] == ["cooling", "retraining"]
-    assert 'cooling: ""  # e.g. air' in capsys.readouterr().err
+    assert 'cooling: ""  # e.g. air' in capsys.readouterr().out
 
 
 def test_the_template_is_a_file_that_is_read(tmp_path: Path) -> None:
@@ -214,7 +214,8 @@ def test_a_subset_is_refused(work: Path, tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["loaded"]["total_count"] = 1000
     path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match=r"^Server-accuracy: 1,000 samples instead of .* 50,000$"):
+    told = r"^Server-accuracy is failed: 1,000 samples instead of the round's 50,000: make it "
+    with pytest.raises(ConfigError, match=told):
         packed(CLOSED, tmp_path, tmp_path / "tree")
 
 

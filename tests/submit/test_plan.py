@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,6 +118,48 @@ def test_expected_time_of_a_run_comes_from_rules_and_calibration(tmp_path: Path)
     rows = rows_of(CLOSED, tmp_path)
     assert rows["Offline-accuracy"].expected_s == pytest.approx(5 + 50_000 / 1000 + 10)
     assert list(lines(list(rows.values())))[-1] == "0 of 16 runs remain, about 0:00"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "12 of 12 runs remain, at least 1:43:39 and 3 of unknown length"),
+        ({"division": "open", "scenarios": ("Offline",)}, "2 of 2 runs remain, at least 14:23 and 1 of unknown length"),
+    ],
+)  # fmt: skip
+def test_the_time_of_unmeasured_runs_is_a_lower_bound(
+    changed: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """Bug: the sum of the rules' durations was called about the time."""
+    request = replace(CLOSED, category="edge", scenarios=(), options={"model": "digits"})
+    assert list(lines(plan(replace(request, **changed), tmp_path)))[-1] == told
+
+
+def test_the_time_of_runs_at_a_known_rate_is_an_estimate(tmp_path: Path) -> None:
+    rows = rows_of(CLOSED, tmp_path)
+    server = [rows[f"Server-{kind}"] for kind in ("performance", "TEST01")]
+    assert list(lines(server))[-1] == "2 of 2 runs remain, about 20:10"
+
+
+@pytest.mark.parametrize(
+    ("run", "queries", "shown"),
+    [
+        ("Offline-performance", {"samples_issued": 860_000, "samples_per_query": 1}, (860_000, 612.5)),
+        ("MultiStream-performance", {"samples_issued": 8000, "samples_per_query": 8}, (1000, 612.5)),
+        ("Offline-accuracy", None, (50_000, 612.5)),
+        ("Offline-performance", None, (858_000, 612.5)),
+        ("Offline-performance", [], (858_000, 612.5)),
+    ],
+)  # fmt: skip
+def test_the_row_of_a_finished_run_has_its_queries_and_time(
+    run: str, queries: object, shown: tuple[int, float], tmp_path: Path
+) -> None:
+    """Bug: the row still had the expected queries and time."""
+    make_runs(CLOSED, tmp_path, queries=queries)
+    (log,) = (tmp_path / "runs" / run).rglob("run.json")
+    log.write_text('{"ended": {"answer_dtype": "int64", "used": {"wall_s": 612.5}}}')
+    row = rows_of(CLOSED, tmp_path)[run]
+    assert (row.state, row.queries, row.expected_s) == (DONE, *shown)
 
 
 def test_a_server_run_with_equal_issue_takes_a_whole_set_of_samples(tmp_path: Path) -> None:
@@ -291,6 +335,43 @@ def test_run_that_pack_refuses_is_marked_in_the_plan(tmp_path: Path) -> None:
     assert {row.why for row in rows} == {"`submit pack` refuses it: random weights"}
 
 
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({}, FAILED), ({"division": "open"}, DONE), ({"rehearsal": True}, DONE)],
+)
+def test_a_run_on_a_part_of_the_data_is_failed(
+    changed: dict[str, Any], state: str, tmp_path: Path
+) -> None:
+    """Bug: a run of 3 of 2,515 pages was done, and only `pack` refused it."""
+    request = replace(CLOSED, scenarios=(), **changed)
+    make_runs(request, tmp_path)
+    path = tmp_path / "runs/Offline-accuracy/attempt-1/findings.json"
+    path.write_text(path.read_text().replace('"total_count": 50000', '"total_count": 3'))
+    row = rows_of(request, tmp_path)["Offline-accuracy"]
+    assert (row.state, "3 samples instead of the round's 50,000" in row.why) == (
+        state, not request.rehearsal
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("real_runs")
+def test_a_part_of_the_data_is_refused_before_the_first_run(tmp_path: Path) -> None:
+    """Bug: `submit run` measured 3 pages instead of 2,515 to the end."""
+    (pages := tmp_path / "pages").mkdir()
+    for number in range(3):
+        (pages / f"{number}.html").write_text("<p>a page</p>")
+    request = (
+        *("--division", "closed", "--submitter", "LabOrg", "--system", "box", "--category", "datacenter"),
+        *("--benchmark", "e2e-rag-db", "--model", "e2e-rag-db", "--backend", "http-json"),
+        *("--url", "http://127.0.0.1:9", "--data-dir", str(pages), "--work", str(tmp_path / "w")),
+    )  # fmt: skip
+    (line,) = refused("submit", "run", *request)
+    assert line == (
+        "dataset 'documents' has 3 samples instead of the round's 2,515 for e2e-rag-db: pass the whole data set with "
+        "--data-dir, or add --rehearsal"
+    )
+    assert not (tmp_path / "w/runs").exists()
+
+
 def test_a_run_that_waited_needs_an_accelerator_according_to_the_plan(tmp_path: Path) -> None:
     """Bug: `plan` said that `pack` refuses the run, even if the user describes the accelerator."""
     make_runs(CLOSED, tmp_path, **SLEPT)
@@ -317,12 +398,46 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
     assert list(problems(rehearsal, plan(rehearsal, tmp_path))) == []
 
 
+WITHOUT_MODEL = "a run without --model takes digits, which is not the model of resnet: pass --model"
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "model", "more", "told"),
+    [
+        ("resnet", None, {}, [WITHOUT_MODEL]),
+        ("resnet", None, {"division": "open"}, []),
+        ("resnet", None, {"rehearsal": True}, []),
+        ("bert-99", "resnet50", {}, [
+            "--model resnet50 is the model of resnet, not of bert-99: pass another --model, --division open, or --rehearsal"
+        ]),
+        ("bert-99", "dlrm-v3", {}, [
+            "--model dlrm-v3 is the model of dlrm-v3, not of bert-99: pass another --model, --division open, or --rehearsal"
+        ]),
+        ("bert-99", "resnet50", {"rehearsal": True}, []),
+        ("resnet", "resnet50-tf", {}, []),
+        ("resnet", "digits", {}, []),
+    ],
+)  # fmt: skip
+def test_the_model_of_another_benchmark_is_a_problem(
+    benchmark: str, model: str | None, more: dict[str, Any], told: list[str], tmp_path: Path
+) -> None:
+    """Bug: `--benchmark bert-99 --model resnet50` was planned without a word, and a lack of --model measured digits."""
+    options = {"backend": "ort", **({"model": model} if model else {})}
+    request = replace(
+        CLOSED, category="edge", scenarios=(), benchmark=benchmark, options=options, **more
+    )
+    found = problems(request, plan(request, tmp_path))
+    assert [p for p in found if "the model of" in p] == told
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
         ({"division": "shut"}, "--division shut: choose from closed; open"),
         ({"category": "desk"}, "--category desk: choose from edge;"),
         ({"benchmark": "vgg"}, "--benchmark vgg: choose from resnet;"),
+        ({"benchmark": "resnet50"}, "--benchmark resnet50: did you mean resnet?"),
+        ({"benchmark": "bert"}, "--benchmark bert: did you mean bert-99 or bert-99.9?"),
         ({"submitter": ""}, "--submitter is missing"),
         ({"system": "my box"}, "--system 'my box' is not a valid folder name"),
         ({"system": "../box"}, "--system '../box' is not a valid folder name"),
@@ -334,7 +449,10 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
             "--folder resnet50 is the round's name for resnet: choose a different name",
         ),
         ({"folder": "mine"}, "--folder is only for the open division"),
-        ({"category": "datacenter"}, "--benchmark resnet is not in the category datacenter"),
+        (
+            {"category": "datacenter"},
+            "--benchmark resnet is not in the category datacenter: pass --category edge",
+        ),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires SingleStream"),
         ({"scenarios": ("offline",)}, "--scenarios offline: choose from SingleStream"),
         ({"options": {"mode": "both"}}, "--mode is set by the round"),
@@ -364,6 +482,14 @@ def test_missing_benchmark_is_reported_once() -> None:
     assert [line.split(":")[0] for line in refusals(replace, CLOSED, benchmark="")] == [
         "--benchmark is missing"
     ]
+
+
+@pytest.mark.parametrize("verb", ["run", "pack"])
+def test_all_benchmarks_are_only_for_plan(verb: str, tmp_path: Path) -> None:
+    assert refused("submit", verb, *WORDS, "--benchmark", "all", "--work", tmp_path / "w") == [
+        "--benchmark all is only for `submit plan`, which lists the benchmarks that fit on this machine: name one of them"
+    ]
+    assert not (tmp_path / "w").exists()
 
 
 def test_a_quiet_plan_prints_its_rows_alone(tmp_path: Path) -> None:
@@ -408,6 +534,7 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
     assert "16 of 16 runs remain" in first.printed
     for same in ((), ("--target-qps", "2000")):
         assert run_here(*words, *same)[:2] == first[:2]
+    (tmp_path / "w/runs/Offline-performance/attempt-1.partial").mkdir(parents=True)
     file = tmp_path / "w/request.yaml"
     advice = "edit that file, or pass another --work"
     assert refused(*words, *WORDS, "--threads", "1") == [f"{file} has no threads: {advice}"]
@@ -418,6 +545,23 @@ def test_the_request_is_kept_and_not_replaced(tmp_path: Path) -> None:
     assert read_request(tmp_path / "w").options == {
         "model": "digits", "backend": "ort", "target_qps": "2000"
     }  # fmt: skip
+
+
+def test_later_options_are_stored_until_a_run_exists(tmp_path: Path) -> None:
+    """Bug: `plan` asked for --target-qps, and refused it: "request.yaml has no target_qps: edit that file"."""
+    words = ("submit", "plan", "--work", str(tmp_path))
+    assert "Server needs a rate: pass --target-qps" in run_here(*words, *WORDS[:-2]).said
+    folder = tmp_path / "runs/Server-performance"
+    folder.mkdir(parents=True)
+    (folder / "attempt-1.log").touch()  # a run that refused its settings
+    later = run_here(*words, "--target-qps", "3", "--system", "other")
+    assert later.status == 0
+    assert later.said == f"harness: {tmp_path}/request.yaml now has system other, target_qps 3\n"
+    kept = read_request(tmp_path)
+    assert (kept.system, kept.options["target_qps"], kept.options["model"]) == ("other", "3", "digits")  # fmt: skip
+    (folder / "attempt-2").mkdir()
+    assert "has target_qps 3, not 4: edit" in refused(*words, "--target-qps", "4")[0]
+    assert read_request(tmp_path) == kept
 
 
 @pytest.mark.parametrize(
@@ -432,6 +576,7 @@ def test_a_broken_request_file_is_reported_in_one_line(content: str, tmp_path: P
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
+        ("submitter: LabOrg\n", "", "submitter is missing$"),
         ("rehearsal: false", "rehearsal: maybe", "rehearsal must be true or false"),
         ("scenarios: []", "scenarios: {a: 1}", "scenarios must be a list"),
         ("round: v6.1", "round: [v6.1]", "round must be text"),
@@ -462,12 +607,11 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert execute.execute(request, tmp_path) == 4
     told = capsys.readouterr().err
     assert "Offline-performance exit status 5" in told
-    assert "Offline-TEST01 is skipped" in told
+    assert "Offline-accuracy and Offline-TEST01 are skipped: Offline-performance is missing" in told
     (tmp_path / "fail-Offline-performance").unlink()
     assert execute.execute(request, tmp_path) == 0
     told = capsys.readouterr().err
     assert told.startswith("harness: 0 of 3 runs are done, 3 remain\n")
-    assert "2 of 3" not in told  # the accuracy run existed before, and now belongs to a run
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
     assert capsys.readouterr().err.startswith("harness: 3 of 3 runs are done, 0 remain\n")
@@ -476,6 +620,81 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     assert set(states(request, tmp_path).values()) == {DONE}
     assert (tmp_path / "runs/Offline-performance/attempt-1.log").exists()
     assert (tmp_path / "runs/Offline-performance/attempt-2").is_dir()
+
+
+def ended_with(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, tuple[int, str]]) -> list[str]:
+    """Replaces the runs. logs: run -> its exit status and the text of its log; other runs have the exit status 5.
+
+    Returns the names of the runs, which grow as the runs are started.
+    """
+    started: list[str] = []
+
+    def start(_module: str, words: Sequence[str], **more: Any) -> SimpleNamespace:
+        name = Path(words[words.index("--out") + 1]).parent.name
+        started.append(name)
+        status, text = logs.get(name, (5, ""))
+        more["log"].write(text.encode())
+        return SimpleNamespace(wait=lambda _limit_s: status)
+
+    monkeypatch.setattr(execute, "start", start)
+    return started
+
+
+EDGE = replace(CLOSED, category="edge", scenarios=())
+
+
+def test_a_failed_performance_run_leaves_out_the_rest_of_its_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the accuracy run was made, and was stale after the next performance run."""
+    started = ended_with(monkeypatch, {})
+    assert execute.execute(EDGE, tmp_path) == 4
+    assert started == [f"{scenario}-performance" for scenario in EDGE.chosen_scenarios]
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "skipped" in line] == [
+        f"harness: {s}-accuracy, {s}-TEST01 and {s}-TEST04 are skipped: {s}-performance is missing"
+        for s in EDGE.chosen_scenarios
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "told"),
+    [
+        (5, "harness: loading\nharness: the process died: see performance.log\n", "the process died: see performance.log"),
+        (4, "INVALID\n  reason  died: 3 samples failed\n\nresults here\n", "died: 3 samples failed: see {log}"),
+        (1, "harness: loading\nTraceback:\n  x()\nKeyError: 'x'\n\n", "KeyError: 'x': see {log}"),
+        (5, "", "see {log}"),
+    ],
+)  # fmt: skip
+def test_the_line_of_a_failed_run_has_the_last_error_of_its_log(
+    status: int, log: str, told: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Bug: the line named only the log, and the last lines named logs of runs that were never made."""
+    ended_with(monkeypatch, {"Offline-performance": (status, log)})
+    assert execute.execute(EDGE, tmp_path, "Offline") == 4
+    said = capsys.readouterr().err.splitlines()
+    file = tmp_path / "runs/Offline-performance/attempt-1.log"
+    told = told.replace("{log}", str(file))
+    assert said[1] == f"harness: 1 of 4: Offline-performance exit status {status}: {told}, 0:00"
+    assert said[3:] == [
+        f"harness: Offline-performance missing: see {file}",
+        *(f"harness: Offline-{kind} missing: it was not made" for kind in ("accuracy", "TEST01", "TEST04")),
+    ]  # fmt: skip
+
+
+def test_a_run_with_a_wrong_setting_ends_all_runs_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a server that was down failed every run of the matrix, one after another."""
+    settings = tmp_path / "runs/SingleStream-performance/1-asked.yaml"
+    error = "--url http://a:1 cannot be reached: start the server"
+    log = f"harness: loading\nharness: {error} ({settings} sets --url)\n"
+    started = ended_with(monkeypatch, {"SingleStream-performance": (2, log)})
+    (line,) = refusals(execute.execute, EDGE, tmp_path)
+    file = settings.with_name("attempt-1.log")
+    assert line == f"SingleStream-performance: {error}: see {file}"
+    assert started == ["SingleStream-performance"]
 
 
 def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:

@@ -34,21 +34,21 @@ def _properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def _property(about: Mapping[str, Any]) -> dict[str, Any]:
     kind = about.get("type")
-    told = {**about, "type": _TYPES.get(kind, "string") if kind is not None else "string"}
+    schema = {**about, "type": _TYPES.get(kind, "string") if kind is not None else "string"}
     if kind == "float":
-        told |= {"format": "float", "description": about["description"] + _FLOAT_NOTE}
-    if told["type"] not in ("array", "object"):
-        return told
-    if "properties" in told:
-        return {**told, "properties": _properties(told["properties"])}
-    return {**told, "items": _items(told["items"])} if "items" in told else told
+        schema |= {"format": "float", "description": about["description"] + _FLOAT_NOTE}
+    if schema["type"] not in ("array", "object"):
+        return schema
+    if "properties" in schema:
+        return {**schema, "properties": _properties(schema["properties"])}
+    return {**schema, "items": _items(schema["items"])} if "items" in schema else schema
 
 
 def _items(about: Mapping[str, Any]) -> dict[str, Any]:
-    told = {**about, "type": _TYPES[about["type"]]}
-    if told["type"] == "array" and "items" in told:
-        inner = told["items"]
-        return {**told, "items": {**inner, "type": _TYPES[inner["type"]]}}
-    if told["type"] == "object" and "properties" in told:
-        return {**told, "properties": _properties(told["properties"])}
-    return told
+    schema = {**about, "type": _TYPES[about["type"]]}
+    if schema["type"] == "array" and "items" in schema:
+        inner = schema["items"]
+        return {**schema, "items": {**inner, "type": _TYPES[inner["type"]]}}
+    if schema["type"] == "object" and "properties" in schema:
+        return {**schema, "properties": _properties(schema["properties"])}
+    return schema

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.console import say
+from harness.core.console import say, show
 from harness.core.files import reading
 from harness.core.formats.video import video_of
 from harness.errors import ConfigError, refuse
@@ -96,7 +96,7 @@ def pack(
         described = describe(request, runs[request.chosen_scenarios[0], PERFORMANCE], answers)
     except ConfigError:
         say(f"pass a --describe file; here is a {FILE} to fill in:")
-        say(template())
+        show(template())
         raise
     out = out.absolute()
     tree, raw = (out.parent / f"{out.name}{end}" for end in (".partial", "-raw"))

@@ -12,6 +12,13 @@ def attempts(work: Path, name: str) -> list[Path]:
     return [path for _, path in sorted(numbered)]
 
 
+def newest_log(work: Path, name: str) -> Path | None:
+    """Returns the log of the newest attempt that was started; None before the first attempt."""
+    logs = (work / RUNS / name).glob("attempt-*.log")
+    numbered = [(number, p) for p in logs if (number := _number(p.with_suffix("")))]
+    return max(numbered)[1] if numbered else None
+
+
 def asked_file(attempt: Path) -> Path:
     return attempt.with_name(f"{_number(attempt)}-{ASKED}")
 

@@ -4,6 +4,7 @@ It keeps finished runs, so an interruption costs at most one run.
 """
 
 import fcntl
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,15 +17,20 @@ from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.formats.strict_yaml import write_yaml
 from harness.core.signals import Stopped, stoppable
-from harness.errors import ConfigError, RunInvalid, refuse
+from harness.errors import ConfigError, HarnessError, RunInvalid, one_line, refuse
 from harness.run.progress import Progress
-from harness.submit.plan import matrix
-from harness.submit.plan.attempts import ASKED, RUNS
-from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, UNSCORED, PlannedRun
+from harness.submit.plan import data_size, matrix
+from harness.submit.plan.attempts import ASKED, RUNS, newest_log
+from harness.submit.plan.matrix import DONE, SEARCH, UNSCORED, PlannedRun
 from harness.submit.plan.request import Request
 
 if TYPE_CHECKING:
     import subprocess
+
+_ERROR = re.compile(r"^(?:harness: |  reason  )(.+)$", re.MULTILINE)
+"""An error in a run's log: a message, or a reason for INVALID. After a crash (status 1), the log ends with the error."""
+
+_READ_BYTES = 1 << 16
 
 _COMMAND = "harness.cli.main"
 """Module whose `main` makes a single run."""
@@ -40,6 +46,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
     matrix.write_audits(request, work)
     rows = _rows(request, work, only)
     refuse(matrix.problems(request, rows))
+    refuse(data_size.problems(request, rows))
     done = sum(row.state == DONE for row in rows)
     if not quiet:
         say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
@@ -55,7 +62,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                 # a new performance run makes earlier audits stale
                 rows = _rows(request, work, only)
                 possible = has_rate or rows[number].scenario != "Server"
-                if possible and _is_due(request, rows, rows[number]):
+                if possible and _is_due(rows, rows[number]):
                     which = f"{number + 1} of {len(rows)}"
                     with stopping.allowed():
                         left_s = _left_s(rows, number)
@@ -67,9 +74,13 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
     rows = _rows(request, work, only)
     for row in rows:
         if row.why or row.state != DONE:
-            why = row.why or f"its log is the last attempt-N.log in {work / RUNS / row.name}"
-            say(f"{row.name} {row.state}: {why}")
+            say(f"{row.name} {row.state}: {row.why or _place_of_cause(work, row)}")
     return 0 if all(row.state == DONE for row in rows) else RunInvalid.exit_status
+
+
+def _place_of_cause(work: Path, row: PlannedRun) -> str:
+    log = newest_log(work, row.name)
+    return "it was not made" if log is None else f"see {log}"
 
 
 @contextmanager
@@ -117,13 +128,16 @@ def _has_rate(
     return False
 
 
-def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
-    """Returns True for a run that is not done, except an audit without a valid performance run."""
-    main = next(r for r in rows if (r.scenario, r.kind) == (row.scenario, PERFORMANCE))
-    if row.state != DONE and row.kind in request.audits and main.state != DONE:
-        say(f"{row.name} is skipped: {main.name} is {main.state}")
-        return False
-    return row.state != DONE
+def _is_due(rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
+    """Returns True for a run that is not done, except a run without a valid performance run."""
+    main, *others = (r for r in rows if r.scenario == row.scenario)
+    left = [r for r in others if r.state != DONE]
+    if row not in left or main.state == DONE:
+        return row.state != DONE
+    if row == left[0]:  # a line for all of them
+        names = " and ".join(filter(None, [", ".join(r.name for r in left[:-1]), left[-1].name]))
+        say(f"{names} {'is' if len(left) == 1 else 'are'} skipped: {main.name} is {main.state}")
+    return False
 
 
 def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
@@ -139,14 +153,18 @@ def _run(
     *,
     quiet: bool,
 ) -> None:
-    """Makes one attempt in a new folder; earlier attempts are kept."""
+    """Makes one attempt in a new folder; earlier attempts are kept.
+
+    Raises a ConfigError if the run refuses its settings, which the other runs share.
+    """
     folder = work / RUNS / row.name
     number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # also counts attempts without a folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / f"{number}-{ASKED}"
         write_yaml(settings, to_plain(row.config))
-        with (folder / f"attempt-{number}.log").open("wb") as log:
+        path = folder / f"attempt-{number}.log"
+        with path.open("wb") as log:
             words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
             words += code.trust_options(code.values_of(row.config))  # the request names this code
             words = [SEARCH, *words] if row.kind == SEARCH else words
@@ -155,7 +173,7 @@ def _run(
             process = start(_COMMAND, words, fds=locks, log=log)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
-    _await(process, row, folder / f"attempt-{number}.log", which, after_s, quiet=quiet)
+    _await(process, row, path, which, after_s, quiet=quiet)
 
 
 def _score(
@@ -190,14 +208,30 @@ def _await(
     *,
     quiet: bool,
 ) -> None:
+    """Waits for the run, or for the scoring of an unscored run, and prints how it ended."""
     began_s = time.monotonic()
     with Progress(quiet=quiet) as progress:
         left_s = None if row.expected_s is None else row.expected_s + after_s
         progress.series(f"run {which}: {row.name}", left_s)
         status = wait(process, lambda took_s: _show(progress, row, took_s))
-    outcome = "done" if status == 0 else f"exit status {status}: see {log}"
+    outcome = "done"
+    if status:
+        cause = _last_error(log, status).partition(f" ({log.parent}/")[0]
+        if status == ConfigError.exit_status and cause and row.state != UNSCORED:
+            raise ConfigError(f"{row.name}: {cause}: see {log}")
+        place = "" if ": see " in cause else f"see {log}"
+        outcome = ": ".join(filter(None, [f"exit status {status}", cause, place]))
     if status or not quiet:
         say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
+
+
+def _last_error(log: Path, status: int) -> str:
+    """Returns the last error in the log of a run as one line; '' if the log has none."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _READ_BYTES))
+        text = file.read().decode(errors="replace")
+    found = text.splitlines() if status == HarnessError.exit_status else _ERROR.findall(text)
+    return one_line(next(filter(str.strip, reversed(found)), ""))
 
 
 def _show(progress: Progress, row: PlannedRun, took_s: float) -> None:

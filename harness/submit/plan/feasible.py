@@ -1,7 +1,7 @@
 """Lists which benchmarks of a category this machine can run within a day, for `submit plan --benchmark all`.
 
 The times are lower bounds: each sample takes at least its multiplications at the speed of this machine's fastest matrix
-product. A benchmark that does not fit cannot fit; a benchmark that fits may still be too slow.
+product. A benchmark is left out only if it is certainly too slow; a listed benchmark may still be too slow.
 """
 
 import shutil
@@ -20,9 +20,6 @@ from harness.results.pages.tables import Column, aligned
 from harness.submit.plan.matrix import OFFLINE_FACTOR, START_S, show_s
 from harness.submit.plan.request import AT_A_RATE, OURS
 from harness.submit.rules.tree.rounds import Benchmark, Round
-
-ALL = "all"
-"""The value of --benchmark for this list."""
 
 DAY_S = 24 * 3600.0
 FASTER: Mapping[str, float] = {"amx_int8": 16.0, "avx512_vnni": 4.0, "avx_vnni": 4.0}

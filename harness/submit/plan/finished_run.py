@@ -84,6 +84,23 @@ class FinishedRun:
         return dtype
 
     @property
+    def queries(self) -> int | None:
+        """The queries of a performance run, the samples of an accuracy run; None if they were not recorded."""
+        if self.kind == "accuracy":
+            return self.loaded.total_count
+        recorded = _part(self.result, "queries")
+        issued, each = (recorded.get(key) for key in ("samples_issued", "samples_per_query"))
+        return (
+            issued // each if isinstance(issued, int) and isinstance(each, int) and each else None
+        )
+
+    @property
+    def took_s(self) -> float | None:
+        """The time from the first query to the last answer; None if it was not recorded."""
+        took_s = _part(_part(read_json(self.logs / RUN), "ended"), "used").get("wall_s")
+        return took_s if isinstance(took_s, float) else None
+
+    @property
     def score_text(self) -> str:
         """The text of accuracy.txt; '' if nothing was scored."""
         path = self.folder / "accuracy" / ACCURACY_TEXT
@@ -119,13 +136,21 @@ class FinishedRun:
             yield "its backend reports no framework, so it runs no model"
         if self.config.device == "cpu" and not accelerated:
             yield from waited(*(self.result.get(k) for k in _OF_WAITING))
-        count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
-        if count != expected:
-            yield f"{counted(count, 'sample')} instead of the round's {expected:,}"
+        if why := self.wrong_size(benchmark):
+            yield why
         if self.kind == "accuracy":
             yield from self._unscored()
             if request.division != "open":
                 yield from self._out_of_bounds(request.rules, benchmark)
+
+    def wrong_size(self, benchmark: Benchmark) -> str:
+        """Returns how the size of its data set differs from the round's, '' if it does not."""
+        count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
+        return (
+            ""
+            if count == expected
+            else f"{counted(count, 'sample')} instead of the round's {expected:,}"
+        )
 
     def _unscored(self) -> Iterator[str]:
         accuracy = self.result.get("accuracy")
@@ -176,3 +201,8 @@ def _score_of(
         raise ConfigError(f"{run.scenario}-{run.kind}: {e}: {hint}") from e
     except ValueError as e:
         raise ConfigError(f"{run.scenario}-{run.kind}: its samples have no score: {e}") from e
+
+
+def _part(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = content.get(key)
+    return part if isinstance(part, dict) else {}

@@ -65,9 +65,9 @@ class PlannedRun(NamedTuple):
     folder: Path | None = None
     """The newest attempt's result folder."""
     expected_s: float | None = None
-    """None if no calibration is known."""
+    """Expected duration, or that of a run that is done; None if no calibration is known."""
     queries: int | None = None
-    """Expected queries; None if no calibration is known."""
+    """Expected queries, or those of a run that is done; None if no calibration is known."""
 
     @property
     def name(self) -> str:
@@ -90,7 +90,8 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
             if run is not None:
                 made[kind] = run
             known = _calibration(rows, row, run.result if run is not None else None)
-            rows.append(_timed(row, request, known))
+            row = _timed(row, request, known)
+            rows.append(_measured(row, run) if run is not None and row.state == DONE else row)
     return rows
 
 
@@ -170,17 +171,28 @@ def _state(
     """Returns the state of the newest attempt, and the reason for it."""
     result, stale = run.result, _stale(row, request, run, made.get(PERFORMANCE))
     if run.folder.name.endswith(".partial") or not _counts(row, request, result):
-        kept = not stale and is_pending(run.folder)
-        return UNSCORED if kept else FAILED, _first_reason(result)
+        return _unfinished(request, run, made, is_stale=bool(stale))
     if why := _powerless(row.config, result, rehearsal=request.rehearsal):
         return FAILED, why
     if stale:
         return STALE, stale
-    if why := fault(run, made, request):
+    wrong = run.wrong_size(request.of_round) if request.is_closed else ""
+    if why := wrong or fault(run, made, request):
         return FAILED, why
     if why := next(run.unscorable(), ""):
         return DONE, f"`submit pack` refuses it: {why}"
     return DONE, "" if request.rehearsal else _refused(request, run)
+
+
+def _unfinished(
+    request: Request, run: FinishedRun, made: Mapping[str, FinishedRun], *, is_stale: bool
+) -> tuple[str, str]:
+    """Returns the state of an attempt without a valid result. The answers of an unchanged run may lack only a score."""
+    why = _first_reason(run.result)
+    if is_stale or not is_pending(run.folder):
+        return FAILED, why
+    different = fault(run, made, request)
+    return (FAILED, different) if different else (UNSCORED, why)
 
 
 def _refused(request: Request, run: FinishedRun) -> str:
@@ -313,6 +325,16 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     return row._replace(expected_s=_length_s(row, least_s), queries=queries)
 
 
+def _measured(row: PlannedRun, run: FinishedRun) -> PlannedRun:
+    """Returns the row of a finished run with its recorded queries and time."""
+    try:
+        queries, took_s = run.queries, run.took_s
+    except ConfigError:  # `pack` reports a file that cannot be read
+        return row
+    seconds = row.expected_s if took_s is None else took_s
+    return row._replace(queries=queries or row.queries, expected_s=seconds)
+
+
 def _issues_whole_sets(row: PlannedRun, request: Request) -> bool:
     audit = _audit_settings(row, request) if row.kind in request.audits else {}
     if audit.get("sample_concatenate_permutation") == 0:
@@ -344,6 +366,7 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
         yield from server_problems(config)
         yield from _unscorable(config)
         yield from () if request.rehearsal else _unstated(config.model)
+        yield from _of_other_benchmark(request, config) if request.is_closed else ()
     if any(r.config.meter and r.state != DONE for r in rows):
         for _, argument in request.meters:
             yield from PtdaemonMeter(argument).problems()
@@ -389,6 +412,25 @@ def _unstated(model: str) -> Iterator[str]:
         return  # `unknown_names` reports the problem
 
 
+def _of_other_benchmark(request: Request, config: RunConfig) -> Iterator[str]:
+    """Yields a problem if the manifest names another benchmark, or if the model is only the default."""
+    try:
+        manifest = load_model(config.model).manifest
+    except ConfigError:
+        return  # `unknown_names` reports the problem
+    declared, expected = manifest and manifest.mlperf_model, request.of_round.loadgen
+    if "model" not in request.options and declared != expected:
+        yield (
+            f"a run without --model takes {config.model}, which is not the model of {request.benchmark}: pass --model"
+        )
+    elif declared not in (None, expected):
+        names = [n for n, one in request.rules.benchmarks.items() if one.loadgen == declared]
+        yield (
+            f"--model {config.model} is the model of {' and '.join(names) or declared}, not of {request.benchmark}: pass "
+            "another --model, --division open, or --rehearsal"
+        )
+
+
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
     """Yields one line per run for the terminal, then the remaining time."""
     columns = [Column("run"), Column("state"), Column("time", "s"), Column("queries", "count")]
@@ -397,7 +439,13 @@ def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
     seconds = sum(r.expected_s or 0.0 for r in left)
     unknown = sum(r.expected_s is None for r in left)
     more = f" and {unknown} of unknown length" if unknown else ""
-    yield f"{len(left)} of {len(rows)} runs remain, about {show_s(seconds)}{more}"
+    about = "at least" if any(_may_be_longer(r) for r in left) else "about"
+    yield f"{len(left)} of {len(rows)} runs remain, {about} {show_s(seconds)}{more}"
+
+
+def _may_be_longer(row: PlannedRun) -> bool:
+    """Whether only the rules' duration is known of an official run, or nothing at all."""
+    return row.expected_s is None or (row.config.mlperf and row.queries is None)
 
 
 def _cells(row: PlannedRun) -> Sequence[Cell]:

@@ -1,6 +1,9 @@
-"""Lists the options of a run that a submission does not take."""
+"""Lists the options of a run that a submission does not take, and a value that only `plan` takes."""
 
 from collections.abc import Mapping
+
+ALL = "all"
+"""The value of `plan`'s --benchmark for a list of the benchmarks that fit on this machine."""
 
 _DECIDED = "is set by the round and the matrix"
 _WATCHED = "is for a single run, and `submit run` opens no port"

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from harness.core import registry
 from harness.core.config.options import flag_name
 from harness.core.config.parse import Slo, parse_meter, parse_slo
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import METERS, REMOTE_BACKENDS
-from harness.errors import ConfigError, refuse
+from harness.errors import ConfigError, PluginUnavailable, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import network, rate
 from harness.submit.plan.network import NETWORK
@@ -85,7 +87,13 @@ class Request:
         )
         for flag, value, known in choices:
             if value not in known:
-                yield f"{flag} {value or 'is missing'}: choose from {'; '.join(known)}"
+                near = get_close_matches(value, known, n=2)
+                hint = (
+                    f"did you mean {' or '.join(near)}?"
+                    if near
+                    else f"choose from {'; '.join(known)}"
+                )
+                yield f"{flag} {value or 'is missing'}: {hint}"
         yield from self._name_problems(rules)
         for key, reason in REFUSED.items():
             if key in self.options:
@@ -125,7 +133,10 @@ class Request:
         benchmark = rules.benchmarks[self.benchmark]
         required = benchmark.scenarios(self.category)
         if not required:
-            yield f"--benchmark {self.benchmark} is not in the category {self.category}: choose another category"
+            known = [c for c in rules.categories if benchmark.scenarios(c) and "," not in c]
+            yield (
+                f"--benchmark {self.benchmark} is not in the category {self.category}: pass --category {' or '.join(known)}"
+            )
         for name in self.scenarios:
             if name not in OURS:
                 yield f"--scenarios {name}: choose from {', '.join(OURS)}"
@@ -158,11 +169,17 @@ class Request:
                     f"--benchmark {self.benchmark}: {audit} needs {needs}, which the harness does not have: "
                     "make it with MLCommons' reference, or use --division open"
                 )
+        is_official = self.division != "open" and not self.rehearsal
+        if is_official and "ROUGELSUM" in benchmark.targets:
+            yield from (f"--benchmark {self.benchmark}: {lack}" for lack in _lacks_of_rouge())
         if benchmark.counts_tokens or {*OF_TOKENS} & {*self.audits}:
             yield from self._token_problems()
-        for audit in self.audits if self.is_short else ():
-            if audit in OF_TOKENS:
-                yield f"--duration: {audit} counts tokens, which LoadGen gets only under the official rules: drop it"
+        needs_tokens = benchmark.token_limits_ns is not None or {*OF_TOKENS} & {*self.audits}
+        if self.is_short and needs_tokens:
+            yield (
+                f"--duration: the tokens of {self.benchmark}'s answers count, and LoadGen gets them only under the official "
+                "rules: drop it"
+            )
 
     def _token_problems(self) -> Iterator[str]:
         """Yields a problem if no reply has the tokens that the benchmark counts."""
@@ -301,6 +318,11 @@ class Request:
         return self.rehearsal and "duration" in self.options
 
     @property
+    def is_closed(self) -> bool:
+        """Whether only the round's model and data count: in neither the open division nor a rehearsal."""
+        return self.division != "open" and not self.rehearsal
+
+    @property
     def tree_names(self) -> tuple[str, str]:
         """Names of submitter and system in the tree, marked in a rehearsal."""
         if not self.rehearsal:
@@ -361,3 +383,12 @@ class Request:
             plain["duration"] = CONFIRM
             plain.setdefault("performance_count", self.of_round.performance_samples)
         return from_plain(plain, FILE)
+
+
+def _lacks_of_rouge() -> Sequence[str]:
+    """Returns what keeps the metric `rouge` from MLPerf's rougeLsum; a run reports missing packages."""
+    try:
+        metric: Any = registry.load("metric", "rouge")
+    except PluginUnavailable:
+        return ()
+    return tuple(metric.missing())

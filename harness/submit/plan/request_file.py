@@ -8,11 +8,13 @@ from typing import Any
 from harness.core.config.options import user_path
 from harness.core.config.parse import Slo, parse_lengths, parse_meter
 from harness.core.config.run_config import config_from
+from harness.core.console import say
 from harness.core.formats.strict_yaml import load_yaml, write_yaml
 from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.models.manifest.lookup import is_path
 from harness.submit.plan import rate
+from harness.submit.plan.attempts import RUNS
 from harness.submit.plan.request import FILE, Request
 
 
@@ -41,7 +43,8 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
 def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
     """Returns the request of `work`. The first call stores `values` and `options` (see `make_request`).
 
-    Later calls need neither. Raises a ConfigError for each value that differs from the stored value.
+    Later calls need neither. A value that differs from the stored value replaces it while no run exists in `work`;
+    afterwards it raises a ConfigError.
     """
     path = work / FILE
     if not path.exists():
@@ -59,14 +62,27 @@ def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, An
         {**stored, "scenarios": scenarios, **values}, {**stored_options, **options}
     )
     before, after = ({**asdict(one), **one.options} for one in (kept, requested))
-    refuse(
-        f"{path} has {key} {_text(before[key])}, not {_text(value)}: edit that file, or pass another --work"
-        if before.get(key)
-        else f"{path} has no {key}: edit that file, or pass another --work"
+    changed = [
+        key
         for key, value in after.items()
         if key != "options" and _text(before.get(key)) != _text(value)
+    ]
+    if changed and not _has_runs(work):
+        write_request(work, requested)
+        say(f"{path} now has {', '.join(f'{key} {_text(after[key])}' for key in changed)}")
+        return read_request(work)
+    refuse(
+        f"{path} has {key} {_text(before[key])}, not {_text(after[key])}: edit that file, or pass another --work"
+        if before.get(key)
+        else f"{path} has no {key}: edit that file, or pass another --work"
+        for key in changed
     )
     return kept
+
+
+def _has_runs(work: Path) -> bool:
+    """Returns whether a run has begun; a run that refused its settings has left only its log."""
+    return any(path.is_dir() for path in (work / RUNS).glob("*/attempt-*"))
 
 
 def _text(value: object) -> str:
@@ -151,9 +167,11 @@ def read_request(work: Path) -> Request:
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}")
     scenarios = content.get("scenarios") or ()
-    texts = [f.name for f in fields(Request)[:5]]
+    required = [f.name for f in fields(Request)[:5]]
+    wrong = [f"{name} is missing" for name in required if name not in content]
+    texts = [name for name in required if name in content]
     texts += [name for name in ("folder", "round") if name in content]
-    wrong = [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
+    wrong += [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
     if not isinstance(scenarios, list | tuple):
         wrong.append("scenarios must be a list")
     if not isinstance(content.get("rehearsal", False), bool):

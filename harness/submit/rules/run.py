@@ -118,10 +118,16 @@ def _date(run: RunLog, key: str) -> datetime | None:
 
 
 def _summary(run: RunLog) -> Iterator[Finding]:
-    file = join(run.folder, SUMMARY)
+    file, missing = join(run.folder, SUMMARY), []
     for line, stated, logged in differences(run.summary, run.detail):
-        actual = "no such line" if stated is None else stated
-        yield Finding("summary-differs", file, f"{line}: {actual}"[:200], f"{logged}")
+        if stated is None:
+            missing.append(line)
+        else:
+            yield Finding("summary-differs", file, f"{line}: {stated}"[:200], f"{logged}")
+    if missing:
+        more = f", and {len(missing) - 1} other lines" if len(missing) > 1 else ""
+        actual = f"no line {missing[0]!r}{more}"
+        yield Finding("summary-differs", file, actual, "every line that LoadGen writes")
 
 
 def performance(result: Result, run: RunLog) -> Iterator[Finding]:

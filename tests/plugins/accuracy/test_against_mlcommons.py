@@ -20,6 +20,7 @@ import pytest
 
 from harness.accuracy.mlperf.category_f1 import CategoryF1
 from harness.accuracy.mlperf.function_calls import SUBSETS, FunctionCalls
+from harness.accuracy.rouge import KINDS, Rouge, sentence_splitter
 from harness.datasets.mlperf.function_calls import FunctionCallsDataset
 from harness.datasets.parts.prompts.products import messages
 from harness.datasets.parts.prompts.tools import tool_of
@@ -528,6 +529,60 @@ def test_transcripts_score_as_with_the_reference(inference: Path) -> None:
     )
     assert 0 < errors < total
     assert ours.value == pytest.approx(rate * 100, abs=1e-12)
+
+
+def test_summaries_score_as_with_the_reference(inference: Path) -> None:
+    rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
+    if sentence_splitter() is None:
+        pytest.skip("nltk has no punkt_tab: set NLTK_DATA")
+    names = ("evaluate", "dataset", "torch", "torch__nn", "torch__nn__functional", "torch__utils")
+    more = ("torch__utils__data", "transformers")
+    empty = dict.fromkeys(("Dataset", "pad", "DataLoader", "AutoModelForCausalLM", "AutoTokenizer"))
+    with stubs(**dict.fromkeys((*names, *more), empty)):
+        script = load(inference / "language/llama3.1-8b/evaluation.py", "evaluation")
+    drawn = random.Random(3)
+    words = [
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "a",
+        "mat",
+        "Dr.",
+        "Smith",
+        "said",
+        "no",
+        "it",
+        "did",
+        "not",
+        "rain",
+        "in",
+        "the",
+        "U.S.",
+        "today",
+        "and",
+        "e.g.",
+        "snow",
+    ]
+
+    def text() -> str:
+        sentences = (
+            " ".join(drawn.choices(words, k=drawn.randint(2, 9))).capitalize() + drawn.choice(".!?")
+            for _ in range(drawn.randint(0, 5))
+        )
+        return drawn.choice(("", " ", "\n")) + drawn.choice((" ", "\n", "  ")).join(sentences)
+
+    pairs = [(text(), text()) for _ in range(COUNT)]
+    found = Rouge("uint8").score(
+        [Answer(i, one.encode()) for i, (one, _) in enumerate(pairs)],
+        {i: right for i, (_, right) in enumerate(pairs)},
+    )
+    predictions, targets = script.postprocess_text(*map(list, zip(*pairs, strict=True)))
+    scorer = rouge_scorer.RougeScorer(KINDS, use_stemmer=True)
+    rows = [scorer.score(target, one) for one, target in zip(predictions, targets, strict=True)]
+    shown = {k: round(sum(row[k].fmeasure for row in rows) / COUNT * 100, 4) for k in KINDS}
+    length = sum(map(len, predictions))
+    assert found.line == str({**shown, "gen_len": length, "gen_num": COUNT})
 
 
 def test_the_frechet_distance_is_left_to_the_reference(inference: Path) -> None:

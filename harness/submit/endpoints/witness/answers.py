@@ -13,7 +13,7 @@ Part = str | Message
 
 class Answer(NamedTuple):
     text: str
-    """What the client scores: reasoning, content, and the tool calls as JSON."""
+    """The text that the client scores: reasoning, content, and the tool calls as JSON."""
     whole: Part
     rest: Part
 
