@@ -3,12 +3,16 @@
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.submit.plan.finished_run import FinishedRun
+from harness.submit.plan.matrix import FAILED, UNSCORED, plan
 from tests.builders.submit import generated_data as made
 from tests.faults.command import run_here
+from tests.stand_ins.fake_submission_runs import CLOSED, make_run, make_runs
 from tests.stand_ins.servers import makers
 from tests.stand_ins.servers.json_services import serving_json
 
@@ -65,3 +69,27 @@ def test_a_failed_scoring_is_repeated_without_a_new_run(
     assert f"SingleStream-TEST01: {why}" in refused.said
     names(monkeypatch, SCORER)
     assert run_here("submit", "pack", *work).status == 0
+
+
+def test_only_unchanged_answers_are_unscored_and_others_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = [{"code": "accuracy-failed", "text": "no network"}]
+    request = replace(CLOSED, category="edge")
+    make_runs(request, tmp_path)
+    (row,) = [row for row in plan(request, tmp_path) if row.name == "Offline-accuracy"]
+    folder = make_run(row, tmp_path, "", number=2, verdict="INVALID", reasons=reasons)
+
+    def found() -> tuple[str, str]:
+        rows = {row.name: row for row in plan(request, tmp_path)}
+        return rows["Offline-accuracy"].state, rows["Offline-accuracy"].why
+
+    assert found() == (FAILED, "no network")  # top1 needs no program
+    monkeypatch.setattr("harness.submit.plan.matrix.is_pending", lambda _folder: True)
+    assert found() == (UNSCORED, "no network")
+    log = folder / "accuracy/mlperf_log_accuracy.json"
+    log.write_text(log.read_text() + "\n")
+    monkeypatch.setattr(
+        FinishedRun, "differences", lambda _run, trusted=(): ["the log was changed"]
+    )
+    assert found() == (FAILED, "its files do not agree: the log was changed")
