@@ -42,7 +42,6 @@ class Rouge(TextLabels):
             details=means,
         )
 
-
     @classmethod
     def missing(cls) -> Iterator[str]:
         """Yields why rougeLsum is not MLPerf's."""

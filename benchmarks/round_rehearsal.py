@@ -60,7 +60,7 @@ _STREAMS = "*.SingleStream.target_latency = 50\n*.Offline.target_qps = 20\n"
 _YOLO = Kind(1525, 20, f"{_STREAMS}*.MultiStream.target_latency = 400\n", "edge", 8, 1)
 _BERT = Kind(10_833, 20, _STREAMS, "edge", 8, 1)
 _VOLUMES = Kind(
-    43, 4, "*.SingleStream.target_latency = 250\n*.Offline.target_qps = 4\n", "edge", 1, 1
+    43, 2, "*.SingleStream.target_latency = 500\n*.Offline.target_qps = 2\n", "edge", 1, 1
 )
 KINDS = {
     "yolo-95": _YOLO,

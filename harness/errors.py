@@ -54,6 +54,10 @@ class Regression(HarnessError):
     exit_status = 6
 
 
+class UnusableAnswer(ValueError):
+    """An answer that a metric cannot score, so that only another run can have a score."""
+
+
 def refuse(problems: Iterable[str]) -> None:
     """Raises one ConfigError that lists each problem once; returns if the list is empty."""
     if text := "\n".join(dict.fromkeys(problems)):

@@ -10,7 +10,7 @@ import math
 import shutil
 import tempfile
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from harness.accuracy.parts import program
 from harness.accuracy.parts.text import text_of
 from harness.core.units import show_bytes
+from harness.errors import UnusableAnswer, one_line
 from harness.types import Answer, Metric, Score
 
 SIDE = 1024
@@ -59,7 +60,7 @@ class ClipFid(program.ScoredFiles):
         scorer = self.program()
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            total = _write_log(folder / "mlperf_log_accuracy.json", answers)
+            total = program.write_log(folder / "mlperf_log_accuracy.json", _pixels(answers))
             _write_captions(folder / "captions.tsv", labels)
             program.run(
                 scorer,
@@ -89,7 +90,12 @@ def pixels_of(payload: bytes) -> bytes:
         return bytes(expected)
     if len(payload) == expected:
         return payload
-    file = payload if payload.startswith(_PNG) else b64decode(payload, validate=True)
+    try:
+        file = payload if payload.startswith(_PNG) else b64decode(payload, validate=True)
+    except ValueError:
+        file = b""
+    if not file.startswith(_PNG):
+        raise ValueError(f"it is neither RGB of {expected:,} bytes, nor PNG, nor PNG in base64")
     return np.asarray(_opened(file)).tobytes()
 
 
@@ -98,25 +104,21 @@ def _opened(file: bytes) -> Any:
 
     with Image.open(io.BytesIO(file), formats=("PNG",)) as image:
         if image.size != (SIDE, SIDE):
-            raise ValueError(f"an image has {image.width} x {image.height} pixels")
+            raise ValueError(f"it has {image.width} x {image.height} pixels")
         return image.convert("RGB")
 
 
-def _write_log(path: Path, answers: Iterable[Answer]) -> int:
-    """Writes the answers as LoadGen's log of pixels, one image at a time; returns their number."""
-    total = 0
-    with path.open("w") as file:
-        file.write("[")
-        for index, payload in answers:
-            try:
-                pixels = pixels_of(payload)
-            except (OSError, ValueError) as e:
-                raise ValueError(f"the answer to sample {index} is not an image: {e}") from e
-            row = json.dumps({"qsl_idx": index, "data": pixels.hex().upper()})
-            file.write(f"{',' if total else ''}\n{row}")
-            total += 1
-        file.write("\n]\n")
-    return total
+def _pixels(answers: Iterable[Answer]) -> Iterator[tuple[int, bytes]]:
+    """Yields each sample with its pixels, one image at a time."""
+    for index, payload in answers:
+        try:
+            pixels = pixels_of(payload)
+        except (OSError, ValueError, SyntaxError) as e:  # Pillow's errors of a broken PNG
+            what = f"an image of {SIDE} x {SIDE} pixels"
+            raise UnusableAnswer(
+                f"the answer to sample {index} is not {what}: {one_line(e)}"
+            ) from e
+        yield index, pixels
 
 
 def _write_captions(path: Path, labels: Mapping[int, object]) -> None:

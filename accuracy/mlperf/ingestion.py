@@ -6,7 +6,6 @@ that the submission checker reads. The environment variable RAG_DB_CHECK names t
 the database, and queries the database.
 """
 
-import json
 import os
 import re
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.accuracy.parts import program
+from harness.errors import UnusableAnswer
 from harness.types import Answer, HasLabelCheck, Metric, Score
 
 VARIABLE, SCRIPT = "RAG_DB_CHECK", "datasetup_accuracy_eval.py"
@@ -40,8 +40,8 @@ class Ingestion:
         ordered = list(answers)
         sums = [answer for answer in ordered if _MD5.fullmatch(answer.payload)]
         if len(sums) != 1:
-            raise ValueError(
-                f"{len(sums)} answers are the MD5 of the database: the answer to the last page must be it, and no other"
+            raise UnusableAnswer(
+                f"{len(sums)} answers are an MD5: exactly one, the answer to the last page, must be the MD5 of the database"
             )
         stored = len(sums) + sum(answer.payload == STORED for answer in ordered)
         value = 100.0 * stored / len(ordered)
@@ -62,13 +62,8 @@ class Ingestion:
 def _checked(answers: Sequence[Answer]) -> program.Program:
     """Returns the program that accepted the database. Raises a ValueError if it refused it."""
     judge = program.named(VARIABLE, SCRIPT)
-    rows = [
-        {"seq_id": i, "qsl_idx": answer.sample, "data": answer.payload.hex().upper()}
-        for i, answer in enumerate(answers)
-    ]
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "mlperf_log_accuracy.json"
-        log.write_text(json.dumps(rows), encoding="utf-8")
+        program.write_log(Path(folder) / "mlperf_log_accuracy.json", answers)
         program.run(judge, ["--log_dir", folder, "--output_dir", folder], Path(folder))
     return judge
 

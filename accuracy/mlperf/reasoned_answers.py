@@ -5,7 +5,6 @@ variable ANSWER_SCORER names one, with the data that it needs, e.g.
 `python ~/inference/language/deepseek-r1/eval_accuracy.py --dataset-file mlperf_deepseek_r1_dataset_4388_fp8_eval.pkl`.
 """
 
-import json
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -44,7 +43,7 @@ class ReasonedAnswers(program.ByProgram):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             log = folder / "mlperf_log_accuracy.json"
-            total = _write_log(log, answers)
+            total = program.write_log(log, answers, token_bytes=np.dtype(np.int32).itemsize)
             option = _LOG_OPTION.get(scorer.script.name, "--input-file")
             output = str(folder / "evaluated.pkl")
             printed = program.run(scorer, [option, str(log), "--output-file", output], folder)
@@ -64,25 +63,6 @@ class ReasonedAnswers(program.ByProgram):
             line=f"{{'exact_match': {value:.4f}}}, scored by {scorer.version}",
             scorer=scorer.scorer,
         )
-
-
-def _write_log(path: Path, answers: Iterable[Answer]) -> int:
-    """Writes the answers as LoadGen's log of token ids, one per line; returns their number."""
-    total = 0
-    with path.open("w") as file:
-        file.write("[")
-        for index, payload in answers:
-            tokens = np.frombuffer(payload, np.int32)
-            row = {
-                "seq_id": total,
-                "qsl_idx": index,
-                "data": payload.hex().upper(),
-                "token_count": len(tokens),
-            }
-            file.write(f"{',' if total else ''}\n{json.dumps(row)}")
-            total += 1
-        file.write("\n]\n")
-    return total
 
 
 _: type[Metric] = ReasonedAnswers

@@ -14,6 +14,7 @@ from statistics import fmean
 from harness.accuracy.parts import program
 from harness.accuracy.parts.text import text_of
 from harness.core.formats.video import video_of
+from harness.errors import UnusableAnswer, one_line
 from harness.types import Answer, Metric, Score
 
 VARIABLE, SCRIPT = "VIDEO_SCORER", "run_evaluation.py"
@@ -25,6 +26,8 @@ DIMENSIONS = (
     "scene",
     "background_consistency",
 )
+_MOST_NAME_BYTES = 255
+"""Longest name of a file in ext4, XFS and others."""
 
 
 class Vbench(program.ScoredFiles):
@@ -37,6 +40,17 @@ class Vbench(program.ScoredFiles):
     content = "videos"
     variable = VARIABLE
     script = SCRIPT
+
+    def check_labels(self, labels: Mapping[int, object]) -> None:
+        """Also refuses a prompt that cannot name the file of its video."""
+        super().check_labels(labels)
+        for index, label in labels.items():
+            name = _file_name(text_of(index, label), len(labels))
+            if "\0" in name or len(name.encode()) > _MOST_NAME_BYTES:
+                raise ValueError(
+                    f"the prompt of sample {index} cannot name its video, as VBench expects: use a prompt "
+                    f"of at most {_MOST_NAME_BYTES - len(_file_name('', len(labels)))} bytes without NUL"
+                )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
         scorer = self.program()
@@ -71,14 +85,24 @@ def _write_videos(folder: Path, answers: Iterable[Answer], labels: Mapping[int, 
         total += 1
         if not payload:
             continue
-        prompt = text_of(index, labels[index]).replace("/", "_")
+        prompt = _plain(text_of(index, labels[index]))
         try:
             content = video_of(payload)
         except (OSError, ValueError) as e:
-            raise ValueError(f"the answer to sample {index} is not a video: {e}") from e
-        (folder / f"{prompt}-{used[prompt]}.mp4").write_bytes(content)
+            raise UnusableAnswer(
+                f"the answer to sample {index} is not a video: {one_line(e)}"
+            ) from e
+        (folder / _file_name(prompt, used[prompt])).write_bytes(content)
         used[prompt] += 1
     return total
+
+
+def _file_name(prompt: str, number: int) -> str:
+    return f"{_plain(prompt)}-{number}.mp4"
+
+
+def _plain(prompt: str) -> str:
+    return prompt.replace("/", "_")
 
 
 def _dimensions(out: Path) -> dict[str, float]:

@@ -5,11 +5,12 @@ accuracy run. `check` never runs it: the stored score counts (BY_PROGRAM in harn
 """
 
 import hashlib
+import json
 import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -45,15 +46,26 @@ class Program(NamedTuple):
 
 def named(variable: str, script: str) -> Program:
     """Returns the program in the variable. Raises a ValueError if it names none. script: the usual file, named in messages."""
-    words = shlex.split(os.environ.get(variable, ""))
     how = f"export {variable}='python PATH/{script} …', in an environment that has its packages"
+    try:
+        words = [_expanded(word) for word in shlex.split(os.environ.get(variable, ""))]
+    except ValueError as e:
+        raise ValueError(f"{variable} is not a command ({one_line(e)}): {how}") from e
     if not words:
         raise ValueError(f"the score comes from MLCommons' {script}: {how}")
-    files = [Path(word) for word in words if word.endswith(".py")] or [Path(words[0])]
-    if not files[0].is_file() and shutil.which(words[0]) is None:
-        raise ValueError(f"{variable} names {files[0]}, which is not a file: {how}")
-    found = files[0] if files[0].is_file() else Path(str(shutil.which(words[0])))
-    return Program(variable, tuple(words), found.absolute())
+    first = shutil.which(words[0])
+    scripts = [word for word in words if word.endswith(".py") and not word.startswith("-")]
+    lost = [word for word in scripts if not Path(word).is_file()]
+    if first is None and not Path(words[0]).is_file():
+        lost.insert(0, words[0])
+    if lost:
+        raise ValueError(f"{variable} names {lost[0]}, which is not a file: {how}")
+    return Program(variable, tuple(words), Path(scripts[0] if scripts else str(first)).absolute())
+
+
+def _expanded(word: str) -> str:
+    """Returns a path with the home folder for `~`, which a shell leaves inside quotes."""
+    return str(Path(word).expanduser()) if word.startswith("~/") else word
 
 
 class ByProgram:
@@ -89,6 +101,28 @@ def run(program: Program, arguments: Sequence[str], folder: Path) -> str:
             f"{program.variable}: the program ended with status {done.returncode}: {one_line(last)}"
         )
     return done.stdout
+
+
+def write_log(path: Path, answers: Iterable[tuple[int, bytes]], *, token_bytes: int = 0) -> int:
+    """Writes (sample, answer) as LoadGen's accuracy log, one row at a time; returns the number of rows.
+
+    token_bytes: the size of a token; with it, the rows also have the number of tokens.
+    """
+    total = 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write("[")
+        for index, payload in answers:
+            row: dict[str, object] = {
+                "seq_id": total,
+                "qsl_idx": index,
+                "data": payload.hex().upper(),
+            }
+            if token_bytes:
+                row["token_count"] = len(payload) // token_bytes
+            file.write(f"{',' if total else ''}\n{json.dumps(row)}")
+            total += 1
+        file.write("\n]\n")
+    return total
 
 
 class ScoredFiles(TextLabels, ByProgram):

@@ -1,4 +1,4 @@
-"""The verbs that read finished runs: compare, rerun, check, publish, export and report."""
+"""The verbs that read finished runs: compare, rerun, check, score, publish, export and report."""
 
 import argparse
 import json
@@ -315,6 +315,24 @@ def _show_checked(checked: "Sequence[CheckedFolder]", *, details: bool) -> None:
         if details and result_file.is_file():
             show("")
             show_screen(files.read_json(result_file), one.folder, details=True)
+
+
+def score(arguments: list[str]) -> int:
+    parser = Parser(
+        "score",
+        "Score the answers of a finished run again, after the program failed that IMAGE_SCORER or another variable "
+        "names. The answers do not change; result.json, accuracy.txt and SHA256SUMS get the score and its time.",
+        "RUN [options]",
+    )
+    parser.text("folder", "RUN", _RUN)
+    add_trust(parser, "allow the code of this dataset to run, which has the labels")
+    parser.flag("--json", "print result.json instead of a table")
+    options = parser.parse_args(arguments)
+    from harness.results.rescore import rescore
+
+    finished = rescore(Path(options.folder), options.trust or ())
+    finished.show(as_json=options.json)
+    return finished.status
 
 
 def publish(arguments: list[str]) -> int:

@@ -68,6 +68,7 @@ VERBS: Mapping[str, Verb] = {
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
     "check": Verb("results:check", "derive a run's verdict again from its files"),
+    "score": Verb("results:score", "score a run's answers again after its scoring program failed"),
     "publish": Verb("results:publish", "copy a run's folder without names, paths and passwords"),
     "export": Verb(
         "results:export", "write a run as Parquet, CSV or JUnit, or for MLflow and others"

@@ -174,7 +174,11 @@ _REASONS: _Rows = {
         ),
         "accuracy-failed": (
             "The dataset or the metric raised an exception, the data changed, or the run did not start.",
-            "Read the text and `accuracy.log`.",
+            "Read the text, which has the exception. After a fault of the program that `IMAGE_SCORER` or another variable names, correct it, and `score RUN` or `submit run` scores the same answers again.",
+        ),
+        "answers-unusable": (
+            "The metric cannot score an answer, e.g. because it is not an image of the right size.",
+            "Correct the model, the server or the postprocessing, and run again.",
         ),
         "answers-differ": (
             "Answers of the performance run differ from the accuracy run's answers to the same samples.",

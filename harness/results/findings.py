@@ -58,6 +58,8 @@ class Findings:
     answers: Evidence | None = None
     """Short performance run under the official rules. Its answers are compared with the accuracy run's."""
     scoring: Scoring = field(default_factory=Scoring)
+    scored_again: str = ""
+    """Time of the score, ISO 8601, UTC, if the answers were scored after the run (harness/results/rescore.py)."""
     stopped: Reason | None = None
     """Why the run ended early."""
     unsaved: Reason | None = None

@@ -233,6 +233,7 @@ def write_findings(folder: Path, findings: Findings) -> None:
             **{name: getattr(findings, name) for name in _PLAIN},
             # Only runs with servers have these columns.
             **({"no_server_metrics": absent} if absent else {}),
+            **({"scored_again": findings.scored_again} if findings.scored_again else {}),
             "code": findings.code,
             "spec": findings.spec._asdict(),
             "power": hidden(findings.power.to_json()) if findings.power else None,
@@ -258,6 +259,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         values = {
             **{name: content[name] for name in _PLAIN},
             "no_server_metrics": content.get("no_server_metrics", ""),
+            "scored_again": str(content.get("scored_again", "")),
             "environment": {"code": content["code"]} if content.get("code") else {},
             "spec": InstanceGroup.from_json(content["spec"]),
             "power": _read_power(content["power"], folder),

@@ -376,6 +376,8 @@ def _accuracy(findings: Findings) -> Scored | NotScored:
         }
         if score.scorer:
             scored["scorer"] = score.scorer
+        if findings.scored_again:
+            scored["scored_again"] = findings.scored_again
         return scored
     if not findings.config.runs_accuracy:
         random = findings.model.has_random_weights

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from harness.cli.main import main
-from harness.errors import ConfigError
+from harness.errors import ConfigError, UnusableAnswer
 from harness.loadgen.logs import ACCURACY, DETAIL
+from harness.results.verdict.score import of_some
 from harness.submit.pack.describe import read_answers_file, template
 from harness.submit.pack.pack import Packed, pack
 from harness.submit.plan.matrix import plan
@@ -20,7 +21,8 @@ from harness.submit.plan.request_file import write_request
 from harness.submit.rules.rows import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
-from tests.builders.refusals import refusals
+from harness.types import Score
+from tests.builders.refusals import refusal, refusals
 from tests.builders.submission.trees import ROUND, SAMPLES, TEST01_ROWS
 from tests.stand_ins.fake_submission_runs import (
     ANSWERS,
@@ -304,3 +306,34 @@ def test_a_tree_with_findings_keeps_its_partial_name(
     assert "log-incomplete" in capsys.readouterr().out
     assert not (tmp_path / "tree").exists()
     assert (tmp_path / "tree.partial").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            UnusableAnswer("the answer to sample 0 is not an image"),
+            "SingleStream-TEST01: the answer to sample 0 is not an image: remove {folder} and repeat `submit run`",
+        ),
+        (
+            ValueError("IMAGE_SCORER: the program failed"),
+            "SingleStream-TEST01: its samples have no score: IMAGE_SCORER: the program failed",
+        ),
+    ],
+)
+def test_samples_without_a_score_are_named_with_their_run(
+    error: ValueError, told: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores: list[Score] = []
+
+    def failing(*arguments: Any) -> Score:
+        if scores:
+            raise error
+        scores.append(of_some(*arguments))
+        return scores[0]
+
+    rows = plan(CLOSED, work)
+    monkeypatch.setattr("harness.submit.plan.finished_run.of_some", failing)
+    (row,) = [r for r in rows if r.name == "SingleStream-TEST01"]
+    line = refusal(pack, CLOSED, rows, ANSWERS, tmp_path / "tree", None)
+    assert line == told.format(folder=row.folder)

@@ -15,10 +15,15 @@ def video_of(payload: bytes) -> bytes:
     """
     if payload[_BOX] == _MARK:
         return payload
-    if payload.startswith(b"/"):
-        content = Path(payload.decode()).read_bytes()
-    else:
-        content = b64decode(payload, validate=True)
+    is_path = payload.startswith(b"/")
+    content = Path(payload.decode()).read_bytes() if is_path else _decoded(payload)
     if content[_BOX] != _MARK:
-        raise ValueError("it is neither an MP4 file nor the path of one")
+        raise ValueError("it is neither an MP4 file, nor MP4 in base64, nor the path of one")
     return content
+
+
+def _decoded(payload: bytes) -> bytes:
+    try:
+        return b64decode(payload, validate=True)
+    except ValueError:
+        return b""

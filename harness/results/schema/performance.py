@@ -162,6 +162,8 @@ class Scored(TypedDict):
     """`LoadGen mlperf_log_accuracy.json`."""
     scorer: NotRequired[str]
     """Name and SHA-256 of MLCommons' program that computed the score; absent if the harness computed it."""
+    scored_again: NotRequired[str]
+    """Time of the score, ISO 8601, UTC, if `score` or `submit run` computed it after the run; absent otherwise."""
 
 
 class NotScored(TypedDict):

@@ -5,7 +5,7 @@ The format is sha256sum's: `sha256sum -c SHA256SUMS` in the folder checks it wit
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.core.files import sha256, write_text
@@ -32,6 +32,18 @@ def write(folder: Path) -> None:
     remove(folder)
     lines = (f"{digest}  {name}\n" for name, digest in _digests(folder).items())
     write_text(folder / SEAL, "".join(lines))
+
+
+def renew(folder: Path, names: Iterable[str]) -> None:
+    """Seals files that were written or removed after the seal. Does not read the other files: their digests stay."""
+    lines = (folder / SEAL).read_text(encoding="utf-8").splitlines()
+    sealed = {match[2]: match[1] for match in map(_LINE.fullmatch, lines) if match is not None}
+    for name in names:
+        sealed.pop(name, None)
+        if (folder / name).is_file():
+            sealed[name] = sha256(folder / name)
+    remove(folder)
+    write_text(folder / SEAL, "".join(f"{sealed[name]}  {name}\n" for name in sorted(sealed)))
 
 
 def remove(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Computes the score from LoadGen's accuracy log and the dataset's labels."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 from harness.core import registry
 from harness.core.codes import Reason
 from harness.core.shown.escapes import visible
-from harness.errors import PluginUnavailable, one_line, type_and_text
+from harness.errors import PluginUnavailable, UnusableAnswer, one_line, type_and_text
 from harness.loadgen.logs import (
     ACCURACY,
     ANSWERS,
@@ -70,6 +70,8 @@ def judge(
         return Scoring(score, compared=check)
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
+    except UnusableAnswer as e:
+        return Scoring(failure=Reason("answers-unusable", f"scoring with {metric!r}: {e}"))
     except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
         text = f"scoring with {metric!r} raised {type_and_text(e)}"
         return Scoring(failure=Reason("accuracy-failed", text))
@@ -112,6 +114,18 @@ def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
     if loaded.synthetic:
         return "synthetic data"
     return "" if metric else "no metric: neither the manifest nor --metric names one"
+
+
+def write(path: Path, score: Score) -> None:
+    """Writes accuracy.txt, with the line that MLPerf's checker reads."""
+    path.write_text(f"{score.line}\n", encoding="utf-8")
+
+
+def lacking_program(metric: str | None) -> Iterator[str]:
+    """Yields why the program of the user that this metric needs cannot run; nothing for other metrics."""
+    if metric in registry.BY_PROGRAM and not [*registry.missing_extras([("metric", metric)])]:
+        missing = getattr(registry.load("metric", metric), "missing", None)
+        yield from missing() if missing is not None else ()
 
 
 def refusal(metric: str, ended: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
 from harness import __version__
@@ -291,8 +290,4 @@ class _Job:
             findings.compared_run,
         )
         if findings.scoring.score is not None:
-            _write_score(accuracy.outdir, findings.scoring.score.line)
-
-
-def _write_score(outdir: Path, line: str) -> None:
-    (outdir / run_folder.ACCURACY_TEXT).write_text(f"{line}\n", encoding="utf-8")
+            score.write(accuracy.outdir / run_folder.ACCURACY_TEXT, findings.scoring.score)

@@ -23,7 +23,7 @@ from harness.submit.pack.describe import DIAGRAM, FILE, Described, describe, tem
 from harness.submit.pack.power import missing_files, pack_power
 from harness.submit.pack.qdl import copy_qdl
 from harness.submit.plan.finished_run import FinishedRun
-from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
+from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, UNSCORED, PlannedRun
 from harness.submit.plan.request import Request
 from harness.submit.rules.layout import MARK
 from harness.submit.rules.rows import CUT
@@ -50,7 +50,7 @@ def finished_runs(
     """
     problems, runs = [], {}
     for row in rows:
-        usable = row.state == DONE or (request.rehearsal and row.state == FAILED)
+        usable = row.state == DONE or (request.rehearsal and row.state in (FAILED, UNSCORED))
         if row.folder is None or not usable:
             why = f": {row.why}" if row.why else ""
             problems.append(f"{row.name} is {row.state}{why}: make it with `submit run`")
@@ -61,6 +61,7 @@ def finished_runs(
             lost = missing_files(run, request.rules)
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
+        problems += [f"{row.name}: {why}" for why in run.unscorable()]
         own = [name for name in (row.config.dataset, row.config.metric) if name is not None]
         problems += [
             f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
@@ -255,7 +256,9 @@ def copy_videos(run: FinishedRun, samples: Collection[int], folder: Path) -> Non
         try:
             content = video_of(payload)
         except (OSError, ValueError) as e:
-            raise ConfigError(f"the answer to sample {sample} is not a video: {e}") from e
+            raise ConfigError(
+                f"{run.scenario}-{run.kind}: the answer to sample {sample} is not a video: {e}"
+            ) from e
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{sample}.mp4").write_bytes(content)
 

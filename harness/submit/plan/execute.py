@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.core.child import start, wait
 from harness.core.config import code
@@ -20,8 +21,11 @@ from harness.errors import ConfigError, HarnessError, RunInvalid, one_line, refu
 from harness.run.progress import Progress
 from harness.submit.plan import data_size, matrix
 from harness.submit.plan.attempts import ASKED, RUNS, newest_log
-from harness.submit.plan.matrix import DONE, SEARCH, PlannedRun
+from harness.submit.plan.matrix import DONE, SEARCH, UNSCORED, PlannedRun
 from harness.submit.plan.request import Request
+
+if TYPE_CHECKING:
+    import subprocess
 
 _ERROR = re.compile(r"^(?:harness: |  reason  )(.+)$", re.MULTILINE)
 """An error in a run's log: a message, or a reason for INVALID. After a crash (status 1), the log ends with the error."""
@@ -62,7 +66,8 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                     which = f"{number + 1} of {len(rows)}"
                     with stopping.allowed():
                         left_s = _left_s(rows, number)
-                        _run(rows[number], work, locks, which, left_s, quiet=quiet)
+                        make = _score if rows[number].state == UNSCORED else _run
+                        make(rows[number], work, locks, which, left_s, quiet=quiet)
         except Stopped as e:
             say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
@@ -158,8 +163,8 @@ def _run(
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / f"{number}-{ASKED}"
         write_yaml(settings, to_plain(row.config))
-        log_file = folder / f"attempt-{number}.log"
-        with log_file.open("wb") as log:
+        path = folder / f"attempt-{number}.log"
+        with path.open("wb") as log:
             words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
             words += code.trust_options(code.values_of(row.config))  # the request names this code
             words = [SEARCH, *words] if row.kind == SEARCH else words
@@ -168,6 +173,42 @@ def _run(
             process = start(_COMMAND, words, fds=locks, log=log)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
+    _await(process, row, path, which, after_s, quiet=quiet)
+
+
+def _score(
+    row: PlannedRun,
+    work: Path,
+    locks: tuple[int, ...],
+    which: str,
+    after_s: float,
+    *,
+    quiet: bool,
+) -> None:
+    """Scores the answers of the newest attempt, whose scoring program failed, again. Makes no run."""
+    assert row.folder is not None
+    path = work / RUNS / row.name / f"{row.folder.name}.log"
+    words = ["score", str(row.folder), *code.trust_options(code.values_of(row.config))]
+    if not quiet:
+        say(f"{row.name} has its answers: they are scored again")
+    try:
+        with path.open("ab") as log:
+            process = start(_COMMAND, words, fds=locks, log=log)
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
+    _await(process, row, path, which, after_s, quiet=quiet)
+
+
+def _await(
+    process: "subprocess.Popen[bytes]",
+    row: PlannedRun,
+    log: Path,
+    which: str,
+    after_s: float,
+    *,
+    quiet: bool,
+) -> None:
+    """Waits for the run, or for the scoring of an unscored run, and prints how it ended."""
     began_s = time.monotonic()
     with Progress(quiet=quiet) as progress:
         left_s = None if row.expected_s is None else row.expected_s + after_s
@@ -175,10 +216,10 @@ def _run(
         status = wait(process, lambda took_s: _show(progress, row, took_s))
     outcome = "done"
     if status:
-        cause = _last_error(log_file, status).partition(f" ({settings} sets ")[0]
-        if status == ConfigError.exit_status and cause:
-            raise ConfigError(f"{row.name}: {cause}: see {log_file}")
-        place = "" if ": see " in cause else f"see {log_file}"
+        cause = _last_error(log, status).partition(f" ({log.parent}/")[0]
+        if status == ConfigError.exit_status and cause and row.state != UNSCORED:
+            raise ConfigError(f"{row.name}: {cause}: see {log}")
+        place = "" if ": see " in cause else f"see {log}"
         outcome = ": ".join(filter(None, [f"exit status {status}", cause, place]))
     if status or not quiet:
         say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")

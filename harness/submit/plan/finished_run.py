@@ -9,7 +9,7 @@ from typing import Any
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
 from harness.core.units import counted
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, UnusableAnswer
 from harness.loadgen.logs import ACCURACY, read_answers
 from harness.loadgen.plan import Loaded
 from harness.models.manifest.defaults import default_dataset, default_metric
@@ -21,12 +21,13 @@ from harness.results.records import read_findings
 from harness.results.run_files import read_config
 from harness.results.run_folder import ACCURACY_TEXT, CONFIG, FOLDERS, RESULT, RUN
 from harness.results.verdict.busy import WAITED, waited
-from harness.results.verdict.score import of_some
+from harness.results.verdict.score import lacking_program, of_some
 from harness.submit.plan import network
 from harness.submit.plan.request import Request
 from harness.submit.rules.accuracy import out_of_bounds
 from harness.submit.rules.tree.rounds import Benchmark, Round
-from harness.types import Score
+from harness.submit.rules.tree.verify import TEST01
+from harness.types import Answer, Score
 
 _OF_WAITING = ("measured_process", "stages_ns", "queries")
 
@@ -177,10 +178,29 @@ class FinishedRun:
         name = self.config.dataset or default_dataset(self.model)
         dataset = open_dataset(self.config, self.model, name, self.loaded.inputs)
         labels = {sample: dataset.label(sample) for sample in samples}
-        before, after = (
-            of_some(answers, metric, self.answer_dtype, labels) for answers in (own, audited)
+        return (
+            _score_of(self, own, metric, labels),
+            _score_of(audit, audited, metric, labels),
         )
-        return before, after
+
+    def unscorable(self) -> Iterator[str]:
+        """Yields why `pack` cannot score the samples of this audit, which it compares with the accuracy run's."""
+        if self.kind == TEST01:
+            lacking = lacking_program(self.config.metric or default_metric(self.model))
+            yield from (f"its samples need a score: {why}" for why in lacking)
+
+
+def _score_of(
+    run: FinishedRun, answers: list[Answer], metric: str, labels: Mapping[int, object]
+) -> Score:
+    """Raises a ConfigError with the name of the run if its answers have no score."""
+    try:
+        return of_some(answers, metric, run.answer_dtype, labels)
+    except UnusableAnswer as e:
+        hint = f"remove {run.folder} and repeat `submit run`"
+        raise ConfigError(f"{run.scenario}-{run.kind}: {e}: {hint}") from e
+    except ValueError as e:
+        raise ConfigError(f"{run.scenario}-{run.kind}: its samples have no score: {e}") from e
 
 
 def _part(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:

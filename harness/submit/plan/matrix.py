@@ -19,7 +19,9 @@ from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.remote import server_problems
 from harness.results.pages.tables import Cell, Column, aligned
 from harness.results.power import OFFICIAL
+from harness.results.rescore import is_pending
 from harness.results.run_folder import RESULT
+from harness.results.verdict.score import lacking_program
 from harness.submit.plan import network, rate
 from harness.submit.plan.attempts import asked_file, attempts
 from harness.submit.plan.checked import fault
@@ -27,7 +29,7 @@ from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.request import AT_A_RATE, Request
 
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
-DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
+DONE, MISSING, STALE, FAILED, UNSCORED = "done", "missing", "stale", "failed", "unscored"
 ANSWERS_RUN_S = 10.0
 """Duration of the short performance run whose answers are compared with an accuracy run, including its start."""
 
@@ -57,9 +59,9 @@ class PlannedRun(NamedTuple):
     """performance, accuracy, an audit such as TEST01, or peak."""
     config: RunConfig
     state: str
-    """done, missing, stale or failed."""
+    """done, missing, stale, failed or unscored."""
     why: str = ""
-    """Why the run is stale or failed, or why `pack` refuses a finished run."""
+    """Why the run is stale, failed or unscored, or why `pack` refuses a finished run."""
     folder: Path | None = None
     """The newest attempt's result folder."""
     expected_s: float | None = None
@@ -169,16 +171,28 @@ def _state(
     """Returns the state of the newest attempt, and the reason for it."""
     result, stale = run.result, _stale(row, request, run, made.get(PERFORMANCE))
     if run.folder.name.endswith(".partial") or not _counts(row, request, result):
-        return FAILED, _first_reason(result)
+        return _unfinished(request, run, made, is_stale=bool(stale))
     if why := _powerless(row.config, result, rehearsal=request.rehearsal):
         return FAILED, why
     if stale:
         return STALE, stale
-    if request.is_closed and (why := run.wrong_size(request.of_round)):
+    wrong = run.wrong_size(request.of_round) if request.is_closed else ""
+    if why := wrong or fault(run, made, request):
         return FAILED, why
-    if why := fault(run, made, request):
-        return FAILED, why
+    if why := next(run.unscorable(), ""):
+        return DONE, f"`submit pack` refuses it: {why}"
     return DONE, "" if request.rehearsal else _refused(request, run)
+
+
+def _unfinished(
+    request: Request, run: FinishedRun, made: Mapping[str, FinishedRun], *, is_stale: bool
+) -> tuple[str, str]:
+    """Returns the state of an attempt without a valid result. The answers of an unchanged run may lack only a score."""
+    why = _first_reason(run.result)
+    if is_stale or not is_pending(run.folder):
+        return FAILED, why
+    different = fault(run, made, request)
+    return (FAILED, different) if different else (UNSCORED, why)
 
 
 def _refused(request: Request, run: FinishedRun) -> str:
@@ -281,6 +295,8 @@ def _calibration(
 
 
 def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
+    if row.state == UNSCORED:  # the time of the scoring program is not known
+        return row
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
     per_s = 1e9 / latency_ns if latency_ns else rate
     if row.kind == ACCURACY:
@@ -364,9 +380,7 @@ def _unscorable(config: RunConfig) -> Iterator[str]:
         return  # `unknown_names` reports the problem
     lacks = [*registry.missing_extras([("backend", config.backend), ("metric", metric)])]
     yield from lacks
-    if metric in registry.BY_PROGRAM and not lacks:
-        missing = getattr(registry.load("metric", metric), "missing", None)
-        yield from missing() if missing is not None else ()
+    yield from () if lacks else lacking_program(metric)
 
 
 def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:

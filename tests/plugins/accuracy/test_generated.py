@@ -21,6 +21,7 @@ from harness.accuracy.parts.calls.calls_in import Call, calls_in, tool_calls
 from harness.accuracy.parts.calls.check import are_right
 from harness.accuracy.parts.calls.literals import java, javascript
 from harness.core import registry
+from harness.errors import UnusableAnswer
 from harness.types import Answer, Score
 from tests.builders.refusals import refusal
 from tests.stand_ins.servers import makers
@@ -320,13 +321,22 @@ def small() -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("payload", [b"text", small(), b64encode(b"\x89PNG\r\n\x1a\nx")])
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (b"text", "it is neither RGB of 3,145,728 bytes, nor PNG, nor PNG in base64"),
+        (bytes(192), "it is neither RGB of 3,145,728 bytes, nor PNG, nor PNG in base64"),
+        (small(), "it has 16 x 16 pixels"),
+        (b64encode(b"\x89PNG\r\n\x1a\nx"), ""),
+    ],
+)
 def test_an_answer_that_is_not_an_image_is_named(
-    payload: bytes, monkeypatch: pytest.MonkeyPatch
+    payload: bytes, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names(monkeypatch, "IMAGE_SCORER", SCRIPTS / "accuracy_coco.py")
-    told = refusal(images, image(b"abc"), payload, error=ValueError)
-    assert told.startswith("the answer to sample 1 is not an image: ")
+    told = refusal(images, image(b"abc"), payload, error=UnusableAnswer)
+    assert told.startswith("the answer to sample 1 is not an image of 1024 x 1024 pixels: ")
+    assert told.endswith(why)
 
 
 def film(prompt: str) -> bytes:
@@ -352,8 +362,73 @@ def test_videos_are_scored_by_the_script_that_the_user_names(
     assert found.line.startswith("{'vbench_score': 52.875}, scored by run_evaluation.py ")
     assert found.scorer == scorer("run_evaluation.py")
     assert found.details["scene"] == pytest.approx(70.5 * 3 / 4)
-    told = refusal(Vbench("uint8").score, [Answer(0, b"text")], {0: "a"}, error=ValueError)
-    assert told.startswith("the answer to sample 0 is not a video: ")
+    for payload in (b"text", b"not base64"):
+        told = refusal(Vbench("uint8").score, [Answer(0, payload)], {0: "a"}, error=UnusableAnswer)
+        assert told == (
+            "the answer to sample 0 is not a video: "
+            "it is neither an MP4 file, nor MP4 in base64, nor the path of one"
+        )
+
+
+@pytest.mark.parametrize("prompt", ["a" * 300, "é" * 125, "a\0b"])
+def test_a_prompt_that_cannot_name_a_file_is_refused_before_the_run(
+    prompt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names(monkeypatch, "VIDEO_SCORER", SCRIPTS / "run_evaluation.py")
+    Vbench("uint8").check_labels({0: "a" * 249, 1: "a/b"})
+    told = refusal(Vbench("uint8").check_labels, {0: "a", 1: prompt}, error=ValueError)
+    assert told == (
+        "the prompt of sample 1 cannot name its video, as VBench expects: "
+        "use a prompt of at most 249 bytes without NUL"
+    )
+
+
+def test_prompts_that_differ_in_a_slash_name_different_videos(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names(monkeypatch, "VIDEO_SCORER", SCRIPTS / "run_evaluation.py")
+    rows = [Answer(i, film("a_b")) for i in range(2)]
+    assert Vbench("uint8").score(rows, {0: "a/b", 1: "a_b"}).value == pytest.approx(70.5)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (
+            "{python} /nowhere/accuracy_coco.py",
+            "names /nowhere/accuracy_coco.py, which is not a file",
+        ),
+        (
+            "{python} {script} /nowhere/networks.py",
+            "names /nowhere/networks.py, which is not a file",
+        ),
+        ("/nowhere/python {script}", "names /nowhere/python, which is not a file"),
+        ("~/no such.py", "names {home}/no, which is not a file"),
+        ("{python} '{script}", "is not a command (No closing quotation)"),
+    ],
+)
+def test_a_command_without_its_files_is_refused_before_the_run(
+    command: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    values = {
+        "python": sys.executable,
+        "script": SCRIPTS / "accuracy_coco.py",
+        "home": tmp_path,
+    }
+    monkeypatch.setenv("IMAGE_SCORER", command.format(**values))
+    told = refusal(ClipFid("uint8").check_labels, {0: "a cat"}, error=ValueError)
+    assert told.startswith(f"IMAGE_SCORER {why.format(**values)}: export IMAGE_SCORER=")
+
+
+def test_the_home_folder_of_a_quoted_command_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "accuracy_coco.py").write_text("")
+    monkeypatch.setenv("IMAGE_SCORER", f"{sys.executable} ~/accuracy_coco.py --device gpu")
+    assert ClipFid.program().script == tmp_path / "accuracy_coco.py"
+    assert ClipFid.program().words[1:] == (str(tmp_path / "accuracy_coco.py"), "--device", "gpu")
 
 
 @pytest.mark.parametrize(

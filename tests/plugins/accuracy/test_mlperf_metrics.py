@@ -233,7 +233,7 @@ def test_the_share_of_stored_pages_is_the_score() -> None:
 
 @pytest.mark.parametrize("payloads", [[b"\1", b"\1"], [MD5, MD5], [b"", b"\0"]])
 def test_a_database_has_one_md5(payloads: list[bytes]) -> None:
-    with pytest.raises(ValueError, match="answers are the MD5"):
+    with pytest.raises(ValueError, match="answers are an MD5: exactly one"):
         Ingestion("uint8").score([Answer(i, p) for i, p in enumerate(payloads)], {})
 
 

@@ -1,0 +1,67 @@
+"""`submit` with MLCommons' scoring program: one that fails, and one that is missing later."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders.submit import generated_data as made
+from tests.faults.command import run_here
+from tests.stand_ins.servers import makers
+from tests.stand_ins.servers.json_services import serving_json
+
+SCORER = Path(__file__).parents[1] / "stand_ins/reference/accuracy_coco.py"
+
+
+def names(monkeypatch: pytest.MonkeyPatch, script: Path) -> None:
+    monkeypatch.setenv("IMAGE_SCORER", shlex.join([sys.executable, str(script)]))
+
+
+@pytest.mark.slow
+@pytest.mark.limit_s(900)
+@pytest.mark.usefixtures("real_runs")
+def test_a_failed_scoring_is_repeated_without_a_new_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.coco(tmp_path / "data", 12)
+    fails = tmp_path / "accuracy_coco.py"
+    fails.write_text("raise SystemExit(1)")
+    work = ("--work", str(tmp_path / "work"))
+    names(monkeypatch, fails)
+    with serving_json(makers.paced(makers.draws(), 0.15)) as url:
+        words = [
+            *("--rehearsal", "--duration", "1s", "--division", "closed", "--submitter", "LabOrg"),
+            *("--system", "box", "--category", "edge", "--benchmark", "stable-diffusion-xl"),
+            *("--model", "stable-diffusion-xl", "--url", url),
+            *("--backend", "http-json", "--data-dir", str(tmp_path / "data")),
+        ]
+        first = run_here("submit", "run", *work, *words, "--only", "SingleStream")
+        assert first.status == 4, first
+        (row,) = [
+            r
+            for r in run_here("submit", "plan", *work).printed.splitlines()
+            if "SingleStream-accuracy" in r
+        ]
+        assert "unscored" in row
+        assert "the program ended with status 1" in row
+        again = run_here("submit", "run", *work, "--only", "SingleStream")
+        assert again.status == 4
+        assert "SingleStream-accuracy has its answers: they are scored again" in again.said
+        names(monkeypatch, SCORER)
+        assert run_here("submit", "run", *work).status == 0
+    folder = tmp_path / "work/runs/SingleStream-accuracy"
+    assert [p.name for p in folder.glob("attempt-*/")] == ["attempt-1"]
+    accuracy = json.loads((folder / "attempt-1/result.json").read_text())["accuracy"]
+    assert (accuracy["value"], "scored_again" in accuracy) == (31.75, True)
+
+    monkeypatch.delenv("IMAGE_SCORER")
+    why = "its samples need a score: the score comes from MLCommons' accuracy_coco.py: export IMAGE_SCORER="
+    planned = run_here("submit", "plan", *work)
+    assert f"`submit pack` refuses it: {why}" in planned.printed
+    refused = run_here("submit", "pack", *work)
+    assert (refused.status, len(refused.said.splitlines())) == (2, 2), refused
+    assert f"SingleStream-TEST01: {why}" in refused.said
+    names(monkeypatch, SCORER)
+    assert run_here("submit", "pack", *work).status == 0
