@@ -65,9 +65,9 @@ class PlannedRun(NamedTuple):
     folder: Path | None = None
     """The newest attempt's result folder."""
     expected_s: float | None = None
-    """Expected duration, or that of a run that is done; None if no calibration is known."""
+    """Expected duration, for a run that is done the measured time; None if no calibration is known."""
     queries: int | None = None
-    """Expected queries, or those of a run that is done; None if no calibration is known."""
+    """Expected queries, for a run that is done the measured number; None if no calibration is known."""
 
     @property
     def name(self) -> str:
