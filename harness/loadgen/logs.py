@@ -240,17 +240,18 @@ def logged_answers(content: bytes, path: str) -> Iterator[LoggedAnswer]:
 
 def _by_line(file: BinaryIO, path: str) -> Iterator[LoggedAnswer]:
     """Yields the rows after the first line; a comma follows each row but the last."""
-    has_next = True
-    number = 1
+    has_rows, has_next, number = False, True, 1
     for number, line in enumerate(file, 2):
         text = line.strip()
+        if not text:
+            continue
         if text == b"]":
-            if (number > 2 and has_next) or file.read().strip():
+            if (has_rows and has_next) or file.read().strip():
                 break
             return
         if not has_next:
             break
-        has_next = text.endswith(b",")
+        has_rows, has_next = True, text.endswith(b",")
         yield _logged(_parsed(text[:-1] if has_next else text, path, number), path)
     raise AccuracyLogError(
         f"{path} is not the JSON that LoadGen writes: it breaks off at line {number}"
