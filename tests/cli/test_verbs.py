@@ -11,7 +11,7 @@ from harness.core.console import show
 from tests.builders.refusals import refused
 
 NAMES = (
-    "run, peak, sweep, tune, overhead, profile, advise, bricks, cold, pitfalls, machine, probe, serve, load-host, compare, rerun, check, publish, export, report, "
+    "run, peak, sweep, tune, overhead, profile, advise, bricks, cold, pitfalls, machine, probe, serve, load-host, compare, rerun, check, score, publish, export, report, "
     "runs, browse, on, list, init, schema, completion, data, arrivals, dashboards, submit, endpoints"
 )
 OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
