@@ -48,8 +48,9 @@ from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import Request, make_request
 from harness.submit.endpoints.runs import SERVER_TIMES, Attempt
 from harness.submit.endpoints.witness.doubts import refill_lag_ns
-from harness.submit.endpoints.witness.events import Events, Sample, read_events
+from harness.submit.endpoints.witness.events import Events, Sample
 from harness.submit.endpoints.witness.numbers import metrics, series
+from harness.submit.endpoints.witness.report import counted_events
 from harness.submit.endpoints.witness.session import mean_of_server_ns
 from harness.submit.endpoints.witness.tokens import counter_of
 from harness.wire.server_series import Series, parse
@@ -168,13 +169,11 @@ def theirs(bench: Bench, concurrency: int, name: str) -> Events:
     status = run_client(program, bench.work, attempt, asked, None, lambda _took_s: None)
     if status or attempt.run()["changed"]:
         raise RuntimeError(f"MLCommons' client ended with {status}: see {attempt.folder}")
-    counter, absent = counter_of(bench.request.tokenizer, bench.work / ENVIRONMENT)
-    if counter is None:
-        raise RuntimeError(f"tokens cannot be counted: {absent}")
-    try:
-        return read_events(attempt.events, counter.count)
-    finally:
-        counter.close()
+    counter = counter_of(bench.request.tokenizer, bench.work / ENVIRONMENT)
+    events = counted_events(attempt.events, *counter)
+    if events.uncounted:
+        raise RuntimeError(f"tokens cannot be counted: {events.uncounted}")
+    return events
 
 
 def ours(bench: Bench, concurrency: int, name: str) -> Events:

@@ -388,3 +388,17 @@ def test_the_audits_log_in_a_folder_is_verified_again(
     benchmark = load_round().benchmarks["llama2-70b-99.9"]
     result: Any = SimpleNamespace(tree=Tree(tmp_path), benchmark=benchmark, scenario=scenario)
     assert [finding.rule for finding in audit_rules._consistency(result, "")] == found
+
+
+def test_a_closed_submission_of_summaries_needs_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed: dict[str, Any] = {
+        "benchmark": "llama3.1-8b",
+        "options": {**LLAMA.options, "model": "llama3.1-8b"},
+    }
+    monkeypatch.setattr("harness.accuracy.rouge.sentence_splitter", lambda: None)
+    assert refusals(replace, LLAMA, **changed) == [
+        "--benchmark llama3.1-8b: rougeLsum needs nltk's sentences: python -m nltk.downloader punkt_tab"
+    ]
+    assert replace(LLAMA, **changed, rehearsal=True).rehearsal
+    monkeypatch.setattr("harness.accuracy.rouge.sentence_splitter", lambda: str.split)
+    assert replace(LLAMA, **changed).benchmark == "llama3.1-8b"

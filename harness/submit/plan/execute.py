@@ -66,8 +66,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                     which = f"{number + 1} of {len(rows)}"
                     with stopping.allowed():
                         left_s = _left_s(rows, number)
-                        make = _score if rows[number].state == UNSCORED else _run
-                        make(rows[number], work, locks, which, left_s, quiet=quiet)
+                        _make(rows[number], work, locks, which, left_s, quiet=quiet)
         except Stopped as e:
             say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
@@ -120,7 +119,7 @@ def _has_rate(
     """Searches for Server's rate, unless the search is done or not requested. Returns False if the search failed."""
     row = matrix.search(request, work)
     if row is not None and row.state != DONE:
-        _run(row, work, locks, "first", _left_s(rows, -1), quiet=quiet)
+        _make(row, work, locks, "first", _left_s(rows, -1), quiet=quiet)
         row = matrix.search(request, work)
     if row is None or row.state == DONE:
         return True
@@ -144,7 +143,7 @@ def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
     return sum(r.expected_s or 0.0 for r in rows[number + 1 :] if r.state != DONE)
 
 
-def _run(
+def _make(
     row: PlannedRun,
     work: Path,
     locks: tuple[int, ...],
@@ -153,62 +152,14 @@ def _run(
     *,
     quiet: bool,
 ) -> None:
-    """Makes one attempt in a new folder; earlier attempts are kept.
+    """Makes a run, or scores an unscored run again, and prints how it ended.
 
-    Raises a ConfigError if the run refuses its settings, which the other runs share.
+    Raises a ConfigError if a run refuses its settings, which the other runs share.
     """
-    folder = work / RUNS / row.name
-    number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # also counts attempts without a folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        settings = folder / f"{number}-{ASKED}"
-        write_yaml(settings, to_plain(row.config))
-        path = folder / f"attempt-{number}.log"
-        with path.open("wb") as log:
-            words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
-            words += code.trust_options(code.values_of(row.config))  # the request names this code
-            words = [SEARCH, *words] if row.kind == SEARCH else words
-            words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
-            # the run holds the locks, even if this process is killed
-            process = start(_COMMAND, words, fds=locks, log=log)
-    except OSError as e:
-        raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
-    _await(process, row, path, which, after_s, quiet=quiet)
-
-
-def _score(
-    row: PlannedRun,
-    work: Path,
-    locks: tuple[int, ...],
-    which: str,
-    after_s: float,
-    *,
-    quiet: bool,
-) -> None:
-    """Scores the answers of the newest attempt, whose scoring program failed, again. Makes no run."""
-    assert row.folder is not None
-    path = work / RUNS / row.name / f"{row.folder.name}.log"
-    words = ["score", str(row.folder), *code.trust_options(code.values_of(row.config))]
-    if not quiet:
+    is_scored = row.state == UNSCORED
+    if is_scored and not quiet:
         say(f"{row.name} has its answers: they are scored again")
-    try:
-        with path.open("ab") as log:
-            process = start(_COMMAND, words, fds=locks, log=log)
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
-    _await(process, row, path, which, after_s, quiet=quiet)
-
-
-def _await(
-    process: "subprocess.Popen[bytes]",
-    row: PlannedRun,
-    log: Path,
-    which: str,
-    after_s: float,
-    *,
-    quiet: bool,
-) -> None:
-    """Waits for the run, or for the scoring of an unscored run, and prints how it ended."""
+    process, log = (_scoring if is_scored else _attempt)(row, work, locks)
     began_s = time.monotonic()
     with Progress(quiet=quiet) as progress:
         left_s = None if row.expected_s is None else row.expected_s + after_s
@@ -217,12 +168,51 @@ def _await(
     outcome = "done"
     if status:
         cause = _last_error(log, status).partition(f" ({log.parent}/")[0]
-        if status == ConfigError.exit_status and cause and row.state != UNSCORED:
+        if status == ConfigError.exit_status and cause and not is_scored:
             raise ConfigError(f"{row.name}: {cause}: see {log}")
         place = "" if ": see " in cause else f"see {log}"
         outcome = ": ".join(filter(None, [f"exit status {status}", cause, place]))
     if status or not quiet:
         say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
+
+
+def _attempt(
+    row: PlannedRun, work: Path, locks: tuple[int, ...]
+) -> "tuple[subprocess.Popen[bytes], Path]":
+    """Starts an attempt in a new folder, which keeps earlier ones. Returns the process and its log."""
+    folder = work / RUNS / row.name
+    number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # also counts attempts without a folder
+    log = folder / f"attempt-{number}.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = folder / f"{number}-{ASKED}"
+        write_yaml(settings, to_plain(row.config))
+        words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
+        words += code.trust_options(code.values_of(row.config))  # the request names this code
+        words = [SEARCH, *words] if row.kind == SEARCH else words
+        words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
+        return _started(words, log, locks), log
+    except OSError as e:
+        raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
+
+
+def _scoring(
+    row: PlannedRun, work: Path, locks: tuple[int, ...]
+) -> "tuple[subprocess.Popen[bytes], Path]":
+    """Starts the scoring of the newest attempt's answers. Returns the process and the attempt's log."""
+    assert row.folder is not None
+    log = work / RUNS / row.name / f"{row.folder.name}.log"
+    words = ["score", str(row.folder), *code.trust_options(code.values_of(row.config))]
+    try:
+        return _started(words, log, locks), log
+    except OSError as e:
+        raise ConfigError(f"{log} cannot be written: {e.strerror}: pass another --work") from e
+
+
+def _started(words: Sequence[str], log: Path, locks: tuple[int, ...]) -> "subprocess.Popen[bytes]":
+    """Starts a command that appends to the log and holds the locks, even if this process is killed."""
+    with log.open("ab") as file:
+        return start(_COMMAND, words, fds=locks, log=file)
 
 
 def _last_error(log: Path, status: int) -> str:

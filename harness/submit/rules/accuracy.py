@@ -113,7 +113,7 @@ def out_of_bounds(
 
 
 def _outside(values: Sequence[float], least: float, most: float) -> str:
-    """Returns the value outside the bounds, or why there is none to compare; '' if all values lie within."""
+    """Returns the first value outside the bounds, `missing` or `not a number`; '' if every value is within the bounds."""
     if not values:
         return "missing"
     if any(map(math.isnan, values)):

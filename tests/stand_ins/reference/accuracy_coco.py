@@ -25,7 +25,7 @@ def main() -> None:
             row = json.loads(text)
             pixels = bytes.fromhex(row["data"])
             if len(pixels) != 1024 * 1024 * 3:
-                raise ValueError(f"{len(pixels)} bytes are no image")
+                raise ValueError(f"an image has {len(pixels)} bytes")
             right += pixels[:3] == hashlib.sha256(captions[row["qsl_idx"]].encode()).digest()[:3]
             total += 1
     share = right / total

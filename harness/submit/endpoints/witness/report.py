@@ -116,7 +116,7 @@ def witness(
 
 
 def counted_events(path: Path, counter: TokenCounter | None, absent: str) -> Events:
-    """Reads the events and closes the counter. absent: why there is no counter."""
+    """Reads the events, counts their tokens, and closes the counter. absent: the reason for a missing counter."""
     events = None
     if counter is not None:
         try:
