@@ -100,16 +100,16 @@ def _read_result(folder: Path) -> Mapping[str, Any]:
     return content
 
 
-def check(folder: Path, trusted: Collection[str] = ()) -> list[str]:
+def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -> list[str]:
     """Returns the differences between result.json and the files, one line each; [] if they agree.
 
     trusted: datasets and metrics that the folder names and whose code may run. Any others do not
-    run, and the stored score counts.
+    run, and the stored score counts. scores: computes the score again; otherwise the stored score counts.
     """
     stored = _read_result(folder)
     config = configuration(folder)
     with files.reading(f"{folder}: its files do not fit together", request.CHANGED):
-        derived = findings(folder, config, trusted)
+        derived = findings(folder, config, trusted, scores=scores)
         content = hidden(json.loads(json.dumps(result(derived), default=str)))
         changed = [
             *request.differences(folder, config, derived),
@@ -215,7 +215,10 @@ def lacks_data(config: RunConfig) -> bool:
     return not set(_OF_SCORE).isdisjoint(resolved.without_folder(config))
 
 
-def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> Findings:
+def findings(
+    folder: Path, config: RunConfig, trusted: Collection[str] = (), *, scores: bool = True
+) -> Findings:
+    """Derives the findings from the files. trusted, scores: as in `check`."""
     model = _model(folder, config)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
@@ -246,7 +249,7 @@ def findings(folder: Path, config: RunConfig, trusted: Collection[str] = ()) -> 
         **values,
     )
     if scored and derived.loaded is not None:
-        if lacks_data(config) or _untrusted(run.dataset, run.metric, trusted):
+        if not scores or lacks_data(config) or _untrusted(run.dataset, run.metric, trusted):
             derived.scoring = _stored_scoring(folder, derived, derived.loaded)
         else:
             derived.scoring = _scoring(folder, derived, derived.loaded)

@@ -62,7 +62,7 @@ def made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(wait=lambda _limit_s: 0)
 
     monkeypatch.setattr(execute, "start", start)
-    monkeypatch.setattr(FinishedRun, "differences", lambda _run, trusted=(): [])
+    monkeypatch.setattr(FinishedRun, "differences", lambda _run, **_: [])
     monkeypatch.setattr(data_size, "samples_of", lambda _config: None)
 
 

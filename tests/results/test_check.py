@@ -16,6 +16,7 @@ from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
 from harness.loadgen.plan import InstanceGroup
 from harness.machine.power.energy import PowerLog
 from harness.results.recheck import check
+from harness.results.verdict import score
 from harness.types import PowerSource
 from tests.builders.edited import edit, replace_text
 from tests.builders.refusals import Said
@@ -163,6 +164,16 @@ def test_the_findings_as_json(run: Path, prints: Said) -> None:
         line.startswith("latency_ns.p99: result.json has 1,") for line in found["differences"]
     )
     assert main(["check", str(run), "--json", "--details"]) == 2
+
+
+def test_the_score_is_computed_again_unless_the_stored_one_counts(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: `submit plan` computed each score again, minutes of CPU time with rouge."""
+    monkeypatch.setattr(score, "compute", lambda *_: pytest.fail("computed again"))
+    assert not check(run, scores=False)
+    with pytest.raises(pytest.fail.Exception, match="computed again"):
+        check(run)
 
 
 def test_missing_file_of_the_seal_is_named(run: Path, refuses: Said) -> None:

@@ -13,7 +13,7 @@ from tests.builders.submission.trees import build, copy
 @pytest.fixture(autouse=True)
 def unchecked_stand_ins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "real_runs" not in request.fixturenames:
-        monkeypatch.setattr(FinishedRun, "differences", lambda _run, trusted=(): [])
+        monkeypatch.setattr(FinishedRun, "differences", lambda _run, **_: [])
         monkeypatch.setattr(data_size, "samples_of", lambda _config: None)
 
 

@@ -287,8 +287,8 @@ def test_a_changed_run_is_failed_and_each_is_compared_once(
     made in the slow rehearsal below."""
     seen: list[str] = []
 
-    def differences(run: FinishedRun, trusted: object = ()) -> list[str]:
-        assert trusted == ()
+    def differences(run: FinishedRun, *, scores: bool) -> list[str]:
+        assert not scores  # a slow metric takes minutes; `pack` computes the score
         seen.append(f"{run.scenario}-{run.kind}")
         return ["latency_ns.p50: 1, not 2"] if (run.folder / "edited").exists() else []
 
@@ -718,6 +718,24 @@ def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:
     assert "to make the remaining runs" in told
     found = states(request, tmp_path)
     assert (found["Offline-performance"], found["Offline-accuracy"]) == (DONE, FAILED)
+
+
+def test_a_signal_while_runs_are_judged_stops_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `submit run` ignored SIGTERM during the minutes in which it judged a run."""
+    calls: list[Path] = []
+
+    def judged(request: Request, work: Path) -> list[PlannedRun]:
+        calls.append(work)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGTERM)
+            pytest.fail("the signal waits for the end of the judging")
+        return plan(request, work)
+
+    monkeypatch.setattr(execute.matrix, "plan", judged)
+    assert execute.execute(EDGE, tmp_path, "Offline") == 128 + signal.SIGTERM
+    assert capsys.readouterr().err.endswith("repeat `submit run` to make the remaining runs\n")
 
 
 def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Path) -> None:

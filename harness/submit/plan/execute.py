@@ -58,13 +58,12 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                 has_rate = only not in (None, "Server") or _has_rate(
                     request, work, rows, locks, quiet=quiet
                 )
-            for number in range(len(rows)):
-                # a new performance run makes earlier audits stale
-                rows = _rows(request, work, only)
-                possible = has_rate or rows[number].scenario != "Server"
-                if possible and _is_due(rows, rows[number]):
-                    which = f"{number + 1} of {len(rows)}"
-                    with stopping.allowed():
+                for number in range(len(rows)):
+                    # a new performance run makes earlier audits stale
+                    rows = _rows(request, work, only)
+                    possible = has_rate or rows[number].scenario != "Server"
+                    if possible and _is_due(rows, rows[number]):
+                        which = f"{number + 1} of {len(rows)}"
                         left_s = _left_s(rows, number)
                         _make(rows[number], work, locks, which, left_s, quiet=quiet)
         except Stopped as e:

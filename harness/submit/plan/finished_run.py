@@ -118,13 +118,13 @@ class FinishedRun:
     def backend(self) -> Mapping[str, Any]:
         return self.result.get("backend_description") or {}
 
-    def differences(self, trusted: Collection[str] = ()) -> list[str]:
-        """Returns the differences that `check RUN` finds in its files. trusted: plug-ins whose code may run."""
+    def differences(self, trusted: Collection[str] = (), *, scores: bool = True) -> list[str]:
+        """Returns the differences that `check RUN` finds in its files. trusted, scores: as in `recheck.check`."""
         if recheck.is_published(self.config):
             return [
                 f"{self.folder} is a published copy, which cannot be scored again: use the original run"
             ]
-        return recheck.check(self.folder, trusted)
+        return recheck.check(self.folder, trusted, scores=scores)
 
     def forbidden(self, request: Request, *, accelerated: bool) -> Iterator[str]:
         """Yields why this VALID run cannot be submitted. accelerated: ignores CPU time, which proves nothing there."""
