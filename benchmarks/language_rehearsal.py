@@ -26,6 +26,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.rehearsal import pack_and_check, run_lots, submit  # noqa: E402
 from tests.stand_ins.servers.token_server import VLLM, Ask, TokenServer, text_of  # noqa: E402
 
+SERVER_PORT = 41371
+"""The same in each call, so that a later call goes on with the runs of an interrupted one."""
+
 SCORER = ROOT / "tests/stand_ins/reference/eval_accuracy.py"
 WORD, QUOTED = 6, 4
 """Positions in the server's list of words: five letters, which give an answer its number of characters, and a quotation."""
@@ -82,7 +85,7 @@ def main() -> int:
         gap_s=row.answer_s / chunks,
         usage="last",
     )
-    with TokenServer(dialect) as server:
+    with TokenServer(dialect, SERVER_PORT) as server:
         submit(
             "plan",
             f"--work={work}",

@@ -138,10 +138,10 @@ def text_of(ids: list[int]) -> str:
 
 
 class TokenServer:
-    """Serves until the block ends. requests: the received bodies."""
+    """Serves until the block ends. requests: the received bodies. port: 0 for any free port."""
 
-    def __init__(self, dialect: Dialect = VLLM) -> None:
-        self.dialect = dialect
+    def __init__(self, dialect: Dialect = VLLM, port: int = 0) -> None:
+        self.dialect, self.port = dialect, port
         self.requests: list[dict[str, Any]] = []
         self.sent: list[list[int]] = []
         self.lock = threading.Lock()
@@ -165,7 +165,7 @@ class TokenServer:
         class Handler(_Handler):
             owner = server
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", self.port), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
