@@ -12,6 +12,7 @@ import pytest
 
 from harness.loadgen.logs import ACCURACY, DetailLog, read_logged_answers
 from harness.submit.pack.audit import pack_audit
+from harness.submit.plan import execute
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import DONE, FAILED, plan, problems, write_audits
 from harness.submit.plan.request import Request
@@ -255,6 +256,28 @@ def test_the_audit_counts_by_its_answers_and_not_by_its_length(
     assert {row.state for row in planned if row.kind != "TEST06"} == {DONE}
     for audit in (row for row in planned if row.kind == "TEST06"):
         assert (audit.state, audit.why.startswith(why)) == (state, True)
+
+
+def test_an_audit_that_its_settings_make_short_ends_as_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: the line of a good TEST06 was `exit status 4: too-short`."""
+    request = replace(LLAMA, rehearsal=True, options={**LLAMA.options, "target_qps": 2.0})
+    write_audits(request, tmp_path)
+    *others, audit = plan(request, tmp_path)
+    for row in others:
+        make_run(row, tmp_path, "[\n]\n")
+
+    def start(*_: object, **_more: object) -> SimpleNamespace:
+        made = make_run(audit, tmp_path, "[\n]\n", verdict="INVALID", reasons=[SHORT])
+        logs = made / "performance" / "run_1"
+        (logs / ACCURACY).write_text(rows(([5, 6, END], 3)))
+        (logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int32"}}))
+        return SimpleNamespace(wait=lambda _limit_s: 4)
+
+    monkeypatch.setattr(execute, "start", start)
+    assert execute.execute(request, tmp_path, "Offline") == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "harness: 3 of 3: Offline-TEST06 done, 0:00"
 
 
 def test_the_packed_audit_has_the_text_and_the_whole_log(tmp_path: Path) -> None:

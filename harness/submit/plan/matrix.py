@@ -1,6 +1,7 @@
 """Plans the matrix of runs that a submission needs, with the state and expected time of each run."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -201,6 +202,14 @@ def _refused(request: Request, run: FinishedRun) -> str:
         if why := next(run.forbidden(request, accelerated=accelerated), ""):
             return f"`submit pack` {does}: {why}"
     return ""
+
+
+def counts(row: PlannedRun, request: Request, work: Path) -> bool:
+    """Returns whether the verdict of the newest attempt lets it count."""
+    folders = attempts(work, row.name)
+    with suppress(ConfigError):
+        return bool(folders) and _counts(row, request, read_json(folders[-1] / RESULT))
+    return False
 
 
 def _counts(row: PlannedRun, request: Request, result: Mapping[str, Any]) -> bool:
