@@ -229,7 +229,7 @@ def main() -> None:
         print(f"| {name} | {sum(shares) / len(shares):.2%} |")
     print("\n| correlation of the level | passes | interval | official |")
     print("|---|---|---|---|")
-    for row in coverage(10 * args.streams, args.seed):
+    for row in coverage(40 * args.streams, args.seed):
         print(row, flush=True)
 
 

@@ -208,6 +208,8 @@ def pack(arguments: Sequence[str]) -> int:
     for file in options.describe or ():
         answers |= read_answers_file(user_path(file), request.rules)
     to = _path(options.to) or work / "tree"
+    if not options.quiet:
+        say("each run is checked and scored again, which takes minutes with a slow metric")
     packed = write_tree(request, planned_runs(request, work), answers, to, official)
     status = _check(
         packed.tree,

@@ -21,7 +21,7 @@ FEWEST = 16
 _WIDTHS = (1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Half widths of the peak, in half periods per run. The correlation lasts about 0.3 runs / width."""
 
-_NARROW = (0.5, 0.7, 1)
+_NARROW = (0.2, 0.35, 0.5, 0.7, 1)
 """Further half widths for the interval of the mean. Near a change, such noise looks like the change itself."""
 
 _HEIGHTS = tuple(4.0**power for power in range(-1, 7))
@@ -29,6 +29,11 @@ _HEIGHTS = tuple(4.0**power for power in range(-1, 7))
 
 _WHITE = 0.5
 """Prior probability that batches are independent."""
+
+_WHITE_OF_MEAN = 0.8
+"""Prior probability of the same for the interval of the mean, chosen by its coverage (benchmarks/steady.py): independent
+batches cannot rule out a narrow peak, which hardly shows in them.
+"""
 
 _EDGE = 0.1
 """Steps are sought from this share of the run to the same share before its end."""
@@ -158,7 +163,8 @@ def _model(n: int) -> tuple[Array, _Shapes, Array, _Noises, _Noises]:
     pairs = [pair for one in groups for pair in one]
     forms = np.array([form for _, form in pairs]) @ basis.T
     shapes = _Shapes(tuple(shape for shape, _ in pairs), np.concatenate(priors))
-    return basis, shapes, forms, _noises(n, _WIDTHS), _noises(n, _NARROW + _WIDTHS)
+    of_mean = _noises(n, _NARROW + _WIDTHS, _WHITE_OF_MEAN)
+    return basis, shapes, forms, _noises(n, _WIDTHS, _WHITE), of_mean
 
 
 _Pairs = list[tuple[Shape, Array]]
@@ -197,11 +203,12 @@ def _phases(n: int) -> _Pairs:
     return [(Shape("phase", b, e), ((time >= b) & (time < e)).astype(float)) for b, e in ends]
 
 
-def _noises(n: int, widths: Sequence[float]) -> _Noises:
+def _noises(n: int, widths: Sequence[float], white: float) -> _Noises:
+    """white: prior probability that batches are independent."""
     frequency = np.arange(1, n)
     peaks = [(h, w) for w in widths if w <= n / 2 for h in _HEIGHTS]
     powers = np.array([np.ones(n - 1), *(1 + h / (1 + (frequency / w) ** 2) for h, w in peaks)])
-    prior = np.array([_WHITE] + [(1 - _WHITE) / len(peaks)] * len(peaks))
+    prior = np.array([white] + [(1 - white) / len(peaks)] * len(peaks))
     return _Noises(
         powers=powers,
         at_zero=np.array([1.0] + [1 + h for h, _ in peaks]),
