@@ -52,7 +52,9 @@ def named(variable: str, script: str) -> Program:
     except ValueError as e:
         raise ValueError(f"{variable} is not a command ({one_line(e)}): {how}") from e
     if not words:
-        raise ValueError(f"the score comes from MLCommons' {script}: {how}")
+        raise ValueError(
+            f"{variable} is not set, and the score comes from MLCommons' {script}: {how}"
+        )
     first = shutil.which(words[0])
     scripts = [word for word in words if word.endswith(".py") and not word.startswith("-")]
     lost = [word for word in scripts if not Path(word).is_file()]

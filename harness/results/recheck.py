@@ -19,12 +19,13 @@ from harness.core.config import code
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.shown.private import hidden
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.loadgen.plan import Loaded
 from harness.models.cache.model_set import load_model_set
 from harness.models.manifest.defaults import default_metric, slos_of
 from harness.models.manifest.lookup import is_path, load_model
 from harness.models.manifest.model import Model
+from harness.models.opened.loading import missing_data
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records, resolved, run_folder
 from harness.results.check import copies, request, rows
@@ -45,6 +46,9 @@ MODEL = "model"
 
 _OF_SCORE = ("model", "data_dir", "dataset", "metric", "hook")
 """Fields that name the files needed to compute the score."""
+
+_UNSCORED = ("accuracy-failed", "accuracy-incomplete", "answers-unusable")
+"""Codes of the reasons why an accuracy run has no score."""
 
 _UNSEALED = ("did-not-finish", "not-saved")
 """Codes of the reasons of runs that may have ended without a seal."""
@@ -118,7 +122,8 @@ def check(folder: Path, trusted: Collection[str] = (), *, scores: bool = True) -
             *page_differences(folder),
             *_seal_differences(folder, stored),
         ]
-    return [*_differences(stored, content), *changed]
+    found = [*_differences(stored, content), *changed]
+    return sorted(found, key=lambda line: not line.endswith(digests.MISSING))
 
 
 def _parts(folder: Path, trusted: Collection[str] = ()) -> Iterator[tuple[Path, list[str]]]:
@@ -260,7 +265,7 @@ def _stored_scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Sc
     """Returns the stored score, for a run that must not or cannot be scored again. Compares the answers again."""
     stored = files.read_json(folder / run_folder.RESULT)
     for entry in stored["reasons"]:
-        if entry["code"] in ("accuracy-failed", "accuracy-incomplete"):
+        if entry["code"] in _UNSCORED:
             return score.Scoring(failure=Reason.stored(entry))
     accuracy = stored["accuracy"]
     if accuracy["value"] is None:
@@ -293,6 +298,8 @@ def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
         return score.Scoring(no_score=lost or score.no_score(derived.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
+    moved = missing_data(derived.resolved.config.data_dir)
+    refuse(f"{folder} cannot be scored again: {why}: restore it" for why in moved)
     return score.judge(folder, derived.resolved, loaded, run.ended, derived.compared_run)
 
 

@@ -209,6 +209,15 @@ def test_missing_file_is_found(run: Path, name: str) -> None:
     assert main(["check", str(run)]) != 0
 
 
+def test_a_missing_file_comes_before_what_follows_from_it(run: Path) -> None:
+    """Bug: `submit plan` shows the first line, which was about the verdict."""
+    path = run / "performance/run_1/mlperf_log_detail.txt"
+    path.unlink()
+    first, *others = check(run)
+    assert first == f"{path} is missing: SHA256SUMS has it"
+    assert others
+
+
 def test_a_run_that_was_moved_agrees_with_its_files(run: Path, tmp_path: Path) -> None:
     assert main(["check", str(run.rename(tmp_path / "elsewhere"))]) == 0
 

@@ -269,10 +269,10 @@ def test_rehearsal_passes_only_as_a_rehearsal(tree: Path) -> None:
         (("TEST01 failed",), {"audit-score"}),
         (
             ("score of a subset", "late bound"),
-            {"dataset-size", "accuracy-text", "latency-limit", "audit-score"},
+            {"dataset-size", "accuracy-counts", "latency-limit", "audit-score"},
         ),
         (("TEST01 failed", "late bound", "duration set"), set()),
-        (("score of a subset", "duration set"), {"dataset-size", "accuracy-text"}),
+        (("score of a subset", "duration set"), {"dataset-size", "accuracy-counts"}),
     ],
 )
 def test_rehearsal_is_excused_only_for_marks_in_its_logs(

@@ -13,7 +13,9 @@ from harness.errors import ConfigError
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.official import (
     agreement,
+    lines,
     read_outcome,
+    refuses,
     run_checkers,
     verify_audit,
     verify_test06,
@@ -90,6 +92,18 @@ def test_agreement_is_reported_per_result() -> None:
     mark = Finding("rehearsal", "REHEARSAL.md", "x", "y")
     passed = read_outcome("legacy", 0, LEGACY)
     assert [a.word for a in agreement(Checked([mark], [A, B]), passed)] == ["agree", "agree"]
+
+
+def test_a_checker_that_does_not_know_the_benchmark_is_not_counted() -> None:
+    """Bug: no tree of e2e-rag could pass `check --official`, because the legacy checker always crashes."""
+    crashed = read_outcome("legacy", 1, "KeyError: 'E2E_ACCURACY'")
+    known, unknown = Checked([], [A]), Checked([], [A], unknown_to={"legacy"})
+    assert [refuses(known, crashed), refuses(unknown, crashed)] == [True, False]
+    assert refuses(unknown, read_outcome("new", 1, CRASH))
+    assert next(lines(unknown, crashed)) == (
+        "official (legacy): crashed, not counted, because it does not know a benchmark of the tree: "
+        "KeyError: 'E2E_ACCURACY'"
+    )
 
 
 def checkout(folder: Path, new: str, legacy: str) -> Path:

@@ -1,5 +1,6 @@
 """Finished runs become the round's tree; some runs are never packed."""
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from harness.loadgen.logs import ACCURACY, DETAIL
 from harness.results.verdict.score import of_some
 from harness.submit.pack.describe import read_answers_file, template
 from harness.submit.pack.pack import Packed, pack
-from harness.submit.plan.matrix import plan
+from harness.submit.plan.matrix import UNSCORED, plan
 from harness.submit.plan.request import Request
 from harness.submit.plan.request_file import write_request
 from harness.submit.rules.rows import CUT
@@ -166,6 +167,44 @@ def test_failed_packing_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["work"]
     log.write_bytes(answers)
     packed(request, tmp_path / "work", tmp_path / "tree")
+
+
+def test_a_full_disk_is_named_as_the_cause(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: the advice was to correct the permissions."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "there")
+
+    monkeypatch.setattr("harness.submit.pack.pack.copy_logs", full)
+    line = refusal(packed, CLOSED, work, tmp_path / "tree")
+    assert line.endswith("No space left on device: free some space, or pass another --to")
+
+
+def test_data_that_were_moved_are_named_once(tmp_path: Path) -> None:
+    """Bug: each accuracy run was to be removed, although only its data were elsewhere."""
+    data = tmp_path / "data"
+    data.mkdir()
+    request = replace(CLOSED, options={**CLOSED.options, "data_dir": str(data)}, division="open")
+    make_runs(request, tmp_path / "work")
+    data.rmdir()
+    told = refusals(packed, request, tmp_path / "work", tmp_path / "tree")
+    assert told == [f"--data-dir {data} does not exist: restore it"]
+
+
+def test_a_rehearsal_whose_score_can_be_computed_is_not_packed_without_it(
+    work: Path, tmp_path: Path
+) -> None:
+    """Bug: a rehearsal passed although its judge had failed."""
+    request = replace(CLOSED, rehearsal=True)
+    rows = [
+        row._replace(state=UNSCORED, why="no network") if row.kind == "accuracy" else row
+        for row in plan(CLOSED, work)
+    ]
+    told = refusals(pack, request, rows, ANSWERS, tmp_path / "tree", None)
+    assert len(told) == 4
+    assert told[0].endswith("is unscored: no network: make it with `submit run`")
 
 
 def test_settings_mark_the_values_of_another_machine(tmp_path: Path) -> None:

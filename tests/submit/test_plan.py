@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from harness.core import registry
+from harness.core import child, registry
 from harness.core.config.options import flag_name
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, read_detail
 from harness.run.progress import Progress
 from harness.submit.pack.pack import pack
 from harness.submit.plan import checked, execute
+from harness.submit.plan.attempts import next_number
 from harness.submit.plan.finished_run import FinishedRun
 from harness.submit.plan.matrix import (
     DONE,
@@ -683,6 +684,44 @@ def test_the_line_of_a_failed_run_has_the_last_error_of_its_log(
     ]  # fmt: skip
 
 
+def test_a_work_folder_that_was_moved_during_a_run_has_no_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: a traceback, because the log was gone."""
+    ended_with(monkeypatch, {})
+    real = child.wait
+
+    def moved(*words: Any) -> int:
+        (tmp_path / "work").rename(tmp_path / "elsewhere")
+        return real(*words)
+
+    monkeypatch.setattr("harness.submit.plan.execute.wait", moved)
+    assert execute.execute(EDGE, tmp_path / "work", "Offline") == 4
+    log = tmp_path / "work/runs/Offline-performance/attempt-1.log"
+    assert f"Offline-performance exit status 5: see {log}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [
+        ([], 1),
+        (["1-asked.yaml", "attempt-1", "attempt-1.log"], 2),
+        (["2-asked.yaml", "attempt-2.log"], 3),
+        (["attempt-9.partial"], 10),
+        (["latest", "runs.sqlite", "12-checked.json"], 13),
+    ],
+)
+def test_the_next_attempt_has_a_number_of_its_own(
+    names: list[str], number: int, tmp_path: Path
+) -> None:
+    """Bug: after an attempt was removed by hand, every new one had the number of the last."""
+    folder = tmp_path / "runs/Offline-accuracy"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch()
+    assert next_number(tmp_path, "Offline-accuracy") == number
+
+
 def test_a_run_with_a_wrong_setting_ends_all_runs_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -733,7 +772,7 @@ def test_a_signal_while_runs_are_judged_stops_at_once(
             pytest.fail("the signal waits for the end of the judging")
         return plan(request, work)
 
-    monkeypatch.setattr(execute.matrix, "plan", judged)
+    monkeypatch.setattr("harness.submit.plan.matrix.plan", judged)
     assert execute.execute(EDGE, tmp_path, "Offline") == 128 + signal.SIGTERM
     assert capsys.readouterr().err.endswith("repeat `submit run` to make the remaining runs\n")
 
@@ -760,7 +799,7 @@ def test_missing_scorer_is_reported_before_the_first_run(
     options = {"model": "deepseek-r1", "backend": "openai", "url": ["http://10.0.0.2:8000"]}
     request = replace(CLOSED, category="datacenter", benchmark="deepseek-r1", options=options)
     lacking = list(problems(request, plan(request, tmp_path)))
-    assert any(one.startswith("the score comes from MLCommons' eval_accuracy.py") for one in lacking)  # fmt: skip
+    assert any(one.startswith("ANSWER_SCORER is not set, and the score comes from MLCommons' eval_accuracy.py") for one in lacking)  # fmt: skip
     entry = registry.METRICS["wer-whisper"]._replace(needs="no_such_module")
     monkeypatch.setitem(registry.METRICS, "wer-whisper", entry)
     whisper = replace(request, benchmark="whisper", options={**options, "model": "whisper"})

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
+from harness.core import files, registry
 from harness.loadgen.logs import SUMMARY
 from harness.results import run_folder
 from harness.results.evidence.evidence import Evidence
@@ -13,8 +14,13 @@ from harness.results.evidence.stages import Completions
 from harness.results.evidence.summary import differences as summary_differences
 from harness.results.evidence.summary import read_summary
 from harness.results.findings import Findings
+from harness.types import Score
 
 _SAMPLE = re.compile(r"(harness_\w+)\{(.*)\} (\S+)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
+_BY = re.compile(", (?:scored|judged|checked) by ")
+"""Matches the end of a score's line, which names the program."""
+
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -25,16 +31,37 @@ def differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> I
     if derived.scoring.score is not None:
         path, line = folder / "accuracy" / run_folder.ACCURACY_TEXT, derived.scoring.score.line
         text = path.read_text(errors="replace") if path.is_file() else ""
-        if line not in text.splitlines():
+        if not path.is_file():
+            yield f"{path} is missing"
+        elif line not in text.splitlines():
             yield f"{path} has no line {line!r}"
         elif text.splitlines() != [line]:
             yield f"{path} has lines other than {line!r}"
+        if derived.scoring.score.metric in registry.BY_PROGRAM:
+            yield from _stated(path, derived.scoring.score)
     for role, run in derived.runs.items():
         if not run.plan.harness_scheduled:
             yield from _summary(folder / run_folder.FOLDERS[role], run)
     yield from _metrics(folder / run_folder.METRICS, derived, stored)
     if derived.performance is not None:
         yield from _peak(folder / run_folder.PEAK, derived.performance)
+
+
+def _stated(path: Path, score: Score) -> Iterator[str]:
+    """Yields numbers in the line of a score that cannot be computed again and that result.json does not have."""
+    known = {"value": score.value, "samples": score.samples, **score.details}
+    stated = _NUMBER.findall(_BY.split(score.line)[0])
+    for text in stated:
+        if not any(_is_written(text, number) for number in known.values()):
+            yield f"{path} has {text}, but the score in result.json has no such number"
+    if not any(_is_written(text, score.value) for text in stated):
+        yield f"{path} does not have {score.value:.10g}, the score in result.json"
+
+
+def _is_written(text: str, number: float) -> bool:
+    """Returns whether the text is the number, rounded to the digits of the text."""
+    last = Decimal(text).as_tuple().exponent
+    return abs(float(text) - number) <= 0.5000001 * 10.0 ** int(last)
 
 
 def _summary(folder: Path, run: Evidence) -> Iterator[str]:

@@ -17,6 +17,9 @@ SIGNATURE = f"{SEAL}.sig"
 PAGE = "report.html"
 """Name of the page. It is not sealed, because `report` can rewrite it; `check` compares it with result.json."""
 
+MISSING = f" is missing: {SEAL} has it"
+"""End of the line for a missing file."""
+
 _TABLES = ("grid.csv", "heatmaps.json", "grid.html")
 """Files of a grid that `sweep --from` rewrites, also with different limits and prices."""
 
@@ -64,7 +67,7 @@ def differences(folder: Path) -> Iterator[str]:
     now = _digests(folder)
     for name in sorted({*sealed, *now}):
         if name not in now:
-            yield f"{folder / name} is missing: {SEAL} has it"
+            yield f"{folder / name}{MISSING}"
         elif name not in sealed:
             yield f"{folder / name} was added after the run: {SEAL} has no such file"
         elif sealed[name] != now[name]:

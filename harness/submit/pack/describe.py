@@ -34,7 +34,7 @@ _FACTS = {
     "accelerator_host_interconnect": "e.g. PCIe Gen5 x16",
     "accelerator_interconnect": "e.g. N/A, NVLink",
     "accelerator_memory_configuration": "e.g. HBM3e",
-    "retraining": "yes or no: whether the model was trained further",
+    "retraining": "'yes' or 'no', in quotes: whether the model was trained further",
     "weight_data_types": "e.g. fp32, int8",
     "weight_transformations": "e.g. none, pruned, quantised",
     "starting_weights_filename": "the file of the original weights",

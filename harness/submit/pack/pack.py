@@ -1,5 +1,6 @@
 """Packs the finished runs into the round's tree, with exactly the files that the round requires."""
 
+import errno
 import hashlib
 import json
 import shutil
@@ -15,6 +16,7 @@ from harness.loadgen.logs import DETAIL, SUMMARY, read_answers
 from harness.loadgen.user_conf import AUDIT
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
+from harness.models.opened.loading import missing_data
 from harness.results.publish.replacements import Replacements
 from harness.results.run_folder import CONFIG
 from harness.submit.pack import texts
@@ -23,7 +25,7 @@ from harness.submit.pack.describe import DIAGRAM, FILE, Described, describe, tem
 from harness.submit.pack.power import missing_files, pack_power
 from harness.submit.pack.qdl import copy_qdl
 from harness.submit.plan.finished_run import FinishedRun
-from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, UNSCORED, PlannedRun
+from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
 from harness.submit.plan.request import Request
 from harness.submit.rules.layout import MARK
 from harness.submit.rules.rows import CUT
@@ -41,16 +43,17 @@ class Packed(NamedTuple):
 
 
 def finished_runs(
-    request: Request, rows: list[PlannedRun], *, accelerated: bool
+    request: Request, rows: list[PlannedRun], *, accelerated: bool, quiet: bool = False
 ) -> dict[tuple[str, str], FinishedRun]:
     """Returns all runs of the matrix by scenario and kind. Raises a ConfigError with every obstacle.
 
     accelerated: whether the user's description names an accelerator. A rehearsal accepts INVALID runs;
-    the check reports them later.
+    the check reports them later. quiet: does not announce that runs are scored again.
     """
+    refuse(f"{one}: restore it" for row in rows for one in missing_data(row.config.data_dir))
     problems, runs = [], {}
     for row in rows:
-        usable = row.state == DONE or (request.rehearsal and row.state in (FAILED, UNSCORED))
+        usable = row.state == DONE or (request.rehearsal and row.state == FAILED)
         if row.folder is None or not usable:
             why = f": {row.why}" if row.why else ""
             problems.append(f"{row.name} is {row.state}{why}: make it with `submit run`")
@@ -62,6 +65,10 @@ def finished_runs(
             hint = f"restore it, or remove {run.folder} and repeat `submit run`"
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         problems += [f"{row.name}: {why}" for why in run.unscorable()]
+    refuse(problems)  # before minutes of scoring
+    if not quiet:
+        say("each run is checked and scored again, which takes minutes with a slow metric")
+    for row, run in zip(rows, runs.values(), strict=True):
         own = [name for name in (row.config.dataset, row.config.metric) if name is not None]
         problems += [
             f"{row.name}: {one}: restore the file, or remove {run.folder} and repeat `submit run`"
@@ -84,14 +91,17 @@ def pack(
     answers: Mapping[str, Any],
     out: Path,
     official: Path | None,
+    *,
+    quiet: bool = False,
 ) -> Packed:
     """Writes the tree to `out` + `.partial`; the caller checks and renames it.
 
     answers: values of the --describe file. official: a checkout of mlcommons/inference; its scripts verify
-    the audits.
+    the audits. quiet: as in `finished_runs`.
     """
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
-    runs = finished_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
+    accelerated = accelerators not in ("", "0", "N/A")
+    runs = finished_runs(request, rows, accelerated=accelerated, quiet=quiet)
     try:
         described = describe(request, runs[request.chosen_scenarios[0], PERFORMANCE], answers)
     except ConfigError:
@@ -111,7 +121,9 @@ def pack(
         if not isinstance(e, OSError):
             raise
         path = e.filename2 or e.filename or tree
-        hint = "correct its permissions, or pass another --to"
+        is_full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free some space" if is_full else "correct its permissions"
+        hint += ", or pass another --to"
         raise ConfigError(f"{path} cannot be read or written: {e.strerror}: {hint}") from e
     return Packed(tree, raw)
 

@@ -1,8 +1,10 @@
 """Locates the attempts of a run, WORK/runs/<run>/attempt-N, and the settings of each attempt next to it."""
 
+import re
 from pathlib import Path
 
 RUNS, ASKED, CHECKED = "runs", "asked.yaml", "checked.json"
+_ATTEMPT = re.compile(r"(?:attempt-)?(\d+)(?=[-.]|$)")
 
 
 def attempts(work: Path, name: str) -> list[Path]:
@@ -17,6 +19,12 @@ def newest_log(work: Path, name: str) -> Path | None:
     logs = (work / RUNS / name).glob("attempt-*.log")
     numbered = [(number, p) for p in logs if (number := _number(p.with_suffix("")))]
     return max(numbered)[1] if numbered else None
+
+
+def next_number(work: Path, name: str) -> int:
+    """Returns the number of the next attempt, larger than the number in any file of an earlier attempt."""
+    names = [path.name for path in (work / RUNS / name).glob("*")]
+    return 1 + max((int(m[1]) for one in names if (m := _ATTEMPT.match(one))), default=0)
 
 
 def asked_file(attempt: Path) -> Path:

@@ -20,7 +20,7 @@ from harness.core.signals import Stopped, stoppable
 from harness.errors import ConfigError, HarnessError, RunInvalid, one_line, refuse
 from harness.run.progress import Progress
 from harness.submit.plan import data_size, matrix
-from harness.submit.plan.attempts import ASKED, RUNS, newest_log
+from harness.submit.plan.attempts import ASKED, RUNS, newest_log, next_number
 from harness.submit.plan.matrix import DONE, SEARCH, UNSCORED, PlannedRun
 from harness.submit.plan.request import Request
 
@@ -183,7 +183,7 @@ def _attempt(
 ) -> "tuple[subprocess.Popen[bytes], Path]":
     """Starts an attempt in a new folder, which keeps earlier ones. Returns the process and its log."""
     folder = work / RUNS / row.name
-    number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # also counts attempts without a folder
+    number = next_number(work, row.name)
     log = folder / f"attempt-{number}.log"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -219,9 +219,12 @@ def _started(words: Sequence[str], log: Path, locks: tuple[int, ...]) -> "subpro
 
 def _last_error(log: Path, status: int) -> str:
     """Returns the last error in the log of a run as one line; '' if the log has none."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _READ_BYTES))
-        text = file.read().decode(errors="replace")
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _READ_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:  # the work folder was moved
+        return ""
     found = text.splitlines() if status == HarnessError.exit_status else _ERROR.findall(text)
     return one_line(next(filter(str.strip, reversed(found)), ""))
 

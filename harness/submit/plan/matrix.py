@@ -131,7 +131,7 @@ def write_audits(request: Request, work: Path) -> None:
             work.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as e:
-            raise ConfigError(f"{path} cannot be written: {e.strerror}") from e
+            raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
 
 
 def _conf_text(request: Request, scenario: str) -> str:
@@ -258,7 +258,7 @@ def _stale(
     if row.kind == PERFORMANCE:
         return ""
     if performance is None:
-        return "its performance run is missing"
+        return "it has no finished performance run"
     for key in _SAME:
         if settings.get(key) != performance.settings.get(key):
             return f"its {key} differs from the performance run"

@@ -100,6 +100,7 @@ RULES: Mapping[str, str] = {
     # accuracy
     "dataset-size": f"use every sample of the round's data set: {_AGAIN}",
     "accuracy-text": "write the score with the benchmark's accuracy script",
+    "accuracy-counts": "write the score that follows from the counts in its line",
     "accuracy-target": "use a more accurate model, or submit to the open division",
     "accuracy-hash": _TRUNCATE,
     "accuracy-log": _TRUNCATE,

@@ -212,8 +212,15 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
             yield Agreement("weaker", path, "; ".join(theirs.errors[:1]))
 
 
+def refuses(ours: Checked, theirs: Outcome) -> bool:
+    """Returns whether the checker's answer counts and is a refusal. It counts if the checker knows every benchmark of the tree."""
+    return not theirs.passed and theirs.checker not in ours.unknown_to
+
+
 def lines(ours: Checked, theirs: Outcome) -> Iterator[str]:
     verdict = "passed" if theirs.passed else "crashed" if theirs.crash else "failed"
+    if not theirs.passed and not refuses(ours, theirs):
+        verdict += ", not counted, because it does not know a benchmark of the tree"
     yield f"official ({theirs.checker}): {verdict}: {theirs.crash or theirs.summary}"
     for word, path, why in agreement(ours, theirs):
         if word != "agree":

@@ -24,6 +24,8 @@ class Checked(NamedTuple):
     """Paths of all results in the tree."""
     short: Mapping[str, Collection[str]] = MappingProxyType({})
     """Path of a result -> rules that it cannot keep, because its logs show a short run or other data."""
+    unknown_to: Collection[str] = ()
+    """MLCommons' checkers that do not know a benchmark of the tree, so their answer does not count."""
 
     def of_result(self, path: str) -> list[Finding]:
         """Returns the findings about the result at `path`: inside it, in its system, or in a folder above."""
@@ -76,7 +78,8 @@ def validate(
     findings += layout.unreadable(tree)
     printable = [Finding(f.rule, *map(shown, f[1:])) for f in findings]
     short = {shown(r.path): frozenset(_unavoidable(r)) for r in every}
-    return Checked(list(dict.fromkeys(printable)), list(short), short)
+    unknown_to = {name for r in every if r.benchmark for name in r.benchmark.unknown_to}
+    return Checked(list(dict.fromkeys(printable)), list(short), short, unknown_to)
 
 
 _TOTAL = "qsl_reported_total_count"

@@ -417,7 +417,7 @@ FILES = {
         ),
     ),
     "TEST01's counts do not agree": (
-        "accuracy-text",
+        "accuracy-counts",
         sub(f"{SERVER}/TEST01/{ACC}/accuracy.txt", "good=3113", "good=3000"),
     ),
     **alike(

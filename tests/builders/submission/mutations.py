@@ -294,7 +294,7 @@ ACCURACIES = {
         sub(f"{SERVER}/{ACC}/accuracy.txt", "^$", "accuracy=70.000%"),
     ),
     "counts that do not agree": (
-        "accuracy-text",
+        "accuracy-counts",
         sub(f"{SERVER}/{ACC}/accuracy.txt", "good=38350", "good=30000"),
     ),
     "score nan": ("accuracy-text", sub(f"{SERVER}/{ACC}/accuracy.txt", r"76\.700", "nan")),

@@ -440,7 +440,9 @@ def test_a_run_that_no_program_can_score_is_refused_before_it_begins(
 ) -> None:
     monkeypatch.delenv(variable, raising=False)
     told = refusal(metric("uint8").check_labels, {0: "a cat"}, error=ValueError)
-    assert told.startswith(f"the score comes from MLCommons' {name}: export {variable}=")
+    assert told.startswith(
+        f"{variable} is not set, and the score comes from MLCommons' {name}: export {variable}="
+    )
     assert "uint8" in refusal(metric, "float32", error=ValueError)
     assert {"clip-fid", "vbench"} <= {*registry.BY_PROGRAM}
 

@@ -10,6 +10,7 @@ import pytest
 
 from harness.core.files import sha256
 from harness.results.rescore import is_pending
+from harness.results.seal import digests as digests_of_seal
 from tests.builders.refusals import refused
 from tests.builders.submit import generated_data as made
 from tests.faults.command import run_here
@@ -81,6 +82,55 @@ def test_answers_are_scored_again_and_stay_as_they_were(
     ]
 
 
+def test_a_run_whose_answers_no_program_can_score_agrees_with_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: `check` derived VALID, because it did not take the stored reason."""
+
+    def answer(_asked: object) -> tuple[int, object]:
+        return 200, {"created": 0, "data": [{"b64_json": "bm8gaW1hZ2U="}]}
+
+    made.coco(tmp_path / "data", 4)
+    names(monkeypatch, SCORER)
+    with serving_json(answer) as url:
+        done = run_here(
+            *("--model", "stable-diffusion-xl", "--backend", "http-json", "--url", url),
+            *("--scenario", "single-stream", "--mode", "accuracy"),
+            *("--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "run")),
+        )
+    assert (done.status, "answers-unusable" in done.printed) == (4, True), done
+    assert run_here("check", str(tmp_path / "run")).status == 0
+
+
+@pytest.fixture
+def scored(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    names(monkeypatch, SCORER)
+    assert run_here("score", str(run)).status == 0
+    return run
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "found"),
+    [
+        ("accuracy/accuracy.txt", "'CLIP_SCORE': '31.75'", "'CLIP_SCORE': '31.95'", "has 31.95, but the score in result.json has no such number"),
+        ("accuracy/accuracy.txt", "'FID_SCORE': '23.5'", "'FID_SCORE': '23.97'", "has 23.97, but the score"),
+        ("accuracy/accuracy.txt", "'CLIP_SCORE': '31.75'", "'CLIP_SCORE': '23.5'", "does not have 31.75, the score in result.json"),
+        ("result.json", "31.75", "31.95", "has 31.75, but the score"),
+    ],
+)  # fmt: skip
+def test_an_edited_score_of_a_program_is_found_without_running_it(
+    file: str, old: str, new: str, found: str, scored: Path
+) -> None:
+    """Bug: the line of accuracy.txt was compared with itself, and the tree passed with an edited score."""
+    path = scored / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    digests_of_seal.write(scored)
+    done = run_here("check", str(scored))
+    assert (done.status, found in done.printed) == (4, True), done.printed
+
+
 def test_another_failure_of_the_program_changes_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +143,9 @@ def test_another_failure_of_the_program_changes_nothing(
         "IMAGE_SCORER: the program ended with status 1: no network\n"
     )
     monkeypatch.delenv("IMAGE_SCORER")
-    assert refused("score", str(run))[0].startswith("the score comes from MLCommons' accuracy_coco")
+    assert refused("score", str(run))[0].startswith(
+        "IMAGE_SCORER is not set, and the score comes from MLCommons' accuracy_coco"
+    )
     assert digests(run) == before
 
 

@@ -67,6 +67,7 @@ class Benchmark(_Strict):
     user_conf: by scenario, settings that the round requires and LoadGen's mlperf.conf lacks
     timed: False if a run is a single pass over the data set
     client: the program with which its rules measure the speed, if that is not LoadGen
+    unknown_to: MLCommons' checkers that crash on it or refuse it, whatever the folder contains
     """
 
     loadgen: str
@@ -93,6 +94,7 @@ class Benchmark(_Strict):
     work: Work
     timed: bool = True
     client: str = ""
+    unknown_to: tuple[str, ...] = ()
 
     @property
     def counts_tokens(self) -> bool:
