@@ -28,6 +28,7 @@ from tests.builders.submission.trees import (
     sub,
     value,
     write,
+    write_accuracy_logs,
 )
 from tests.faults.command import run_here
 
@@ -292,6 +293,19 @@ def test_other_data_is_forgiven_in_its_own_result(tree: Path) -> None:
     other = f"{CLOSED}/Offline/accuracy/accuracy.txt"
     sub(other, "50000", "1000")(tree)
     assert other in {f.file for f in validate(tree, ROUND).counted(shortened=True)}
+
+
+@pytest.mark.parametrize(("samples", "missing"), [(248, 10), (100, 6), (12, 0)])
+def test_videos_are_required_of_the_samples_that_the_data_has(
+    samples: int, missing: int, tmp_path: Path
+) -> None:
+    """Bug: a rehearsal with 12 prompts lacked the videos of samples up to 238, which `pack` cannot write."""
+    result = tmp_path / "closed/LabOrg/results/box/wan-2.2-t2v-a14b/SingleStream"
+    write_accuracy_logs(result / "accuracy", "SingleStream")
+    log = result / "accuracy" / DETAIL
+    log.write_text(changed_log(log.read_text(), {"qsl_reported_total_count": samples}))
+    found = [f.file for f in validate(tmp_path, ROUND).findings if "/videos/" in f.file]
+    assert len(found) == missing
 
 
 def test_rehearsal_prints_only_findings_that_it_must_fix(tree: Path) -> None:

@@ -234,7 +234,7 @@ def _first_reason(result: Mapping[str, Any]) -> str:
     reasons = result.get("reasons")
     if isinstance(reasons, list) and reasons and isinstance(reasons[0], dict):
         return str(reasons[0].get("text", "no reason recorded"))
-    return "the run did not finish"
+    return "the run did not finish, or goes on"
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
