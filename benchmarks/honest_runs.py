@@ -367,7 +367,8 @@ def serving(python: str, model: str, *words: str) -> Iterator[str]:
 
 def _codes(python: str, words: list[str], out: Path) -> Iterator[str]:
     """Makes one run; yields `runs`, the verdict, and the code of each reason and doubt."""
-    length = [] if "--duration" in words or "--queries" in words else ["--duration", "1s"]
+    has_length = not {"--duration", "--queries", "--arrivals"}.isdisjoint(words)
+    length = [] if has_length else ["--duration", "1s"]
     command = [python, "-P", "-m", "harness", *words, *length, "--no-report", "--quiet"]
     done = subprocess.run(
         [*command, "--out", str(out)], capture_output=True, text=True, timeout=_WAIT_S, check=False
