@@ -99,7 +99,7 @@ def test_searches_and_compare_get_their_sets_of_codes() -> None:
         ("percentiles-disagree", (doubts.AGREE_SHARE, doubts.AGREE_NS) == (0.01, 20_000), "more than 1 % and more than 20 us"),
         ("few-compared", FEWEST == 100, "Fewer than 100 answers"),
         ("drift", referee.CHANGED == 0.10, "by 10 % or more"),
-        ("drift", (doubts.SETTLED_S, doubts.MOVED_FACTOR) == (5, 2), "below 5 s: by a factor of 2"),
+        ("drift", (doubts.SETTLED_S, doubts.MOVED_FACTOR, doubts.MOVED_S) == (5, 2, 0.5), "below 5 s: in a ramp, or by a factor of 2 for 0.5 s"),
         ("warming", doubts.WARMING_SHARE == 0.05, "more than 5 %"),
         ("frequency-dropped", host_doubts.FREQUENCY_SHARE == 0.10, "more than 10 % slower"),
         ("preempted", host_doubts.PREEMPTED_PER_CPU_S == 200, "at least 200 times"),

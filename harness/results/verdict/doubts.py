@@ -46,8 +46,9 @@ LASTING_SHARE = 0.05
 
 SETTLED_S = 5.0
 MOVED_FACTOR = 2.0
-"""Below SETTLED_S, only a sudden change of MOVED_FACTOR or more makes the run doubtful: in a shorter run, a process that moved
-to another core of an idle machine causes a smaller one."""
+MOVED_S = 0.5
+"""Below SETTLED_S, a change other than a ramp makes the run doubtful only if the level stays changed by MOVED_FACTOR for the last
+MOVED_S or more: on an idle machine, a process that moves to another core causes a smaller change, and a stall a shorter one."""
 
 WARMING_SHARE = 0.05
 """Share of the mean time that a slow start may add."""
@@ -201,10 +202,13 @@ def steadiness(steady: Steady | None) -> Iterator[Reason]:
 
 
 def _is_large(change: SteadyChange, steady: Steady) -> bool:
-    is_sudden = change["shape"] in ("step", "phase")
-    if is_sudden and steady["warm_up_s"] + steady["judged_s"] < SETTLED_S:
-        return not 1 / MOVED_FACTOR < 1 + change["size"] < MOVED_FACTOR
-    return abs(change["size"]) >= CHANGED
+    length_s = steady["warm_up_s"] + steady["judged_s"]
+    if change["shape"] == "ramp" or length_s >= SETTLED_S:
+        return abs(change["size"]) >= CHANGED
+    returned = steady["series"][change["series"]]["end_change"] * change["size"] <= 0
+    is_stall = change["shape"] != "step" or change["series"] == "tail" or returned
+    stays = not is_stall and length_s - change["after_s"] >= MOVED_S
+    return stays and not 1 / MOVED_FACTOR < 1 + change["size"] < MOVED_FACTOR
 
 
 def _is_lasting(steady: Steady) -> bool:
