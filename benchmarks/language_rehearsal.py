@@ -49,6 +49,8 @@ class Row:
     connections: int = 64
     division: str = "closed"
     words: tuple[str, ...] = ("--backend-option=answer=text",)
+    accuracy_samples: int = 0
+    """Samples of the accuracy run's own data set; 0 if it has the other runs'."""
 
 
 ROWS = {
@@ -56,7 +58,7 @@ ROWS = {
     "llama3.1-8b": Row("llama3.1-8b", "datacenter", 13_368, 122, 128_001, "*.Server.target_qps = 21.9\n*.Offline.target_qps = 38\n", 1.53),
     "llama3.1-8b-edge": Row("llama3.1-8b-edge", "edge", 5000, 122, 128_001, "*.SingleStream.target_latency = 125\n*.Offline.target_qps = 36.5\n", 0.125, connections=5),
     "deepseek-r1": Row("deepseek-r1", "datacenter", 4388, 3886, 1, "*.Server.target_qps = 7\n*.Offline.target_qps = 12.9\n", 4.67, 64, words=("--backend-option=answer=ids",)),
-    "gpt-oss-120b": Row("gpt-oss-120b", "datacenter", 6396, 1278, 200_002, "*.Server.target_qps = 10.3\n*.Offline.target_qps = 18.8\n", 3.2, 64, division="open", words=("--backend-option=answer=ids",)),
+    "gpt-oss-120b": Row("gpt-oss-120b", "datacenter", 6396, 1278, 200_002, "*.Server.target_qps = 10.3\n*.Offline.target_qps = 18.8\n", 3.2, 64, division="open", words=("--backend-option=answer=ids",), accuracy_samples=4395),
 }  # fmt: skip
 
 
@@ -73,6 +75,10 @@ def main() -> int:
     answers = [answer(number, row) for number in range(row.samples)]
     write_prompts(prompts, answers)
     right.write_text(json.dumps(answers))
+    own = []
+    if row.accuracy_samples:
+        own = [f"--accuracy-data={work / 'accuracy.jsonl'}"]
+        write_prompts(work / "accuracy.jsonl", answers[: row.accuracy_samples])
     scorer = [sys.executable, str(SCORER), "--dataset-file", str(right)]
     os.environ["ANSWER_SCORER"] = shlex.join(scorer)
     chunks = -(-row.tokens // row.per_chunk)
@@ -93,7 +99,7 @@ def main() -> int:
             *(f"--category={row.category}", f"--benchmark={options.benchmark}"),
             *(f"--model={row.model}", f"--data-dir={prompts}", f"--user-conf={work / 'user.conf'}"),
             *("--backend=openai", f"--url={server.url}", f"--connections={row.connections}"),
-            *("--hang-timeout=30min", *row.words),
+            *("--hang-timeout=30min", *row.words, *own),
         )
         first = {"edge": "SingleStream", "datacenter": "Server"}[row.category]
         scenarios = (first, "Offline") if row.division == "closed" else ("Offline",)

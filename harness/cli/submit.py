@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.parser import Parser, add_options
 from harness.cli.run_options import add_trust
 from harness.core.config import code
-from harness.core.config.options import option_key, user_path, visible_fields
+from harness.core.config.options import flag_name, option_key, user_path, visible_fields
 from harness.core.config.run_config import RunConfig, config_from
 from harness.core.console import messages_to, say, show
 from harness.core.units import counted
@@ -40,6 +40,10 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "benchmark": ("NAME", "benchmark of the round, e.g. resnet; plan: `all` lists what fits here"),
     "folder": ("NAME", "open division: name of the model (default: the benchmark's name)"),
     "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: all that the category requires)"),
+    "accuracy_data": (
+        "FILE",
+        "--data-dir of the accuracy runs, for gpt-oss-120b, whose accuracy runs have data of their own",
+    ),
     "peak": (
         "DIR",
         "folder of a finished `peak`, which gives Server's rate; or pass --target-qps, --slo or --user-conf",
@@ -81,7 +85,7 @@ def _request_parser(
     )
     for name, (metavar, text) in {**own, **_REQUEST}.items():
         action = "append" if name in many else "store"
-        group.add_argument(f"--{name}", metavar=metavar, help=text, action=action)
+        group.add_argument(flag_name(name), metavar=metavar, help=text, action=action)
     group.add_argument(
         "--rehearsal",
         action="store_true",

@@ -146,6 +146,8 @@ class FinishedRun:
     def wrong_size(self, benchmark: Benchmark) -> str:
         """Returns how the size of its data set differs from the round's, '' if it does not."""
         count, expected = self.loaded.total_count, benchmark.samples_in(self.scenario)
+        if self.kind != "accuracy" and benchmark.has_accuracy_data:
+            expected = benchmark.performance_samples
         return (
             ""
             if count == expected

@@ -259,7 +259,10 @@ def _stale(
         return ""
     if performance is None:
         return "it has no finished performance run"
+    own_data = row.kind == ACCURACY and request.accuracy_data
     for key in _SAME:
+        if key == "dataset_digest" and own_data:
+            continue
         if settings.get(key) != performance.settings.get(key):
             return f"its {key} differs from the performance run"
     if row.kind in request.audits:
@@ -371,7 +374,8 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
         config = rows[0].config
         named = ("backend", "dataset", "metric", "model", "hook")
         yield from unknown_names({name: getattr(config, name) for name in named})
-        yield from missing_data(config.data_dir)
+        for data_dir in dict.fromkeys(row.config.data_dir for row in rows):
+            yield from missing_data(data_dir)
         yield from server_problems(config)
         yield from _unscorable(config)
         yield from () if request.rehearsal else _unstated(config.model)

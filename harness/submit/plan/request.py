@@ -69,6 +69,8 @@ class Request:
     """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
     scenarios: tuple[str, ...] = ()
     """Scenario names of the round; () stands for the scenarios that the division requires in the category."""
+    accuracy_data: str = ""
+    """--data-dir of the accuracy runs, if the benchmark has a separate data set for them; else ''."""
     rehearsal: bool = False
     """Accepts any data and model, and short runs with `duration` among the options."""
     round: str = DEFAULT
@@ -107,9 +109,20 @@ class Request:
                 f"--category {self.category} is not in the Network division, which has only the datacenter suite: "
                 f"use --category {' or '.join(rules.network_categories)}"
             )
+        if self.benchmark in rules.benchmarks:
+            yield from self._data_problems(rules.benchmarks[self.benchmark])
         if self.benchmark in rules.benchmarks and self.category in rules.categories:
             yield from self._scenario_problems(rules)
             yield from self._slo_problems(rules)
+
+    def _data_problems(self, benchmark: Benchmark) -> Iterator[str]:
+        if self.accuracy_data and not benchmark.has_accuracy_data:
+            yield f"--accuracy-data: {self.benchmark} has one data set for all runs: pass it with --data-dir"
+        if benchmark.has_accuracy_data and not self.accuracy_data and not self.rehearsal:
+            yield (
+                f"--accuracy-data is missing: the accuracy runs of {self.benchmark} have {benchmark.samples:,} samples of "
+                "their own: pass the file"
+            )
 
     def _name_problems(self, rules: Round) -> Iterator[str]:
         for flag, name in (
@@ -359,12 +372,7 @@ class Request:
             plain["audit"] = str(audit)
         if audit is not None or mode != "performance":
             plain.pop("meter", None)
-        if audit is not None and audit.stem in OF_TOKENS and plain.get("backend") == "openai":
-            given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
-            plain["backend_option"] = [
-                *given,
-                "answer=ids",
-            ]  # the score may need texts, but these audits need tokens
+        plain |= self._of_accuracy(plain) if mode == "accuracy" else _of_audit(plain, audit)
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")
@@ -376,6 +384,17 @@ class Request:
             plain.setdefault("performance_count", self.of_round.performance_samples)
         return from_plain(plain, FILE)
 
+    def _of_accuracy(self, plain: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the options in which an accuracy run differs. plain: the options of every run."""
+        own: dict[str, Any] = {}
+        if self.accuracy_data:
+            own |= {"data_dir": self.accuracy_data, "performance_count": self.of_round.samples}
+        given, most = plain.get("backend_option", ()), self.of_round.accuracy_max_tokens
+        has_most = any(str(one).startswith("max_tokens=") for one in given)
+        if most and plain.get("backend") == "openai" and not has_most:
+            own["backend_option"] = [*given, f"max_tokens={most}"]
+        return own
+
     def search_config(self) -> RunConfig:
         """Returns the settings of the `peak` search under the `slo` of the options."""
         plain = {**self._run_options, "scenario": "server", "mode": "performance"}
@@ -384,6 +403,14 @@ class Request:
             plain["duration"] = CONFIRM
             plain.setdefault("performance_count", self.of_round.performance_samples)
         return from_plain(plain, FILE)
+
+
+def _of_audit(plain: Mapping[str, Any], audit: Path | None) -> dict[str, Any]:
+    """Returns the options in which an audit differs: the score may need texts, but some audits need tokens."""
+    if audit is None or audit.stem not in OF_TOKENS or plain.get("backend") != "openai":
+        return {}
+    given = [o for o in plain.get("backend_option", ()) if not str(o).startswith("answer=")]
+    return {"backend_option": [*given, "answer=ids"]}
 
 
 def _lacks_of_rouge() -> Sequence[str]:

@@ -34,6 +34,8 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
     if "scenarios" in arguments:
         scenarios = arguments["scenarios"].split(",")
         arguments["scenarios"] = tuple(s.strip() for s in scenarios if s.strip())
+    if arguments.get("accuracy_data"):
+        arguments["accuracy_data"] = str(user_path(arguments["accuracy_data"]).absolute())
     required = dict.fromkeys(("division", "submitter", "system", "category", "benchmark"), "")
     request = Request(**{**required, **arguments}, options=_absolute(options))
     _raise_if_wrong(request, slo)
@@ -170,7 +172,7 @@ def read_request(work: Path) -> Request:
     required = [f.name for f in fields(Request)[:5]]
     wrong = [f"{name} is missing" for name in required if name not in content]
     texts = [name for name in required if name in content]
-    texts += [name for name in ("folder", "round") if name in content]
+    texts += [name for name in ("folder", "accuracy_data", "round") if name in content]
     wrong += [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
     if not isinstance(scenarios, list | tuple):
         wrong.append("scenarios must be a list")

@@ -63,6 +63,7 @@ class Benchmark(_Strict):
     edge, datacenter, both: scenarios required for a system of one or both categories
     token_limits_ns: None if the benchmark has no tokens
     end_tokens: token ids that end an answer of a language model
+    accuracy_max_tokens: most tokens of an answer in the accuracy run, if not those of the performance run; else 0
     audit_config: by audit, settings of its audit.config that hold for this benchmark only
     user_conf: by scenario, settings that the round requires and LoadGen's mlperf.conf lacks
     timed: False if a run is a single pass over the data set
@@ -87,6 +88,7 @@ class Benchmark(_Strict):
     audits: tuple[str, ...] = ()
     test01_answers: int | None = None
     end_tokens: tuple[int, ...] = ()
+    accuracy_max_tokens: int = 0
     interactive: Interactive | None = None
     accuracy_videos: tuple[int, ...] = ()
     audit_config: dict[str, dict[str, int | float]] = {}
@@ -95,6 +97,11 @@ class Benchmark(_Strict):
     timed: bool = True
     client: str = ""
     unknown_to: tuple[str, ...] = ()
+
+    @property
+    def has_accuracy_data(self) -> bool:
+        """Whether the accuracy run has a data set of its own, with fewer samples."""
+        return self.performance_samples > self.samples
 
     @property
     def counts_tokens(self) -> bool:
