@@ -42,7 +42,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: all that the category requires)"),
     "accuracy_data": (
         "FILE",
-        "--data-dir of the accuracy runs, for gpt-oss-120b, whose accuracy runs have data of their own",
+        "--data-dir of the accuracy runs, only for gpt-oss-120b, which has a separate data set for them",
     ),
     "peak": (
         "DIR",

@@ -14,7 +14,7 @@ from harness.loadgen.logs import ACCURACY, DetailLog, read_logged_answers
 from harness.submit.pack.audit import pack_audit
 from harness.submit.plan import execute
 from harness.submit.plan.finished_run import FinishedRun
-from harness.submit.plan.matrix import DONE, FAILED, plan, problems, write_audits
+from harness.submit.plan.matrix import DONE, FAILED, STALE, plan, problems, write_audits
 from harness.submit.plan.request import Request
 from harness.submit.rules import accuracy, settings
 from harness.submit.rules import audit as audit_rules
@@ -217,10 +217,78 @@ def test_token_scenario_without_a_rate_is_refused_with_advice(
 def test_the_open_division_has_no_audits(tmp_path: Path) -> None:
     options = {**LLAMA.options, "target_qps": 2.0}
     benchmark: dict[str, Any] = {"benchmark": "gpt-oss-120b", "scenarios": ("Offline", "Server")}
-    request = replace(LLAMA, division="open", options=options, **benchmark)
+    request = replace(LLAMA, division="open", options=options, **benchmark, accuracy_data="/a")
     assert [row.name for row in plan(request, tmp_path)] == [
         "Server-performance", "Server-accuracy", "Offline-performance", "Offline-accuracy"
     ]  # fmt: skip
+
+
+GPT_OSS = replace(
+    LLAMA,
+    division="open",
+    benchmark="gpt-oss-120b",
+    scenarios=("Offline",),
+    accuracy_data="/other.jsonl",
+    options={
+        "model": "gpt-oss-120b",
+        "backend": "openai",
+        "url": ["http://10.0.0.2:8000"],
+        "data_dir": "/prompts.jsonl",
+    },
+)
+
+
+def test_accuracy_runs_may_have_data_of_their_own(tmp_path: Path) -> None:
+    """Bug: gpt-oss-120b has two data sets, but a submission took one, and no tree could pass the check."""
+    performance, accuracy = plan(GPT_OSS, tmp_path)
+    found = [(str(row.config.data_dir), row.config.performance_count) for row in (performance, accuracy)]  # fmt: skip
+    assert found == [("/prompts.jsonl", 6396), ("/other.jsonl", 4395)]
+    most = [dict(row.config.backend_option).get("max_tokens") for row in (performance, accuracy)]
+    assert most == [None, "32768"]
+    told = [f"--data-dir {name} does not exist" for name in ("/prompts.jsonl", "/other.jsonl")]
+    assert [p for p in problems(GPT_OSS, [performance, accuracy]) if "exist" in p] == told
+    mine = replace(GPT_OSS, options={**GPT_OSS.options, "backend_option": ["max_tokens=9"]})
+    assert dict(plan(mine, tmp_path)[1].config.backend_option)["max_tokens"] == "9"
+
+
+@pytest.mark.parametrize(("request_", "state"), [(GPT_OSS, DONE), (LLAMA, STALE)])
+def test_only_an_accuracy_run_with_its_own_data_has_another_digest(
+    request_: Request, state: str, tmp_path: Path
+) -> None:
+    write_audits(request_, tmp_path)
+    for row in plan(request_, tmp_path):
+        settings = make_run(row, tmp_path, "[\n]\n") / "config.yaml"
+        if row.kind == "accuracy":
+            settings.write_text(
+                settings.read_text().replace("dataset_digest: d", "dataset_digest: e")
+            )
+    rows = {row.name: row.state for row in plan(request_, tmp_path)}
+    assert (rows["Offline-performance"], rows["Offline-accuracy"]) == (DONE, state)
+
+
+def test_only_a_benchmark_with_two_data_sets_takes_and_needs_both() -> None:
+    (lacking,) = refusals(replace, GPT_OSS, accuracy_data="")
+    assert lacking.startswith("--accuracy-data is missing: the accuracy runs of gpt-oss-120b have")
+    assert replace(GPT_OSS, accuracy_data="", rehearsal=True).accuracy_data == ""
+    (more,) = refusals(replace, LLAMA, accuracy_data="/a")
+    assert more.startswith("--accuracy-data: llama2-70b-99.9 has one data set for all runs")
+
+
+@pytest.mark.parametrize(
+    ("kind", "samples", "why"),
+    [
+        ("performance", 6396, ""),
+        ("accuracy", 4395, ""),
+        ("performance", 4395, "4,395 samples instead of the round's 6,396"),
+        ("accuracy", 6396, "6,396 samples instead of the round's 4,395"),
+    ],
+)
+def test_each_data_set_must_have_its_own_size(
+    kind: str, samples: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FinishedRun("Offline", kind, Path("run"))
+    monkeypatch.setattr(FinishedRun, "loaded", SimpleNamespace(total_count=samples))
+    assert run.wrong_size(GPT_OSS.of_round) == why
 
 
 SHORT = {"code": "too-short", "text": "min_duration was 0 ms"}

@@ -120,8 +120,8 @@ class Request:
             yield f"--accuracy-data: {self.benchmark} has one data set for all runs: pass it with --data-dir"
         if benchmark.has_accuracy_data and not self.accuracy_data and not self.rehearsal:
             yield (
-                f"--accuracy-data is missing: the accuracy runs of {self.benchmark} have {benchmark.samples:,} samples of "
-                "their own: pass the file"
+                f"--accuracy-data is missing: the accuracy runs of {self.benchmark} have a separate data set of "
+                f"{benchmark.samples:,} samples: pass it"
             )
 
     def _name_problems(self, rules: Round) -> Iterator[str]:

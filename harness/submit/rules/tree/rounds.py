@@ -63,7 +63,7 @@ class Benchmark(_Strict):
     edge, datacenter, both: scenarios required for a system of one or both categories
     token_limits_ns: None if the benchmark has no tokens
     end_tokens: token ids that end an answer of a language model
-    accuracy_max_tokens: most tokens of an answer in the accuracy run, if not those of the performance run; else 0
+    accuracy_max_tokens: most tokens of an answer in the accuracy run; 0 if the performance run has the same limit
     audit_config: by audit, settings of its audit.config that hold for this benchmark only
     user_conf: by scenario, settings that the round requires and LoadGen's mlperf.conf lacks
     timed: False if a run is a single pass over the data set
@@ -100,7 +100,7 @@ class Benchmark(_Strict):
 
     @property
     def has_accuracy_data(self) -> bool:
-        """Whether the accuracy run has a data set of its own, with fewer samples."""
+        """Whether the accuracy run has a separate, smaller data set."""
         return self.performance_samples > self.samples
 
     @property
