@@ -6,6 +6,7 @@ import time
 from typing import Any, Self
 
 from harness.backends.ort import OrtBackend
+from harness.loadgen.binding import settings_for
 from harness.loadgen.logs import ACCURACY, ANSWERS, DETAIL, SUMMARY
 from harness.run.measured import load
 from harness.types import Batch, Outputs
@@ -76,7 +77,7 @@ class _PatchesSettings(OrtBackend):
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        original = vars(load)["settings_for"]
+        original = settings_for  # not the patched one: a run may open the backend several times
 
         def patched(plan: Any) -> Any:
             settings = original(plan)
