@@ -94,6 +94,16 @@ def test_a_measured_process_that_hangs_or_dies_exits_with_status_5(
     assert done.printed.startswith("INVALID")
 
 
+def test_a_crash_of_native_code_leaves_its_place_in_the_output(tmp_path: Path) -> None:
+    """Bug: the message named performance.log, which was removed because it was empty."""
+    done = run_faulty("Segfaults", tmp_path / "r", *SOON)
+    log = tmp_path / "r.partial/performance.log"
+    assert done.first_line.endswith(f"was killed by SIGSEGV in the run: see {log}")
+    text = log.read_text()
+    assert text.startswith("Fatal Python error: Segmentation fault")
+    assert "faulty.py" in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["RaisesInClose", "LeavesInClose"])
 def test_an_error_in_close_loses_nothing_and_is_a_doubt(backend: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ descriptor.
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
+import faulthandler
 import sys
 import time
 import traceback
@@ -50,7 +51,8 @@ from harness.types import Dataset, HasAnswerShape, HasOwnOrder, HasTurns
 
 
 def main() -> None:
-    """Entry point of the process."""
+    """Entry point of the process. A crash of native code leaves the Python stack of every thread in the output."""
+    faulthandler.enable()
     serve(_measure)
 
 

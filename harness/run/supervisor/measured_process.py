@@ -249,7 +249,9 @@ class Supervised(ABC):
         raise error(message["text"] + hint)
 
     def _see_output(self) -> str:
-        return f"see {self._output}"
+        """Names the file with the output; the end of the process removes an empty file."""
+        is_empty = self._output.is_file() and not self._output.stat().st_size
+        return "it printed nothing" if is_empty else f"see {self._output}"
 
 
 class MeasuredProcess(Supervised):

@@ -39,5 +39,5 @@ def test_a_witness_that_dies_is_a_doubt_and_does_not_end_the_run(tmp_path: Path)
     run = run_of(1, 20, honest)
     (doubt,) = witness.doubts(replace(run, witness=told))
     assert doubt.code == "load-host-unwitnessed"
-    assert f"exited with status {STATUS} in the run: see " in doubt.text
+    assert f"exited with status {STATUS} in the run: it printed nothing" in doubt.text
     assert "only 0 answers can be compared" in doubt.text

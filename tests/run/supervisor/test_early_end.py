@@ -268,5 +268,5 @@ def test_death_by_sigkill_names_the_growth(tmp_path: Path, monkeypatch: pytest.M
     killer.join()
     (reason,) = finished.result["reasons"]
     assert reason["code"] == "died"
-    assert "was killed by SIGKILL in the run: see " in reason["text"]
+    assert "was killed by SIGKILL in the run: it printed nothing" in reason["text"]
     assert "; its memory grew from " in reason["text"]
