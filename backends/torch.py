@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 
 from harness.backends.parts.exported import check_is_data
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
-from harness.backends.parts.torch_cuda import CudaModule, move, opened_device
+from harness.backends.parts.torch_cuda import CudaModule, move, opened_device, reason, take_rows
 from harness.backends.parts.torch_network import recording, weights_of
 from harness.core.number_types import precision
 from harness.errors import ConfigError
@@ -38,6 +38,7 @@ _EXPECTED_WARNINGS = (
     "The given NumPy array is not writable",  # the array is a view of the dataset; this code does not write to its input
     r"`torch\.jit\.",  # TorchScript is deprecated, but many models are published in it
     "TensorFloat32 tensor cores",  # the user chooses them with precision=tf32
+    "Synchronization debug mode is a prototype",  # finds modules that wait for the GPU, before a capture
 )
 
 _PRECISIONS = {
@@ -129,6 +130,14 @@ class TorchBackend(FrameworkBackend):
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._device = opened_device(self._setup.device)
+        try:
+            return self._load_on_device()
+        except RuntimeError as e:
+            if self._device.type == "cpu":
+                raise
+            raise RuntimeError(reason(e, self._device)) from e
+
+    def _load_on_device(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         for text in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", text)
         torch.set_num_threads(self._setup.threads)
@@ -164,7 +173,7 @@ class TorchBackend(FrameworkBackend):
         self._feeds = [spec.name for spec in shared.inputs]
         self._on_gpu = None if self._device.type == "cpu" else self._gpu(shared.inputs)
         if self._on_gpu is not None:
-            self.buffers = self._buffers  # on a CPU there are no such buffers
+            self.buffers, self.take = self._buffers, take_rows  # on a CPU there are no such buffers
         return shared.inputs, shared.outputs
 
     def _gpu(self, inputs: Sequence[TensorSpec]) -> CudaModule:
@@ -269,7 +278,10 @@ class TorchBackend(FrameworkBackend):
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         rows = [inputs[name] for name in self._feeds]
         if self._on_gpu is not None:
-            outputs = self._on_gpu.answer(rows)
+            try:
+                outputs = self._on_gpu.answer(rows)
+            except RuntimeError as e:
+                raise RuntimeError(reason(e, self._device)) from e
         else:
             with torch.inference_mode():
                 outputs = self._call(*map(torch.from_numpy, rows))

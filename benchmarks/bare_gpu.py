@@ -1,11 +1,13 @@
 """Times a bare PyTorch loop on a GPU as the yardstick: `bare_gpu.py MODEL SECONDS PRECISION LAYOUT BATCH` prints JSON.
 
 It measures samples/s of two streams in turns, each with a CUDA graph of one batch and pinned input and output, and p50
-of single samples. Each batch takes other samples, as in a run, because cached samples are copied several times as fast.
+of single samples. Batches take SAMPLES different samples in turns, because cached samples are copied several times as
+fast: a run to compare needs `--performance-count` of this number.
 """
 
 import itertools
 import json
+import random
 import sys
 import time
 from typing import Any
@@ -16,6 +18,8 @@ from torch.export.passes import move_to_device_pass
 
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
+SAMPLES = 512
+
 
 class Lane:
     """One stream with its graph: host rows -> pinned -> GPU -> module -> pinned."""
@@ -23,7 +27,10 @@ class Lane:
     def __init__(
         self, module: Any, pool: torch.Tensor, batch: int, dtype: torch.dtype, layout: Any
     ) -> None:
-        self.batches = itertools.cycle(pool.split(batch)[: len(pool) // batch])
+        batches = [*pool.split(batch)[: len(pool) // batch]]
+        if batch == 1:  # LoadGen draws single samples at random
+            random.Random(0).shuffle(batches)
+        self.batches = itertools.cycle(batches)
         rows = next(self.batches)
         self.pinned = rows.clone().pin_memory()
         self.stream, self.done = torch.cuda.Stream(), torch.cuda.Event()
@@ -69,7 +76,7 @@ def main(path: str, seconds: float, precision: str, layout: str, batch: int) -> 
         module = module.to(memory_format=order)
     shape = [int(size) for size in example.shape[1:]]
 
-    size = (max(256, 4 * batch), *shape)
+    size = (SAMPLES, *shape)
     floats = example.dtype.is_floating_point
     pool = torch.randn(size) if floats else torch.randint(0, 1000, size, dtype=example.dtype)
     with torch.inference_mode():

@@ -18,6 +18,8 @@ else:
     Array = Any  # the command line imports this module and must not wait for NumPy
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
+Take = Callable[[Array, Array | list[int], Array], None]
+"""Copies rows, chosen by their places in the first array, to the last array."""
 """The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
 
 
@@ -273,6 +275,9 @@ class HasBuffers(Protocol):
         The batch after that overwrites them. Returns None if the backend has no arrays of that size.
         """
 
+    def take(self, rows: Array, places: Array | list[int], into: Array, /) -> None:
+        """Copies rows[places] to `into`, an array of `buffers`, with the threads of the instance."""
+
 
 @runtime_checkable
 class HasUse(Protocol):
@@ -440,10 +445,10 @@ class HasLengths(Protocol):
 class HasBatchInto(Protocol):
     """A dataset that copies the rows of a batch into the backend's buffers."""
 
-    def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], /) -> Batch:
-        """Returns the batch like `Dataset.batch`; copies rows that are not adjacent into `into`.
+    def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], take: Take, /) -> Batch:
+        """Returns the batch like `Dataset.batch`; copies rows that are not adjacent into `into`, with `take`.
 
-        into: (n, ...) arrays by input name.
+        into: (n, ...) arrays by input name. take: HasBuffers.take of the backend.
         """
 
 

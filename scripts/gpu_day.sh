@@ -3,8 +3,8 @@
 #
 #   scripts/gpu_day.sh --prepare [PYTHON]   here: downloads wheels for that Python (default 3.12) into
 #                                           .gpu_day/, 6 MB; copy the checkout with that folder over
-#   scripts/gpu_day.sh OUT [OPTION...]      there: installs missing packages and measures for about nine
-#                                           minutes; with the same OUT, it continues a stopped measurement
+#   scripts/gpu_day.sh OUT [OPTION...]      there: installs missing packages and measures for nine minutes;
+#                                           with the same OUT, it continues. All rows take half an hour
 #
 # Options: python benchmarks/gpu_day.py --help. On your own machine with a GPU, `./run.sh install torch nvml`
 # and benchmarks/gpu_day.py are enough.

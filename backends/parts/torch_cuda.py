@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from harness.core.units import counted
+from harness.core.units import counted, show_bytes
 from harness.errors import ConfigError, one_line
 from harness.types import Array
 
@@ -227,8 +228,8 @@ class CudaModule:
         with torch.inference_mode():
             for _ in range(_WARM_CALLS - 1):
                 run()
-            self._cuda.set_sync_debug_mode("error")  # a wait fails here, and breaks no capture
             try:
+                self._cuda.set_sync_debug_mode("error")  # a wait fails here, and breaks no capture
                 outputs = tree_flatten(run())[0]
             finally:
                 self._cuda.set_sync_debug_mode("default")
@@ -263,11 +264,38 @@ def _fill(inputs: _Inputs, rows: Sequence[Array], size: int) -> None:
             array[count:size] = each[-1:]
 
 
+def take_rows(rows: Array, places: Array | list[int], into: Array) -> None:
+    """Copies rows[places] to `into`; more than _SMALL_BYTES with PyTorch's threads."""
+    if into.nbytes <= _SMALL_BYTES:
+        # The mode `raise` would copy the rows twice.
+        np.take(rows, places, axis=0, out=into, mode="clip")
+        return
+    index = torch.from_numpy(np.asarray(places, np.int64))
+    torch.index_select(torch.from_numpy(rows), 0, index, out=torch.from_numpy(into))
+
+
 def _copy(rows: Array, view: Array, pinned: torch.Tensor) -> None:
     if rows.nbytes <= _SMALL_BYTES:
         view[...] = rows
     else:
         pinned.copy_(torch.from_numpy(rows))
+
+
+def reason(error: RuntimeError, device: torch.device, cuda: Any = torch.cuda) -> str:
+    """Returns what happened on the GPU, without CUDA's advice to programmers. cuda: like CudaModule's."""
+    text = str(error).partition("\n")[0]
+    if "out of memory" not in text:
+        return text
+    try:
+        free, total = cuda.mem_get_info(device)
+    except RuntimeError:  # not even the context fits, or the GPU is lost
+        amount = ""
+    else:
+        amount = f" ({show_bytes(free)} of {show_bytes(total)} are free)"
+    return (
+        f"the memory of GPU {device.index} is full{amount}: stop other programs on it, or lower "
+        "--instances or --max-batch"
+    )
 
 
 def opened_device(name: str) -> torch.device:

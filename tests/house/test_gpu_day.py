@@ -50,6 +50,18 @@ def test_finished_sections_are_kept_and_not_measured_again(tmp_path: Path) -> No
     )
 
 
+def test_the_day_of_an_h100_becomes_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    rows = ROOT / "benchmarks/results/gpu-day-h100.json"
+    out = tmp_path / "gpu.html"
+    command = [sys.executable, "-P", "benchmarks/gpu_page.py", str(rows), str(out)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    text = out.read_text()
+    assert "Server: p99 by load" in text
+    best = json.loads(rows.read_text())["server"]["load 0.85"]
+    assert f'<td class="number">{best["p99_us"] / 1e3:.3f}</td>' in text
+
+
 def test_the_script_without_arguments_explains_itself() -> None:
     command = ["bash", str(ROOT / "scripts/gpu_day.sh")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -4,6 +4,7 @@ As on a GPU, a replay reads and writes the same memory as the capture, and never
 that looks at them cannot be captured.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,6 +67,7 @@ class FakeCuda:
 
     def __init__(self) -> None:
         self.captures = 0
+        self.sync_debug_mode = "default"
 
     def graph_pool_handle(self) -> object:
         return object()
@@ -73,14 +75,20 @@ class FakeCuda:
     def set_stream(self, _stream: object) -> None:
         pass
 
-    def set_sync_debug_mode(self, _mode: str) -> None:
-        pass
+    def set_sync_debug_mode(self, mode: str) -> None:
+        """Warns after the change of the mode, as PyTorch does once in a process."""
+        self.sync_debug_mode = mode
+        if mode != "default":
+            warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=2)
 
     @contextmanager
     def graph(self, graph: Any, **_more: object) -> Iterator[None]:
         self.captures += 1
         with _Captured(graph):
             yield
+
+    def mem_get_info(self, _device: object) -> tuple[int, int]:
+        return 268_000_000, 85_520_809_984
 
     def max_memory_allocated(self, _device: object) -> int:
         return 123

@@ -17,9 +17,10 @@ GPU_MAX_BATCH = 64
 11,700 samples/s with batches of 32 and at 13,900 with batches of 256.
 """
 
-STREAMS = 4
-"""Instances of backend `torch` per GPU: while some compute, others copy. With ResNet-50 in float16 on an H100 in
-Offline, 2 instances answer 10,400 samples/s, 3 answer 11,900, and 4 answer 12,700.
+OFFLINE_STREAMS = 4
+SERVER_STREAMS = 3
+"""Instances of backend `torch` per GPU: while some compute, others copy. More instances answer more samples/s in
+full batches, but make small batches slower, because they compute at the same time.
 """
 
 STAGING_THREADS = 4
@@ -37,7 +38,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     """Returns the instance group of a run. `tune` finds the best group for a given model.
 
     Stream scenarios get one instance with all cores. Other scenarios get one instance per core, which gives the best
-    throughput on most CPUs. On GPUs they get one instance per GPU, or STREAMS.
+    throughput on most CPUs. On GPUs they get one instance per GPU, or several of backend `torch`.
     Raises a ConfigError if the configuration has more threads than can compute at once.
     """
     if config.node_urls:
@@ -53,7 +54,8 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     most = max(1, budget // (config.threads or 1))
     gpus = each_device(config.device) if config.device != "cpu" else []
     if gpus:
-        most = min(most, len(gpus) * (STREAMS if config.backend == "torch" else 1))
+        streams = SERVER_STREAMS if scenario.scheduled else OFFLINE_STREAMS
+        most = min(most, len(gpus) * (streams if config.backend == "torch" else 1))
     count = config.instances or model.workers or (1 if scenario.streams else most)
     if len(gpus) > count:
         raise ConfigError(

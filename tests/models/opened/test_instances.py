@@ -62,7 +62,7 @@ def test_the_plan_fits_the_cores(
     ("cores", "scenario", "asked", "plan"),
     [
         (EIGHT, "offline", {}, (4, 2, 64)),
-        (EIGHT, "server", {}, (4, 1, 64)),
+        (EIGHT, "server", {}, (3, 2, 64)),
         (EIGHT, "single-stream", {}, (1, 4, 1)),
         (EIGHT, "multi-stream", {}, (1, 4, 8)),
         (EIGHT, "offline", {"device": "cuda:0,1"}, (8, 1, 64)),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.core import registry
-from harness.errors import PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array, BackendSetup, Batch
 
 torch: Any = pytest.importorskip("torch")
@@ -19,6 +19,7 @@ torch: Any = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
 
 SIZES = (*range(1, 20), 33, 64)
@@ -185,3 +186,13 @@ def test_too_large_a_batch_is_reported_in_one_line(files: dict[str, Path]) -> No
         del held
         torch.cuda.empty_cache()
         assert len(gpu.infer(Batch(2, {"image": images(2)}))["scores"]) == 2
+
+
+def test_a_full_gpu_is_refused_in_one_line(files: dict[str, Path]) -> None:
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(1e-6)
+    try:
+        with pytest.raises(ConfigError, match="the memory of GPU 0 is full"):
+            opened(files["pt2"]).__enter__()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)

@@ -1,6 +1,7 @@
 """The part of backend `torch` that feeds a GPU, with a stand-in for torch.cuda."""
 
 import threading
+import warnings
 from contextlib import contextmanager
 from importlib import import_module
 from types import SimpleNamespace
@@ -15,7 +16,10 @@ torch: Any = pytest.importorskip("torch")
 torch_cuda: Any = import_module("harness.backends.parts.torch_cuda")
 stand_in: Any = import_module("tests.stand_ins.cuda")
 
-pytestmark = pytest.mark.slow  # they import PyTorch
+pytestmark = [
+    pytest.mark.slow,  # they import PyTorch
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+]
 
 
 def module(call: Any, cuda: Any, *, graphs: bool = True, largest: int = 8) -> Any:
@@ -41,6 +45,27 @@ def test_every_batch_size_has_its_own_answers(graphs: bool) -> None:
     assert cuda.captures == (4 if graphs else 0)
     assert runs.used()["cuda_graphs"] == cuda.captures
     assert runs.used()["cuda_graphs_reason"] == ("" if graphs else "off")
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("width", [3, 30_000])
+def test_rows_are_copied_to_the_instances_memory(width: int) -> None:
+    held = np.random.default_rng(0).standard_normal((10, width), np.float32)
+    held.setflags(write=False)
+    for places in ([7, 2, 2], np.array([0, 9, 4, 4, 1])):
+        into = np.zeros((len(places), width), np.float32)
+        torch_cuda.take_rows(held, places, into)
+        np.testing.assert_array_equal(into, held[places])
+
+
+def test_a_capture_that_fails_leaves_no_debug_mode_behind() -> None:
+    cuda = stand_in.FakeCuda()
+    runs = module(lambda x: 2 * x, cuda)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="Synchronization debug mode"):
+            runs.answer([rows(2)])
+    assert cuda.sync_debug_mode == "default"
 
 
 def test_sizes_between_those_of_graphs_are_padded_by_at_most_a_quarter() -> None:
@@ -229,3 +254,33 @@ def test_an_operators_time_is_that_of_its_kernels_on_the_gpu() -> None:
     assert called.arguments == ()
     flatten = kernels._called_on_gpu(recorded("aten::flatten", 140.0, 144.0), 90.0)
     assert (flatten.implementation, flatten.duration_ns) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs",
+            "the memory of GPU 1 is full (268 MB of 85.5 GB are free): stop other programs on it, or lower --instances or --max-batch",
+        ),
+        (
+            "CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronous",
+            "CUDA error: unspecified launch failure",
+        ),
+    ],
+)
+def test_an_error_of_cuda_is_one_line(text: str, reason: str) -> None:
+    cuda = stand_in.FakeCuda()
+    assert torch_cuda.reason(RuntimeError(text), torch.device("cuda", 1), cuda) == reason
+
+
+def test_a_full_gpu_that_cannot_be_asked_is_full_without_numbers() -> None:
+    def mem_get_info(_device: Any) -> Any:
+        raise RuntimeError("CUDA error: out of memory")
+
+    found = torch_cuda.reason(
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        torch.device("cuda", 0),
+        SimpleNamespace(mem_get_info=mem_get_info),
+    )
+    assert found.startswith("the memory of GPU 0 is full: stop other programs")

@@ -65,13 +65,20 @@ def test_a_batch_can_be_made_in_the_callers_memory(indices: list[int], data: Any
     asked = data.draw(st.lists(st.sampled_from(indices), min_size=1, max_size=20))
     rows, held = rows_of(indices)
     into = np.full((len(asked), 3), -1)
-    batch = rows.batch_into(asked, {"x": into})
+    taken = []
+
+    def take(held: Any, places: Any, to: Any) -> None:
+        taken.append(places)
+        to[...] = held[places]
+
+    batch = rows.batch_into(asked, {"x": into}, take)
     assert batch.size == len(asked)
     assert batch.inputs["x"].tolist() == [[i, i, i] for i in asked]
     assert (batch.inputs["x"] is into) != np.shares_memory(batch.inputs["x"], held)
+    assert len(taken) == (batch.inputs["x"] is into)
     if TOTAL - 1 not in indices:
         with pytest.raises(KeyError, match=f"sample {TOTAL - 1} is not loaded"):
-            rows.batch_into([asked[0], TOTAL - 1], {"x": into[:2]})
+            rows.batch_into([asked[0], TOTAL - 1], {"x": into[:2]}, take)
 
 
 def test_a_single_row_is_a_view() -> None:

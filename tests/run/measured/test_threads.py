@@ -59,9 +59,12 @@ class InOwnMemory(Plugin):
     def buffers(self, size: int) -> dict[str, Any] | None:
         return None if size % 2 else {"samples": self.memory[:size]}
 
-    def batch_into(self, indices: Sequence[int], into: Any) -> Batch:
-        into["samples"][...] = indices
-        self.in_memory += len(indices)
+    def take(self, rows: Any, places: Any, into: Any) -> None:
+        into[...] = rows[places]
+        self.in_memory += len(into)
+
+    def batch_into(self, indices: Sequence[int], into: Any, take: Any) -> Batch:
+        take(np.arange(64), list(indices), into["samples"])
         return Batch(len(indices), into)
 
 
@@ -73,6 +76,7 @@ def test_batches_are_made_in_the_memory_that_a_backend_offers() -> None:
         assert made.size == size
         assert made.inputs["samples"].tolist() == list(range(size))
         assert np.shares_memory(made.inputs["samples"], plugin.memory) == (size % 2 == 0)
+    assert plugin.in_memory == 6
     plain: Any = Plugin()
     assert batch_maker(plain, plugin) == plain.batch
     assert batch_maker(plugin, plain) == plugin.batch

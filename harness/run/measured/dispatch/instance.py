@@ -59,10 +59,12 @@ def batch_maker(dataset: Dataset, backend: Backend) -> Callable[[Sequence[int]],
     if not (isinstance(backend, HasBuffers) and isinstance(dataset, HasBatchInto)):
         return dataset.batch
     buffers, plain, copied = backend.buffers, dataset.batch, dataset.batch_into
+    take = backend.take
 
     def batch(indices: Sequence[int]) -> Batch:
-        into = buffers(len(indices))
-        return plain(indices) if into is None else copied(indices, into)
+        count = len(indices)
+        into = None if count == 1 else buffers(count)  # a single row is adjacent
+        return plain(indices) if into is None else copied(indices, into, take)
 
     return batch
 
