@@ -433,14 +433,14 @@ def _answers() -> Iterator[tuple[str, str, str, Change, str]]:
     first, strangers = PERFORMANCE + ANSWERS, "answers to other samples"
     for about, edit, found in (
         ("other samples", lambda a: [row.update(qsl_idx=7) for row in a], strangers),
-        ("other places", lambda a: [row.update(seq_id=7) for row in a], "answered before"),
+        ("other places", lambda a: [row.update(seq_id=7) for row in a], "already answered"),
         ("another class", lambda a: a[0].update(another_class(a[0])), "answers-differ"),
         ("one fewer", lambda a: a.pop(), "accuracy.compared.answers"),
     ):
         yield "server", first, about, content(first, edit), found
     second = ACCURACY + ANSWERS
     for about, edit, found in (
-        ("a second answer", lambda a: a.append(another_class(a[0])), "answered before"),
+        ("a second answer", lambda a: a.append(another_class(a[0])), "already answered"),
         ("another sample", lambda a: a[0].update(qsl_idx=a[1]["qsl_idx"]), "accuracy-incomplete"),
         ("places exchanged", exchange, strangers),
         ("one fewer", lambda a: a.pop(), "accuracy-incomplete"),
