@@ -43,7 +43,8 @@ class _Server(Scenario):
     def needs_calibration(self, config: RunConfig) -> bool:
         if config.concurrency is not None:
             return config.queries is None
-        return config.target_qps is None and not config.harness_scheduled
+        has_times = config.arrivals is not None or config.streams is not None
+        return config.target_qps is None and not has_times
 
     def rate(self, config: RunConfig, calibration: Calibration | None) -> float:
         if config.target_qps is not None:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.core import registry
-from harness.core.config.parse import Slo, parse_slo
+from harness.core.config.parse import LoadHosts, Slo, parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.errors import ConfigError
@@ -183,11 +183,17 @@ def test_server_without_a_rate_runs_at_a_quarter_of_the_capacity(
     assert plan_of(RunConfig(scenario="server"), calibration=calibration).target_qps == qps
 
 
+SERVED = {"scenario": "server", "backend": "kserve", "url": ("http://127.0.0.1:1",)}
+
+
 @pytest.mark.parametrize(
     ("values", "needed"),
     [
         ({"scenario": "server"}, True),
         ({"scenario": "server", "target_qps": 5.0}, False),
+        ({**SERVED, "load_hosts": LoadHosts(2)}, True),
+        ({**SERVED, "load_hosts": LoadHosts(2), "target_qps": 5.0}, False),
+        ({"scenario": "server", "arrivals": Path("arrivals.csv")}, False),
         ({"scenario": "offline"}, True),
         ({"scenario": "offline", "queries": 5}, False),
         ({"scenario": "offline", "mlperf": True}, True),
