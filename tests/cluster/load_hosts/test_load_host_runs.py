@@ -76,7 +76,7 @@ def test_a_lost_host_ends_the_run_and_nothing_measured_is_lost(
         assert len(hosts) == 3
         os.kill(hosts[1].pid, number)
         assert started.end() == 5, started.printed
-    assert re.search(f"load host local-\\d is lost: .*{text}.*the run was ended", started.printed)
+    assert re.search(f"load host local-\\d is lost \\(.*{text}.*the run was ended", started.printed)
     left = tmp_path / "run.partial"
     result, columns = result_of(left), columns_of(left)
     assert result["verdict"] == "INVALID"
