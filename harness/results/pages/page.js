@@ -163,7 +163,7 @@ if (window.Plotly) {
   window.addEventListener("afterprint", () => draw(false));
 } else {
   for (const place of document.getElementsByClassName("plot")) {
-    place.textContent = "Not drawn: plotly's script is no longer in its place next to this page. "
+    place.textContent = "Not drawn: plotly's script, which belongs next to this page, was moved or deleted. "
       + "`python -m harness report RUN --standalone` writes a single file with everything in it.";
   }
 }
