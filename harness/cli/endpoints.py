@@ -129,16 +129,23 @@ def _seconds(flag: str, text: str) -> float:
 
 
 def _request(options: argparse.Namespace) -> tuple["Request", "Template", Path]:
+    """Returns the request, which is stored only if its template and its points can be used."""
+    from harness.submit.endpoints import points
     from harness.submit.endpoints.client.config import Template
-    from harness.submit.endpoints.request import kept_request
+    from harness.submit.endpoints.request import kept_request, write_request
 
-    work = user_path(options.work)
-    request = kept_request(work, _values(options))
+    work, values = user_path(options.work), _values(options)
+    request = kept_request(work, values)
     if not request.template:
         raise ConfigError(
             "--template is missing: pass the benchmark's YAML file of the client, see examples/ of mlcommons/endpoints"
         )
-    return request, Template(Path(request.template)), work
+    template = Template(Path(request.template))
+    if request.c_max:
+        points.curve(request, request.c_max, template.samples(request))
+    if values:
+        write_request(work, request)
+    return request, template, work
 
 
 def _call(options: argparse.Namespace) -> _Call:

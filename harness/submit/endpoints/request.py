@@ -1,11 +1,13 @@
 """Request of an Endpoints submission, which WORK/request.yaml keeps between calls."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from harness.core.config.address import parse_address
 from harness.core.config.options import user_path
+from harness.core.config.parse import parse_slos
 from harness.core.formats.strict_yaml import load_mapping, write_yaml
 from harness.errors import ConfigError, refuse
 from harness.submit.endpoints.cohorts import Cohort, cohort_or_none
@@ -96,7 +98,17 @@ def _problems(request: Request) -> Iterator[str]:
         yield f"--model {request.model}: choose from {', '.join(models())}, or pass --rehearsal"
     if request.cohort and cohort_or_none(request.cohort) is None:
         yield f"--cohort {request.cohort}: write the cohort as 2026-10-C1 (C0 or C1)"
+    for url in request.url:
+        yield from _fault("--url", parse_address, url)
+    yield from _fault("--slo", parse_slos, request.slo)
     yield from _numbers(request)
+
+
+def _fault(option: str, parse: Callable[[str], object], text: str) -> Iterator[str]:
+    try:
+        parse(text)
+    except ValueError as e:
+        yield f"{option}: {e}"
 
 
 def _numbers(request: Request) -> Iterator[str]:
@@ -144,7 +156,7 @@ def make_request(values: Mapping[str, Any]) -> Request:
 
 
 def kept_request(work: Path, values: Mapping[str, Any]) -> Request:
-    """Returns the request of `work`. The first call stores the values; a later value must equal the stored one.
+    """Returns the request of `work` with the values, which are not stored yet. A value must equal the stored one.
 
     Values that were not stored yet may be added later, e.g. --c-max after a search.
     """
@@ -154,7 +166,7 @@ def kept_request(work: Path, values: Mapping[str, Any]) -> Request:
             raise ConfigError(
                 f"{work} has no {FILE}: pass --submitter, --system, --division, --model, --cohort and --url; see --help"
             )
-        return write_request(work, make_request(values))
+        return make_request(values)
     kept = read_request(work)
     if not values:
         return kept
@@ -166,10 +178,10 @@ def kept_request(work: Path, values: Mapping[str, Any]) -> Request:
         if old not in ("", (), 0, 0.0) and getattr(asked, name) != old
     ]
     refuse(changed)
-    return write_request(work, asked)
+    return asked
 
 
-def write_request(work: Path, request: Request) -> Request:
+def write_request(work: Path, request: Request) -> None:
     content = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(request).items()
@@ -180,7 +192,6 @@ def write_request(work: Path, request: Request) -> Request:
         write_yaml(work / FILE, content)
     except OSError as e:
         raise ConfigError(f"{work} cannot be written: {e.strerror}: pass another --work") from e
-    return request
 
 
 def read_request(work: Path) -> Request:
@@ -189,10 +200,34 @@ def read_request(work: Path) -> Request:
     unknown = [str(key) for key in content if key not in {f.name for f in fields(Request)}]
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}: correct them")
-    try:
-        return make_request(content)
-    except (TypeError, ValueError) as e:
-        raise ConfigError(f"{path} is not a request: {e}") from None
+    refuse(f"{path}: {problem}" for problem in _mistyped(content))
+    return make_request(content)
+
+
+_LISTS: Mapping[str, type] = {"url": str, "points": int}
+_KINDS: Mapping[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
+def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the values that have another type than their field."""
+    for key, value in content.items():
+        kind = _LISTS.get(key, type(getattr(Request, key)))
+        rows = value if key in _LISTS else [value]
+        if not isinstance(rows, list) or not all(_is(kind, row) for row in rows):
+            wanted = f"a list, each entry {_KINDS[kind]}" if key in _LISTS else _KINDS[kind]
+            yield f"{key} is {value!r}: write {wanted}"
+
+
+def _is(kind: type, value: object) -> bool:
+    """Returns whether the value has this type; a whole number is a number, and a truth value is none."""
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
 def regions_of(request: Request, c_max: int, points: tuple[int, ...]) -> Regions:

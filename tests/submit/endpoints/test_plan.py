@@ -1,6 +1,7 @@
 """The verbs plan and pack: what a request keeps, what the plan prints, and what pack refuses."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.submit.endpoints.plan import own
 from harness.submit.endpoints.plan.c_max import FOLDER
 from harness.submit.endpoints.plan.rehearse import Rehearsed, warnings
 from harness.submit.endpoints.points import Point
-from harness.submit.endpoints.request import kept_request, make_request
+from harness.submit.endpoints.request import make_request, read_request, write_request
 from tests.builders.submit.endpoints import DESCRIBE, REQUEST, TEMPLATE, made_work, put_json
 
 
@@ -87,6 +88,8 @@ def test_later_calls_need_only_the_folder(
         ({"c-max": "", "url": ""}, "pass --c-max N, or --url"),
         ({"template": ""}, "--template is missing"),
         ({"submitter": "a b"}, "is not a folder name"),
+        ({"url": "ftp://box"}, "--url: 'ftp://box' is not a server URL"),
+        ({"c-max": "", "slo": "fast"}, "--slo: 'fast' is not an SLO"),
     ],
 )
 def test_a_wrong_request_is_refused(
@@ -98,6 +101,34 @@ def test_a_wrong_request_is_refused(
 ) -> None:
     assert main(words(tmp_path / "w", template, **changes)) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [{"template": "typo.yaml"}, {"points": "1,2,3"}])
+def test_a_refused_request_is_not_stored(
+    wrong: dict[str, str], template: Path, tmp_path: Path
+) -> None:
+    assert main(words(tmp_path / "w", template, **wrong)) == 2
+    assert main(words(tmp_path / "w", template)) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("c_max", 64.5, "c_max is 64.5: write a whole number"),
+        ("c_max", True, "c_max is True: write a whole number"),
+        ("system", 5, "system is 5: write a text"),
+        ("rehearsal", "maybe", "rehearsal is 'maybe': write true or false"),
+        ("url", "http://x", "url is 'http://x': write a list, each entry a text"),
+        ("points", [1, "a"], "points is [1, 'a']: write a list, each entry a whole number"),
+        ("duration_s", "2s", "duration_s is '2s': write a number"),
+    ],
+)
+def test_an_edited_request_of_a_wrong_type_is_refused(
+    key: str, value: object, text: str, tmp_path: Path
+) -> None:
+    write_yaml(tmp_path / "request.yaml", {**REQUEST, key: value})
+    with pytest.raises(ConfigError, match=re.escape(f"{tmp_path / 'request.yaml'}: {text}")):
+        read_request(tmp_path)
 
 
 def test_rates_of_a_rehearsal_give_passes_and_hours(
@@ -121,7 +152,7 @@ def test_c_max_comes_from_a_finished_search(
 ) -> None:
     work = tmp_path / "w"
     values = {**REQUEST, "template": template, "c_max": None, "slo": "tpot:p99=50ms", "points": ()}
-    kept_request(work, {k: v for k, v in values.items() if v is not None})
+    write_request(work, make_request({k: v for k, v in values.items() if v is not None}))
     put_json(work / FOLDER / PEAK, {"unit": "in flight", "peak": 100})
     assert main(["endpoints", "plan", "--work", str(work)]) == 0
     assert "C_max       100" in capsys.readouterr().out
