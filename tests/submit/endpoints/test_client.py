@@ -163,6 +163,9 @@ def test_passes_fill_the_window_after_the_first_pass(rate: float | None, expecte
         ("- 1", "is not a configuration"),
         ("datasets: []", "must have one data set"),
         ("datasets: [{type: performance}, {type: performance}]", "must have one data set"),
+        ("{model_params: a, datasets: [{}]}", "model_params must map keys to values"),
+        ("{settings: [1], datasets: [{}]}", "settings must map keys to values"),
+        ("{endpoint_config: 5, datasets: [{}]}", "endpoint_config must map keys to values"),
     ],
 )
 def test_a_template_that_is_not_the_clients_is_refused(
@@ -171,6 +174,26 @@ def test_a_template_that_is_not_the_clients_is_refused(
     (tmp_path / "t.yaml").write_text(text)
     with pytest.raises(ConfigError, match=problem):
         Template(tmp_path / "t.yaml")
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"samples": 0}, "samples is 0: write a whole number above 0"),
+        ({"samples": -5}, "samples is -5: write"),
+        ({"samples": True}, "samples is True: write"),
+        ({"samples": "10"}, "samples is '10': write"),
+        ({"path": "empty.jsonl"}, "empty.jsonl has no samples: correct `path`"),
+    ],
+)
+def test_a_data_set_without_samples_is_refused(
+    row: dict[str, object], problem: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump({"datasets": [row]}))
+    request = make_request({**REQUEST, "rehearsal": True})
+    with pytest.raises(ConfigError, match=problem):
+        Template(tmp_path / "t.yaml").samples(request)
 
 
 @pytest.fixture

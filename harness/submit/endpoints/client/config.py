@@ -17,6 +17,8 @@ from harness.submit.endpoints.tables import limits
 
 _LARGEST_BYTES = 1 << 20
 PERFORMANCE, ACCURACY = "performance", "accuracy"
+_BLOCKS = ("model_params", "settings", "endpoint_config")
+"""Keys of a configuration that this module completes."""
 
 
 class Template:
@@ -42,6 +44,13 @@ class Template:
             ) from None
         if not isinstance(content, dict):
             raise ConfigError(f"--template {path} is not a configuration of the client")
+        for key in _BLOCKS:
+            if content.get(key) is None:
+                content[key] = {}
+            if not isinstance(content[key], dict):
+                raise ConfigError(
+                    f"--template {path}: {key} must map keys to values: take the benchmark's example"
+                )
         self.content: dict[str, Any] = content
         rows = content.get("datasets")
         self.datasets = (
@@ -73,14 +82,24 @@ class Template:
         row = self.of_type(PERFORMANCE)[0]
         if request.of_round is not None and not request.rehearsal:
             return request.of_round.samples
-        if isinstance(row.get("samples"), int):
-            return int(row["samples"])
+        if row.get("samples") is not None:
+            return self._stated(row["samples"])
         path = self.file(row)
         if path is None or path.suffix != ".jsonl":
             raise ConfigError(
                 f"--template {self.path}: the size of the data set is not known: add `samples: N` to it"
             )
-        return _trajectories(path) if request.is_agentic else _lines(path)
+        found = _trajectories(path) if request.is_agentic else _lines(path)
+        if not found:
+            raise ConfigError(f"{path} has no samples: correct `path` in --template {self.path}")
+        return found
+
+    def _stated(self, samples: object) -> int:
+        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+            raise ConfigError(
+                f"--template {self.path}: samples is {samples!r}: write a whole number above 0"
+            )
+        return samples
 
     def problems(self, request: Request) -> Iterator[str]:
         """Yields what the rules forbid in the template, and data that do not exist."""
@@ -143,16 +162,16 @@ def client_config(
     content["type"] = "offline" if point.offline == DEDICATED else "online"
     content.pop("benchmark_mode", None)
     content["datasets"] = [_absolute(template, row) for row in _used(template, point)]
-    model = content.setdefault("model_params", {})
+    model = content["model_params"]
     model["seed"] = seeds["model_seed"]
     model["streaming"] = "on"
     for key, value in (("name", request.served), ("tokenizer_name", request.tokenizer)):
         if value:
             model[key] = value
-    settings = content.setdefault("settings", {})
+    settings = content["settings"]
     settings["runtime"] = _runtime(request, point, queries, seeds)
     settings["load_pattern"] = _pattern(request, point)
-    endpoints = content.setdefault("endpoint_config", {})
+    endpoints = content["endpoint_config"]
     if request.url:
         endpoints["endpoints"] = list(request.url)
     content["report_dir"] = str(report)

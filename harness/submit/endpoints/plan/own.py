@@ -84,12 +84,11 @@ def _metric(template: Template) -> str:
 
 def _prompts(request: Request, template: Template, metric: str) -> Iterator[Mapping[str, Any]]:
     """Yields the prompts in the form in which the client sends them."""
-    model = template.content.get("model_params")
-    model = model if isinstance(model, Mapping) else {}
+    model = template.content["model_params"]
     more = {key: model[key] for key in _FIELDS if model.get(key) is not None}
     if model.get("max_new_tokens"):
         more["max_tokens"] = model["max_new_tokens"]
-    kind = (template.content.get("endpoint_config") or {}).get("api_type", "openai")
+    kind = template.content["endpoint_config"].get("api_type", "openai")
     path, column, answers = _source(request, template)
     try:
         with path.open(encoding="utf-8") as file:
