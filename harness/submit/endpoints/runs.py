@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from harness.core.files import read_json
 from harness.errors import ConfigError, one_line
+from harness.submit.plan.attempts import RUNS, attempts, next_number
 
-RUNS = "runs"
 RUN, CONFIG, REPORT, WITNESS, LOG = "run.json", "asked.yaml", "report", "witness.json", "client.log"
 SERVER_TIMES = {
     "first_token": (
@@ -57,16 +57,12 @@ def point_folder(work: Path, name: str) -> Path:
 
 def newest(work: Path, name: str) -> Attempt | None:
     """Returns the newest attempt of a point, with or without a result."""
-    folders = sorted(
-        point_folder(work, name).glob("attempt-*"), key=lambda path: int(path.name[8:] or 0)
-    )
-    return Attempt(folders[-1]) if folders else None
+    found = attempts(work, name)
+    return Attempt(found[-1]) if found else None
 
 
 def next_attempt(work: Path, name: str) -> Attempt:
-    last = newest(work, name)
-    number = int(last.folder.name[8:]) + 1 if last else 1
-    return Attempt(point_folder(work, name) / f"attempt-{number}")
+    return Attempt(point_folder(work, name) / f"attempt-{next_number(work, name)}")
 
 
 def state(work: Path, name: str, asked: Mapping[str, Any]) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from harness.submit.endpoints.pack.pack import pack
 from harness.submit.endpoints.plan import own
 from harness.submit.endpoints.plan.c_max import FOLDER
 from harness.submit.endpoints.plan.rehearse import Rehearsed, warnings
+from harness.submit.endpoints.plan.saturation import known_saturation
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import make_request, read_request, write_request
 from tests.builders.submit.endpoints import DESCRIBE, REQUEST, TEMPLATE, made_work, put_json
@@ -145,6 +146,61 @@ def test_rates_of_a_rehearsal_give_passes_and_hours(
     # 1,200 s at 500/s are 44.9 passes of 13,368 samples, after the first pass.
     assert row[5:8] == ["missing", "46", "614,928"]
     assert "r1 takes 44:33:46, because 5 passes of the data set are the least" in err
+
+
+@pytest.mark.parametrize("rate", ["fast", -3, 0, True, None])
+def test_a_rehearsal_without_a_number_as_rate_gives_no_hours(
+    rate: object, template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "w"
+    assert main(words(work, template)) == 0
+    content = {
+        "verdict": "VALID",
+        "throughput_per_s": {"completed": rate},
+        "tokens": {"ttft_ns": {"p90": "x"}, "output_per_s": [1]},
+    }
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("r") and line[1].isdigit():
+            put_json(own.point_folder(work, line.split()[0]) / RESULT, content)
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n')
+    assert main(["endpoints", "plan", "--work", str(work)]) == 0
+    assert "7 of unknown length" in capsys.readouterr().out
+    assert main(["endpoints", "rehearse", "--work", str(work), "--prompts", str(tmp_path / "p.jsonl")]) == 0  # fmt: skip
+    row = next(one for one in capsys.readouterr().out.splitlines() if one.startswith("r64"))
+    assert row.split() == ["r64", "VALID", "-", "-", "-", "-", "-"]
+
+
+def test_a_folder_with_another_name_than_attempts_is_ignored(tmp_path: Path) -> None:
+    for name in ("attempt-old", "attempt-2", "attempt-10", "attempt-"):
+        (runs.point_folder(tmp_path, "r1") / name).mkdir(parents=True)
+    assert runs.newest(tmp_path, "r1") == runs.Attempt(tmp_path / "runs/r1/attempt-10")
+    assert runs.next_attempt(tmp_path, "r1").folder.name == "attempt-11"
+
+
+@pytest.mark.parametrize("content", [{}, {"c_max": "64"}])
+def test_an_edited_result_of_the_search_is_refused(content: object, tmp_path: Path) -> None:
+    put_json(tmp_path / "saturation.json", content)
+    with pytest.raises(ConfigError, match="has no whole number c_max: remove it"):
+        known_saturation(tmp_path)
+
+
+def test_a_rehearsal_without_a_server_ends_with_one_error(
+    template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n')
+    options = {"url": "http://127.0.0.1:1", "prompts": str(tmp_path / "p.jsonl")}
+    work = tmp_path / "w"
+    assert main(words(work, template, **options)) == 0
+    for verb, more in (("rehearse", ["--each", "0s"]), ("rehearse", [])):
+        capsys.readouterr()
+        assert main(["endpoints", verb, "--work", str(work), "--quiet", *more]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        expected = "--each 0s is too short" if more else "r1 was not measured: --url http://127.0.0.1:1 cannot be reached"  # fmt: skip
+        assert expected in line
+    for slo, what in (("", "r34"), ("p99=1s", "the search for C_max")):
+        again = words(tmp_path / f"search{slo}", template, **options, **{"c-max": "", "slo": slo})
+        assert main([*again, "--quiet"]) == 2
+        assert f"{what} was not measured: --url" in capsys.readouterr().err
 
 
 def test_c_max_comes_from_a_finished_search(

@@ -8,7 +8,7 @@ from harness.core.files import read_json
 from harness.errors import ConfigError
 from harness.results.run_folder import PEAK
 from harness.submit.endpoints.client.config import Template
-from harness.submit.endpoints.plan.child import run_harness
+from harness.submit.endpoints.plan.child import refuse_unmeasured, run_harness
 from harness.submit.endpoints.plan.own import prepare
 from harness.submit.endpoints.plan.saturation import known_saturation
 from harness.submit.endpoints.request import Request
@@ -45,6 +45,7 @@ def find_c_max(
     words = ["peak", *own.words, "--concurrency", str(begin), "--out", str(folder)]
     words += ["--no-metrics", *(word for slo in request.slo.split() for word in ("--slo", slo))]
     status = run_harness(words, work / LOG, look)
+    refuse_unmeasured("the search for C_max", status, work / LOG)
     found = known_c_max(request, work) if status == 0 else None
     if found is None:
         raise ConfigError(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.core.child import start, wait
+from harness.errors import ConfigError
 from harness.submit.endpoints.plan.own import COMMAND
 
 
@@ -12,3 +13,12 @@ def run_harness(words: Sequence[str], log: Path, look: Callable[[float], None]) 
     with log.open("wb") as file:
         process = start(COMMAND, [*words, "--quiet"], log=file)
     return wait(process, look)
+
+
+def refuse_unmeasured(what: str, status: int, log: Path) -> None:
+    """Raises a ConfigError with the last line of the log if the run's command was refused."""
+    if status != ConfigError.exit_status:
+        return
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "no message")
+    raise ConfigError(f"{what} was not measured: {last.removeprefix('harness: ')} ({log})")

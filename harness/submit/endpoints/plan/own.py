@@ -12,6 +12,7 @@ from harness.errors import ConfigError
 from harness.results.run_folder import RESULT
 from harness.submit.endpoints.client.config import ACCURACY, PERFORMANCE, Template
 from harness.submit.endpoints.request import Request
+from harness.submit.endpoints.rules.submission import number
 
 FOLDER = "rehearsal"
 COMMAND = "harness.cli.main"
@@ -142,14 +143,24 @@ def read_rates(folder: Path) -> Rates | None:
     accuracy = _map(result.get("accuracy"))
     return Rates(
         str(result.get("verdict")),
-        speed.get("completed"),
-        tokens.get("output_per_s"),
-        _map(tokens.get("ttft_ns")),
-        _map(tokens.get("tpot_ns")),
-        accuracy.get("value"),
+        _positive(speed.get("completed")),
+        _positive(tokens.get("output_per_s")),
+        _numbers(tokens.get("ttft_ns")),
+        _numbers(tokens.get("tpot_ns")),
+        number(accuracy.get("value")),
         [str(row.get("text")) for row in _list(result.get("reasons"))],
         [str(row.get("code")) for row in rows],
     )
+
+
+def _positive(value: object) -> float | None:
+    found = number(value)
+    return found if found is not None and found > 0 else None
+
+
+def _numbers(value: object) -> Mapping[str, float]:
+    pairs = ((key, number(row)) for key, row in _map(value).items())
+    return {key: row for key, row in pairs if row is not None}
 
 
 def _map(value: object) -> Mapping[str, Any]:

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from harness.core.console import say, show
 from harness.core.signals import Stopped, stoppable
 from harness.core.units import show_ns
-from harness.errors import RunInvalid
+from harness.errors import ConfigError, RunInvalid
 from harness.results.pages.tables import Cell, Column, aligned
 from harness.run.progress import Progress
 from harness.submit.endpoints.client.config import Template
-from harness.submit.endpoints.plan.child import run_harness
+from harness.submit.endpoints.plan.child import refuse_unmeasured, run_harness
 from harness.submit.endpoints.plan.own import Own, Rates, point_folder, prepare, read_rates
 from harness.submit.endpoints.points import Curve, Point
-from harness.submit.endpoints.request import DEDICATED, Request
+from harness.submit.endpoints.request import DEDICATED, MIN_REHEARSAL_S, Request
 
 EACH_S = 60.0
 _START_S = 10.0
@@ -38,7 +38,12 @@ class Rehearsed(NamedTuple):
 def rehearse(
     request: Request, template: Template, curve: Curve, work: Path, each_s: float, *, quiet: bool
 ) -> int:
-    """Makes the missing points, prints a table and warnings; returns 0 if every point is VALID, else 4."""
+    """Makes the missing points, prints a table and warnings; returns 0 if every point is VALID, else 4.
+
+    Raises a ConfigError if a point cannot be measured at all, because the other points would fail, too.
+    """
+    if each_s < MIN_REHEARSAL_S:
+        raise ConfigError(f"--each {each_s:g}s is too short: pass at least {MIN_REHEARSAL_S:g}s")
     own = prepare(request, template, work)
     points = [p for p in curve.points if p.offline != DEDICATED]
     with stoppable() as stopping, Progress(quiet=quiet) as progress:
@@ -71,6 +76,7 @@ def _run(own: Own, point: Point, work: Path, each_s: float, progress: Progress) 
         words += ["--mode", "both", "--metric", own.metric, "--backend-option", "answer=text"]
     log = folder.with_name(f"{folder.name}.log")
     status = run_harness(words, log, lambda s: progress.show("running", share=min(1.0, s / each_s)))
+    refuse_unmeasured(point.name, status, log)
     if status:
         say(f"{point.name} ended with status {status}: see {log}")
 

@@ -10,9 +10,10 @@ from harness.core.files import read_json, write_json
 from harness.core.units import show_percent
 from harness.errors import ConfigError
 from harness.submit.endpoints.client.config import Template
-from harness.submit.endpoints.plan.child import run_harness
+from harness.submit.endpoints.plan.child import refuse_unmeasured, run_harness
 from harness.submit.endpoints.plan.own import Own, prepare, read_rates
 from harness.submit.endpoints.request import Request
+from harness.submit.endpoints.rules.submission import whole
 from harness.submit.endpoints.tables import limits
 
 FILE = "saturation.json"
@@ -66,8 +67,14 @@ def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
 
 
 def known_saturation(folder: Path) -> int | None:
+    """Returns the result of a finished search; None without one."""
     path = folder / FILE
-    return int(read_json(path)["c_max"]) if path.is_file() else None
+    if not path.is_file():
+        return None
+    found = whole(read_json(path).get("c_max"))
+    if found is None:
+        raise ConfigError(f"{path} has no whole number c_max: remove it, and plan again")
+    return found
 
 
 def find_saturation(
@@ -108,7 +115,10 @@ def _measured(
             shutil.rmtree(old, ignore_errors=True)
         words = [*own.words, "--concurrency", str(concurrency), "--duration", f"{EACH_S:g}s"]
         words += ["--slo", _NO_BOUND, "--mode", "performance", "--out", str(out)]
-        run_harness([*words, "--no-metrics", "--no-report"], folder / f"{out.name}.log", look)
+        log = folder / f"{out.name}.log"
+        refuse_unmeasured(
+            out.name, run_harness([*words, "--no-metrics", "--no-report"], log, look), log
+        )
         found = read_rates(out)
     if found is None or "requests-failed" in found.codes:
         return None
