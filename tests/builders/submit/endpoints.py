@@ -174,6 +174,7 @@ def made_run(work: Path, request: Request, template: Template, point: Point) -> 
     put_json(attempt.folder / runs.RUN, {"status": 0, "asked": asked, "changed": False})
     witnessed = {
         "summary_sha256": sha256(attempt.summary),
+        "accuracy_sha256": sha256(attempt.accuracy) if point.is_accuracy else None,
         "tokens_absent": None,
         "steady_state": steady(queries, content["duration_ns"] / 1e9),
         "warm_up": {"duration_s": 0.0, "requests_issued": 0, "requests_completed": 0},

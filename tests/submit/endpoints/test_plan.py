@@ -303,20 +303,28 @@ def test_pack_refuses_an_incomplete_description(
     assert not (tmp_path / "tree").exists()
 
 
+def edit(path: Path, **changes: object) -> None:
+    put_json(path, {**json.loads(path.read_text()), **changes})
+
+
+def without_accuracy(attempt: runs.Attempt) -> None:
+    """Makes a witnessed run that has no accuracy result."""
+    attempt.accuracy.unlink()
+    edit(attempt.folder / runs.WITNESS, accuracy_sha256=None)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         (lambda a: (a.folder / runs.WITNESS).unlink(), "run `endpoints witness` first"),
         (lambda a: put_json(a.summary, {"duration_ns": 1}), "belongs to another result"),
-        (lambda a: a.accuracy.unlink(), "has no accuracy result"),
+        (lambda a: put_json(a.accuracy, {"accuracy_scores": []}), "belongs to another result"),
+        (without_accuracy, "has no accuracy result"),
         (lambda a: put_json(a.folder / runs.RUN, {"status": 1, "asked": {}}), "status 1"),
         (
-            lambda a: put_json(
+            lambda a: edit(
                 a.folder / runs.WITNESS,
-                {
-                    **json.loads((a.folder / runs.WITNESS).read_text()),
-                    "rows": [{"name": "tps", "agrees": False, "recomputed": 1.0}],
-                },
+                rows=[{"name": "tps", "agrees": False, "recomputed": 1.0}],
             ),
             "1 numbers differ from the events, e.g. tps",
         ),

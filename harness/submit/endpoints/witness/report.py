@@ -44,6 +44,8 @@ class Witnessed:
     """Why tokens were not counted, else ''."""
     summary_sha256: str
     events_sha256: str
+    accuracy_sha256: str | None
+    """None without an accuracy result."""
     sketch: Sequence[int]
 
     @property
@@ -62,6 +64,7 @@ class Witnessed:
             "passed": self.passed,
             "summary_sha256": self.summary_sha256,
             "events_sha256": self.events_sha256,
+            "accuracy_sha256": self.accuracy_sha256,
             "tokens_absent": self.tokens_absent or None,
             "metrics": dict(self.metrics),
             "steady_state": dict(self.steady),
@@ -109,6 +112,7 @@ def witness(
         absent,
         sha256(attempt.summary),
         sha256(attempt.events),
+        _accuracy_sha256(attempt),
         times,
     )
     write_json(attempt.folder / WITNESS, found.to_json())
@@ -285,11 +289,16 @@ def _beside(steady: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Doubt
 
 
 def kept_witness(attempt: Attempt) -> Mapping[str, Any]:
-    """Returns witness.json. Raises a ConfigError if it is missing, or older than the result."""
+    """Returns witness.json. Raises a ConfigError if it is missing, or if a result has changed since."""
     path = attempt.folder / WITNESS
     if not path.is_file():
         raise ConfigError(f"{path} does not exist: run `endpoints witness` first")
     content = read_json(path)
-    if content.get("summary_sha256") != sha256(attempt.summary):
+    kept = content.get("summary_sha256"), content.get("accuracy_sha256")
+    if kept != (sha256(attempt.summary), _accuracy_sha256(attempt)):
         raise ConfigError(f"{path} belongs to another result: run `endpoints witness` again")
     return content
+
+
+def _accuracy_sha256(attempt: Attempt) -> str | None:
+    return sha256(attempt.accuracy) if attempt.accuracy.is_file() else None
