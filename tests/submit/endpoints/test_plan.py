@@ -284,6 +284,17 @@ def described(work: Path, **changes: object) -> Path:
         ({"power": {"cooling": "steam", "node_sets": []}}, "cooling is 'steam'"),
         ({"colour": "red"}, "unknown keys colour"),
         ({"data_parallel": "four"}, "write a whole number"),
+        ({"batch": True}, "batch is True: write a whole number"),
+        ({"readme": "nowhere.md"}, "readme is nowhere.md, but there is no file"),
+        ({"readme": "documents"}, "there is no file"),
+        ({"docs": "nowhere"}, "docs is nowhere, but there is no folder"),
+        ({"server_configs": "readme.md"}, "there is no folder"),
+        ({"readme": "binary.md"}, "binary.md is not a text"),
+        ({"points": [1]}, "points must map concurrencies to values"),
+        ({"points": {16: 4}}, "points.16 must map keys to values"),
+        ({"points": {16: {"btch": 64}}}, "points.16 has unknown keys btch"),
+        ({"points": {16: {"number_of_nodes": "two"}}}, "number_of_nodes is 'two': write"),
+        ({"points": {17: {"batch": 64}}}, "points.17 of the --describe file: choose from 1, 4"),
     ],
 )
 def test_pack_refuses_an_incomplete_description(
@@ -291,6 +302,7 @@ def test_pack_refuses_an_incomplete_description(
 ) -> None:
     work = tmp_path / "work"
     request, template, curve = made_work(work)
+    (work / "binary.md").write_bytes(b"\xff\x00")
     with pytest.raises(ConfigError, match=text):
         pack(
             request,
@@ -321,6 +333,11 @@ def without_accuracy(attempt: runs.Attempt) -> None:
         (lambda a: put_json(a.accuracy, {"accuracy_scores": []}), "belongs to another result"),
         (without_accuracy, "has no accuracy result"),
         (lambda a: put_json(a.folder / runs.RUN, {"status": 1, "asked": {}}), "status 1"),
+        (lambda a: put_json(a.folder / runs.RUN, {"status": 0}), "has no configuration"),
+        (lambda a: edit(a.folder / runs.RUN, asked={}), "has a file with wrong content"),
+        (lambda a: edit(a.folder / runs.WITNESS, rows=None), "run `endpoints witness` again"),
+        (lambda a: a.summary.unlink(), "the client left no result"),
+        (lambda a: (a.report / "config.yaml").write_text("["), "config.yaml is not YAML"),
         (
             lambda a: edit(
                 a.folder / runs.WITNESS,

@@ -1,7 +1,7 @@
 """Builds system_desc.json from facts of this machine, mlperf-sysinfo's file and the user's --describe files."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,9 @@ _FILES: Mapping[str, str] = {
     "docs": "folder with the documents: topology, hops, baseline latency",
     "server_configs": "folder with the server's settings; may stay empty",
 }
+POINT_FILE = ("nodes_used", "dp_shortfall")
+"""Keys of point.yaml that a single point may have."""
+
 _NESTED = ("power", "points", "speculative_decoding")
 _WHOLE = (
     *("data_parallel", "tensor_parallel", "pipeline_parallel", "expert_parallel", "batch"),
@@ -85,6 +88,13 @@ class Description:
         points = self.values.get("points")
         found = points.get(concurrency) if isinstance(points, Mapping) else None
         return found if isinstance(found, Mapping) else {}
+
+    def unknown_points(self, concurrencies: Collection[int]) -> Iterator[str]:
+        """Yields the described points that the submission does not have."""
+        for concurrency in self.values.get("points") or ():
+            if concurrency not in concurrencies:
+                known = ", ".join(map(str, concurrencies))
+                yield f"points.{concurrency} of the --describe file: choose from {known}"
 
     def missing(self) -> Iterator[str]:
         about = {**_SYSTEM, **_NODE, **_POINT, **_FILES}
@@ -189,10 +199,40 @@ def read_description(paths: Sequence[Path], request: Request) -> Description:
 
 
 def _typed(path: Path, key: str, value: Any) -> Any:
-    if key in _WHOLE and value not in (None, "") and not isinstance(value, int):
+    if value in (None, ""):
+        return value
+    if key in _WHOLE and (isinstance(value, bool) or not isinstance(value, int)):
         raise ConfigError(f"{path}: {key} is {value!r}: write a whole number")
-    if key in _FILES and value:
-        return str(path.absolute().parent / str(value))
+    if key in _FILES:
+        return _found(path, key, value)
+    if key == "points":
+        return _points(path, value)
+    return value
+
+
+def _found(path: Path, key: str, value: object) -> str:
+    """Returns the path of a file or folder that the description names. Raises a ConfigError if there is none."""
+    found = path.absolute().parent / str(value)
+    exists, kind = (found.is_file(), "file") if key == "readme" else (found.is_dir(), "folder")
+    if not exists:
+        raise ConfigError(f"{path}: {key} is {value}, but there is no {kind} {found}: correct it")
+    return str(found)
+
+
+def _points(path: Path, value: object) -> Mapping[int, Mapping[str, Any]]:
+    """Returns the values of single points. Raises a ConfigError if a key is unknown or a value has a wrong type."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{path}: points must map concurrencies to values: see docs/endpoints.md")
+    known = {*_SYSTEM, *_NODE, *_ACCELERATOR, *POINT_FILE}
+    for concurrency, row in value.items():
+        if not isinstance(row, Mapping):
+            raise ConfigError(f"{path}: points.{concurrency} must map keys to values")
+        if unknown := [str(key) for key in row if key not in known]:
+            raise ConfigError(
+                f"{path}: points.{concurrency} has unknown keys {', '.join(unknown)}: see docs/endpoints.md"
+            )
+        for key, one in row.items():
+            _typed(path, key, one)
     return value
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from harness.core.files import read_json, write_text
+from harness.core.files import read_json, reading, write_text
 from harness.core.shown.private import hide
-from harness.errors import ConfigError, refuse
+from harness.errors import ConfigError, one_line, refuse
 from harness.submit.endpoints import runs
 from harness.submit.endpoints.client.config import Template
 from harness.submit.endpoints.pack import texts
@@ -36,6 +36,7 @@ REFUSED = frozenset(
 )
 """Doubts of the witness that an unmodified client with honest files never causes."""
 
+_WITNESS_AGAIN = "run `endpoints witness` again"
 _INDENT = 2
 _SECRET = "(removed)"  # noqa: S105 - a placeholder
 
@@ -58,6 +59,7 @@ def pack(
     """Writes the tree into `to`, which must not exist yet, and returns it. Raises a ConfigError if it refuses a run."""
     if to.exists():
         raise ConfigError(f"{to} exists: remove it, or pass --to with another folder")
+    refuse(described.unknown_points([point.concurrency for point in curve.points]))
     packed = list(_runs(request, curve, work))
     submitter, system = request.tree_names
     root = to / submitter / SUBMISSION
@@ -83,27 +85,28 @@ def _runs(request: Request, curve: Curve, work: Path) -> Iterator[Packed]:
         if attempt is None:
             problems.append(f"{point.name} has no run: make it with `endpoints run`")
             continue
+        state, why = runs.state_of(attempt)
+        if state != runs.DONE:
+            problems.append(f"{point.name} is {state}: {why}")
+            continue
         try:
-            witnessed, run = kept_witness(attempt), attempt.run()
+            witnessed, asked = kept_witness(attempt), attempt.run().get("asked")
+            with reading(f"{attempt.folder / runs.WITNESS} has wrong content", _WITNESS_AGAIN):
+                problems += _refused(request, point, attempt, witnessed)
         except ConfigError as e:
             problems.append(str(e))
             continue
-        problems += _refused(request, point, attempt, witnessed, run)
-        found.append(Packed(point, attempt, witnessed, run["asked"]))
+        if isinstance(asked, Mapping):
+            found.append(Packed(point, attempt, witnessed, asked))
+        else:
+            problems.append(f"{attempt.folder / runs.RUN} has no configuration: make the run again")
     refuse(problems)
     yield from found
 
 
 def _refused(
-    request: Request,
-    point: Point,
-    attempt: runs.Attempt,
-    witnessed: Mapping[str, Any],
-    run: Mapping[str, Any],
+    request: Request, point: Point, attempt: runs.Attempt, witnessed: Mapping[str, Any]
 ) -> Iterator[str]:
-    state, why = runs.state_of(attempt)
-    if state != runs.DONE:
-        yield f"{point.name} is {state}: {why}"
     differing = [
         row["name"]
         for row in witnessed["rows"]
@@ -119,8 +122,6 @@ def _refused(
         yield f"{point.name}: {'; '.join(refusing)}: make the run again"
     if point.is_accuracy and not attempt.accuracy.is_file():
         yield f"{point.name} has no accuracy result: make the run again"
-    if "asked" not in run:
-        yield f"{point.name}: {attempt.folder / runs.RUN} has no configuration: make the run again"
 
 
 def _write(
@@ -136,9 +137,17 @@ def _write(
     for one in packed:
         folder = system / request.model / one.point.name
         folder.mkdir(parents=True)
-        content = point_file(
-            request, client_template, described, one.point, curve.c_max, one.asked, one.witnessed
-        )
+        with reading(f"{one.attempt.folder} has a file with wrong content", "make the run again"):
+            content = point_file(
+                request,
+                client_template,
+                described,
+                one.point,
+                curve.c_max,
+                one.asked,
+                one.witnessed,
+            )
+            write_text(folder / "config.yaml", _config(one.attempt))
         write_text(
             folder / "point.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         )
@@ -147,7 +156,6 @@ def _write(
         write_text(folder / "system_desc.json", json.dumps(desc, indent=_INDENT))
         summary = read_json(one.attempt.summary)
         write_text(folder / "result_summary.json", json.dumps(summary, indent=_INDENT))
-        write_text(folder / "config.yaml", _config(one.attempt))
         _copy_optional(one, folder)
         _copy_folder(described["server_configs"], folder / "server_configs")
     _power(request, described, system)
@@ -164,7 +172,10 @@ def _config(attempt: runs.Attempt) -> str:
     """Returns the client's effective configuration without private names and secrets."""
     path = attempt.report / "config.yaml"
     path = path if path.is_file() else attempt.folder / runs.CONFIG
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{path} is not YAML: {one_line(e)}: make the run again") from None
     hidden_text: str = yaml.safe_dump(
         _without_secrets(content), sort_keys=False, allow_unicode=True
     )
@@ -222,7 +233,8 @@ def _shared(
     source.mkdir(parents=True)
     given = described["readme"]
     if given:
-        text = Path(str(given)).read_text(encoding="utf-8")
+        with reading(f"{given} is not a text"):
+            text = Path(given).read_text(encoding="utf-8")
         write_text(source / "README.md", f"{text.rstrip()}\n\n{texts.reproduce(proof)}")
     else:
         write_text(source / "README.md", texts.readme(request, proof))

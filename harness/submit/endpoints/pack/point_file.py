@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.submit.endpoints.client.config import PERFORMANCE, Template
-from harness.submit.endpoints.pack.description import Description
+from harness.submit.endpoints.pack.description import POINT_FILE, Description
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import DEDICATED, Request
 
@@ -46,7 +46,7 @@ def point_file(
     if isinstance(drafter, Mapping):
         content["speculative_decoding"] = dict(drafter)
     more = described.of_point(point.concurrency)
-    return content | {key: more[key] for key in ("nodes_used", "dp_shortfall") if key in more}
+    return content | {key: more[key] for key in POINT_FILE if key in more}
 
 
 def implementation(request: Request) -> str:
