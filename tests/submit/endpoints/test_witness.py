@@ -1,6 +1,7 @@
 """The witness recomputes the client's numbers from events, and finds events that contradict them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,17 @@ def test_a_witness_of_another_result_is_refused(attempt: runs.Attempt, tmp_path:
     put_json(attempt.summary, {**summary(), "duration_ns": 1})
     with pytest.raises(ConfigError, match="belongs to another result"):
         kept_witness(attempt)
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"), [("client-slow", True), ("order-differs", False), ("clock", False)]
+)
+def test_a_doubt_for_which_pack_refuses_a_run_fails_the_witness(
+    code: str, passed: bool, attempt: runs.Attempt, tmp_path: Path
+) -> None:
+    found = witness(tmp_path, attempt, CONCURRENCY, SIZE, "")
+    doubt = doubts.Doubt(code, "text")
+    assert replace(found, rows=[], doubts=[doubt]).passed == passed
 
 
 def test_another_order_than_the_seeds_is_a_doubt(attempt: runs.Attempt) -> None:

@@ -21,20 +21,11 @@ from harness.submit.endpoints.power.descriptor import FILE as POWER
 from harness.submit.endpoints.power.descriptor import descriptor
 from harness.submit.endpoints.request import Request
 from harness.submit.endpoints.rules.layout import MARK
+from harness.submit.endpoints.witness.doubts import REFUSED
 from harness.submit.endpoints.witness.report import kept_witness
 
 SUBMISSION = "pending-submission-id"
 """Folder of the submission until MLCommons gives it a name; their builder uses the same."""
-
-REFUSED = frozenset(
-    {
-        *("order-differs", "map-differs", "above-concurrency", "client-changed", "clock"),
-        *("several-sessions", "requests-repeated", "times-repeated", "events-copied"),
-        *("prompts-differ", "seeds-differ", "config-differs", "snapshot-differs"),
-        *("accuracy-differs", "faster-than-server"),
-    }
-)
-"""Doubts of the witness that an unmodified client with honest files never causes."""
 
 _WITNESS_AGAIN = "run `endpoints witness` again"
 _INDENT = 2

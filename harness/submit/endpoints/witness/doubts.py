@@ -26,6 +26,17 @@ MOST_CHUNK = 0.01
 """Largest relative difference between the mean TPOT by the completion and by the last chunk."""
 
 
+REFUSED = frozenset(
+    {
+        *("order-differs", "map-differs", "above-concurrency", "client-changed", "clock"),
+        *("several-sessions", "requests-repeated", "times-repeated", "events-copied"),
+        *("prompts-differ", "seeds-differ", "config-differs", "snapshot-differs"),
+        *("accuracy-differs", "faster-than-server"),
+    }
+)
+"""Codes of doubts that an unmodified client with honest files never causes: `pack` refuses the run."""
+
+
 class Doubt(NamedTuple):
     code: str
     text: str

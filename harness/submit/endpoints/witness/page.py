@@ -23,7 +23,7 @@ def judge(
     *,
     trust: bool = False,
 ) -> tuple[list[str], bool]:
-    """Judges the finished points. Returns the lines, and whether every number was recomputed and is equal.
+    """Judges the finished points. Returns the lines, and whether `pack` can take every judged point.
 
     trust: the tokenizer's own code may run.
     """

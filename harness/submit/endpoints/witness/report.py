@@ -55,8 +55,10 @@ class Witnessed:
 
     @property
     def passed(self) -> bool:
-        """Whether every number was recomputed and is equal."""
-        return all(row.agrees for row in self.rows)
+        """Whether every number was recomputed and is equal, and no doubt makes `pack` refuse the run."""
+        return all(row.agrees for row in self.rows) and not any(
+            one.code in doubts.REFUSED for one in self.doubts
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
