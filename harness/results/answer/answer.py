@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.core.config.parse import Slo, leading, parse_slos
+from harness.core.config.parse import STEADY, Slo, leading, parse_slos, until_share
 from harness.core.units import counted, show_ns, show_percent, show_rate, write_duration
 from harness.loadgen.scenario import Scenario, scenario_named
 from harness.results.answer import doubts, limits
@@ -230,9 +230,22 @@ def _load(result: Mapping[str, Any], scenario: Scenario) -> str:
     if result.get("ramp"):
         return f"{rate}, held after a ramp"
     if in_flight:
-        return f"{rate} with {in_flight:,} in flight{_failed(result)}"
+        return f"{rate}{_of_rate(result)} with {in_flight:,} in flight{_failed(result)}"
     by_file = ", replayed from a file" if arrivals.get("schedule_sha256") else " in a ramp"
     return f"{rate}{' in sessions' if in_sessions else by_file}"
+
+
+def _of_rate(result: Mapping[str, Any]) -> str:
+    """Returns the interval of a closed loop's rate in brackets if --until asked for its width; else ''."""
+    until = result["arrivals"].get("until", STEADY)
+    if until == STEADY:
+        return ""
+    rate = ((result.get("steady") or {}).get("series") or {}).get("rate")
+    if rate is None:
+        return " (no interval: run longer)"
+    half_width = rate["half_width"]
+    wider = f", wider than the {until} asked" if half_width > until_share(until) else ""
+    return f" (±{show_percent(half_width, 1)}{wider})"
 
 
 def _failed(result: Mapping[str, Any]) -> str:

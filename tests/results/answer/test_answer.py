@@ -100,6 +100,24 @@ def test_latency_is_the_answer_without_bounds_of_tokens() -> None:
     assert answer_of(of_tokens(bounds=None)).headline.startswith("p99 ")
 
 
+@pytest.mark.parametrize(
+    ("until", "series", "text"),
+    [
+        ("2%", {"rate": {"half_width": 0.0184}}, " queries/s (±1.8 %) with"),
+        ("2%", {"rate": {"half_width": 0.158}}, " (±15.8 %, wider than the 2% asked) with"),
+        ("2%", {}, " queries/s (no interval: run longer) with"),
+        ("steady", {"rate": {"half_width": 0.1}}, " queries/s with"),
+    ],
+)
+def test_the_answer_has_the_interval_that_until_asked_for(
+    until: str, series: dict[str, Any], text: str
+) -> None:
+    closed = golden("closed-loop")
+    closed["arrivals"]["until"] = until
+    closed["steady"] = {"series": series} if series else None
+    assert text in answer_of(closed).headline
+
+
 def test_the_answer_of_the_other_scenarios_is_their_own_metric() -> None:
     rate = {"throughput_per_s": {"asked": None, "completed": 21_390.4}}
     assert answer_of(golden("offline", **rate)).headline == "21,390 samples/s"
