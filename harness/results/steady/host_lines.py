@@ -77,6 +77,7 @@ def _mean(name: str, rows: Sequence[Row]) -> float:
 
 
 def _growth(name: str, rows: Sequence[Row]) -> float:
-    if name not in rows[0] or name not in rows[-1]:
+    span_ns = rows[-1]["wall_ns"] - rows[0]["wall_ns"]
+    if name not in rows[0] or name not in rows[-1] or span_ns <= 0:  # the clock was set back
         return math.nan
-    return (rows[-1][name] - rows[0][name]) * NS_PER_S / (rows[-1]["wall_ns"] - rows[0]["wall_ns"])
+    return (rows[-1][name] - rows[0][name]) * NS_PER_S / span_ns

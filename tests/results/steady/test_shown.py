@@ -59,6 +59,13 @@ def test_a_change_at_the_edge_of_the_log_has_no_lines() -> None:
     assert host_lines([], BEGIN_NS) is None
 
 
+def test_counters_have_no_rate_over_a_clock_that_stood_still() -> None:
+    rows = [{**row, "wall_ns": BEGIN_NS + 13 * NS_PER_S * (i >= 12)} for i, row in enumerate(log().rows)]  # fmt: skip
+    near = host_lines(rows, BEGIN_NS + 12 * NS_PER_S)
+    assert near is not None
+    assert [one.name for one in near.columns] == ["celsius_cpu"]
+
+
 def test_a_change_is_shown_with_its_time_and_the_host() -> None:
     found = section(refereed(latency()), None, BEGIN_NS, log())
     assert found["change"] is not None
