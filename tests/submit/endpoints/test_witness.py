@@ -100,6 +100,14 @@ def test_a_witness_of_another_result_is_refused(attempt: runs.Attempt, tmp_path:
         kept_witness(attempt)
 
 
+@pytest.mark.parametrize("asked", ["x", {"settings": []}, {"settings": {"load_pattern": "x"}}])
+def test_a_run_without_a_readable_configuration_is_witnessed(
+    asked: object, attempt: runs.Attempt, tmp_path: Path
+) -> None:
+    put_json(attempt.folder / runs.RUN, {"status": 0, "asked": asked})
+    assert witness(tmp_path, attempt, CONCURRENCY, SIZE, "").rows
+
+
 @pytest.mark.parametrize(
     ("code", "passed"), [("client-slow", True), ("order-differs", False), ("clock", False)]
 )

@@ -15,7 +15,6 @@ from harness.submit.endpoints.witness.numbers import duration_ns
 LEAST_IN_FLIGHT = 0.95
 """Minimum mean number of queries in flight as a share of the concurrency, apart from the end of the run."""
 
-MOST_NEGATIVE = 0.0
 MOST_LAG = 0.01
 """Largest p50 of the time between an answer and the next request, as a share of the mean latency."""
 

@@ -150,11 +150,9 @@ def _warm_up(events: Events) -> Mapping[str, float]:
 
 def _doubts(attempt: Attempt, events: Events, concurrency: int, size: int) -> Iterator[Doubt]:
     run = attempt.run()
-    asked = run.get("asked")
-    settings = asked.get("settings") if isinstance(asked, Mapping) else {}
-    settings = settings if isinstance(settings, Mapping) else {}
-    pattern = (settings.get("load_pattern") or {}).get("type")
-    seed = (settings.get("runtime") or {}).get("dataloader_random_seed")
+    settings = records.at(run, ("asked", "settings"))
+    pattern = records.at(settings, ("load_pattern", "type"))
+    seed = records.at(settings, ("runtime", "dataloader_random_seed"))
     index = attempt.report / INDEX
     is_agentic = pattern == "agentic_inference"
     if isinstance(seed, int) and not is_agentic:
