@@ -187,13 +187,19 @@ def _found_c_max(request: "Request", template: "Template", work: Path, *, quiet:
     from harness.core.signals import stoppable
     from harness.run.progress import Progress
     from harness.submit.endpoints.plan import c_max
+    from harness.submit.endpoints.plan.alone import alone
 
     known = c_max.known_c_max(request, work)
     if known is not None:
         return known
     if not request.url:
         raise ConfigError("C_max is not known: pass --c-max N, or --url to search for it")
-    with stoppable() as stopping, Progress(quiet=quiet) as progress, stopping.allowed():
+    with (
+        alone(work),
+        stoppable() as stopping,
+        Progress(quiet=quiet) as progress,
+        stopping.allowed(),
+    ):
         if request.slo:
             progress.series("search for C_max", None)
             return c_max.find_c_max(request, template, work, lambda _: progress.show("running"))

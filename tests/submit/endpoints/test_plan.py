@@ -16,6 +16,7 @@ from harness.submit.endpoints import runs
 from harness.submit.endpoints.pack.description import read_description
 from harness.submit.endpoints.pack.pack import pack
 from harness.submit.endpoints.plan import own
+from harness.submit.endpoints.plan.alone import alone
 from harness.submit.endpoints.plan.c_max import FOLDER
 from harness.submit.endpoints.plan.rehearse import Rehearsed, warnings
 from harness.submit.endpoints.plan.saturation import known_saturation
@@ -201,6 +202,24 @@ def test_a_rehearsal_without_a_server_ends_with_one_error(
         again = words(tmp_path / f"search{slo}", template, **options, **{"c-max": "", "slo": slo})
         assert main([*again, "--quiet"]) == 2
         assert f"{what} was not measured: --url" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verb", "c_max"), [("plan", ""), ("rehearse", "64"), ("run", "64")], ids=lambda one: one
+)
+def test_verbs_that_measure_wait_for_each_other(
+    verb: str, c_max: str, template: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n')
+    options = {"prompts": str(tmp_path / "p.jsonl"), "c-max": c_max}
+    command = words(tmp_path / "w", template, **options)
+    with alone(tmp_path / "w"):
+        assert main([command[0], verb, *command[2:]]) == 2
+    assert "is locked by another `endpoints` verb that measures" in capsys.readouterr().err
+    (tmp_path / "w" / "run.lock").unlink()
+    (tmp_path / "w" / "run.lock").mkdir()
+    assert main([command[0], verb, *command[2:]]) == 2
+    assert "run.lock cannot be written: Is a directory" in capsys.readouterr().err
 
 
 def test_c_max_comes_from_a_finished_search(

@@ -1,8 +1,6 @@
 """Makes the missing points with the official client, one after another, and keeps finished ones."""
 
-import fcntl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.core.config.address import parse_address
@@ -15,6 +13,7 @@ from harness.submit.endpoints.client.checkout import ensure_client, program_of
 from harness.submit.endpoints.client.config import Template
 from harness.submit.endpoints.client.process import run_client
 from harness.submit.endpoints.plan import table
+from harness.submit.endpoints.plan.alone import alone
 from harness.submit.endpoints.points import Curve
 from harness.submit.endpoints.request import Request
 from harness.submit.plan.matrix import show_s
@@ -43,7 +42,7 @@ def execute(
     names = [point.name for point in curve.points]
     if only is not None and only not in names:
         raise ConfigError(f"--only {only}: choose from {', '.join(names)}")
-    with _alone(work), stoppable() as stopping, Progress(quiet=quiet) as progress:
+    with alone(work), stoppable() as stopping, Progress(quiet=quiet) as progress:
         try:
             with stopping.allowed():
                 _prove(work, client)
@@ -67,20 +66,6 @@ def _prove(work: Path, client: Path | None) -> None:
     say(f"client {proof.commit[:12]}: clean, {proof.files:,} files, SHA-256 {proof.digest[:12]}")
     if not proof.is_known:
         say("this commit is not in data/rules.yaml: a reviewer must find it in mlcommons/endpoints")
-
-
-@contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    path = work / "run.lock"
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-    except BlockingIOError:
-        raise ConfigError(
-            f"{path} is locked by another `endpoints run`: wait for its end"
-        ) from None
 
 
 def _made(request: Request, row: table.Row, work: Path, progress: Progress, *, quiet: bool) -> None:

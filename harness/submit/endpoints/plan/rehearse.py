@@ -13,6 +13,7 @@ from harness.errors import ConfigError, RunInvalid
 from harness.results.pages.tables import Cell, Column, aligned
 from harness.run.progress import Progress
 from harness.submit.endpoints.client.config import Template
+from harness.submit.endpoints.plan.alone import alone
 from harness.submit.endpoints.plan.child import refuse_unmeasured, run_harness
 from harness.submit.endpoints.plan.own import Own, Rates, point_folder, prepare, read_rates
 from harness.submit.endpoints.points import Curve, Point
@@ -46,7 +47,7 @@ def rehearse(
         raise ConfigError(f"--each {each_s:g}s is too short: pass at least {MIN_REHEARSAL_S:g}s")
     own = prepare(request, template, work)
     points = [p for p in curve.points if p.offline != DEDICATED]
-    with stoppable() as stopping, Progress(quiet=quiet) as progress:
+    with alone(work), stoppable() as stopping, Progress(quiet=quiet) as progress:
         try:
             for number, point in enumerate(points, 1):
                 if read_rates(point_folder(work, point.name)) is None:
