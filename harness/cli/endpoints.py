@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from harness.submit.endpoints.rules.validate import Checked
 
 WORK = "endpoints"
+_MOST_DIGITS = 9
 _QUIET = "print no progress and no notices"
 _OFFICIAL = (
     "a Python environment with MLCommons' checker (endpoints-submission-cli) and mlperf-viz, which "
@@ -116,7 +117,7 @@ def _values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _whole(flag: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         raise ConfigError(f"{flag} {text}: write a whole number")
     return int(text)
 

@@ -8,6 +8,7 @@ from typing import Any
 from harness.core.config.address import parse_address
 from harness.core.config.options import user_path
 from harness.core.config.parse import parse_slos
+from harness.core.config.schema import MAX_CONCURRENCY
 from harness.core.formats.strict_yaml import load_mapping, write_yaml
 from harness.errors import ConfigError, refuse
 from harness.submit.endpoints.cohorts import Cohort, cohort_or_none
@@ -115,6 +116,8 @@ def _numbers(request: Request) -> Iterator[str]:
     most = limits()["ultra_low_most"]
     if request.c_max and request.c_max <= most:
         yield f"--c-max {request.c_max}: the rules need more than {most}"
+    if max((request.c_max, *request.points)) > MAX_CONCURRENCY:
+        yield f"--c-max and --points are at most {MAX_CONCURRENCY:,}: write smaller numbers"
     if request.c_min and not 1 <= request.c_min <= most:
         yield f"--c-min {request.c_min}: choose from 1 to {most}"
     if request.c_min and request.points and request.c_min not in request.points:

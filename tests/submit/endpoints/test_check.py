@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.cli.main import main
 from harness.submit.endpoints.rules.findings import OF_A_REHEARSAL, RULES
@@ -78,6 +79,48 @@ def test_any_content_of_a_file_becomes_findings(content: str, name: str, tree: P
     for path in tree.rglob(name):
         path.write_text(content)
     assert validate(tree).findings
+
+
+HUGE = 10**400
+"""A whole number that no float can hold."""
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("point.yaml", ("shared_src",), float("nan")),
+        ("point.yaml", ("warmup", "duration_s"), HUGE),
+        ("point.yaml", ("steady_state", "window", "n_samples"), HUGE),
+        ("system_desc.json", ("system_availability_status",), "\ud800"),
+        ("point.yaml", ("steady_state", "window", "duration_s"), "600"),
+        ("point.yaml", ("steady_state", "window", "super_pass_end"), 4.5),
+        ("result_summary.json", ("duration_ns",), HUGE),
+        ("system_power.json", ("provisioned_power_kw",), HUGE),
+        ("system_power.json", ("node_sets", 0, "nodes_provisioned"), HUGE),
+        ("system_power.json", ("node_sets", 0, "components", "cpu", "tdp_per_unit", "value_w"), HUGE),
+    ],
+    ids=lambda one: "" if one == HUGE else None,
+)  # fmt: skip
+def test_any_value_becomes_a_finding(
+    name: str, place: tuple[str | int, ...], value: object, tree: Path
+) -> None:
+    path = next(tree.rglob(name))
+    is_yaml = path.suffix == ".yaml"
+    content = yaml.safe_load(path.read_text())
+    block = content
+    for key in place[:-1]:
+        block = block[key]
+    block[place[-1]] = value
+    path.write_text(yaml.safe_dump(content) if is_yaml else json.dumps(content))
+    assert any(one.file.endswith(name) for one in validate(tree).findings)
+
+
+def test_a_histogram_of_impossible_counts_is_not_compared(tree: Path) -> None:
+    path = next(tree.rglob("result_summary.json"))
+    content = json.loads(path.read_text())
+    content["latency"]["histogram"]["counts"] = [HUGE] * 10
+    path.write_text(json.dumps(content))
+    assert validate(tree).findings == []
 
 
 def test_the_verb_lists_findings_and_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

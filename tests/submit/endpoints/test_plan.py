@@ -81,6 +81,9 @@ def test_later_calls_need_only_the_folder(
     [
         ({"c-max": "32"}, "the rules need more than 32"),
         ({"c-max": "x"}, "write a whole number"),
+        ({"c-max": "9" * 5000}, "write a whole number"),
+        ({"c-max": "2000000"}, "at most 1,000,000"),
+        ({"points": "1,4,2000000"}, "at most 1,000,000"),
         ({"model": "llama3.1-8b"}, "choose from llama3_1-8b"),
         ({"division": "closed"}, "choose from standardized"),
         ({"cohort": "2026-10"}, "write the cohort as"),

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from harness.submit.endpoints.power import values
 from harness.submit.endpoints.power.values import Watts
+from harness.submit.endpoints.rules.submission import number, whole
 from harness.submit.endpoints.tables import power_defaults
 
 Json = Mapping[str, Any]
@@ -77,10 +78,11 @@ class _Sum:
         return found.watts
 
     def count(self, where: str, value: object, least: int = 0) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        found = whole(value)
+        if found is None or found < least:
             self.problems.append(f"{where} is {value!r}, not a whole number of at least {least}")
             return least
-        return value
+        return found
 
 
 def system_power(descriptor: Json, cores: Mapping[int, int] | None = None) -> SystemPower:
@@ -235,22 +237,23 @@ def _scale_up_w(network: Json, where: str, total: _Sum) -> float:
 
 
 def _estimated_w(network: Json, where: str, total: _Sum) -> float:
-    energy, bandwidth = network.get("energy_per_bit_pj"), network.get("aggregate_bandwidth_tbps")
-    if isinstance(bandwidth, bool) or not isinstance(bandwidth, int | float) or bandwidth < 0:
-        total.problems.append(f"{where}.aggregate_bandwidth_tbps is {bandwidth!r}, not a number")
+    energy, stated = network.get("energy_per_bit_pj"), network.get("aggregate_bandwidth_tbps")
+    bandwidth = number(stated)
+    if bandwidth is None or bandwidth < 0:
+        total.problems.append(f"{where}.aggregate_bandwidth_tbps is {stated!r}, not a number")
         return 0.0
     problem = values.value_problem(energy)
     if problem or _map(energy).get("value_pj") is None:
         total.problems.append(f"{where}.energy_per_bit_pj {problem or 'needs value_pj'}")
         return 0.0
     # The checker reads the bandwidth as terabytes per second, in spite of its name.
-    return float(bandwidth) * 8 * float(_map(energy)["value_pj"])
+    return bandwidth * 8 * float(_map(energy)["value_pj"])
 
 
 def _scale_out(fabric: object, rows: Sequence[Json], total: _Sum) -> tuple[float, float]:
     """Returns the watts of a node's counted network cards, and of all switches."""
     network = _map(fabric)
-    nodes = sum(n for row in rows if isinstance(n := row.get("nodes_provisioned"), int))
+    nodes = sum(whole(row.get("nodes_provisioned")) or 0 for row in rows)
     if not isinstance(network.get("present"), bool):
         total.problems.append("scale_out.present must be true or false")
         return 0.0, 0.0
@@ -286,8 +289,8 @@ def _cards_w(cards: Json, rows: Sequence[Json], total: _Sum) -> float:
 
 def _switches_w(network: Json, cards: Json, nodes: int, total: _Sum) -> float:
     watts, offered_tbps = 0.0, 0.0
-    for number, row in enumerate(_list(network.get("switches"))):
-        switch, where = _map(row), f"scale_out.switches[{number}]"
+    for position, row in enumerate(_list(network.get("switches"))):
+        switch, where = _map(row), f"scale_out.switches[{position}]"
         count = total.count(f"{where}.count", switch.get("count"), 1)
         default = values.switch_default(switch.get("model"), network.get("cabling"))
         power = switch.get("power_per_switch")
@@ -308,7 +311,7 @@ def _switches_w(network: Json, cards: Json, nodes: int, total: _Sum) -> float:
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    return number(value) or 0.0
 
 
 def _disagreements(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from harness.submit.endpoints.rules.submission import number
 from harness.submit.endpoints.tables import power_defaults
 
 _CORES = re.compile(r"(\d+)[\s-]*core")
@@ -23,9 +24,9 @@ def value_problem(value: object) -> str:
     given = [key for key in (*_UNITS, "value_pj") if value.get(key) is not None]
     if len(given) != 1:
         return "needs exactly one of value_w, value_kw and value_pj"
-    number = value[given[0]]
-    if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
-        return f"has {given[0]} {number!r}, which is not a number above 0"
+    stated = number(value[given[0]])
+    if stated is None or stated <= 0:
+        return f"has {given[0]} {value[given[0]]!r}, which is not a number above 0"
     return _source_problem(value)
 
 

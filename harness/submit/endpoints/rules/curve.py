@@ -68,11 +68,11 @@ def _odd(points: Sequence[Point], key: str, values: Sequence[Any]) -> Iterator[F
     if len(set(texts)) <= 1:
         return
     common = max(texts, key=texts.count)
+    expected = f"{values[texts.index(common)]}"
     for point in points:
-        value = _plain(point.yaml.get(key))
-        if point.yaml and value != common:
-            actual = f"{key}: {json.loads(value)}"
-            yield Finding("points-differ", point.file(POINT), actual, f"{json.loads(common)}")
+        value = point.yaml.get(key)
+        if point.yaml and _plain(value) != common:
+            yield Finding("points-differ", point.file(POINT), f"{key}: {value}", expected)
 
 
 def _plain(value: object) -> str:

@@ -187,8 +187,15 @@ _MOST_RATE = 1.5
 """Largest factor between the rates of the window and of the whole run, which has a start and an end."""
 
 
+_WINDOW = ("super_pass_start", "super_pass_end", "super_pass_size", "n_samples", "duration_s")
+
+
 def _window(point: Point, window: dict[str, Any]) -> Iterator[Finding]:
     """Checks that the window lies within the run."""
+    for key, value in window.items():
+        read = number if key == "duration_s" else whole
+        if key in _WINDOW and value is not None and read(value) is None:
+            yield _of(point, "steady-state", f"window.{key}: {value!r}", "a number")
     first, last = (whole(window.get(f"super_pass_{end}")) for end in ("start", "end"))
     least = limits()["least_window_passes"]
     if first is not None and last is not None:

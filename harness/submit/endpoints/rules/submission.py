@@ -1,6 +1,7 @@
 """Reads a result tree of MLPerf Endpoints: submissions, curves, and the files of each point."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,8 @@ REQUIRED = (POINT, CONFIG, SYSTEM, SUMMARY)
 SERVER_FILES = "server_configs"
 ELECTED, DEDICATED = "elected", "dedicated"
 _FOLDER = re.compile(r"r([1-9]\d{0,8})")
+
+_MOST_WHOLE = 1 << 64
 
 Json = Mapping[str, Any]
 
@@ -42,11 +45,14 @@ def number(value: object) -> float | None:
     """Returns a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) < float("inf") else None
+    return float(value) if abs(value) <= sys.float_info.max else None
 
 
 def whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Returns a whole number of at most 64 bits; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) < _MOST_WHOLE else None
 
 
 class Point:

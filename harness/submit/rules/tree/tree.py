@@ -141,5 +141,10 @@ def join(*parts: str) -> str:
 
 def shown(path: str) -> str:
     """Returns the path for messages, with control characters and invalid UTF-8 escaped."""
-    plain = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
+    return "".join(c if c.isprintable() else _escaped(c) for c in path)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
