@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.submit.endpoints.pack.pack import REFUSED
 from harness.submit.endpoints.runs import RUN, Attempt
+from harness.submit.endpoints.witness.doubts import REFUSED
 from harness.submit.endpoints.witness.known import Known
 from harness.submit.endpoints.witness.records import CONFIG, SNAPSHOT
 from harness.submit.endpoints.witness.report import witness

@@ -17,6 +17,7 @@ from harness.submit.endpoints.client import checkout
 from harness.submit.endpoints.client.config import Template, client_config, mode_of, passes
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import make_request
+from harness.submit.plan.attempts import RUNS
 from tests.builders.refusals import refusal
 from tests.builders.submit.endpoints import REQUEST, SAMPLES, TEMPLATE
 
@@ -235,9 +236,9 @@ def test_missing_points_are_made_and_finished_ones_are_kept(
     assert "exit status 1" in capsys.readouterr().err
     (tmp_path / "control").write_text("")
     assert run(work) == 0
-    found = {path.parent.name for path in (work / runs.RUNS).glob("*/attempt-1")}
+    found = {path.parent.name for path in (work / RUNS).glob("*/attempt-1")}
     assert len(found) == 7
-    assert [p.parent.name for p in (work / runs.RUNS).glob("*/attempt-2")] == ["r40"]
+    assert [p.parent.name for p in (work / RUNS).glob("*/attempt-2")] == ["r40"]
     attempt = runs.newest(work, "r40")
     assert attempt is not None
     content = json.loads((attempt.folder / runs.RUN).read_text())
@@ -253,7 +254,7 @@ def test_a_client_that_did_not_start_is_started_again(
     (tmp_path / "control").write_text("late")
     assert run(work, "--client", str(source), "--only", "r1") == 0
     assert "r1 exit status 1" in capsys.readouterr().err
-    assert runs.newest(work, "r1") == runs.Attempt(work / runs.RUNS / "r1" / "attempt-2")
+    assert runs.newest(work, "r1") == runs.Attempt(work / RUNS / "r1" / "attempt-2")
 
 
 def test_a_client_that_never_sends_a_request_ends_the_run(
@@ -261,10 +262,10 @@ def test_a_client_that_never_sends_a_request_ends_the_run(
 ) -> None:
     (tmp_path / "control").write_text("never")
     assert run(work, "--client", str(source)) == 2
-    log = work / runs.RUNS / "r1" / "attempt-3" / runs.LOG
+    log = work / RUNS / "r1" / "attempt-3" / runs.LOG
     expected = f"ended 3 times before its first request: no system prompt ({log})"
     assert expected in capsys.readouterr().err
-    assert len(list((work / runs.RUNS).glob("*/*"))) == 3
+    assert len(list((work / RUNS).glob("*/*"))) == 3
 
 
 def test_a_server_that_fails_every_request_ends_the_run(
@@ -275,7 +276,7 @@ def test_a_server_that_fails_every_request_ends_the_run(
     assert run(work, "--client", str(source)) == 2
     expected = "r1: all 9 requests failed, e.g. HTTP 400: no temperature: correct the template"
     assert expected in capsys.readouterr().err
-    assert len(list((work / runs.RUNS).glob("*"))) == 1
+    assert len(list((work / RUNS).glob("*"))) == 1
     assert main(["endpoints", "plan", "--work", str(work)]) == 0
     assert "all 9 requests failed" in capsys.readouterr().out
 
@@ -309,7 +310,7 @@ def test_a_configuration_that_the_client_refuses_ends_the_run(
     assert (
         "refuses its configuration: ERROR - Config error: no such model" in capsys.readouterr().err
     )
-    assert len(list((work / runs.RUNS).glob("*"))) == 1
+    assert len(list((work / RUNS).glob("*"))) == 1
 
 
 def test_a_client_that_changes_during_a_run_makes_it_failed(

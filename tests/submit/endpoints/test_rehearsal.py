@@ -14,9 +14,9 @@ import yaml
 
 from harness.cli.main import main
 from harness.submit.endpoints import runs
-from harness.submit.endpoints.pack.pack import REFUSED
 from harness.submit.endpoints.rules import official
 from harness.submit.endpoints.rules.validate import validate
+from harness.submit.endpoints.witness.doubts import REFUSED
 from tests.builders.submit.endpoints_events import write_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.limit_s(3000)]

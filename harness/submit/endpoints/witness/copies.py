@@ -5,9 +5,10 @@ from pathlib import Path
 
 from harness.core.files import read_json
 from harness.errors import ConfigError
-from harness.submit.endpoints.runs import RUNS, WITNESS, Attempt
+from harness.submit.endpoints.runs import WITNESS, Attempt
 from harness.submit.endpoints.witness.doubts import Doubt
 from harness.submit.endpoints.witness.events import Events, digest
+from harness.submit.plan.attempts import RUNS
 
 SIZE = 64
 _FEWEST = 2
