@@ -227,7 +227,7 @@ def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is(kind: type, value: object) -> bool:
-    """Returns whether the value has this type; a whole number is a number, and a truth value is none."""
+    """Returns whether the value has this type. A whole number is a number; true and false are not numbers."""
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, kind) or (kind is float and isinstance(value, int))

@@ -11,8 +11,8 @@ from harness.core.formats.strict_yaml import write_yaml
 from harness.errors import ConfigError
 from harness.results.run_folder import RESULT
 from harness.submit.endpoints.client.config import ACCURACY, PERFORMANCE, Template
+from harness.submit.endpoints.numbers import number
 from harness.submit.endpoints.request import Request
-from harness.submit.endpoints.rules.submission import number
 
 FOLDER = "rehearsal"
 COMMAND = "harness.cli.main"

@@ -10,10 +10,10 @@ from harness.core.files import read_json, write_json
 from harness.core.units import show_percent
 from harness.errors import ConfigError
 from harness.submit.endpoints.client.config import Template
+from harness.submit.endpoints.numbers import whole
 from harness.submit.endpoints.plan.child import refuse_unmeasured, run_harness
 from harness.submit.endpoints.plan.own import Own, prepare, read_rates
 from harness.submit.endpoints.request import Request
-from harness.submit.endpoints.rules.submission import whole
 from harness.submit.endpoints.tables import limits
 
 FILE = "saturation.json"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.power import values
 from harness.submit.endpoints.power.values import Watts
-from harness.submit.endpoints.rules.submission import number, whole
 from harness.submit.endpoints.tables import power_defaults
 
 Json = Mapping[str, Any]

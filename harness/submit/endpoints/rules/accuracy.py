@@ -3,17 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.rules.curve import accuracy_points
 from harness.submit.endpoints.rules.findings import Finding
-from harness.submit.endpoints.rules.submission import (
-    ACCURACY,
-    SUMMARY,
-    Curve,
-    Point,
-    mapping,
-    number,
-    whole,
-)
+from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping
 from harness.submit.endpoints.tables import Model, models
 
 _SCALE = 100.0

@@ -5,15 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harness.core.units import show_percent
+from harness.submit.endpoints.numbers import number
 from harness.submit.endpoints.rules.findings import Finding
-from harness.submit.endpoints.rules.submission import (
-    ACCURACY,
-    SUMMARY,
-    Curve,
-    Point,
-    mapping,
-    number,
-)
+from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping
 
 _MOST_INPUT, _MOST_OUTPUT = 0.001, 0.1
 """Largest relative difference of a point's mean lengths from the curve's median. Every point sends whole passes of the

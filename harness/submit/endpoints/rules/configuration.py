@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from harness.submit.endpoints.numbers import whole
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import (
     CONFIG,
@@ -11,7 +12,6 @@ from harness.submit.endpoints.rules.submission import (
     Curve,
     Point,
     mapping,
-    whole,
 )
 from harness.submit.endpoints.tables import SEEDS, limits
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from harness.core.units import show_percent
+from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.regions import MARGIN, REQUIRED, WORDS, Regions, matched
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import (
@@ -14,8 +15,6 @@ from harness.submit.endpoints.rules.submission import (
     SYSTEM,
     Curve,
     Point,
-    number,
-    whole,
 )
 from harness.submit.endpoints.tables import limits, models
 

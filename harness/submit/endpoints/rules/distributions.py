@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.rules.findings import Finding
-from harness.submit.endpoints.rules.submission import SUMMARY, Point, mapping, number, whole
+from harness.submit.endpoints.rules.submission import SUMMARY, Point, mapping
 
 LATENCY, LENGTHS = "latency", "output_sequence_lengths"
 SERIES = ("ttft", "tpot", LATENCY, LENGTHS)

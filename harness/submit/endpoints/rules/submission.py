@@ -1,13 +1,13 @@
 """Reads a result tree of MLPerf Endpoints: submissions, curves, and the files of each point."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import yaml
 
+from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.regions import Regions, regions
 from harness.submit.rules.tree.tree import Tree, join
 
@@ -21,8 +21,6 @@ REQUIRED = (POINT, CONFIG, SYSTEM, SUMMARY)
 SERVER_FILES = "server_configs"
 ELECTED, DEDICATED = "elected", "dedicated"
 _FOLDER = re.compile(r"r([1-9]\d{0,8})")
-
-_MOST_WHOLE = 1 << 64
 
 Json = Mapping[str, Any]
 
@@ -39,20 +37,6 @@ def yaml_mapping(text: str) -> dict[str, Any] | None:
 def mapping(value: object) -> dict[str, Any]:
     """Returns the value if it is a mapping with texts as keys, else an empty one."""
     return value if isinstance(value, dict) and all(isinstance(k, str) for k in value) else {}
-
-
-def number(value: object) -> float | None:
-    """Returns a finite number; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) <= sys.float_info.max else None
-
-
-def whole(value: object) -> int | None:
-    """Returns a whole number of at most 64 bits; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if abs(value) < _MOST_WHOLE else None
 
 
 class Point:

@@ -4,18 +4,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.regions import Regions
 from harness.submit.endpoints.rules.configuration import CLIENT_SEEDS, pattern_differences
 from harness.submit.endpoints.rules.findings import Finding
-from harness.submit.endpoints.rules.submission import (
-    DEDICATED,
-    SUMMARY,
-    Curve,
-    Point,
-    mapping,
-    number,
-    whole,
-)
+from harness.submit.endpoints.rules.submission import DEDICATED, SUMMARY, Curve, Point, mapping
 from harness.submit.endpoints.tables import least_queries, limits, models
 
 _SERIES = ("ttft", "tpot", "latency")

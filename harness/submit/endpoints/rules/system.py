@@ -6,18 +6,11 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Any
 
+from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.power.formula import SystemPower, system_power
 from harness.submit.endpoints.rules.curve import nodes_used
 from harness.submit.endpoints.rules.findings import Finding
-from harness.submit.endpoints.rules.submission import (
-    POINT,
-    SYSTEM,
-    Curve,
-    Point,
-    mapping,
-    number,
-    whole,
-)
+from harness.submit.endpoints.rules.submission import POINT, SYSTEM, Curve, Point, mapping
 from harness.submit.endpoints.tables import limits
 
 _PARALLEL = ("tensor_parallel", "pipeline_parallel", "expert_parallel")

@@ -1,0 +1,19 @@
+"""Reads numbers of unknown origin."""
+
+import sys
+
+_MOST_WHOLE = 1 << 64
+
+
+def number(value: object) -> float | None:
+    """Returns a finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= sys.float_info.max else None
+
+
+def whole(value: object) -> int | None:
+    """Returns a whole number of at most 64 bits; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) < _MOST_WHOLE else None
