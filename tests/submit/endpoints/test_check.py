@@ -96,6 +96,8 @@ HUGE = 10**400
         ("point.yaml", ("steady_state", "window", "super_pass_end"), 4.5),
         ("result_summary.json", ("duration_ns",), HUGE),
         ("system_power.json", ("provisioned_power_kw",), HUGE),
+        ("system_power.json", ("cooling",), {"air": 1}),
+        ("system_power.json", ("scale_out",), {"present": True, "cabling": {}, "switches": [{"model": "Quantum-2"}]}),
         ("system_power.json", ("node_sets", 0, "nodes_provisioned"), HUGE),
         ("system_power.json", ("node_sets", 0, "components", "cpu", "tdp_per_unit", "value_w"), HUGE),
     ],

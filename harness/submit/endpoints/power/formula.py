@@ -89,7 +89,7 @@ def system_power(descriptor: Json, cores: Mapping[int, int] | None = None) -> Sy
     """Computes the provisioned power. cores: ensemble -> cores of a processor, for the default of processors."""
     total = _Sum()
     cooling = descriptor.get("cooling")
-    overhead = power_defaults()["overhead"].get(cooling)
+    overhead = power_defaults()["overhead"].get(str(cooling))
     if overhead is None:
         total.problems.append(f"cooling is {cooling!r}, not liquid or air")
     if not str(descriptor.get("system_desc_id") or ""):

@@ -83,7 +83,7 @@ def switch_default(model: object, cabling: object) -> Watts | None:
     """Returns the default of a switch under this cabling; None if the rules have none."""
     table, name = power_defaults()["switches"], _plain(model)
     row: Mapping[Any, float] = next((by for key, by in table["w"].items() if key in name), {})
-    watts = row.get(cabling)
+    watts = row.get(str(cabling))
     return None if watts is None else Watts(watts, table["source"])
 
 
