@@ -488,4 +488,7 @@ def test_page_without_its_script_reports_that_it_was_not_drawn(
     kept.report(as_json=False)
     (tmp_path / "far/away").mkdir(parents=True)
     moved = (tmp_path / "kept/report.html").rename(tmp_path / "far/away/report.html")
-    assert "Not drawn: plotly's script, which belongs next to this page, was moved or deleted" in shown(moved).document
+    assert (
+        "Not drawn: plotly's script, which belongs next to this page, was moved or deleted"
+        in shown(moved).document
+    )
