@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,11 +67,32 @@ class TractBackend(FrameworkBackend):
         try:
             if tract_file.is_nnef(self._path):
                 return self._sized(_nnef().load(self._path), size)
-            model = tract.onnx().load(self._path)
-            self._complete(model, size)
-            return self._sized(model.into_model(), size)
+            return self._of_onnx(self._path, size)
         except tract.TractError as e:
-            raise ValueError(_words(e)) from None
+            model = self._with_declared_sizes(size)
+            if model is None:
+                raise ValueError(_words(e)) from None
+            return model
+
+    def _of_onnx(self, path: Path, size: int | None, *, declared: bool = False) -> Any:
+        model = tract.onnx().load(path)
+        self._complete(model, size, declared=declared)
+        return self._sized(model.into_model(), size)
+
+    def _with_declared_sizes(self, size: int | None) -> Any | None:
+        """Reads the file with the manifest's sizes for open ones; None if tract does not read it, either.
+
+        The shapes inside the file are left out: they may contradict these sizes, and tract computes them again.
+        """
+        if tract_file.is_nnef(self._path):
+            return None
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            try:
+                tract_file.write_without_shapes(self._path, path)
+                return self._of_onnx(path, size, declared=True)
+            except (OSError, ValueError, tract.TractError):
+                return None
 
     def _sized(self, model: Any, size: int | None) -> Any:
         """Sets the batch wherever its name is left."""
@@ -78,24 +100,33 @@ class TractBackend(FrameworkBackend):
             model.transform(tract.SetSymbols({self._symbol: size}))
         return model
 
-    def _complete(self, model: Any, batch: int | None) -> None:
-        """Names each size that the file leaves open without a real name: tract takes 0 and equal names literally."""
-        declared = {self._setup.names.get(s.name, s.name): s for s in self._setup.inputs}
+    def _complete(self, model: Any, batch: int | None, *, declared: bool) -> None:
+        """Names each size that the file leaves open without a real name: tract takes 0 and equal names literally.
+
+        declared: the manifest's sizes replace open ones.
+        """
+        specs = {self._setup.names.get(s.name, s.name): s for s in self._setup.inputs}
         for index in range(model.input_count()):
             name = model.input_name(index)
             *sizes, dtype = str(model.input_fact(index)).split(",")
+            own = specs.get(name)
+            shape = [] if own is None else [s if isinstance(s, int) else None for s in own.shape]
             if ".." in sizes:
-                own = declared.get(name)
                 if own is None:
                     raise ValueError(
                         f"input {name!r} has no shape: export the model with one, or name a manifest"
                     )
-                sizes = [str(size) if isinstance(size, int) else "?" for size in own.shape]
+                sizes = [str(size or "?") for size in shape]
+            if declared and len(shape) == len(sizes):
+                sizes = [
+                    str(size) if size and not of_file.isdecimal() else of_file
+                    for size, of_file in zip(shape, sizes, strict=True)
+                ]
             named = [
                 _named_size(size, index, axis, self._symbol, batch)
                 for axis, size in enumerate(_shape(sizes))
             ]
-            if named != sizes:
+            if named != sizes or declared:
                 model.set_input_fact(index, ",".join([*named, dtype]))
 
     def _plan(self, size: int) -> Network:

@@ -23,6 +23,7 @@ RUNTIMES = [
     ("basic-pitch", "litert", "ai_edge_litert"),
     ("basic-pitch", "tensorflow", "tensorflow"),
     ("ppocr-rec", "openvino", "openvino"),
+    ("ppocr-rec", "tract", "tract"),
     ("magika", "openvino", "openvino"),
     ("silero-vad", "openvino", "openvino"),
     ("silero-vad", "tract", "tract"),

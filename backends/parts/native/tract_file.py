@@ -4,9 +4,9 @@ import re
 import tarfile
 from pathlib import Path
 
-from harness.core.formats.protobuf import mapped, messages
+from harness.core.formats.protobuf import field, fields, mapped, messages, number_field
 
-_GRAPH, _OUTPUT, _NAME = 7, 12, 1
+_GRAPH, _OUTPUT, _VALUE_INFO, _NAME = 7, 12, 13, 1
 """Fields of ONNX's ModelProto, GraphProto and ValueInfoProto."""
 
 GRAPH_FILE = "graph.nnef"
@@ -30,6 +30,26 @@ def output_names(path: Path) -> tuple[str, ...]:
         for output in messages(graph, _OUTPUT)
         for name in messages(output, _NAME)
     )
+
+
+def write_without_shapes(path: Path, out: Path) -> None:
+    """Copies an ONNX file without the shapes of the tensors between its operators.
+
+    External data stay where they are. Raises an OSError or ValueError for a file that is broken.
+    """
+    with out.open("wb") as file:
+        for number, value in fields(mapped(path)):
+            if isinstance(value, int):
+                file.write(number_field(number, value))
+            elif number == _GRAPH:
+                kept = [
+                    number_field(n, v) if isinstance(v, int) else field(n, v)
+                    for n, v in fields(value)
+                    if n != _VALUE_INFO
+                ]
+                file.write(field(number, b"".join(kept)))
+            else:
+                file.write(field(number, value))
 
 
 def _of_nnef(path: Path) -> tuple[str, ...]:

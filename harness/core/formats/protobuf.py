@@ -118,7 +118,7 @@ def opening(number: int, size: int) -> bytes:
     return varint(number << 3 | _BYTES) + varint(size)
 
 
-def field(number: int, value: bytes) -> bytes:
+def field(number: int, value: bytes | memoryview) -> bytes:
     """Returns the whole field of a text, bytes or a message."""
     return opening(number, len(value)) + value
 
