@@ -18,9 +18,10 @@ else:
     Array = Any  # the command line imports this module and must not wait for NumPy
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
+"""The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
+
 Take = Callable[[Array, Array | list[int], Array], None]
 """Copies rows, chosen by their places in the first array, to the last array."""
-"""The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
 
 
 class Lognormal(NamedTuple):
