@@ -51,10 +51,14 @@ class LoadedRows:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         rows = self._places(indices)
-        arrays = self._arrays.items()
+        inputs = {}
         if type(rows) is slice:
-            return Batch(len(indices), {name: array[rows] for name, array in arrays})
-        return Batch(len(indices), {name: array.take(rows, axis=0) for name, array in arrays})
+            for name, array in self._arrays.items():
+                inputs[name] = array[rows]
+        else:
+            for name, array in self._arrays.items():
+                inputs[name] = array.take(rows, axis=0)
+        return Batch(len(indices), inputs)
 
     def batch_into(self, indices: Sequence[int], into: Mapping[str, Array], take: Take) -> Batch:
         """Writes `batch` to the arrays of `into`: page faults of new arrays would take twice as long as the copy."""
