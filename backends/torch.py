@@ -173,7 +173,7 @@ class TorchBackend(FrameworkBackend):
         self._feeds = [spec.name for spec in shared.inputs]
         self._on_gpu = None if self._device.type == "cpu" else self._gpu(shared.inputs)
         if self._on_gpu is not None:
-            self.buffers, self.take = self._buffers, take_rows  # on a CPU there are no such buffers
+            self.buffers, self.take = self._buffers, take_rows  # absent on a CPU, see HasBuffers
         return shared.inputs, shared.outputs
 
     def _gpu(self, inputs: Sequence[TensorSpec]) -> CudaModule:

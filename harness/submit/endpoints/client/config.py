@@ -11,6 +11,7 @@ import yaml
 
 from harness.core.files import reading
 from harness.errors import ConfigError, one_line, refuse
+from harness.submit.endpoints.numbers import whole
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import DEDICATED, Request
 from harness.submit.endpoints.tables import limits
@@ -95,11 +96,12 @@ class Template:
         return found
 
     def _stated(self, samples: object) -> int:
-        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        found = whole(samples)
+        if found is None or found < 1:
             raise ConfigError(
                 f"--template {self.path}: samples is {samples!r}: write a whole number above 0"
             )
-        return samples
+        return found
 
     def problems(self, request: Request) -> Iterator[str]:
         """Yields what the rules forbid in the template, and data that do not exist."""

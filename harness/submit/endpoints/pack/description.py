@@ -9,6 +9,7 @@ from harness.core.formats.strict_yaml import load_yaml
 from harness.core.shown.private import hidden
 from harness.errors import ConfigError
 from harness.machine import host
+from harness.submit.endpoints.numbers import whole
 from harness.submit.endpoints.request import Request
 from harness.submit.pack.describe import this_machine
 
@@ -201,7 +202,7 @@ def read_description(paths: Sequence[Path], request: Request) -> Description:
 def _typed(path: Path, key: str, value: Any) -> Any:
     if value in (None, ""):
         return value
-    if key in _WHOLE and (isinstance(value, bool) or not isinstance(value, int)):
+    if key in _WHOLE and whole(value) is None:
         raise ConfigError(f"{path}: {key} is {value!r}: write a whole number")
     if key in _FILES:
         return _found(path, key, value)
@@ -211,11 +212,11 @@ def _typed(path: Path, key: str, value: Any) -> Any:
 
 
 def _found(path: Path, key: str, value: object) -> str:
-    """Returns the path of a file or folder that the description names. Raises a ConfigError if there is none."""
+    """Returns the absolute path of the described file or folder. Raises a ConfigError if it does not exist."""
     found = path.absolute().parent / str(value)
     exists, kind = (found.is_file(), "file") if key == "readme" else (found.is_dir(), "folder")
     if not exists:
-        raise ConfigError(f"{path}: {key} is {value}, but there is no {kind} {found}: correct it")
+        raise ConfigError(f"{path}: the {kind} {found} does not exist: correct {key}")
     return str(found)
 
 
