@@ -20,12 +20,14 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import bare_gpu
 from benchmarks.command import HERE, ROOT
+from harness.backends.parts.torch_cuda import take_rows
 from harness.core.console import say
 from harness.machine.gpus import Gpus
 
@@ -258,6 +260,28 @@ def bare(day: Day) -> None:
                 _measured(day, "bare", f"{file}, {scenario}, {turn}", scenario, *words)
 
 
+def gather(day: Day) -> None:
+    """Times the copy of a batch of 64 images at random places, by the number of threads."""
+    size = (16 if day.short else 64, 3, 224, 224)
+    threads = torch.get_num_threads()
+
+    def of(count: int) -> Facts:
+        rows = np.random.default_rng(0).random((bare_gpu.SAMPLES, *size[1:]), np.float32)
+        places = np.random.default_rng(1).permutation(bare_gpu.SAMPLES)
+        pinned = torch.empty(size, pin_memory=day.device != "cpu").numpy()
+        times_ns = []
+        torch.set_num_threads(count)
+        for batch in np.resize(places, (3 if day.short else 100, size[0])):
+            began_ns = time.perf_counter_ns()
+            take_rows(rows, batch, pinned)
+            times_ns.append(time.perf_counter_ns() - began_ns)
+        torch.set_num_threads(threads)
+        return {"rows": size[0], "p50_us": median(times_ns) / 1e3}
+
+    for count in sorted({1, min(4, threads), threads}):
+        day.row("gather", f"threads {count}", partial(of, count))
+
+
 def server(day: Day) -> None:
     """Measures p99 against load with the harness's own plan, and with other numbers of instances."""
     words = [*_model(day, "resnet50.pt2"), *_options(day, *_FASTEST)]
@@ -365,6 +389,7 @@ SECTIONS: Mapping[str, Callable[[Day], None]] = {
         bare,
         scenarios,
         accuracy,
+        gather,
         server,
         energy,
         machine,

@@ -6,12 +6,12 @@ set, as in COCO's own evaluation.
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.core.numbers import number
 from harness.datasets.parts.image.decode import check_file
 from harness.datasets.parts.image.images import frame
 from harness.datasets.parts.image.preprocessed import ImageDataset
@@ -177,8 +177,8 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
             yield f"{named} {fault}"
     for image in content["images"]:
         sides = image["width"], image["height"]
-        if not all(_is_number(side) and side >= 1 for side in sides):
-            yield f"{path}: image {image['id']} is {sides[0]} x {sides[1]} pixels"
+        if not all((number(side) or 0) >= 1 for side in sides):
+            yield f"{path}: image {image['id']} is {sides[0]!r:.40} x {sides[1]!r:.40} pixels"
 
 
 def _box_fault(one: Mapping[str, Any]) -> str:
@@ -187,17 +187,11 @@ def _box_fault(one: Mapping[str, Any]) -> str:
     if len(box) != 4:
         return f"has {len(box)} numbers in bbox, not 4"
     for value in (*box, area):
-        if not _is_number(value):
+        if number(value) is None:
             return f"has {value!r:.40} in bbox or area, which is not a number"
     if min(box[2], box[3], area) < 0:
         return f"has a negative size: bbox {box}, area {area}"
     return ""
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value)
 
 
 _: type[Dataset] = CocoDataset

@@ -76,8 +76,8 @@ def processed(folder: Path) -> Path:
     if len(found) != 1:
         names = ", ".join(str(place.relative_to(folder)) for place in found) or "none"
         raise ConfigError(
-            f"{folder} must have one graph with {SEEDS}, but it has {names}: run MLCommons' split_seeds.py, or name "
-            "the folder `processed` of one graph"
+            f"{folder} must have exactly one graph with {SEEDS}, but it has {names}: run MLCommons' split_seeds.py, or "
+            "pass the folder `processed` of one graph"
         )
     return found[0]
 

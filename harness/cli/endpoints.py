@@ -91,7 +91,7 @@ def _request_parser(
     for name, (metavar, text) in {**own, **_REQUEST}.items():
         action = "append" if name == "url" or name in many else "store"
         group.add_argument(f"--{name}", metavar=metavar, help=text, action=action)
-    text = "allow any model and data, and short points with --duration; never a submission"
+    text = "allow any model, any data and short points (--duration); the result cannot be submitted"
     group.add_argument("--rehearsal", action="store_true", default=None, help=text)
     text = "with --rehearsal: minimum length of a point's steady window (default by the rules)"
     group.add_argument("--duration", metavar="TIME", help=text)

@@ -115,7 +115,7 @@ def _brick_options(arguments: list[str]) -> tuple[list[str], BrickOptions]:
         nargs="*",
     )
     cutting = add_options(parser, BrickOptions)[CUTTING]
-    cutting.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
+    cutting.add_argument("-G", dest="most_layers", metavar="N", help="short form of --most-layers")
     texts, problems = read_options(parser, arguments)
     models: list[str] = texts.pop("models")
     values = parse_values(BrickOptions, texts, "command line", problems)

@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         self._expert: set[argparse.Action] = set()
         self.fields: dict[str, dataclasses.Field[Any]] = {}
         """The options that come from schemas, by key."""
-        self.add_argument("-h", "--help", action="help", help="print this page")
+        self.add_argument("-h", "--help", action="help", help="show this help and exit")
         self._help_all = self.add_argument(
             "--help-all", action=_HelpAll, nargs=0, help=argparse.SUPPRESS
         )

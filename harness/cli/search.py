@@ -125,7 +125,7 @@ def overhead(arguments: list[str]) -> int:
         "--url",
         metavar="URL",
         action="append",
-        help="the server, e.g. http://127.0.0.1:8000 (repeatable: replicas)",
+        help="URL of the server, e.g. http://127.0.0.1:8000; repeat the option for each replica",
     )
     fields = {field.name: field for field in visible_fields(RunConfig)}
     group = parser.add_argument_group("run")

@@ -53,6 +53,9 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
 """Option of a request -> its metavar and help. WORK/request.yaml keeps these options and the options of the runs."""
 
 
+_OF_ALL = {"benchmark", "division", "category", "round"}
+"""Options of `plan --benchmark all`."""
+
 _RUN_HELPS = {
     "duration": "with --rehearsal: approximate duration of performance runs (default 600 s)",
     "slo": "latency bound for the search for Server's rate, e.g. p99=15ms; in a short rehearsal, the bound itself",
@@ -90,7 +93,7 @@ def _request_parser(
         "--rehearsal",
         action="store_true",
         default=None,
-        help="allow any model and data, and short runs with --duration; never a submission",
+        help="allow any model, any data and short runs (--duration); the result cannot be submitted",
     )
     if trust:
         add_trust(parser, "allow this code, which WORK/request.yaml names, to run")
@@ -114,6 +117,11 @@ def _trusted_request(options: argparse.Namespace) -> Any:
     return request
 
 
+def _option_keys() -> set[str]:
+    """Returns the names of a run's options in parsed arguments."""
+    return {option_key(field) for field in visible_fields(RunConfig)}
+
+
 def _request(options: argparse.Namespace) -> Any:
     """Returns the request of WORK, after writing the options of the command line to it."""
     from harness.submit.plan.request import FILE
@@ -124,8 +132,7 @@ def _request(options: argparse.Namespace) -> Any:
         raise ConfigError(
             f"--benchmark {ALL} is only for `submit plan`, which lists the benchmarks that fit on this machine: name one of them"
         )
-    keys = {option_key(f) for f in visible_fields(RunConfig)}
-    runs = {k: v for k, v in values.items() if k in keys and v is not None}
+    runs = {k: values[k] for k in _option_keys() if values[k] is not None}
     own = {k: values[k] for k in (*_REQUEST, "rehearsal") if values[k] is not None}
     if not runs and not own and not (work / FILE).exists():
         raise ConfigError(
@@ -160,6 +167,16 @@ def _plan_all(options: argparse.Namespace) -> int:
     from harness.submit.plan import feasible
     from harness.submit.rules.tree.rounds import load_round
 
+    given = {
+        name
+        for name in (*_option_keys(), *_REQUEST, "rehearsal")
+        if getattr(options, name) is not None
+    }
+    if unused := sorted(given - _OF_ALL):
+        raise ConfigError(
+            f"--benchmark {ALL} compares the round's benchmarks with this machine, and makes no runs: leave out "
+            f"{', '.join(flag_name(name) for name in unused)}"
+        )
     rules = load_round(options.round or DEFAULT)
     machine = feasible.this_machine(user_path(options.work).absolute())
     division, category = options.division or "closed", options.category or ""

@@ -149,8 +149,8 @@ def server_text(rate_per_s: float, slos: Sequence[Slo], about: str) -> str:
     """Returns the text of a file for --user-conf with this arrival rate and these SLOs, none of them on `itl`.
 
     about: lines for the comment. LoadGen reads bounds in whole ms. Any other bound is left out, so the bound of
-    the rules applies, and a comment explains it. LoadGen has one percentile for all SLOs; the highest percentile is written,
-    because a run that meets it meets all bounds.
+    the rules applies, and a comment explains it. LoadGen has one percentile for all SLOs. The text has the highest
+    percentile, because a run that meets its bound there meets the other bounds, too.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")

@@ -265,7 +265,7 @@ def write_all(root: Path, source: Path) -> None:
 def main() -> None:
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Write the embedded language model for engines.")
-    parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")
+    parser.add_argument("--out", type=Path, default=root, help="root folder of the written files")
     write_all(parser.parse_args().out, root / _SOURCE)
 
 

@@ -448,7 +448,7 @@ def main() -> None:
     """Parses the command line, sets the environment before the libraries are imported, and runs."""
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded digit classifier.")
-    parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")
+    parser.add_argument("--out", type=Path, default=root, help="root folder of the written files")
     parser.add_argument("--formats-only", action="store_true", help="from the weights under --out")
     options = parser.parse_args()
     os.environ.update(DETERMINISTIC_ENVIRONMENT)

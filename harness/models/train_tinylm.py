@@ -304,7 +304,7 @@ def main() -> None:
     """Parses the command line, sets the environment before the libraries are imported, and runs."""
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded language model.")
-    parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")
+    parser.add_argument("--out", type=Path, default=root, help="root folder of the written files")
     options = parser.parse_args()
     os.environ.update(DETERMINISTIC_ENVIRONMENT)
     write_all(options.out)

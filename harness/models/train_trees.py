@@ -66,7 +66,7 @@ def write_all(root: Path) -> None:
 def main() -> None:
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded trees.")
-    parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")
+    parser.add_argument("--out", type=Path, default=root, help="root folder of the written files")
     write_all(parser.parse_args().out)
 
 

@@ -291,7 +291,7 @@ def _accuracy_doubts(findings: Findings) -> Iterable[Reason]:
 
 
 def _refused(findings: Findings, target: Accuracy) -> Iterable[Reason]:
-    """Yields a doubt if a performance run's answers do not have the shape that the target's metric takes."""
+    """Yields a doubt if a performance run's answers do not have the shape that the target's metric expects."""
     run, loaded, metric = findings.performance, findings.loaded, target.metric
     if findings.config.runs_accuracy or run is None or run.ended is None or loaded is None:
         return

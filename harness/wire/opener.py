@@ -66,7 +66,7 @@ class Opener(threading.Thread):
             began_s = monotonic()
             try:
                 connection = connect(self._server, CONNECT_TIMEOUT_S, self._number)
-            except Exception as e:  # noqa: BLE001 - tried again, until the server is given up
+            except Exception as e:  # noqa: BLE001 - retried until the server's time limit
                 # Counted from the beginning of the attempt, because a single timeout already takes GIVE_UP_S.
                 refused_since_s = refused_since_s or began_s
                 is_away = _is_of_server(e)

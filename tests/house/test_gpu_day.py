@@ -37,13 +37,15 @@ def test_finished_sections_are_kept_and_not_measured_again(tmp_path: Path) -> No
         "gpt.pt2",
         "resnet50.pt",
     }
-    for section in ("accuracy", "machine", "device"):
+    for section in ("accuracy", "machine", "gather", "device"):
         done = day(tmp_path, "--only", section)
         assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["device"] == first["device"]
     assert found["accuracy"]["f32"]["percent"] == pytest.approx(99.2, abs=1)
     assert found["machine"]["points"]["gemm/numpy/fp32/256/1"]["unit"] == "FLOP"
+    assert found["gather"]["threads 1"]["rows"] == 16
+    assert found["gather"]["threads 1"]["p50_us"] > 0
     late = day(tmp_path, "--only", "profile", "--limit", "1")
     assert (
         "the time is over at profile, resnet50 f16 channels-last: start again with" in late.stderr

@@ -189,7 +189,7 @@ def bare_field(body: object, inputs: Sequence[TensorSpec]) -> Field:
 
 def _key(key: Any) -> bytes:
     if not isinstance(key, str):
-        raise ValueError(f"the key {key!r} is not a text: put it into quotes")
+        raise ValueError(f"the key {key!r} is not a string: put it in quotes")
     if _BRACES in key:
         raise ValueError(f"the key {key!r} has a placeholder: placeholders are values")
     return dumps(key)

@@ -141,7 +141,7 @@ def _decoded(value: Any) -> Any:
     try:
         return parse_json(value)
     except json.JSONDecodeError:
-        raise ValueError("an attribute of messages is a text that is not JSON") from None
+        raise ValueError("an attribute with messages is not valid JSON") from None
 
 
 def _instructions(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -252,7 +252,7 @@ class RunOptions:
         level="expert",
     )
     url: tuple[str, ...] = option(
-        "server of a remote backend, e.g. http://127.0.0.1:8000 or grpc://127.0.0.1:8001 (repeatable: replicas)",
+        "URL of a remote backend's server, e.g. http://127.0.0.1:8000 or grpc://127.0.0.1:8001; repeat the option for each replica",
         parse=parsers.parse_server,
         many=True,
         metavar="URL",

@@ -19,7 +19,7 @@ def parse_tree(text: str) -> object:
 
 
 def compact(tree: object) -> str:
-    """Returns JSON in one line without spaces."""
+    """Returns JSON on one line, without spaces between its tokens."""
     return json.dumps(tree, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -58,7 +58,7 @@ def read_tensor(path: Path) -> Array:
         return _view(found, np.frombuffer(content, found.storage.dtype)).copy()
     except (OSError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile) as e:
         raise ConfigError(
-            f"{path} is not one tensor in a file of torch.save: {str(e) or type(e).__name__}"
+            f"{path} does not contain a single tensor saved with torch.save: {str(e) or type(e).__name__}"
         ) from None
 
 

@@ -319,7 +319,7 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
 
 
 def thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the shares of the beginning, middle and end of the layers, by index; 0 if all are 0."""
+    """Returns the shares of the first, middle and last third of the layers, in this order; zeros if every layer is 0."""
     total = float(sum(values)) or 1.0
     cuts = [round(len(values) * i / 3) for i in range(4)]
     first, middle, last = (sum(values[a:b]) / total for a, b in pairwise(cuts))

@@ -32,7 +32,7 @@ def check_hook(model: Model, named: Path | None) -> tuple[Path, str] | None:
         )
     if named.resolve() != path.resolve():
         raise ConfigError(
-            f"--hook {named}: the hook of model {model.name!r} is a different file, {path}"
+            f"--hook {named}: the hook of model {model.name!r} is another file: {path}"
         )
     if not path.is_file():
         raise ConfigError(f"--hook {named} does not exist")

@@ -340,7 +340,7 @@ def _check_keys(tree: Any) -> Any:
     inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
     for key in tree if isinstance(tree, dict) else ():
         if not isinstance(key, str):
-            raise ValueError(f"the key {key!r} is not a text: put it into quotes")
+            raise ValueError(f"the key {key!r} is not a string: put it in quotes")
     for value in inner:
         _check_keys(value)
     return tree
@@ -456,7 +456,9 @@ def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     if not inputs:
         raise ValueError("there must be at least one")
     if all(one.value is not None for one in inputs):
-        raise ValueError("each input has a `value`: at least one must take data")
+        raise ValueError(
+            "every input has a fixed `value`: remove it from at least one input, which then gets the samples"
+        )
     _refuse_twice([one.name for one in inputs])
     return inputs
 

@@ -15,7 +15,9 @@ def best_path(scores: Array, *, blank: int) -> list[Array]:
     """
     classes = scores.shape[2]
     if blank >= classes:
-        raise ConfigError(f"ctc.blank is {blank}, but the output has {classes} classes, from 0")
+        raise ConfigError(
+            f"ctc.blank is {blank}, but the output has only the classes 0 to {classes - 1}"
+        )
     path = scores.argmax(axis=2)
     kept = path != (blank if blank >= 0 else classes - 1)
     kept[:, 1:] &= path[:, 1:] != path[:, :-1]

@@ -32,7 +32,7 @@ _SMALL = 8192
 
 
 def wrong_count(answers: int, samples: int, output: str | None = None) -> str:
-    """Returns the message for a batch with more or fewer answers than samples. output: the name of their output."""
+    """Returns the error message for a batch whose numbers of answers and samples differ. output: name of the model output that holds the answers."""
     source = f" in the output {output!r}" if output is not None else ""
     return (
         f"the model returned {counted(answers, 'row')}{source} for {counted(samples, 'sample')}: the first dimension "
@@ -357,7 +357,7 @@ def not_finite(outputs: Outputs, _answers: Answers | None = None) -> bool:
         if outputs.size > _SMALL:
             return not outputs.max() < inf
         flat = outputs.ravel()  # a maximum costs microseconds, a dot product a tenth of it
-        # Masked scores and large numbers also have infinite squares: check the maximum.
+        # Squares of masked scores (-inf) and of large numbers are infinite, too: check the maximum instead.
         return not isfinite(flat.dot(flat)) and not outputs.max() < inf
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
     return any(not_finite(a if _of_arrays(a) else np.asarray(a)) for a in arrays)

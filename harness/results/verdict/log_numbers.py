@@ -1,5 +1,6 @@
 """Reads the usable numbers of LoadGen's detail log; others count as missing. Pure."""
 
+from harness.core import numbers
 from harness.loadgen.logs import DetailLog
 
 _MOST = 10**10
@@ -7,11 +8,8 @@ _MOST = 10**10
 
 
 def number(log: DetailLog, key: str) -> float | None:
-    """Returns an int or a finite float; None if the log has no such value."""
-    value = log.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if abs(value) < 1e300 else None
+    """Returns a finite number; None if the log has no such value."""
+    return numbers.number(log.get(key))
 
 
 def queries(log: DetailLog) -> int:

@@ -9,6 +9,7 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
 from harness.core.files import read_json
 from harness.core.formats.strict_yaml import load_yaml
+from harness.core.numbers import number
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.models.manifest.lookup import is_path
@@ -31,8 +32,8 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
         raise ConfigError(
             f"--peak {file} is not a search for Server's rate: make one with `peak --scenario server`"
         )
-    rate = content.get("peak")
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
+    rate = number(content.get("peak"))
+    if rate is None or not rate > 0:
         raise ConfigError(f"--peak {file} has no rate: pass a different search")
     for key, default in (("model", "digits"), ("backend", "ort")):
         expected, searched_for = str(options.get(key, default)), str(content.get(key))

@@ -44,7 +44,7 @@ def test_the_file_that_was_named_is_run(tmp_path: Path, monkeypatch: pytest.Monk
     ("steps", "given", "text"),
     [
         (STEP, None, "model 'hooked' runs Python code from {}/hook.py: read it, and name it with --hook {}/hook.py if you trust it"),
-        (STEP, "o.py", "--hook {}/o.py: the hook of model 'hooked' is a different file, {}/hook.py"),
+        (STEP, "o.py", "--hook {}/o.py: the hook of model 'hooked' is another file: {}/hook.py"),
         ("argmax", "hook.py", "--hook {}/hook.py: model 'hooked' declares no hook: drop it"),
         (f"{STEP}, {STEP}", "hook.py", "model 'hooked' declares 2 hooks: one is allowed"),
         ("hook: {file: ../hook.py, function: f}", "../hook.py", "model 'hooked': hook {}/../hook.py leaves the manifest's folder"),

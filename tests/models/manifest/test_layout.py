@@ -60,7 +60,7 @@ def test_another_axis_of_the_batch_comes_first_in_samples() -> None:
         ),
         (
             {"inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 4], "value": 0}]},
-            "each input has a `value`: at least one must take data",
+            "every input has a fixed `value`: remove it from at least one input, which then gets the samples",
         ),
         (
             {"states": {"h": {**STATE, "shape": ["layers", "batch", 8]}}},

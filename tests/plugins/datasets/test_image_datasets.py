@@ -341,6 +341,7 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
         ({"annotations": [{**ONE, "bbox": [1, 2, math.nan, 4]}]}, r"/instances_val2017.json: annotation 1 has nan in bbox or area, which is not a number$"),
         ({"annotations": [{**ONE, "bbox": [1, "2", 3, 4]}]}, "annotation 1 has '2' in bbox or area, which is not a number"),
         ({"annotations": [{**ONE, "area": math.inf}]}, "annotation 1 has inf in bbox or area, which is not a number"),
+        ({"annotations": [{**ONE, "area": 10**400}]}, r"annotation 1 has 10+ in bbox or area, which is not a number"),
         ({"annotations": [{**ONE, "bbox": [1, 2, -3, 4]}]}, r"annotation 1 has a negative size: bbox \[1, 2, -3, 4\], area 8$"),
         ({"images": [{"id": 139, "file_name": "x.jpg", "height": 0, "width": math.nan}], "annotations": []}, "image 139 is nan x 0 pixels"),
         ({"annotations": [ONE, ONE]}, "annotations has id 1 twice: keep one"),

@@ -62,7 +62,9 @@ def test_the_folder_of_one_graph_is_found(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "tiny", tmp_path / "tiny/processed"):
         assert len(IgbhDataset(setup_of(place, PAPER))) == 5
     write_igbh(tmp_path, 5, bare=True)
-    with pytest.raises(ConfigError, match=r"must have one graph with val_idx\.pt, but it has full"):
+    with pytest.raises(
+        ConfigError, match=r"must have exactly one graph with val_idx\.pt, but it has full"
+    ):
         IgbhDataset(setup_of(tmp_path, PAPER))
 
 

@@ -290,7 +290,7 @@ def test_a_file_that_is_not_the_clients_is_refused(text: str, tmp_path: Path) ->
     with pytest.raises(ConfigError, match="line 1 is not an event"):
         read_events(path)
     path.write_text("")
-    with pytest.raises(ConfigError, match="has no start of the performance tracking"):
+    with pytest.raises(ConfigError, match="has no start event of performance tracking"):
         read_events(path)
 
 

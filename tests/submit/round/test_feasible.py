@@ -80,6 +80,14 @@ def test_the_list_needs_no_request(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "--category is missing: choose from edge; datacenter" in capsys.readouterr().err
 
 
+def test_the_list_refuses_options_without_effect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), "--benchmark", "all"]
+    assert main([*words, "--category", "edge", "--model", "digits", "--scenarios", "Offline"]) == 2
+    assert "makes no runs: leave out --model, --scenarios\n" in capsys.readouterr().err
+
+
 def test_a_category_that_the_round_lacks_is_refused(tmp_path: Path) -> None:
     assert this_machine(tmp_path / "not/there").flops > 0
     with pytest.raises(ConfigError, match="--division shut: choose from closed; open"):

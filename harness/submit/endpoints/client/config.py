@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from harness.core.files import reading
+from harness.core.numbers import whole
 from harness.errors import ConfigError, one_line, refuse
-from harness.submit.endpoints.numbers import whole
 from harness.submit.endpoints.points import Point
 from harness.submit.endpoints.request import DEDICATED, Request
 from harness.submit.endpoints.tables import limits

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.formats.strict_yaml import load_yaml
+from harness.core.numbers import whole
 from harness.core.shown.private import hidden
 from harness.errors import ConfigError
 from harness.machine import host
-from harness.submit.endpoints.numbers import whole
 from harness.submit.endpoints.request import Request
 from harness.submit.pack.describe import this_machine
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from harness.core.files import read_json, write_text
 from harness.core.formats.strict_yaml import write_yaml
+from harness.core.numbers import number
 from harness.errors import ConfigError
 from harness.results.run_folder import RESULT
 from harness.submit.endpoints.client.config import ACCURACY, PERFORMANCE, Template
-from harness.submit.endpoints.numbers import number
 from harness.submit.endpoints.request import Request
 
 FOLDER = "rehearsal"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.files import read_json, write_json
+from harness.core.numbers import whole
 from harness.core.units import show_percent
 from harness.errors import ConfigError
 from harness.submit.endpoints.client.config import Template
-from harness.submit.endpoints.numbers import whole
 from harness.submit.endpoints.plan.child import refuse_unmeasured, run_harness
 from harness.submit.endpoints.plan.own import Own, prepare, read_rates
 from harness.submit.endpoints.request import Request

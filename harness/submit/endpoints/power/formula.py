@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.submit.endpoints.numbers import number, whole
+from harness.core.numbers import number, whole
 from harness.submit.endpoints.power import values
 from harness.submit.endpoints.power.values import Watts
 from harness.submit.endpoints.tables import power_defaults

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.submit.endpoints.numbers import number
+from harness.core.numbers import number
 from harness.submit.endpoints.tables import power_defaults
 
 _CORES = re.compile(r"(\d+)[\s-]*core")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.submit.endpoints.numbers import number, whole
+from harness.core.numbers import number, whole
 from harness.submit.endpoints.rules.curve import accuracy_points
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping

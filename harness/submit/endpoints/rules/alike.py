@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from harness.core.numbers import number
 from harness.core.units import show_percent
-from harness.submit.endpoints.numbers import number
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import ACCURACY, SUMMARY, Curve, Point, mapping
 

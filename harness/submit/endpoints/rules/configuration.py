@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from harness.submit.endpoints.numbers import whole
+from harness.core.numbers import whole
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import (
     CONFIG,

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from harness.core.numbers import number, whole
 from harness.core.units import show_percent
-from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.regions import MARGIN, REQUIRED, WORDS, Regions, matched
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import (

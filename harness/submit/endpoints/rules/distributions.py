@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from harness.submit.endpoints.numbers import number, whole
+from harness.core.numbers import number, whole
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import SUMMARY, Point, mapping
 

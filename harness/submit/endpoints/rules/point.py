@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from harness.core.numbers import number, whole
 from harness.submit.endpoints.cohorts import cohort_or_none
-from harness.submit.endpoints.numbers import number, whole
 from harness.submit.endpoints.regions import Regions
 from harness.submit.endpoints.rules.findings import Finding
 from harness.submit.endpoints.rules.submission import DEDICATED, POINT, Curve, Point, mapping

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from harness.submit.endpoints.numbers import number, whole
+from harness.core.numbers import number, whole
 from harness.submit.endpoints.regions import Regions, regions
 from harness.submit.rules.tree.tree import Tree, join
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from harness.submit.endpoints.numbers import number, whole
+from harness.core.numbers import number, whole
 from harness.submit.endpoints.regions import Regions
 from harness.submit.endpoints.rules.configuration import CLIENT_SEEDS, pattern_differences
 from harness.submit.endpoints.rules.findings import Finding

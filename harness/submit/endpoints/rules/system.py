@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Any
 
-from harness.submit.endpoints.numbers import number, whole
+from harness.core.numbers import number, whole
 from harness.submit.endpoints.power.formula import SystemPower, system_power
 from harness.submit.endpoints.rules.curve import nodes_used
 from harness.submit.endpoints.rules.findings import Finding

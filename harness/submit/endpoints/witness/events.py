@@ -223,7 +223,7 @@ def read_events(path: Path, count: Count | None = None) -> Events:
     reader.flush()
     if reader.events.start_ns is None:
         raise ConfigError(
-            f"{path} has no start of the performance tracking: is this the client's file?"
+            f"{path} has no start event of performance tracking: check that it is the client's file"
         )
     return reader.events
 

@@ -1,11 +1,11 @@
 """Finds the results in a tree, each with its logs, its system and its benchmark."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from harness.core.numbers import number
 from harness.loadgen.logs import DETAIL, SUMMARY, DetailLog, read_detail
 from harness.results.evidence.summary import read_summary
 from harness.submit.rules.tree.rounds import Benchmark, Round
@@ -31,13 +31,7 @@ class RunLog:
 
     def number(self, key: str) -> float | None:
         """Returns the finite number logged under `key`; None if there is none."""
-        value = self.detail.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        try:
-            return value if math.isfinite(value) else None
-        except OverflowError:  # an integer larger than any float
-            return None
+        return number(self.detail.get(key))
 
     def text(self, key: str) -> str:
         value = self.detail.get(key)

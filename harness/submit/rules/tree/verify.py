@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.core.numbers import number
 from harness.core.units import show_percent
 from harness.loadgen.logs import (
     ACCURACY,
@@ -72,10 +73,8 @@ def performance_scores(audit: str, reference: DetailLog, test: DetailLog) -> Sco
 
 
 def _score(log: DetailLog) -> float | None:
-    value = log.get(_DETAIL_SCORES.get(str(log.get("effective_scenario")), ""))
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and value > 0 else None
+    value = number(log.get(_DETAIL_SCORES.get(str(log.get("effective_scenario")), "")))
+    return value if value is not None and value > 0 else None
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:

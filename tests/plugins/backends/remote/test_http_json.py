@@ -366,7 +366,7 @@ def test_any_reply_is_an_answer_per_sample_or_an_error(
         ((IMAGE,), {"body": '{"x": 1}'}, "--backend-option body: body has no placeholder, so all requests would be equal: write e.g."),
         ((IMAGE,), {"body": "{{imag}}"}, "--backend-option body: {{imag}} is not an input of the model: it has image, samples"),
         ((IMAGE,), {"body": '{"{{image}}": 1}'}, "--backend-option body: the key '{{image}}' has a placeholder: placeholders are values"),
-        ((IMAGE,), {"body": "1: '{{image}}'"}, "--backend-option body: the key 1 is not a text: put it into quotes"),
+        ((IMAGE,), {"body": "1: '{{image}}'"}, "--backend-option body: the key 1 is not a string: put it in quotes"),
         ((IMAGE,), {"body": '["{{image}}", "{{a b"]'}, "'{{a b' is not a placeholder such as {{image}}"),
         ((IMAGE,), {"body": "{{image|jpeg}}"}, "unknown form 'jpeg': use list, flat, shape, base64, png, npy, wav, json"),
         ((IMAGE,), {"body": "{{image|json}}"}, "the form json is for texts, but the input is float32"),

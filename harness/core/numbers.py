@@ -1,6 +1,7 @@
-"""Reads numbers of unknown origin."""
+"""Reads numbers of unknown origin, e.g. of a JSON file."""
 
-import sys
+_MOST = 1e300
+"""Leaves room for a product with a count or a unit."""
 
 _MOST_WHOLE = 1 << 64
 
@@ -9,7 +10,7 @@ def number(value: object) -> float | None:
     """Returns a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) <= sys.float_info.max else None
+    return float(value) if abs(value) < _MOST else None
 
 
 def whole(value: object) -> int | None:
