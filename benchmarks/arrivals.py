@@ -1,4 +1,4 @@
-"""Compares our own scheduler with LoadGen's on the same schedule and model.
+"""Compares the harness's scheduler with LoadGen's on the same schedule and model.
 
 python benchmarks/arrivals.py [--rows NAME,...] [--quick]
 """

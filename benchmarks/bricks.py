@@ -113,7 +113,9 @@ def main() -> int:
     parser.add_argument("--from", dest="folder", type=Path, metavar="FOLDER")
     parser.add_argument("--rounds", type=int, default=8, help="rounds of `bricks` (default 8)")
     parser.add_argument(
-        "--fine-only", action="store_true", help="only the networks in bricks of three layers"
+        "--fine-only",
+        action="store_true",
+        help="measure only the networks in bricks of three layers",
     )
     options = parser.parse_args()
     found, kept = list[Row](), dict[str, Any]()

@@ -1,11 +1,11 @@
-"""Compares the client with other clients of OpenAI's API: completions of the same null server, in turns.
+"""Compares the harness's client with other OpenAI API clients: completions from the same null server, in turns.
 
     python benchmarks/clients.py [--venv FOLDER] [--endpoints PROGRAM] [--rounds 3]
 
 Each client has 64 requests in flight and its defaults otherwise; its numbers come from its own report. The server
 answers any request at once with the same 2 tokens. FOLDER: a separate environment for AIPerf and guidellm. If it is
-missing, it is made with uv or pip, and a tokenizer for it is trained. MLCommons' endpoints is in no registry: pass its
-program with --endpoints, in an environment of Python 3.12.
+missing, the script creates it with uv or pip, and trains a tokenizer for it. MLCommons' endpoints is not in a package
+index: pass its program, in a Python 3.12 environment, with --endpoints.
 """
 
 import argparse

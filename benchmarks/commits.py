@@ -1,4 +1,4 @@
-"""Compares the hot path of two checkouts of the harness in alternated runs.
+"""Compares the hot paths of two checkouts of the harness in alternating runs.
 
 python benchmarks/commits.py OLD_CHECKOUT [--rows NAME,...] [--pairs N]
 

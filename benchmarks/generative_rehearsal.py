@@ -1,4 +1,4 @@
-"""Makes a closed rehearsal at full length of a benchmark of speech, images, videos, products or function calls.
+"""Makes a full-length closed rehearsal of a benchmark with speech, images, videos, products or function calls.
 
     python benchmarks/generative_rehearsal.py BENCHMARK WORK [--official CHECKOUT] [--side-by-side] [--engine ENGINE]
 

@@ -1,10 +1,11 @@
-"""Makes a rehearsal at full length of a language benchmark, with a stand-in server that knows the right answers.
+"""Makes a full-length rehearsal of a language benchmark, with a stand-in server that knows the right answers.
 
     python benchmarks/language_rehearsal.py BENCHMARK WORK [--official CHECKOUT]
 
-BENCHMARK: llama2-70b-99.9, llama3.1-8b, llama3.1-8b-edge, deepseek-r1 (closed) or gpt-oss-120b (open). A rehearsal of a
-language task cannot be shortened, because LoadGen counts no tokens in a quick run. The prompts have the benchmark's
-number, and the answers its lengths. The scenarios run at once, in about 25 minutes. The exit status is that of `check`.
+BENCHMARK: llama2-70b-99.9, llama3.1-8b, llama3.1-8b-edge, deepseek-r1 (closed) or gpt-oss-120b (open). A rehearsal of
+a language task cannot be shortened, because LoadGen counts no tokens in a quick run. The number of prompts and the
+lengths of the answers are the benchmark's. The scenarios run at once, in about 25 minutes. The exit status is the
+exit status of `check`.
 
 The numbers mean nothing for any model: the script tests the steps from runs to a submission.
 """

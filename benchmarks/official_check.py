@@ -3,8 +3,8 @@
     python benchmarks/official_check.py CHECKOUT            checks every mutation and a packed tree with power
     python benchmarks/official_check.py CHECKOUT --record   writes tests/golden/audits.json again
 
-CHECKOUT: a checkout of mlcommons/inference. Exit status 1 if we accept a submission that they refuse, or judge an
-audit differently.
+CHECKOUT: a checkout of mlcommons/inference. The exit status is 1 if our validator accepts a submission that they
+refuse, or judges an audit differently.
 """
 
 import argparse
@@ -35,7 +35,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--only", help="only mutations whose name contains this text; no audits")
+    parser.add_argument(
+        "--only", help="check only mutations with this text in their names, and no audits"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         differ = 0

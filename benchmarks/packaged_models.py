@@ -1,4 +1,4 @@
-"""Tries model files of packages with every verb that takes a model: measured, or refused in one line.
+"""Tries model files from packages with every verb that takes a model: the verb measures or refuses each file.
 
 python benchmarks/packaged_models.py [--only TEXT] [--verbs NAME,...] [--out FILE]
 
@@ -179,10 +179,12 @@ def tried(entry: Mapping[str, Any], verbs: Sequence[str]) -> list[Outcome]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--only", default="", help="files whose name contains this text")
+    parser.add_argument("--only", default="", help="try only files with this text in their names")
     parser.add_argument("--verbs", default=",".join(VERBS), help="verbs, separated by commas")
-    parser.add_argument("--jobs", type=int, default=1, help="files tried at the same time")
-    parser.add_argument("--out", type=Path, help="file for the outcomes, as JSON")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="number of files to try at the same time"
+    )
+    parser.add_argument("--out", type=Path, help="JSON file for the outcomes")
     asked = parser.parse_args()
     verbs = asked.verbs.split(",")
     entries = [e for e in json.loads(LIST.read_text("utf-8")) if asked.only in e["model"]]

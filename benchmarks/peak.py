@@ -178,8 +178,12 @@ def row(cases: Sequence[Case]) -> Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Does `peak` find the peak of a known model?")
-    parser.add_argument("--cases", type=int, default=CASES, metavar="N", help=f"default {CASES}")
+    parser = argparse.ArgumentParser(
+        description="Checks whether `peak` finds the peak of a known model."
+    )
+    parser.add_argument(
+        "--cases", type=int, default=CASES, metavar="N", help=f"number of cases (default {CASES})"
+    )
     count = parser.parse_args(arguments).cases
     noise = Noise(tries=1)  # the model sleeps, so other processes may use the cores
     cases = []

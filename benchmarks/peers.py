@@ -1,12 +1,12 @@
-"""Sets the harness's numbers beside those of AIPerf and guidellm: one language model, the same prompts, in turns.
+"""Compares the harness's numbers with AIPerf's and guidellm's numbers: one language model, the same prompts, in turns.
 
     python benchmarks/peers.py --venv FOLDER [--server tinylm|fixed] [--concurrency 4] [--requests 600] [--rounds 5]
 
 `tinylm` is `serve tinylm`, whose times depend on the load of its cores, and so on the client. `fixed` is a stand-in
 that sends 16 tokens at fixed times: 60 ms, then every 10 ms. Every client streams completions of the same texts, with
-as many requests in flight. FOLDER: an environment for the two tools outside the repository, made with uv or pip if it
-is missing. A row is one number: the medians of the rounds, the ratio to the harness's with its range, and why the two
-differ if they differ by more than two runs of the harness in the same minutes.
+as many requests in flight. FOLDER: an environment for the two tools outside the repository, created with uv or pip if
+it is missing. A row is one number: the medians of the rounds, the ratio to the harness's with its range, and why the
+two differ if they differ by more than two runs of the harness in the same minutes.
 """
 
 import argparse

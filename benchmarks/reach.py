@@ -1,4 +1,4 @@
-"""Compares tuned plans with bare loops, the reference dispatcher and OpenVINO's own tool.
+"""Compares tuned plans with bare loops, the reference dispatcher and OpenVINO's benchmark tool.
 
 python benchmarks/reach.py [--rows NAME,...] [--quick]
 """

@@ -1,4 +1,4 @@
-"""Measures the client of servers against bare socket loops, on one core, with a null server on another.
+"""Compares the remote backends' client with bare socket loops, on one core, with a null server on another core.
 
     python benchmarks/remote.py [--quick]
 

@@ -157,7 +157,7 @@ def command(
         "--rows",
         metavar="NAME,...",
         default=",".join(rows),
-        help=f"rows to measure, of {', '.join(rows)}",
+        help=f"rows to measure, from {', '.join(rows)}",
     )
     parser.add_argument(
         "--quick",

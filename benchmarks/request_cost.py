@@ -1,4 +1,4 @@
-"""Measures the CPU time of the client per request, stage by stage, compared with the bare calls of the kernel.
+"""Measures the CPU time of the client per request, stage by stage, compared with bare kernel calls.
 
     python benchmarks/request_cost.py [--connections 64] [--backend http-raw|http-json]
 

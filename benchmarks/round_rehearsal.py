@@ -1,11 +1,11 @@
-"""Rehearses MLPerf benchmarks of boxes, questions, volumes, graphs, recommendation and retrieval at full length.
+"""Rehearses MLPerf benchmarks with boxes, questions, volumes, graphs, recommendation and retrieval at full length.
 
     python benchmarks/round_rehearsal.py WORK --only BENCHMARK,... [--official CHECKOUT] [--side-by-side]
 
 BENCHMARK: yolo-95, yolo-99, bert-99, bert-99.9, 3d-unet-99, 3d-unet-99.9, rgat, dlrm-v3, e2e-rag-qna or e2e-rag-db. Each
 benchmark gets data in the format and number of its download, made here, and a model or a server whose right answers are
 known. The runs follow the official rules; `pack` and `check` follow, with both official checkers if a checkout is given. A
-run takes ten minutes, because the models sleep; the two of retrieval take a minute. With --side-by-side, the scenarios of a
+run takes ten minutes, because the models sleep; a retrieval run takes a minute. With --side-by-side, the scenarios of a
 benchmark run at once. The exit status is the number of benchmarks that do not pass.
 
 The numbers mean nothing for any model: the script tests the steps from runs to a submission.

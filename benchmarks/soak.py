@@ -1,4 +1,4 @@
-"""Runs the digits model as Server for a long time at half of its capacity: nothing may grow, drift or be lost.
+"""Runs the digits model as Server at half its capacity for a long time: nothing may grow, drift or be lost.
 
 python benchmarks/soak.py [--minutes 30]
 """
@@ -36,7 +36,12 @@ _LOADGEN_GROWTH_BYTES = 16
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--minutes", type=int, default=30, help="at least 3 (default 30)")
+    parser.add_argument(
+        "--minutes",
+        type=int,
+        default=30,
+        help="length of the run in minutes, at least 3 (default 30)",
+    )
     minutes = max(3, parser.parse_args().minutes)
     rate = _capacity_per_s() / 2
     with tempfile.TemporaryDirectory() as parent:

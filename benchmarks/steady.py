@@ -1,4 +1,4 @@
-"""Judges made runs by the referee and by the rule of MLPerf Endpoints, and counts their errors (docs/intervals.md).
+"""Judges synthetic runs by the referee and by the MLPerf Endpoints rule, and counts their errors (docs/intervals.md).
 
     python benchmarks/steady.py > steady.md
     python benchmarks/steady.py --seed 7 --streams 100

@@ -1,4 +1,4 @@
-"""Compares the runtimes on trained models of packages: python benchmarks/trained_runtimes.py FOLDER [--models NAME,...]
+"""Compares runtimes on trained models from packages: python benchmarks/trained_runtimes.py FOLDER [--models NAME,...]
 
 The ONNX file of each model is converted for runtimes that read none of its files, as docs/backends.md describes: by MNN's
 converter, and by pnnx, which writes ncnn's files and a module of PyTorch for its export and ExecuTorch's. FOLDER keeps
@@ -207,7 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--models", default=MODELS, help="shipped models, separated by commas")
-    parser.add_argument("--time-limit", default=TIME_LIMIT, help="of the sweep")
+    parser.add_argument("--time-limit", default=TIME_LIMIT, help="time limit of the sweep")
     asked = parser.parse_args()
     manifests = [
         with_files(name, asked.folder.absolute() / name) for name in asked.models.split(",")

@@ -96,7 +96,7 @@ def check(arguments: list[str]) -> int:
     )
     parser.text("dataset", "DATASET", "a name from `list`, or file.py:Class")
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
-    parser.text("--model", "MODEL", "decode with the steps of this model")
+    parser.text("--model", "MODEL", "decode with the preprocessing steps of this model")
     options = parser.parse_args(arguments)
     from harness.run.supervisor import data_check
 
@@ -131,12 +131,14 @@ def _arrivals_parser() -> Parser:
 
     parser = Parser(
         "arrivals",
-        "Write a schedule of arrivals, to replay with --scenario server --arrivals FILE.",
+        "Write an arrival schedule to replay with --scenario server --arrivals FILE.",
         "KIND --rate QPS[,QPS...] --out FILE [options]",
         notes="kinds:\n" + "\n".join(f"  {name:<10}{k.about}" for name, k in KINDS.items()),
     )
     parser.text("kind", "KIND", f"kind of schedule, e.g. {next(iter(KINDS))}", choices=tuple(KINDS))
-    parser.text("--rate", "QPS[,QPS...]", "queries/s, without thousands separators", required=True)
+    parser.text(
+        "--rate", "QPS[,QPS...]", "rates in queries/s, without thousands separators", required=True
+    )
     parser.text("--duration", "TIME", "length of the schedule (default 10s)", default="10s")
     parser.text(
         "--cv",

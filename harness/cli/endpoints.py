@@ -27,33 +27,33 @@ WORK = "endpoints"
 _MOST_DIGITS = 9
 _QUIET = "print no progress and no notices"
 _OFFICIAL = (
-    "a Python environment with MLCommons' checker (endpoints-submission-cli) and mlperf-viz, which "
-    "check the tree, too"
+    "a Python environment with MLCommons' checker (endpoints-submission-cli) and mlperf-viz, which also check the "
+    "tree"
 )
-_INSTALL = "make the environment of --official with uv, or complete it"
+_INSTALL = "create or complete the environment of --official with uv"
 
 _REQUEST: Mapping[str, tuple[str, str]] = {
     "submitter": ("NAME", "folder name of the submitter"),
     "system": ("NAME", "folder name of the system"),
     "division": ("NAME", "standardized, serviced or rdi"),
-    "model": ("NAME", "the rules' name of the benchmark, e.g. llama3_1-8b"),
+    "model": ("NAME", "name of the benchmark in the rules, e.g. llama3_1-8b"),
     "cohort": ("NAME", "cohort of the publication, e.g. 2026-10-C1"),
     "seed-set": ("ID", "seed set of the cohort (default: the newest)"),
-    "url": ("URL", "the server, e.g. http://127.0.0.1:8000 (repeatable)"),
+    "url": ("URL", "URL of the server, e.g. http://127.0.0.1:8000 (repeatable)"),
     "served": ("NAME", "name of the model on the server"),
     "tokenizer": ("DIR", "folder of the tokenizer that counts tokens"),
     "template": (
         "FILE",
-        "the client's YAML file with data sets, sampling and scores: an example of mlcommons/endpoints",
+        "the client's YAML file with data sets, sampling and scores, e.g. an example from mlcommons/endpoints",
     ),
     "prompts": (
         "FILE",
-        "JSONL prompts for the harness's client, if the client makes the data itself",
+        "JSONL file of prompts for the harness's client, if the official client generates the data itself",
     ),
-    "c-max": ("N", "largest number of requests in flight (default: `plan` searches for it)"),
+    "c-max": ("N", "maximum number of requests in flight (default: `plan` searches for it)"),
     "slo": (
         "SLOS",
-        "bound of the search for C_max, e.g. 'ttft:p99=2s tpot:p99=50ms' (default: until tokens/s stop growing)",
+        "bound for the C_max search, e.g. 'ttft:p99=2s tpot:p99=50ms' (default: search until tokens/s stop growing)",
     ),
     "c-min": ("N", "C_min, a point from 1 to 32 (default: the lowest point)"),
     "points": (
@@ -93,7 +93,7 @@ def _request_parser(
         group.add_argument(f"--{name}", metavar=metavar, help=text, action=action)
     text = "allow any model, any data and short points (--duration); the result cannot be submitted"
     group.add_argument("--rehearsal", action="store_true", default=None, help=text)
-    text = "with --rehearsal: minimum length of a point's steady window (default by the rules)"
+    text = "with --rehearsal: minimum length of a point's steady window (default: set by the rules)"
     group.add_argument("--duration", metavar="TIME", help=text)
     parser.flag("--quiet", _QUIET)
     return parser
@@ -166,8 +166,9 @@ def _call(options: argparse.Namespace) -> _Call:
 def plan(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "plan",
-        "List the points that a submission needs, with regions, passes, hours and seeds, and what cannot be met. "
-        "Without --c-max, search for C_max first: under --slo, or up to the concurrency that adds no more tokens/s.",
+        "List the points that a submission needs, with regions, passes, hours and seeds, and the requirements that "
+        "cannot be met. Without --c-max, search for C_max first: under --slo, or up to the concurrency that adds no "
+        "more tokens/s.",
     )
     options = parser.parse_args(arguments)
     from harness.submit.endpoints import points
@@ -227,8 +228,8 @@ def _saturated(
 def rehearse(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "rehearse",
-        "Measure every point with the harness's own client, and report early what will fail. The rates give `plan` its "
-        "passes and hours.",
+        "Measure every point with the harness's own client, and report early which points will fail. `plan` uses the "
+        "measured rates for its passes and hours.",
         {"each": ("TIME", "length of each point (default 60s)")},
     )
     options = parser.parse_args(arguments)
@@ -243,7 +244,7 @@ def rehearse(arguments: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "run",
-        "Measure points that are missing, stale or failed, with the official client. After an interruption, the same "
+        "Measure the missing, stale and failed points with the official client. After an interruption, the same "
         "command continues.",
         {
             "client": (
@@ -295,7 +296,7 @@ def witness(arguments: Sequence[str]) -> int:
 def pack(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "pack",
-        "Write the tree of the submission from the finished and witnessed points, and check it.",
+        "Write the submission tree from the finished and witnessed points, and check it.",
         {
             "describe": (
                 "FILE",
@@ -340,7 +341,7 @@ def check(arguments: Sequence[str]) -> int:
         "is 4 if a rule is broken.",
         "TREE [options]",
     )
-    parser.text("tree", "TREE", "the folder of an organisation or a submission")
+    parser.text("tree", "TREE", "folder of an organisation or of a submission")
     parser.text("--official", "DIR", _OFFICIAL)
     parser.flag("--install", _INSTALL)
     parser.flag(

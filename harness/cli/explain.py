@@ -25,9 +25,9 @@ _ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape", "input_range"
 def profile(arguments: list[str]) -> int:
     parser = run_parser(
         "profile",
-        "Show where the time of a query goes, from LoadGen down to the kernels. The verb makes one run of the "
-        "harness, and then calls the model with and without a profiler. Writes tables, a trace and a "
-        "page with a flame view and a roofline.",
+        "Show where a query's time goes, from LoadGen down to the kernels. The verb makes one run of the harness, and "
+        "then calls the model with and without a profiler. Writes tables, a trace and a page with a flame view and a "
+        "roofline.",
         ("[options]", "--from DIR [options]"),
         (ProfileOptions, RunConfig),
     )
@@ -59,7 +59,7 @@ def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, An
     parser = Parser(
         "advise",
         "Find ONNX Runtime settings that make a model faster: measure each layer alone, predict the gain of each "
-        "setting, and then time each new setting against the present settings. docs/advise.md explains the answers.",
+        "setting, and then time each new setting against the current settings. docs/advise.md explains the answers.",
         "--model MODEL [options]",
         "--from DIR [options]",
     )
@@ -181,8 +181,8 @@ def pitfalls(arguments: list[str]) -> int:
     parser = Parser(
         "pitfalls",
         "Show which mistakes in preparing the input cost accuracy: change one declared step, the precision or the "
-        "backend at a time, and compare with the model as declared. Without --model and --dataset, use the embedded "
-        "digits, and scikit-learn's two photographs.",
+        "backend at a time, and compare the result with the declared model. Without --model and --dataset, use the "
+        "embedded digits and scikit-learn's two photographs.",
         "[options]",
     )
     parser.text(

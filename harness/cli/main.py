@@ -20,7 +20,7 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 
 ABOUT = """\
 mlperf-harness measures how fast and how accurately a model answers under load. MLPerf LoadGen
-decides when each query arrives. The run writes a folder, to repeat, compare and check the run."""
+decides when each query arrives. Each run's folder lets you repeat, compare and check the run."""
 EXAMPLES = """\
 examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate

@@ -137,7 +137,7 @@ class Parser(argparse.ArgumentParser):
         )
         if meta["level"] == "expert":
             self._expert.add(action)
-            self._help_all.help = "print the expert options, too"
+            self._help_all.help = "also print the expert options"
 
     def format_help(self) -> str:
         """Returns the short page: what the verb does, usage, notes, basic and general options, how to see the rest."""

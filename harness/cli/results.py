@@ -28,9 +28,9 @@ _MOST_ROUNDS = 1000
 def compare(arguments: list[str]) -> int:
     parser = Parser(
         "compare",
-        "Compare finished runs: how each number changed, and whether the change is more than noise. A "
-        "side is a run's folder, or several runs of one configuration: the folder of --repeats, a,b,c, "
-        "or a pattern. Each of the other sides is compared with the first.",
+        "Compare finished runs: how each number changed, and whether the change is more than noise. A side is a run's "
+        "folder, or several runs of one configuration: the folder of --repeats, a,b,c, or a pattern. Every other side "
+        "is compared with the first.",
         "SIDE SIDE... [options]",
     )
     parser.text(
@@ -43,7 +43,7 @@ def compare(arguments: list[str]) -> int:
     parser.text(
         "--price",
         "PRICES",
-        "price of an hour of each side's machine, in one currency, e.g. 1.20/h,0.85/h",
+        "hourly price of each side's machine, all in one currency, e.g. 1.20/h,0.85/h",
     )
     parser.flag("--json", "print JSON instead of a table")
     options = parser.parse_args(arguments)
@@ -66,8 +66,8 @@ def _add_gate(parser: Parser) -> None:
     parser.text(
         "--fail-on",
         "LIMIT",
-        "exit with status 6 if a number got worse by more than the limit, e.g. p99:+5% or "
-        "throughput:-3%; `undecided`: exit with status 6 if nothing is decided (repeatable)",
+        "exit with status 6 if a number gets worse by more than the limit, e.g. p99:+5% or throughput:-3%; with "
+        "`undecided`, exit with status 6 if the comparison is undecided (repeatable)",
         action="append",
         default=[],
     )
@@ -80,7 +80,7 @@ def _add_gate(parser: Parser) -> None:
     parser.flag(
         "--optimised",
         "treat the other sides as optimised versions of the first: model file, precision and largest batch may "
-        "differ; both sides need an accuracy, and its change is reported as the price",
+        "differ; both sides need an accuracy, and the change in accuracy is reported as the price",
     )
 
 
@@ -163,7 +163,7 @@ def rerun(arguments: list[str]) -> int:
         "DIR",
         "result folder (default RUN-rerun, or RUN-turns for several runs; for a run in a study, next to the study)",
     )
-    add_trust(parser, "allow this code, which the run's configuration names, to run")
+    add_trust(parser, "allow this code, named in the run's configuration, to run")
     _add_gate(parser)
     parser.flag("--quiet", "print no progress and no notices")
     options = parser.parse_args(arguments)
@@ -258,22 +258,22 @@ def _new_folder(run: Path, word: str) -> Path:
 def check(arguments: list[str]) -> int:
     parser = Parser(
         "check",
-        "Derive the verdict and every number of a run again from its files, and compare them with "
-        "result.json. Report which files were changed since the run, and who signed it. For a study, e.g. the "
-        "folder of `sweep`, check its seal and each run in it. The exit status is 4 if something differs.",
+        "Recompute the verdict and every number of a run from its files, and compare them with result.json. Report "
+        "which files have changed since the run, and who signed it. For a study, e.g. the folder of `sweep`, check "
+        "its seal and each run in it. The exit status is 4 if something differs.",
         "RUN [options]",
     )
     parser.text("folder", "RUN", f"{_RUN}, or of a study")
     add_trust(
         parser,
-        "allow the code of this dataset or metric to run, to compute the score again",
+        "allow the code of this dataset or metric to run, to recompute the score",
     )
     parser.text(
         "--allowed-signers",
         "FILE",
-        "OpenSSH's file of allowed signers; a run without a signature by one of them counts as different",
+        "OpenSSH's file of allowed signers; a run without a signature from one of these signers counts as different",
     )
-    parser.flag("--details", "also print every number of the run, and the text of every doubt")
+    parser.flag("--details", "also print every number of the run and the full text of every doubt")
     parser.flag("--json", "print JSON: the differences, verdict and codes of each folder")
     options = parser.parse_args(arguments)
     folder, trusted = Path(options.folder), options.trust or ()
@@ -320,12 +320,13 @@ def _show_checked(checked: "Sequence[CheckedFolder]", *, details: bool) -> None:
 def score(arguments: list[str]) -> int:
     parser = Parser(
         "score",
-        "Score the answers of a finished run again, after the program failed that IMAGE_SCORER or another variable "
-        "names. The answers do not change; result.json, accuracy.txt and SHA256SUMS get the score and its time.",
+        "Score the answers of a finished run again after its scoring program, named in IMAGE_SCORER or another "
+        "variable, has failed. The answers do not change; result.json, accuracy.txt and SHA256SUMS receive the score "
+        "and its time.",
         "RUN [options]",
     )
     parser.text("folder", "RUN", _RUN)
-    add_trust(parser, "allow the code of this dataset to run, which has the labels")
+    add_trust(parser, "allow the code of this dataset, which has the labels, to run")
     parser.flag("--json", "print result.json instead of a table")
     options = parser.parse_args(arguments)
     from harness.results.rescore import rescore
@@ -338,8 +339,8 @@ def score(arguments: list[str]) -> int:
 def publish(arguments: list[str]) -> int:
     parser = Parser(
         "publish",
-        "Copy the folder of a run, or of several runs, to share it. The copy lacks home folders, paths of data "
-        "and plug-ins, user and host names, and arguments of meters. `check` accepts the copy.",
+        "Copy the folder of one or several runs so that you can share it. The copy omits home folders, paths of data "
+        "and plug-ins, user and host names, and meter arguments. `check` accepts the copy.",
         "RUN OUT",
     )
     parser.text("folder", "RUN", _RUN)
@@ -403,7 +404,7 @@ def report(arguments: list[str]) -> int:
     )
     parser.text("runs", "RUN", _RUN, nargs="+")
     parser.text("--out", "FILE", "file to write (default report.html in the run's folder)")
-    parser.flag("--standalone", "put the plotting script into the page")
+    parser.flag("--standalone", "embed the plotting script in the page")
     options = parser.parse_args(arguments)
     folders = [Path(run) for run in options.runs]
     out = Path(options.out) if options.out else None

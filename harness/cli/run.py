@@ -23,7 +23,7 @@ ABOUT = (
     "Measure one run: performance, accuracy and a verdict. With --repeats, measure the same run several "
     "times and report the spread."
 )
-DETAILS = "print every number, and the text of every doubt"
+DETAILS = "print every number and the full text of every doubt"
 _EXAMPLES = """\
 examples:
   # the embedded digits model under Poisson arrivals, at a demonstration rate
@@ -66,7 +66,7 @@ def serve(arguments: list[str]) -> int:
         "serve",
         "Serve a model over HTTP with the Open Inference Protocol v2 of KServe and Triton, to measure the cost of "
         "serving. One instance answers the requests one at a time, in order of arrival. A language model (its "
-        "manifest has `generation`) is served over OpenAI's API, and answers several prompts at a time.",
+        "manifest has `generation`) is served over the OpenAI API, and answers several prompts at a time.",
         "MODEL [options]",
     )
     parser.text("model", "MODEL", "a name from `list`, a manifest (.yaml), or a model file")
@@ -111,13 +111,15 @@ def serve(arguments: list[str]) -> int:
 def load_host(arguments: list[str]) -> int:
     parser = Parser(
         "load-host",
-        "Act as a host for `run --load-hosts HOST:PORT,…`: issue a part of the load for runs on other machines, one run "
+        "Act as a host for `run --load-hosts HOST:PORT,…`: issue part of the load for runs on other machines, one run "
         "at a time (docs/load-hosts.md). The data and the variables of --allow-env come from this machine.",
         "[options]",
     )
     default = "127.0.0.1:7100"
     parser.text(
-        "--listen", "HOST:PORT", f"address to listen on (default {default}; port 0: a free port)"
+        "--listen",
+        "HOST:PORT",
+        f"address to listen on (default {default}; port 0 takes a free port)",
     )
     parser.text(
         "--allow-env",
@@ -151,17 +153,19 @@ _OF_A_SERVER = ("header", "insecure", "request_timeout_ns")
 def probe(arguments: list[str]) -> int:
     parser = Parser(
         "probe",
-        "Describe a server: its round-trip time, its protocols, its models, and the requests that they take. "
-        "Each model gets one sample of zeros.",
+        "Describe a server: its round-trip time, its protocols, its models, and the requests that they accept. Each "
+        "model receives one sample of zeros.",
         "URL [options]",
     )
-    parser.text("url", "URL", "the server, e.g. http://127.0.0.1:8000")
+    parser.text("url", "URL", "URL of the server, e.g. http://127.0.0.1:8000")
     group = parser.add_argument_group("server")
     fields = {field.name: field for field in visible_fields(RunConfig)}
     for name in _OF_A_SERVER:
         parser.add_option(group, fields[name])
     parser.add_option(group, fields["model"])
-    parser.set_helps({"model": "the server's name of a model (default: all that it lists)"})
+    parser.set_helps(
+        {"model": "name of a model on the server (default: all models that the server lists)"}
+    )
     parser.flag("--json", "print JSON")
     texts, problems = read_options(parser, arguments)
     model = texts.pop("model", None)
@@ -180,8 +184,8 @@ def on(arguments: list[str]) -> int:
     parser = Parser(
         "on",
         "Run a verb on several whole nodes of a Ray cluster, and gather their results in one folder. With --share, "
-        "the next free node takes the next value. The same command with the same --out continues where it was "
-        "stopped.",
+        "the next free node takes the next value. After an interruption, the same command with the same --out "
+        "continues.",
         "ray://HEAD --node-count N --out DIR -- VERB [options]",
         "ray://HEAD --node-count N --out DIR --share VALUES -- VERB [options]",
         notes="examples:\n  # the same sweep on two machines\n"
@@ -192,12 +196,12 @@ def on(arguments: list[str]) -> int:
     parser.text(
         "nodes", "ray://HEAD[:PORT]", "the cluster's head node, with the port of Ray's client"
     )
-    parser.text("--node-count", "N", "take N nodes of the cluster", required=True)
+    parser.text("--node-count", "N", "use N nodes of the cluster", required=True)
     parser.text("--out", "DIR", "folder for the results of all nodes", required=True)
     parser.text(
         "--share",
         "VALUES",
-        "run the command once per value (1,2,4): the next free node runs it with the value in place of {}",
+        "run the command once per value, e.g. 1,2,4: the next free node runs it with {} replaced by the value",
     )
     end = arguments.index("--") if "--" in arguments else len(arguments)
     from harness.cluster import on_nodes

@@ -162,7 +162,7 @@ def run_parser(
         action="append",
         default=None,
     )
-    add_trust(parser, "allow this code, which a --config file names, to run")
+    add_trust(parser, "allow this code, named in a --config file, to run")
     parser.flag("--json", "print JSON instead of a table")
     parser.flag("--quiet", "print no progress and no notices")
     return parser

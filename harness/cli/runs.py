@@ -62,8 +62,7 @@ def runs(arguments: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "runs",
-        "List the runs made here, newest first, or export or draw them. MODEL, NAME and HOST may be "
-        "patterns, e.g. r*.",
+        "List, export or plot the runs made here, newest first. MODEL, NAME and HOST may be patterns, e.g. r*.",
         "[options]",
     )
     parser.text("--results", "DIR", "folder of the runs (default results)", default="results")
@@ -85,13 +84,13 @@ def _parser() -> Parser:
         parser.text(
             f"--{name}",
             "PAGE",
-            f"draw {about}, as an HTML file",
+            f"plot {about}, in an HTML file",
             dest="pages",
             action="append",
             default=[],
             type=partial(_page, name),
         )
-    parser.flag("--standalone", "put the plotting script into the pages")
+    parser.flag("--standalone", "embed the plotting script in the pages")
     return parser
 
 
@@ -173,8 +172,8 @@ def _as_utc(text: str) -> str:
 def browse(arguments: list[str]) -> int:
     parser = Parser(
         "browse",
-        "Serve a folder of results as local web pages: filter and sort runs, compare them, see histories, "
-        "searches and machines, and watch a run in progress. Nothing in the folder is changed.",
+        "Serve a folder of results as local web pages: filter and sort runs, compare them, see histories, searches "
+        "and machines, and watch a run in progress. The pages do not change the folder.",
         "[FOLDER] [options]",
     )
     parser.text(
@@ -183,7 +182,7 @@ def browse(arguments: list[str]) -> int:
     parser.text(
         "--host",
         "HOST",
-        "address to serve at (default 127.0.0.1); any other address needs the token in the printed URL",
+        "address to listen on (default 127.0.0.1); any other address needs the token in the printed URL",
         default="127.0.0.1",
     )
     parser.text(

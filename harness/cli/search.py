@@ -65,11 +65,11 @@ def peak(arguments: list[str]) -> int:
         {
             **_REFUSED,
             "queries": None,
-            "duration": "approximate duration of a confirm run, e.g. 10s or 2min (default 10s)",
+            "duration": "approximate duration of a confirmation run, e.g. 10s or 2min (default 10s)",
             "target_qps": "server: rate of the first probe in queries/s (default: half of the "
             "calibrated capacity)",
             "concurrency": "server: start the search at N queries in flight; each answer triggers the next "
-            "query (not MLPerf)",
+            "query (not MLPerf-compliant)",
             "out": _out("peak-SCENARIO"),
         }
     )
@@ -85,7 +85,7 @@ def peak(arguments: list[str]) -> int:
 def tune(arguments: list[str]) -> int:
     parser = run_parser(
         "tune",
-        "Find the fastest number of instances and threads, largest batch and backend options for a model on this "
+        "Find the fastest combination of instances, threads, largest batch and backend options for a model on this "
         "machine, in one scenario and under one latency bound. Loops without LoadGen eliminate most candidates, and "
         "runs under LoadGen judge the rest. Options on the command line (--instances, --threads, --max-batch, "
         "--backend-option) keep their values.",
@@ -114,10 +114,10 @@ def tune(arguments: list[str]) -> int:
 def overhead(arguments: list[str]) -> int:
     parser = Parser(
         "overhead",
-        "Measure the cost of serving a model. Runs in process and runs through a server take turns, with one query at "
+        "Measure the cost of serving a model. In-process runs and runs through a server alternate, with one query at "
         "a time. The result is the time that the server adds to a query, minus the time that this client needs for a "
-        "server that answers at once. It has a 95 % interval and is divided into parts. Both sides must give the same "
-        "answers.",
+        "server that answers at once. The result has a 95 % interval and is split into parts. Both sides must give "
+        "the same answers.",
         "MODEL --url URL [options]",
     )
     parser.text("model", "MODEL", "a name from `list`, a manifest (.yaml), or a model file")
@@ -136,10 +136,11 @@ def overhead(arguments: list[str]) -> int:
     parser.flag("--quiet", "print no progress and no notices")
     parser.set_helps(
         {
-            "backend": "protocol of the server, a remote backend (default kserve)",
+            "backend": "remote backend for the server's protocol (default kserve)",
             "duration": "approximate duration of each run, e.g. 2s (default 2s)",
             "max_batch": "samples per request in the throughput runs, on both sides (default 1)",
-            "out": "result folder; continues a stopped measurement in it (default results/TIME-overhead-BACKEND-MODEL)",
+            "out": "result folder; the verb continues a stopped measurement in this folder (default "
+            "results/TIME-overhead-BACKEND-MODEL)",
         }
     )
     texts, problems = read_options(parser, arguments)
@@ -167,13 +168,12 @@ def overhead(arguments: list[str]) -> int:
 def sweep(arguments: list[str]) -> int:
     parser = run_parser(
         "sweep",
-        "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
-        "each combination of batch, precision, backend, threads and more. For a grid, --model, --backend and "
-        "--threads may be lists (a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a "
-        "table, a CSV file and a page with plots. With several backends (a,b or all) and without --batch, find the "
-        "fastest one: compare the answers first, then make runs in turns. With --models, measure the throughput and "
-        "the tail latency of a set of models for each number of workers, and the cost of the cache when every request "
-        "misses.",
+        "Measure latency against load, with a run at each rate; or measure a grid, with a run for each combination of "
+        "batch, precision, backend, threads and more. For a grid, --model, --backend and --threads may be lists "
+        "(a,b), and --input-shape may have several shapes (NAME=1x8/1x16). Writes a table, a CSV file and a page with "
+        "plots. With several backends (a,b or all) and without --batch, find the fastest backend: compare the "
+        "backends' answers first, then run the backends in turns. With --models, measure the throughput and tail "
+        "latency of a set of models for each number of workers, and the cost of the cache when every request misses.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",
@@ -190,7 +190,7 @@ def sweep(arguments: list[str]) -> int:
             **_REFUSED,
             **dict.fromkeys(("target_qps", "concurrency")),
             "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s; 1s for several backends)",
-            "out": f"{_out('sweep-server')}; for a grid grid-SCENARIO-BACKEND-MODEL, for several backends "
+            "out": f"{_out('sweep-server')}; for a grid: grid-SCENARIO-BACKEND-MODEL; for several backends: "
             "runtimes-SCENARIO-BACKENDS-MODEL",
         }
     )

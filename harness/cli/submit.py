@@ -33,20 +33,26 @@ _QUIET = "print no progress and no notices"
 
 
 _REQUEST: Mapping[str, tuple[str, str]] = {
-    "division": ("NAME", "closed, open, or network: servers on other machines, given with --url"),
+    "division": ("NAME", "closed, open or network (servers on other machines, given with --url)"),
     "submitter": ("NAME", "folder name of the submitter"),
     "system": ("NAME", "folder name of the system"),
     "category": ("NAMES", "edge, datacenter, or datacenter,edge"),
-    "benchmark": ("NAME", "benchmark of the round, e.g. resnet; plan: `all` lists what fits here"),
+    "benchmark": (
+        "NAME",
+        "benchmark of the round, e.g. resnet; `plan --benchmark all` lists the benchmarks that fit on this machine",
+    ),
     "folder": ("NAME", "open division: name of the model (default: the benchmark's name)"),
-    "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: all that the category requires)"),
+    "scenarios": (
+        "NAMES",
+        "scenarios, e.g. SingleStream,Offline (default: all that the category requires)",
+    ),
     "accuracy_data": (
         "FILE",
         "--data-dir of the accuracy runs, only for gpt-oss-120b, which has a separate data set for them",
     ),
     "peak": (
         "DIR",
-        "folder of a finished `peak`, which gives Server's rate; or pass --target-qps, --slo or --user-conf",
+        "folder of a finished `peak` search, which sets Server's rate; or pass --target-qps, --slo or --user-conf",
     ),
     "round": ("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
 }
@@ -58,7 +64,8 @@ _OF_ALL = {"benchmark", "division", "category", "round"}
 
 _RUN_HELPS = {
     "duration": "with --rehearsal: approximate duration of performance runs (default 600 s)",
-    "slo": "latency bound for the search for Server's rate, e.g. p99=15ms; in a short rehearsal, the bound itself",
+    "slo": "latency bound for the search for Server's rate, e.g. p99=15ms; in a short rehearsal, the "
+    "latency bound of the runs",
     "target_qps": "Server's arrival rate in queries/s",
     "user_conf": "LoadGen's user.conf",
     "meter": "ptdaemon=POWER_DEV,director=HOST,ntp=HOST: measure power in the performance runs",
@@ -96,7 +103,7 @@ def _request_parser(
         help="allow any model, any data and short runs (--duration); the result cannot be submitted",
     )
     if trust:
-        add_trust(parser, "allow this code, which WORK/request.yaml names, to run")
+        add_trust(parser, "allow this code, named in WORK/request.yaml, to run")
     parser.flag("--quiet", _QUIET)
     add_options(parser, RunConfig)
     parser.set_helps({**dict.fromkeys(REFUSED), **_RUN_HELPS})
@@ -188,8 +195,7 @@ def _plan_all(options: argparse.Namespace) -> int:
 def run(arguments: Sequence[str]) -> int:
     parser = _request_parser(
         "run",
-        "Make the runs that are missing, stale or failed. After an interruption, the same command "
-        "continues.",
+        "Make the missing, stale and failed runs. After an interruption, the same command continues.",
         {"only": ("SCENARIO", "make the runs of this scenario only")},
         trust=True,
     )

@@ -50,48 +50,44 @@ VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
     "peak": Verb("search:peak", "find the highest VALID rate under a latency bound"),
     "sweep": Verb("search:sweep", "measure latency against load, or a grid of batches and more"),
-    "tune": Verb("search:tune", "find the fastest number of instances and threads, and batch size"),
-    "overhead": Verb("search:overhead", "measure the cost of serving a model, and its parts"),
-    "profile": Verb("explain:profile", "show where the time of a query goes, down to the kernels"),
-    "advise": Verb(
-        "explain:advise", "find ONNX Runtime settings that are faster, and measure them"
+    "tune": Verb(
+        "search:tune", "find the fastest combination of instances, threads and batch size"
     ),
+    "overhead": Verb("search:overhead", "measure the cost of serving a model, part by part"),
+    "profile": Verb("explain:profile", "show where a query's time goes, down to the kernels"),
+    "advise": Verb("explain:advise", "find faster ONNX Runtime settings, and measure them"),
     "bricks": Verb("explain:bricks", "time the layer sequences that several models share"),
     "cold": Verb("explain:cold", "show how long a new process takes to answer, and why"),
     "pitfalls": Verb("explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"),
     "machine": Verb(
-        "explain:machine", "measure the peaks of this machine, and the cost of moving data"
+        "explain:machine", "measure this machine's peak rates and its cost of moving data"
     ),
-    "probe": Verb("run:probe", "describe a server and the requests that its models take"),
+    "probe": Verb("run:probe", "describe a server and the requests that its models accept"),
     "serve": Verb("run:serve", "serve a model over HTTP, to measure the cost of serving"),
-    "load-host": Verb("run:load_host", "issue a part of the load for runs on other machines"),
+    "load-host": Verb("run:load_host", "issue part of the load for runs on other machines"),
     "compare": Verb("results:compare", "show whether runs differ by more than noise"),
     "rerun": Verb("results:rerun", "repeat a finished run here and compare the two"),
-    "check": Verb("results:check", "derive a run's verdict again from its files"),
+    "check": Verb("results:check", "recompute a run's verdict from its files"),
     "score": Verb("results:score", "score a run's answers again after its scoring program failed"),
     "publish": Verb("results:publish", "copy a run's folder without names, paths and passwords"),
     "export": Verb(
-        "results:export", "write a run as Parquet, CSV or JUnit, or for MLflow and others"
+        "results:export", "export a run to Parquet, CSV, JUnit, MLflow or other formats"
     ),
-    "report": Verb("results:report", "draw finished runs as an HTML page"),
-    "runs": Verb("runs:runs", "list, export or draw the runs made here"),
+    "report": Verb("results:report", "write an HTML page with plots of finished runs"),
+    "runs": Verb("runs:runs", "list, export or plot the runs made here"),
     "browse": Verb("runs:browse", "show finished and live runs as local web pages"),
-    "on": Verb("run:on", "run a verb on each of several machines, and gather the results"),
+    "on": Verb("run:on", "run a verb on several machines and gather the results"),
     "list": Verb("data:list_names", "list backends, datasets, metrics, meters, models, or nodes"),
     "init": Verb("start.init:init", "write an options file, or the manifest of a model file"),
-    "schema": Verb("start.schemas:schema", "print the JSON Schema of files, for editors"),
-    "completion": Verb(
-        "start.completion:completion", "print the code that completes words in a shell"
-    ),
+    "schema": Verb("start.schemas:schema", "print the JSON Schema of a file format, for editors"),
+    "completion": Verb("start.completion:completion", "print the completion script for a shell"),
     "data check": Verb("data:check", "decode every sample of a dataset before a run"),
-    "arrivals": Verb("data:arrivals", "write a schedule of arrivals for `run --arrivals`"),
-    "dashboards": Verb(
-        "data:dashboards", "write the dashboard and rules for Grafana and Prometheus"
-    ),
+    "arrivals": Verb("data:arrivals", "write an arrival schedule for `run --arrivals`"),
+    "dashboards": Verb("data:dashboards", "write the Grafana dashboard and the Prometheus rules"),
     "submit plan": Verb(
         "submit:plan", "list the runs that an MLPerf submission needs, and their state"
     ),
-    "submit run": Verb("submit:run", "make the runs that are missing, stale or failed"),
+    "submit run": Verb("submit:run", "make the missing, stale and failed runs"),
     "submit pack": Verb("submit:pack", "write the submission folder from the finished runs"),
     "submit check": Verb(
         "submit:check", "check a submission folder against the rules of the round"
@@ -106,8 +102,10 @@ VERBS: Mapping[str, Verb] = {
     "endpoints witness": Verb(
         "endpoints:witness", "recompute the official client's numbers from its events"
     ),
-    "endpoints pack": Verb("endpoints:pack", "write the tree from the witnessed points"),
-    "endpoints check": Verb("endpoints:check", "check a tree against the rules of Endpoints"),
+    "endpoints pack": Verb("endpoints:pack", "write the submission tree from the witnessed points"),
+    "endpoints check": Verb(
+        "endpoints:check", "check a submission tree against the Endpoints rules"
+    ),
 }
 """Name -> verb, in the order of the list of verbs. A name of two words is a verb of a group."""
 

@@ -449,7 +449,9 @@ def main() -> None:
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded digit classifier.")
     parser.add_argument("--out", type=Path, default=root, help="root folder of the written files")
-    parser.add_argument("--formats-only", action="store_true", help="from the weights under --out")
+    parser.add_argument(
+        "--formats-only", action="store_true", help="do not train: use the weights under --out"
+    )
     options = parser.parse_args()
     os.environ.update(DETERMINISTIC_ENVIRONMENT)
     write_all(options.out, formats_only=options.formats_only)

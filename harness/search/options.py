@@ -50,7 +50,7 @@ class RepeatOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakOptions:
     probe_ns: int = option(
-        "approximate duration of a probe (default 3s); --duration applies to the confirm runs",
+        "approximate duration of a probe (default 3s); --duration applies to the confirmation runs",
         name="probe",
         parse=parse_positive_duration_ns,
         default=3 * NS_PER_S,
@@ -157,8 +157,8 @@ class SweepOptions:
         group="sweep over rates",
     )
     cache: tuple[str, ...] = option(
-        "language models on a server: make a run at each rate with an empty cache of prompts and one with a full cache "
-        "(cold,warm), or with prompts that have these shares in common (0%,50%,90%)",
+        "language models on a server: at each rate, make a run with an empty prompt cache and a run with a full "
+        "prompt cache (cold,warm), or a run for each share of a prompt that is common to all prompts (0%,50%,90%)",
         parse=parse_caches,
         default=(),
         metavar="STATES",
@@ -177,15 +177,16 @@ def parse_workers(text: str) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersOptions:
     workers: tuple[int, ...] = option(
-        "with --models: numbers of workers, each measured with the same number of queries in flight (default 1,2,3,4)",
+        "with --models: numbers of workers to measure, each with as many queries in flight as workers (default "
+        "1,2,3,4)",
         parse=parse_workers,
         default=(1, 2, 3, 4),
         metavar="NUMBERS",
         group="sweep over workers",
     )
     pairs: int = option(
-        "with --models: number of pairs that compare a load through the cache with a load without it, if every "
-        "request misses (default 20)",
+        "with --models: number of pairs of model loads, one through the cache and one without it, if every request "
+        "misses (default 20)",
         parse=bounded(2, MOST_RUNS),
         default=20,
         metavar="N",
@@ -204,7 +205,8 @@ class RuntimesOptions:
         group="sweep over backends",
     )
     time_limit_ns: int | None = option(
-        "time for all runs, e.g. 5min; two rounds are always made (default: 12 s for each run of a round, at least 1min)",
+        "time limit for all runs, e.g. 5min, but at least two rounds are made (default: 12 s for each run of a round, "
+        "at least 1min)",
         name="time_limit",
         parse=parse_positive_duration_ns,
         metavar="TIME",
@@ -222,7 +224,7 @@ class TuneOptions:
         group="search",
     )
     finalists: int = option(
-        f"number of candidates that LoadGen runs judge, 2 to {MOST_RUNS:,}, including the default (default 3)",
+        f"number of candidates to judge in LoadGen runs, 2 to {MOST_RUNS:,}, including the default (default 3)",
         parse=bounded(2, MOST_RUNS),
         default=3,
         metavar="N",
@@ -255,7 +257,7 @@ class OverheadOptions:
         metavar="N",
     )
     local_option: tuple[tuple[str, str], ...] = option(
-        "option of the backend in process; --backend-option is for the server (repeatable)",
+        "option of the in-process backend; --backend-option is for the server (repeatable)",
         parse=parse_key_value,
         many=True,
         metavar="KEY=VALUE",

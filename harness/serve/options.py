@@ -83,25 +83,25 @@ class ServeOptions:
         metavar="HOST:PORT",
     )
     name: str = option(
-        "server name that /v2 reports; MLPerf's Network division requires a different name for each server "
-        f"(default {DEFAULT_NAME}). For a language model: names under which clients may ask for it, e.g. base,adapter",
+        "server name that /v2 reports; MLPerf's Network division requires a different name for each server (default "
+        f"{DEFAULT_NAME}). For a language model: names that clients may request, e.g. base,adapter",
         parse=str,
         default=DEFAULT_NAME,
         metavar="NAME",
     )
     postprocess: bool = option(
-        "do the manifest's postprocessing in the server: reply with answers instead of outputs, as a client with "
-        "--qdl expects",
+        "apply the manifest's postprocessing in the server, and reply with answers instead of outputs, as a client "
+        "with --qdl expects",
         flag=True,
     )
     node: bool = option(
-        "run as a node of --nodes: load the data, run one instance per core, and take queries with sample indices",
+        "run as a node for --nodes: load the data, run one instance per core, and accept queries with sample indices",
         flag=True,
     )
     prefix_cache: PrefixBlocks | None = option(
-        "language models: keep the keys and values of prompts and answers in blocks of TOKENS tokens, so that the common "
-        f"beginning of prompts is computed only once; at most BLOCKS blocks (default {DEFAULT_BLOCKS}). POST /reset_prefix_cache "
-        "empties it",
+        "language models: cache the keys and values of prompts and answers in blocks of TOKENS tokens, so that a "
+        f"common prompt prefix is computed only once; at most BLOCKS blocks (default {DEFAULT_BLOCKS}). POST "
+        "/reset_prefix_cache clears the cache",
         parse=parse_prefix_blocks,
         default=None,
         metavar="TOKENS[:BLOCKS]",

@@ -129,7 +129,7 @@ def test_a_mistake_prints_one_line_and_exits_with_2(arguments: str, line: str) -
             "arrivals",
             [
                 "KIND is missing: kind of schedule, e.g. constant",
-                "--rate is missing: queries/s, without thousands separators",
+                "--rate is missing: rates in queries/s, without thousands separators",
                 "--out is missing: file to write, which must not exist yet",
             ],
         ),

@@ -137,7 +137,7 @@ def completion(arguments: list[str]) -> int:
     parser.text(
         "shell",
         "SHELL",
-        f"{', '.join(SHELLS)} (default: yours)",
+        f"{', '.join(SHELLS)} (default: your shell)",
         nargs="?",
         choices=SHELLS,
         default=default,

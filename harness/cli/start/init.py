@@ -57,9 +57,9 @@ def _prompt_options(text: str) -> str:
 def _parser() -> Parser:
     parser = Parser(
         "init",
-        "Write a template: every option of a verb with its meaning, for --config; or, with --model, the "
-        "manifest of a model file with its inputs, types, shapes and checksums. The schema next to it, for "
-        "editors, is the only file that may be overwritten.",
+        "Write a template: every option of a verb with its meaning, for --config; or, with --model, the manifest of a "
+        "model file with its inputs, types, shapes and checksums. Only the schema for editors, which lies next to the "
+        "template, may be overwritten.",
         "[VERB] [--out FILE]",
         "--model FILE [options]",
     )
@@ -79,9 +79,13 @@ def _parser() -> Parser:
         action="append",
         default=[],
     )
-    parser.text("--backend", "NAME", "framework that opens the model (default: the format's own)")
     parser.text(
-        "--out", "FILE", f"file to write (default {OPTIONS_FILE}, or the model's name .yaml)"
+        "--backend", "NAME", "framework that opens the model (default: set by the file's format)"
+    )
+    parser.text(
+        "--out",
+        "FILE",
+        f"file to write (default {OPTIONS_FILE}; with --model, the model's name and .yaml)",
     )
     return parser
 

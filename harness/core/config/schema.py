@@ -110,36 +110,37 @@ class RunOptions:
         metavar="QPS",
     )
     arrivals: Path | Ramp | None = option(
-        "server: replay the arrival times of a file, one per line, or ramp:RATE, which raises the rate until an SLO "
-        "breaks and then holds a rate below it for --duration; not MLPerf (docs/arrivals.md)",
+        "server: replay the arrival times in a file, one per line; ramp:RATE raises the rate until an SLO breaks, and "
+        "then holds a lower rate for --duration; not MLPerf-compliant (docs/arrivals.md)",
         parse=parsers.parse_arrivals,
         metavar="FILE|ramp:RATE",
         level="expert",
     )
     concurrency: int | None = option(
-        "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not MLPerf",
+        "server: keep N queries, conversations or sessions in flight; each answer triggers the next query; not "
+        "MLPerf-compliant",
         parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
         level="expert",
     )
     until: str | None = option(
-        "with --concurrency or --arrivals: run until it is certain whether the run is steady (steady), or until the 95 % "
-        "interval of its number is at most this wide on each side (e.g. 2%), for at most 30 times --duration "
-        "(docs/peak.md)",
+        "with --concurrency or --arrivals: continue until the run is certainly steady or certainly not (steady), or "
+        "until the 95 % interval of its rate or latency is at most this wide on each side (e.g. 2%), for at most 30 "
+        "times --duration (docs/peak.md)",
         parse=parsers.parse_until,
         metavar="steady|N%",
         level="expert",
     )
     streams: int | None = option(
-        "server: N sequences at a time in real time, for a model with states; each frame is due one period after the "
-        "previous frame; not MLPerf (docs/streams.md)",
+        "server: send N sequences at a time in real time, for a model with states; each frame is due one period after "
+        "the previous frame; not MLPerf-compliant (docs/streams.md)",
         parse=parsers.positive(MAX_STREAMS),
         metavar="N",
         level="expert",
     )
     load_hosts: LoadHosts | None = option(
-        "server: share the load on servers among N processes on this machine, or `load-host`s on other machines; "
-        "not MLPerf (docs/load-hosts.md)",
+        "server: split the load on the remote backend's servers among N processes on this machine, or among "
+        "`load-host` processes on other machines; not MLPerf-compliant (docs/load-hosts.md)",
         parse=parsers.parse_load_hosts,
         metavar="N|HOST:PORT,…",
         level="expert",
@@ -151,7 +152,7 @@ class RunOptions:
         level="expert",
     )
     performance_count: int | None = option(
-        "samples that the performance run holds in memory and draws from (default: set by the dataset)",
+        "number of samples that the performance run holds in memory and draws from (default: set by the dataset)",
         parse=parsers.positive(2**31 - 1),
         metavar="N",
         level="expert",
@@ -185,14 +186,14 @@ class RunOptions:
         "bind the threads of each instance to separate cores", flag=True, level="expert"
     )
     dispatch: str = option(
-        "server: greedy sizes batches by the times of the warm-up; elastic also lets a single waiting query "
-        "use all cores; deadline keeps batches small enough to meet the SLO (default elastic)",
+        "server: greedy chooses batch sizes from the warm-up times; elastic also lets a single waiting query use all "
+        "cores; deadline keeps batches small enough to meet the SLO (default elastic)",
         choices=DISPATCHES,
         default="elastic",
         level="expert",
     )
     batch_wait_ns: int = option(
-        "server: longest time a sample waits for its batch to fill, e.g. 500us (default 0s)",
+        "server: maximum time that a sample waits for its batch to fill, e.g. 500us (default 0s)",
         name="batch_wait",
         parse=parse_duration_ns,
         default=0,
@@ -219,8 +220,8 @@ class RunOptions:
         level="expert",
     )
     input_range: tuple[tuple[str, Interval], ...] = option(
-        "synthetic data: range of an input's values, HIGH excluded, e.g. ids=0:30522 (repeatable; "
-        "default for integers: the rows of the table that they index, else 0:2)",
+        "synthetic data: range of an input's values, HIGH excluded, e.g. ids=0:30522 (repeatable; default for "
+        "integers: the row numbers of the table that they index, else 0:2)",
         parse=parsers.parse_input_range,
         many=True,
         metavar="NAME=LOW:HIGH",
@@ -243,16 +244,17 @@ class RunOptions:
         level="expert",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
-        "option of the backend, e.g. compile=off; format=NAME chooses the model's file; processes=on "
-        "gives each instance a separate process, as --mlperf does for plug-ins; KEY=@FILE takes the content of a JSON "
-        "or YAML file (repeatable)",
+        "option of the backend, e.g. compile=off; format=NAME selects the model file; processes=on gives each "
+        "instance a separate process, as --mlperf does for plug-ins; KEY=@FILE reads the value from a JSON or YAML "
+        "file (repeatable)",
         parse=parsers.parse_backend_option,
         many=True,
         metavar="KEY=VALUE",
         level="expert",
     )
     url: tuple[str, ...] = option(
-        "URL of a remote backend's server, e.g. http://127.0.0.1:8000 or grpc://127.0.0.1:8001; repeat the option for each replica",
+        "URL of a remote backend's server, e.g. http://127.0.0.1:8000 or grpc://127.0.0.1:8001; repeat the "
+        "option for each replica",
         parse=parsers.parse_server,
         many=True,
         metavar="URL",
@@ -266,8 +268,7 @@ class RunOptions:
         level="expert",
     )
     request_timeout_ns: int | None = option(
-        "longest time for one request (default: 10s, or 20 times the slowest warm-up request if this is "
-        "longer)",
+        "maximum time per request (default: 10s, or 20 times the slowest warm-up request if this is longer)",
         name="request_timeout",
         parse=parsers.parse_positive_duration_ns,
         metavar="TIME",
@@ -281,7 +282,7 @@ class RunOptions:
         level="expert",
     )
     insecure: bool = option(
-        "https and grpcs: trust any certificate and name", flag=True, level="expert"
+        "https and grpcs: accept any certificate and host name", flag=True, level="expert"
     )
     server_metrics: tuple[str, ...] = option(
         "URL of a server's Prometheus metrics, e.g. http://127.0.0.1:8002/metrics (default: /metrics of each "
@@ -292,7 +293,7 @@ class RunOptions:
         level="expert",
     )
     server_metric: tuple[str, ...] = option(
-        "series on the servers' metrics pages to keep besides the known ones, e.g. queue_size or "
+        "additional series to keep from the servers' metrics pages, e.g. queue_size or "
         'queue_size{model="a"} (repeatable)',
         parse=parsers.parse_series,
         many=True,
@@ -300,15 +301,15 @@ class RunOptions:
         level="expert",
     )
     before_run: str | None = option(
-        "just before LoadGen starts: vllm or sglang empties the prefix cache of each --url; anything else is a "
-        "command to run, without a shell",
+        "action just before LoadGen starts: vllm or sglang clears the prefix cache of each --url; any other value is "
+        "a command, which runs without a shell",
         parse=parsers.parse_name,
         metavar="vllm|sglang|COMMAND",
         level="expert",
     )
     probe_rate: float | None = option(
-        "measure how long other clients wait: during the load, send N small requests per second on separate connections "
-        "(to a language model: requests for one token); not MLPerf",
+        "measure how long other clients wait: during the load, send N small requests per second on separate "
+        "connections (to a language model: requests for one token); not MLPerf-compliant",
         parse=parsers.parse_probe_rate,
         metavar="N",
         level="expert",
@@ -337,15 +338,15 @@ class RunOptions:
         level="expert",
     )
     nodes: str | None = option(
-        "machines that answer: HOST:PORT,HOST:PORT of `serve --node`, ray://HEAD of a Ray cluster, or local:N "
-        "for N processes on this machine (docs/cluster.md)",
+        "machines that answer the queries: HOST:PORT,HOST:PORT of `serve --node`, ray://HEAD of a Ray cluster, or "
+        "local:N for N processes on this machine (docs/cluster.md)",
         parse=parsers.parse_nodes,
         metavar="NODES",
         group="nodes",
         level="expert",
     )
     node_count: int | None = option(
-        "with --nodes ray://HEAD: take N whole nodes of the cluster",
+        "with --nodes ray://HEAD: use N whole nodes of the cluster",
         parse=parsers.positive(parsers.MOST_NODES),
         metavar="N",
         level="expert",
@@ -378,7 +379,7 @@ class RunOptions:
         level="expert",
     )
     price: float | None = option(
-        "price of one hour of all machines of the run, e.g. 1.20/h: the result has the cost of a million samples "
+        "hourly price of all machines in the run, e.g. 1.20/h; the result then includes the cost per million samples "
         "and tokens",
         parse=parsers.parse_price,
         metavar="PRICE",
@@ -435,8 +436,8 @@ class RunOptions:
         level="expert",
     )
     metrics_push: str | None = option(
-        "push the metrics to a Pushgateway at the end of the run, e.g. http://127.0.0.1:9091; http://HOST:4318/v1/metrics "
-        "is an OpenTelemetry collector, which gets a language model's metrics during the run, too",
+        "push the metrics to a Pushgateway at the end of the run, e.g. http://127.0.0.1:9091; an OpenTelemetry "
+        "collector (http://HOST:4318/v1/metrics) also receives a language model's metrics during the run",
         parse=parsers.parse_gateway,
         metavar="URL",
     )

@@ -14,7 +14,7 @@ PARTS = ("weights", "storage", "operators", "checks")
 """The names of job.PARTS, a module that is too slow to import for `--help`."""
 
 _MODEL = "model and data"
-_TODAY = "present settings"
+_TODAY = "current settings"
 _MEASURED = "measurement"
 _RESULTS = "results"
 
@@ -54,9 +54,9 @@ class AdviseOptions:
         metavar="AXIS,...",
         group=_MEASURED,
     )
-    samples: int = number("samples for the accuracy of int8", _MEASURED, 200)
+    samples: int = number("number of samples for the accuracy of int8", _MEASURED, 200)
     pairs: int = number(
-        "pairs of timings per setting: the present and the new setting in turns", _MEASURED, 7
+        "pairs of timings per setting, with the current and the new setting in turns", _MEASURED, 7
     )
     passes: int = number("passes over the layers", _MEASURED, 3)
     database: Path | None = path(

@@ -21,10 +21,11 @@ def parse_size(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrickOptions:
-    most_layers: int = number("largest number of layers in a brick", CUTTING, LAYERS)
+    most_layers: int = number("maximum number of layers in a brick", CUTTING, LAYERS)
     batch: int = number("samples per run", CUTTING, 1)
     size: tuple[tuple[str, int], ...] = option(
-        "size of a further open dimension of the inputs, by name, e.g. sequence=128, or position, e.g. ids[1]=128 (repeatable)",
+        "size of another symbolic dimension of the inputs, by name, e.g. sequence=128, or by position, e.g. "
+        "ids[1]=128 (repeatable)",
         parse=parse_size,
         metavar="NAME=N",
         many=True,
@@ -32,10 +33,10 @@ class BrickOptions:
     )
     threads: int = number("threads of ONNX Runtime", _RUNNING, 1, MOST_THREADS)
     rounds: int = number(
-        "rounds in which each model and each of its bricks is timed twice", _RUNNING, 8
+        "number of rounds, each of which times each model and each of its bricks twice", _RUNNING, 8
     )
     structure: bool = option(
-        "cut the models and run nothing", flag=True, default=False, group=_RUNNING
+        "cut the models, but time nothing", flag=True, default=False, group=_RUNNING
     )
     database: Path = path(
         f"database of the bricks timed so far (default {DATABASE})",
@@ -50,7 +51,7 @@ class BrickOptions:
         "write the bricks as ONNX files without the weights of the models", "DIR", _FILES
     )
     publish_order: bool = option(
-        "with --publish: add the order of the bricks in each model, so that others can add up its time",
+        "with --publish: add the order of the bricks in each model, so that others can compute the model's time",
         flag=True,
         default=False,
         group=_FILES,
@@ -59,5 +60,5 @@ class BrickOptions:
         "write a synthetic ONNX model with the same mix of operators as the model", "FILE", _FILES
     )
     synthetic_layers: int | None = number(
-        "layers of the --synthetic model (default: as many as the model has)", _FILES
+        "number of layers in the --synthetic model (default: as many as the model has)", _FILES
     )

@@ -38,8 +38,12 @@ class ColdOptions:
     threads: int | None = number(
         "threads of the framework (default: all usable cores)", _MEASURED, most=MOST_THREADS
     )
-    trials: int = number("trials of each kind of start, in turns", _MEASURED, 5, most=1000)
-    runs: int = number("steady runs after the first run of each trial", _MEASURED, 10, most=10_000)
+    trials: int = number(
+        "number of trials per kind of start, made in turns", _MEASURED, 5, most=1000
+    )
+    runs: int = number(
+        "number of steady runs after the first run of each trial", _MEASURED, 10, most=10_000
+    )
     skip: tuple[str, ...] = kinds.skip(PARTS, _MEASURED)
     fetch: bool = option(
         "download the model's file again from the address in its manifest, to time the download",

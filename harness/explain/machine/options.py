@@ -11,7 +11,7 @@ from harness.explain import option_kinds as kinds
 from harness.explain.option_kinds import number, path
 from harness.machine.characterise.database import DEFAULT
 
-_WHAT, _HOW, _RESULTS = "what is measured", "how long", "results"
+_WHAT, _HOW, _RESULTS = "points", "time", "results"
 POINT_NS, REPEATS = 250 * NS_PER_MS, 5
 WITHIN_NS = 240 * NS_PER_S
 
@@ -34,14 +34,15 @@ class MachineOptions:
         group=_WHAT,
     )
     benchmark: tuple[str, ...] = option(
-        "a benchmark of your own, in addition to `list`: module:Class or file.py:Class (repeatable)",
+        "additional benchmark that is not in `list`: module:Class or file.py:Class (repeatable)",
         parse=parse_name,
         many=True,
         group=_WHAT,
     )
     list: bool = option("print the names of the points and measure nothing", flag=True, group=_WHAT)
     missing: bool = option(
-        "measure only points that the database lacks for these versions and settings, and read the others from it",
+        "measure only the points that the database lacks for these versions and settings, and read the other points "
+        "from it",
         flag=True,
         group=_WHAT,
     )
@@ -54,7 +55,10 @@ class MachineOptions:
         group=_HOW,
     )
     repeats: int = number(
-        "maximum repetitions per point; the spread comes from them", _HOW, REPEATS, 1000
+        "maximum number of repetitions per point; the spread is computed from them",
+        _HOW,
+        REPEATS,
+        1000,
     )
     within_ns: int = option(
         "time limit for all points together; points not started by then are skipped and listed (default 4min)",

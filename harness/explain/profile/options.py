@@ -49,12 +49,12 @@ class ProfileOptions:
         metavar="N",
     )
     batches: tuple[int, ...] | None = option(
-        "batches of the model level (default 1,2,4,8) and, if set, of the layer level",
+        "batch sizes at the model level (default 1,2,4,8) and, if set, also at the layer level",
         parse=parse_sizes,
         metavar="LIST",
     )
     runs: int = option(
-        "largest number of calls per measurement (default 20)",
+        "maximum number of calls per measurement (default 20)",
         parse=positive(MOST_RUNS),
         default=20,
         metavar="N",
@@ -67,17 +67,16 @@ class ProfileOptions:
         metavar="LIST",
     )
     source: Path | None = option(
-        "run nothing; print the tables of a profile's or a run's folder again (--out DIR: write the files, too)",
+        "run nothing; print the tables of the folder of a profile or a run again (with --out DIR, also write the "
+        "files)",
         name="from",
         parse=parse_path,
         metavar="DIR",
     )
     otlp: Path | str | None = option(
-        "also write the spans for OpenTelemetry: a new file of OTLP/JSON lines, a collector's URL, or env: "
-        "the collector of OTEL_EXPORTER_OTLP_ENDPOINT",
+        "also export the spans to OpenTelemetry: to a new file of OTLP/JSON lines, to a collector's URL, or to the "
+        "collector in OTEL_EXPORTER_OTLP_ENDPOINT (env)",
         parse=parse_otlp,
         metavar="FILE|URL|env",
     )
-    table: str | None = option(
-        "print only this table, without abbreviation, e.g. layers", metavar="NAME"
-    )
+    table: str | None = option("print only this table, in full, e.g. layers", metavar="NAME")

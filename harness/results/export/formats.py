@@ -23,21 +23,21 @@ FORMATS: Mapping[str, Format] = {
     "parquet": Format("parquet", "one row per sample (extra parquet)", is_text=False),
     "csv": Format("csv_rows", "one row per sample"),
     "jsonl": Format("jsonl", "one object per sample"),
-    "github": Format("github", "customSmallerIsBetter of github-action-benchmark"),
-    "junit": Format("junit", "test results, with reasons as failures"),
+    "github": Format("github", "the format customSmallerIsBetter of github-action-benchmark"),
+    "junit": Format("junit", "test results, with a failure for each reason"),
     "mlflow": Format(
         "mlflow",
-        "a run in a folder of MLflow's file store, or on its server (--to; extra mlflow)",
+        "a run in an MLflow file store, or on an MLflow server (--to; extra mlflow)",
         is_text=False,
         server="MLflow",
     ),
     "otlp": Format(
         "genai",
-        "OpenTelemetry's metrics of generative AI, for language models (--to: a collector)",
+        "OpenTelemetry's generative AI metrics, for language models (--to: a collector)",
         server="OpenTelemetry",
     ),
     "benchmark-report": Format(
-        "benchmark_report", "Benchmark Report v0.2.1 of llm-d, for language models"
+        "benchmark_report", "llm-d's Benchmark Report v0.2.1, for language models"
     ),
     "openmetrics": Format("openmetrics", "percentiles, verdict and score for Prometheus"),
 }

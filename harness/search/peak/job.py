@@ -269,13 +269,13 @@ class PeakJob(Study[PeakOptions]):
         )
 
     def _publish(self) -> int:
-        """Moves the confirm run's files into the folder, which stays `.partial` without such a run."""
+        """Moves the confirmation run's files into the folder, which stays `.partial` without such a run."""
         if self._best is None:
             return RunInvalid.exit_status
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
         self._probes[self._probes.index(probe)] = probe._replace(folder=".")
-        # The removed run may have been the confirm run.
+        # The removed run may have been the confirmation run.
         (self.folder / "probes" / "latest").unlink(missing_ok=True)
         self._save()
         self.folder = self._results.finish()

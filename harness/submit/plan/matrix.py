@@ -102,7 +102,7 @@ def search(request: Request, work: Path) -> PlannedRun | None:
         return None
     config = request.search_config()
     state = MISSING if rate.searched(work, config) is None else DONE
-    half = MOST_RUNS / 2  # half of the runs are probes, and half are confirm runs
+    half = MOST_RUNS / 2  # half of the runs are probes, and half are confirmation runs
     expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
     return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
 

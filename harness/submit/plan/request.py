@@ -47,7 +47,7 @@ OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
 """Options that only runs of AT_A_RATE take."""
 
 CONFIRM = "60s"
-"""--duration of confirm runs; closer to 600 s than the default of a search, 10 s."""
+"""--duration of confirmation runs; closer to 600 s than the default of a search, 10 s."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 

@@ -143,7 +143,7 @@ def test_stored_peaks_give_the_int8_gain_and_the_share_in_use() -> None:
 def test_gains_below_two_percent_give_no_advice() -> None:
     content = record(candidates=[str(NOW._replace(graph="off"))])
     assert answers(content)["top"] is None
-    assert "keep the present settings" in "\n".join(lines(answers(content) | {"parts": {}}))
+    assert "keep the current settings" in "\n".join(lines(answers(content) | {"parts": {}}))
 
 
 def test_kernels_without_work_and_time_between_kernels_are_listed() -> None:

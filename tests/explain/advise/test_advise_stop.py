@@ -68,7 +68,7 @@ def test_layers_measured_before_are_not_measured_again(
     assert main(["advise", "--from", str(folder)]) == 0
     text = capsys.readouterr().out
     assert "stopped by Ctrl-C" in text
-    assert "keep the present settings" not in text
+    assert "keep the current settings" not in text
     with pytest.MonkeyPatch.context() as patch:
         rest = _Counting(patch)
         assert main(_words(tmp_path, "two", "--quiet")) == 0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
 
 AXES: Mapping[str, str] = {
-    "graph": "how far the graph is optimised; all: also the blocked layout",
+    "graph": "optimisation level; all adds the blocked layout",
     "threads": "threads that share each kernel",
     "execution": "parallel: independent kernels at the same time, one thread each",
     "precision": "int8: quantised, with its cost in accuracy",

@@ -109,7 +109,7 @@ def outcome(advice: Mapping[str, Any]) -> str:
         return "no gain could be predicted: see the measured settings under Q2 to Q6"
     if any(one["gain"] >= WORTH and not one["needs"] for one in advice["advice"]):
         return "no advice: each setting that is predicted to gain 2 % was measured to be slower"
-    return "no setting is predicted to gain 2 %: keep the present settings"
+    return "no setting is predicted to gain 2 %: keep the current settings"
 
 
 def conclusion(advice: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ class GridOptions:
     GROUP: ClassVar = "sweep over a grid"
 
     batch: tuple[int, ...] | None = option(
-        "batch sizes, e.g. 1,2,4..64, where .. doubles up to the end (default 1,2,4)",
+        "batch sizes, e.g. 1,2,4..64; a range doubles the size from start to end (default 1,2,4)",
         parse=parse_batches,
         metavar="SIZES",
     )
