@@ -33,12 +33,12 @@ class About(StrEnum):
         "the server of `--url` or the nodes, the network to them, and the requests in transit",
     )
     ACCURACY = "accuracy", "the answers, their score, and the data they are scored on"
-    MACHINE = "machine", "something that changed the speed of the machine during the run"
-    SETTINGS = "machine settings", "how the machine is set up"
-    CLOCK = "clock", "the wall clock, which LoadGen measures with"
+    MACHINE = "machine", "changes in the speed of the machine during the run"
+    SETTINGS = "machine settings", "the settings of the machine"
+    CLOCK = "clock", "the wall clock, which LoadGen uses to measure times"
     POWER = "power", "the power meters"
     RULES = "rules", "the official rules of MLPerf"
-    PROCESS = "process", "the start and the end of the process that is measured"
+    PROCESS = "process", "the start and the end of the measured process"
     FILES = "files", "the logs and the other files of the run"
 
     def __new__(cls, word: str, meaning: str) -> Self:
@@ -77,7 +77,7 @@ _REASONS: _Rows = {
         ),
         "loadgen-invalid": (
             "LoadGen's own verdict is INVALID; the text names the constraints that were not met.",
-            "Lower the rate or run longer, as the text says.",
+            "Lower the rate or run longer, as the text states.",
         ),
         "hopeless": (
             "A search ended the run early because too many queries were late already.",
@@ -99,15 +99,15 @@ _REASONS: _Rows = {
             "Find the plug-in that changes LoadGen's files or its clock; report a bug if there is none.",
         ),
         "journal-impossible": (
-            "The journal has rows that no run can leave: an answer before its model ended, or too large a batch.",
-            "Find the plug-in that answers in place of the harness; report a bug if there is none.",
+            "The journal has rows that no run can produce: an answer before the model finished, or a batch that is too large.",
+            "Find the plug-in that answers instead of the harness; report a bug if there is none.",
         ),
         "loadgen-errors": (
-            "LoadGen wrote errors into its detail log.",
+            "LoadGen wrote errors to its detail log.",
             "Read `mlperf_log_detail.txt`.",
         ),
         "client-bound": (
-            "The client, not the server, limited the run: it stood still, read replies late, had no time left, or reached its ceiling.",
+            "The client, not the server, limited the run: it stalled, read replies late, had no time left, or reached its ceiling.",
             "Lower the rate, give the client a separate machine or more hosts (`--load-hosts`), or send larger requests (`--max-batch`).",
         ),
         "samples-lost": (
@@ -118,10 +118,10 @@ _REASONS: _Rows = {
     About.MODEL: {
         "batch-failed": (
             "The dataset or the backend raised an exception, or the backend returned a wrong shape, a wrong type, NaN or +Inf.",
-            "Correct the model or the plug-in: `run.json` has the first traceback.",
+            "Correct the model or the plug-in; `run.json` has the first traceback.",
         ),
         "answers-by-index": (
-            "The backend or the hook got the inputs of other samples, but answered by dataset indices read from the harness's memory.",
+            "The backend or the hook got the inputs of other samples, but answered according to dataset indices that it read from the harness's memory.",
             "Use a backend and a hook that compute their answers from their inputs.",
         ),
         "cache-differs": (
@@ -131,7 +131,7 @@ _REASONS: _Rows = {
     },
     About.SERVER: {
         "requests-failed": (
-            "Requests were refused, reset, not answered in time, or got a reply that is not an answer.",
+            "Requests were refused, reset, not answered in time, or got an unusable reply.",
             "Read the server's log; the text counts the failed samples by kind.",
         ),
         "server-gone": (
@@ -159,7 +159,7 @@ _REASONS: _Rows = {
             "Turn the server's prefix cache off.",
         ),
         "resent-often": (
-            "More than 3 requests and 0.1 % of all had to be sent twice: the server closes connections that are in use.",
+            "More than 3 requests, and more than 0.1 % of all requests, had to be sent twice: the server closes connections that are in use.",
             "Raise the server's keep-alive time or its limit of requests per connection, or make it send `Connection: close`. `--no-resend` counts such requests as failed.",
         ),
     },
@@ -212,7 +212,7 @@ _REASONS: _Rows = {
         ),
         "hung": (
             "No sample was completed for as long as `--hang-timeout` allows.",
-            "The text says what the process waited for.",
+            "Read the text, which states what the process waited for.",
         ),
         "load-host-lost": (
             "A host of `--load-hosts` died, hung, or became unreachable, and the run was ended.",
@@ -228,7 +228,7 @@ _REASONS: _Rows = {
         ),
         "log-missing": ("LoadGen's detail log is missing.", _DISK),
         "log-incomplete": ("LoadGen's detail log is cut off, or LoadGen did not write it.", _DISK),
-        "log-mixed": ("LoadGen's detail log contains more than one run.", "Run into a new folder."),
+        "log-mixed": ("LoadGen's detail log contains more than one run.", "Write each run to a new folder."),
         "wrong-run": ("The log belongs to a different scenario or mode than the run.", _MOVED),
         "wrong-seed": ("A random seed in the log differs from the plan.", _MOVED),
         "wrong-sample-count": (
@@ -282,7 +282,7 @@ _DOUBTS: _Rows = {
     About.MODEL: {
         "model-not-pinned": (
             "The manifest has no SHA-256 of the model file, so nothing proves which file ran.",
-            "Compare the recorded SHA-256 with the publisher's and write it into the manifest.",
+            "Compare the recorded SHA-256 with the publisher's, and write it into the manifest.",
         ),
         "cached": (
             "After the run, slightly changed inputs took more than 1.5 times as long as repeated inputs, or raised an exception.",
@@ -294,7 +294,7 @@ _DOUBTS: _Rows = {
         ),
         "idle": (
             "The backend's threads computed, or waited for a core, for less than a quarter of its batches' time.",
-            "Find out what it waits for. If it computes on another device, let `describe()` return that `device`.",
+            "Find out what the threads wait for. If the backend computes on another device, let `describe()` return that `device`.",
         ),
         "leak": (
             "The memory of the measured process grew until the end: in the second half by more than 5 % and 16 MB.",
@@ -347,7 +347,7 @@ _DOUBTS: _Rows = {
             "Turn off the cache of replies in the server or the gateway, or quote the run as a run with this cache.",
         ),
         "fields-ignored": (
-            "More than 10 % of the prompts that demand a call of a tool, or a number of tokens, got answers without it.",
+            "More than 10 % of the prompts that require a tool call, or a number of tokens, got answers without it.",
             "Use a server that supports these fields, or do not send them.",
         ),
         "reasoning-cut": (
@@ -359,7 +359,7 @@ _DOUBTS: _Rows = {
             "Check what the server or the router serves, or give the model's name on the server with `--backend-option served=NAME`.",
         ),
         "tokens-at-once": (
-            "More than half of the streams with several tokens came in one chunk, so TTFT and TPOT are not times of tokens.",
+            "More than half of the streams with several tokens came in one chunk, so TTFT and TPOT are not token times.",
             "Find out what buffers the stream: the server, or a proxy in front of it.",
         ),
         "ends-unexplained": (
@@ -372,23 +372,23 @@ _DOUBTS: _Rows = {
         ),
         "node-clock": (
             "The clock of a node ran more than 100 ppm too fast or too slow, or was set, during the run.",
-            "Wait until it is synchronised, and run again.",
+            "Wait until the clock is synchronised, and run again.",
         ),
         "node-journal": (
             "A node did not return its journal, so the stages on the nodes are unknown.",
             "Read the text, and run again.",
         ),
         "ray-calls": (
-            "The batches were sent in calls of Ray, which take milliseconds; the text says how many.",
+            "The batches were sent in Ray calls, which take milliseconds; the text states how many.",
             "Open the nodes' ports to this machine, and run without `--transport actor`.",
         ),
         "json-tensors": (
-            "Tensors go to the server and back as JSON text, which costs both sides time; the text says how much.",
+            "Tensors go to the server and back as JSON text, which costs both sides time; the text states how much.",
             "Use a server that accepts binary tensors, or `--backend-option encoding=binary` if it does.",
         ),
         "server-away": (
-            "A server accepted no connection for more than 0.25 s during the run, and accepted connections again after that.",
-            "Find out from the server's log what ended or blocked it, and run again.",
+            "A server accepted no connection for more than 0.25 s during the run, and then accepted connections again.",
+            "Find out from the server's log what stopped or blocked the server, and run again.",
         ),
         "server-times": (
             "The times that the server reports cannot be right: less than 1 us, or a part longer than the whole.",
@@ -400,7 +400,7 @@ _DOUBTS: _Rows = {
         ),
         "loopback": (
             "The server runs on this machine: it shares cores with the client, and requests do not cross a network.",
-            "Run the client on another machine to measure what the server's users get.",
+            "Run the client on another machine to measure what the server's users experience.",
         ),
     },
     About.ACCURACY: {
@@ -448,18 +448,18 @@ _DOUBTS: _Rows = {
         ),
         "gpu-throttled": (
             "A GPU lowered its clock to protect itself from heat or from too much power.",
-            "Cool it, or quote only runs long enough to be slowed throughout.",
+            "Cool the GPU, or quote only long runs that are throttled throughout.",
         ),
         "gpu-clocks": (
             "A GPU's clock changed by more than 10 % during the run.",
-            "Let it settle with a longer run; `nvidia-smi -q -d CLOCK,POWER` shows its limits.",
+            "Let the clock settle with a longer run; `nvidia-smi -q -d CLOCK,POWER` shows its limits.",
         ),
         "gpu-shared": (
             "Other processes computed on a GPU of the run.",
-            "Stop them: `nvidia-smi` names them.",
+            "Stop these processes: `nvidia-smi` lists them.",
         ),
         "gpu-errors": (
-            "ECC found memory errors that it could not correct on a GPU of the run.",
+            "ECC found memory errors on a GPU of the run that it could not correct.",
             "Run again; if it repeats, have the GPU tested.",
         ),
         "preempted": (
@@ -479,23 +479,23 @@ _DOUBTS: _Rows = {
             "Find the program that changed it (`renice`, a daemon), and run again.",
         ),
         "stalled": (
-            "Samples waited, but for more than 1 s and 20 times the slowest batch none was completed; or a client stood still for more than 1 s; or a signal stopped the process.",
+            "Samples were waiting, but none was completed for more than 1 s and 20 times the slowest batch; or a client stalled for more than 1 s; or a signal stopped the process.",
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
-            "The run was not steady: it changed by 10 % or more (below 5 s: in a ramp, or by a factor of 2 for 0.5 s), and its last quarter differs from the mean by 5 % or more ([intervals.md](intervals.md)).",
+            "The run was not steady: its speed changed by 10 % or more (in runs below 5 s: in a ramp, or by a factor of 2 for 0.5 s), and its last quarter differs from the mean by 5 % or more ([intervals.md](intervals.md)).",
             "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
         ),
         "warming": (
-            "The run began slower than it went on, which raises its mean time by more than 5 %.",
-            "Run longer: the first seconds then count less.",
+            "The run was slower at its beginning, which raises its mean time by more than 5 %.",
+            "Run longer, so that the first seconds count less.",
         ),
         "frequency-dropped": (
             "The fastest core became more than 10 % slower from the first third to the last (runs of at least 9 s).",
             "Let the machine settle with a longer run, or fix the frequency of its cores.",
         ),
         "thermal-throttled": (
-            "The processor slowed itself down because it was too hot.",
+            "The processor throttled itself because it was too hot.",
             "Cool the machine, or quote only runs that are hot from beginning to end.",
         ),
         "settings-changed": (
@@ -505,7 +505,7 @@ _DOUBTS: _Rows = {
     },
     About.SETTINGS: {
         "governor": (
-            "A frequency governor may slow waiting cores down (not checked in Offline).",
+            "A frequency governor may slow down waiting cores (not checked in Offline).",
             "Run `cpupower frequency-set -g performance`.",
         ),
         "not-pinned": (
