@@ -486,7 +486,7 @@ _DOUBTS: _Rows = {
             "Find out what stopped the process, and run again.",
         ),
         "drift": (
-            "The run was not steady: its speed changed by 10 % or more (in runs below 5 s: in a ramp, or by a factor of 2 for 0.5 s), and its last quarter differs from the mean by 5 % or more ([intervals.md](intervals.md)).",
+            "The speed of the run changed by 10 % or more (below 5 s: in a ramp, or by a factor of 2 for 0.5 s), and its last quarter differs from the mean by 5 % or more ([intervals.md](intervals.md)).",
             "Read `steady` in `result.json` for the time of the change; run longer, or let the machine settle first.",
         ),
         "warming": (
