@@ -112,7 +112,7 @@ _REASONS: _Rows = {
         ),
         "samples-lost": (
             "A sample was not answered exactly once, or LoadGen's count differs from the harness's.",
-            "Report a bug, with the result folder.",
+            "Report a bug, and attach the result folder.",
         ),
     },
     About.MODEL: {
@@ -136,7 +136,7 @@ _REASONS: _Rows = {
         ),
         "server-gone": (
             "A server refused every new connection for 5 s: the rest of the samples failed, or went to the other servers.",
-            "Find out why the server ended, and run again.",
+            "Find out why the server stopped, and run again.",
         ),
         "slo-not-measured": (
             "An SLO bounds times that the answers do not have: they have one token, or the tokens per chunk are unknown.",
@@ -147,8 +147,8 @@ _REASONS: _Rows = {
             "Drop the SLO, or make the answers longer, e.g. with `--backend-option ignore_eos=on`.",
         ),
         "node-lost": (
-            "A node closed a connection or left a batch unanswered for too long. The batches it held have failed.",
-            "Find out what ended or stopped the node, and run again.",
+            "A node closed a connection or left a batch unanswered for too long, and the batches on this node failed.",
+            "Find out what stopped the node, and run again.",
         ),
         "tokens-contradicted": (
             "The server's token counts differ from its token ids, decrease within a stream, exceed `max_tokens`, or cannot fit the text.",
@@ -207,7 +207,7 @@ _REASONS: _Rows = {
             "Read the text and `performance.log`.",
         ),
         "died": (
-            "The measured process was killed or ended before the run was over.",
+            "The measured process was killed, or exited before the end of the run.",
             "Read `performance.log`; often there was not enough memory.",
         ),
         "hung": (
@@ -215,7 +215,7 @@ _REASONS: _Rows = {
             "Read the text, which states what the process waited for.",
         ),
         "load-host-lost": (
-            "A host of `--load-hosts` died, hung, or became unreachable, and the run was ended.",
+            "A host of `--load-hosts` died, hung, or became unreachable, so the harness ended the run.",
             "Read the text and the host's log, and run again; the measurements so far are not a complete run.",
         ),
         "interrupted": ("A signal stopped the run, for example Ctrl-C.", _AGAIN),
@@ -266,7 +266,7 @@ _DOUBTS: _Rows = {
             "Leave LoadGen a core with fewer `--instances` or `--threads`; stop other programs.",
         ),
         "client-busy": (
-            "The client read replies late, was busy for 70 % of a second, or was loaded to half of its ceiling or more.",
+            "The client read replies late, was busy for 70 % of a second, or ran at half of its ceiling or more.",
             "Give the client a separate machine, or lower the rate.",
         ),
         "percentiles-disagree": (
@@ -466,7 +466,7 @@ _DOUBTS: _Rows = {
             "Run again; if it repeats, have the GPU tested.",
         ),
         "preempted": (
-            "Other programs took the cores from the measured threads at least 200 times per CPU second, and at least 100 times.",
+            "Other programs took the cores from the measured threads at least 200 times per CPU second, and at least 100 times in total.",
             "Stop other programs, or follow the doubt's text.",
         ),
         "paged": (
@@ -534,7 +534,7 @@ _DOUBTS: _Rows = {
             "Read the text; [power.md](power.md) explains each meter.",
         ),
         "power-implausible": (
-            "A source read more than 200 kW on average, or a source of a whole computer less than 0.3 W.",
+            "A source reported more than 200 kW on average, or a source for a whole computer reported less than 0.3 W.",
             "Check the unit that the meter prints, and what the meter is connected to.",
         ),
     },
