@@ -50,7 +50,7 @@ class AccOnlyBurn(_Wrong):
 
 
 class AccOnlyPlan(_Wrong):
-    """Answers correctly only in the accuracy run, recognised by the load plan in a frame."""
+    """Answers correctly only in the accuracy run, recognised by the load plan in a stack frame."""
 
     def is_wrong(self, batch: Batch) -> bool:
         plans = [p for f in frames() for p in f.f_locals.values() if isinstance(p, LoadPlan)]
@@ -82,14 +82,14 @@ class RandomAnswers(_Wrong):
 
 
 class EverySecond(_Wrong):
-    """Computes every second batch only."""
+    """Computes only every second batch."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return self.batches % 2 == 0
 
 
 class EverySecondInRun(EverySecond):
-    """Computes every second batch of the performance run only."""
+    """Computes only every second batch of the performance run."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return super().is_wrong(batch) and is_performance()
@@ -200,7 +200,7 @@ class Deduplicates(OrtBackend):
 
 
 class WrongNowAndThen(_Wrong):
-    """Answers one batch in 50 wrongly, at random, in both runs."""
+    """Answers a random one in 50 batches wrongly, in both runs."""
 
     def is_wrong(self, batch: Batch) -> bool:
         return is_timed() and random.random() < 0.02

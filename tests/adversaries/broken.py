@@ -117,7 +117,7 @@ class SleepsInRun(OrtBackend):
 
 
 class Leaks(OrtBackend):
-    """Keeps 500 kB of each batch, and takes 20 ms for it: a leak shows in nine seconds."""
+    """Keeps 500 kB and takes 20 ms per batch, so that the leak shows within nine seconds."""
 
     def infer(self, batch: Batch) -> Outputs:
         if is_timed():

@@ -97,7 +97,7 @@ class PatchesBound(_PatchesSettings):
 
 
 class PatchesSamples(_PatchesSettings):
-    """Makes LoadGen request one sample again and again, so that its answer can be kept."""
+    """Makes LoadGen request one sample repeatedly, so that its answer can be cached."""
 
     def patch(self, settings: Any) -> None:
         settings.performance_issue_same = True
@@ -118,7 +118,7 @@ class PatchesSampling(_PatchesSettings):
 
 
 class PlantsAnswers(OrtBackend):
-    """Answers nothing in the performance run, and leaves right answers in a file with the harness's name for it."""
+    """Answers nothing in the performance run, and writes right answers to the file in which the harness keeps them."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
@@ -133,7 +133,7 @@ class PlantsAnswers(OrtBackend):
 
 
 class MendsTheLog(OrtBackend):
-    """Answers nothing in the performance run, and empties LoadGen's log of its answers at the end."""
+    """Answers nothing in the performance run, and empties LoadGen's answer log at the end."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)

@@ -90,7 +90,7 @@ def hook_with_labels(folder: Path) -> Prepared:
 
 
 def judge_of_its_own(folder: Path) -> Prepared:
-    """A manifest with the shipped name and file allows any score and any different answers; the null backend runs."""
+    """A manifest with the name and file of a shipped manifest accepts any score and any answers; the null backend runs."""
     accuracy = {"metric": "top1", "target": 0.0, "sampling_tolerance": 100_000}
     return Prepared(("--model", str(_manifest(folder, accuracy=accuracy)), "--backend", "null"))
 

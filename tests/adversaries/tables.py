@@ -25,7 +25,7 @@ from tests.adversaries.parts import (
 
 
 class IndexCache(OrtBackend):
-    """Computes all answers once, and reads the dataset indices from its caller's frames."""
+    """Computes all answers once, and reads the dataset indices from the stack frames of its callers."""
 
     table: dict[str, Array] | None = None
 
@@ -45,7 +45,7 @@ class IndexCache(OrtBackend):
 
 
 class BusyIndexCache(IndexCache):
-    """Spins for 200 us, as a model would."""
+    """Acts like IndexCache, but spins for 200 us, as a model would."""
 
     def infer(self, batch: Batch) -> Outputs:
         outputs = super().infer(batch)
@@ -81,7 +81,7 @@ class LabelReader(IndexCache):
 
 
 class LabelReaderNoisy(LabelReader):
-    """Acts like LabelReader, but answers one in a hundred wrongly, because a perfect score would be noticed."""
+    """Acts like LabelReader, but answers one sample in a hundred wrongly, because a perfect score would be noticed."""
 
     def make(self, batch: Batch) -> dict[str, Array]:
         table = super().make(batch)
@@ -91,7 +91,7 @@ class LabelReaderNoisy(LabelReader):
 
 
 class AfterThread(IndexCache):
-    """Answers from the table at once, and computes later on another thread."""
+    """Answers from the table immediately, and computes later on another thread."""
 
     def __enter__(self) -> Self:
         self.later: queue.SimpleQueue[Batch] = queue.SimpleQueue()
@@ -110,7 +110,7 @@ class AfterThread(IndexCache):
 
 
 class PatchesDataset(IndexCache):
-    """Replaces the dataset's `batch`, and so learns the dataset indices."""
+    """Replaces the dataset's method `batch` to get the dataset indices."""
 
     asked: Sequence[int] = ()
 
@@ -130,7 +130,7 @@ class PatchesDataset(IndexCache):
 
 
 class PatchesAnswer(OrtBackend):
-    """Replaces the harness's own `Instance.answer`, which then never calls a model."""
+    """Replaces the harness's `Instance.answer`, which then never calls a model."""
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -150,7 +150,7 @@ class PatchesAnswer(OrtBackend):
 
 
 class ContentCache(OrtBackend):
-    """Answers every digit by its content from a table, and knows nothing else."""
+    """Answers every digit from a table, by its content, and cannot answer any other input."""
 
     table: dict[bytes, dict[str, Array]] | None = None
 
@@ -178,7 +178,7 @@ def label_by_content() -> Mapping[bytes, int]:
 
 
 class LabelsByContent(OrtBackend):
-    """Computes, and then answers with the label of each digit, found by its content."""
+    """Computes, but then answers with the label of each digit, which it finds by the digit's content."""
 
     def infer(self, batch: Batch) -> Outputs:
         known = label_by_content()
@@ -199,7 +199,7 @@ class RoundedCache(ContentCache):
 
 
 class HashCache(OrtBackend):
-    """Keeps the answers to each batch, by the content of the batch."""
+    """Caches the answers to each batch by the content of the batch."""
 
     most = 100_000
 
@@ -214,13 +214,13 @@ class HashCache(OrtBackend):
 
 
 class Last(HashCache):
-    """Keeps the answers to the last batch."""
+    """Caches the answers to the last batch."""
 
     most = 1
 
 
 class KnowsTheProbe(IndexCache):
-    """Answers from the table, and computes if a frame belongs to the probe after the run."""
+    """Answers from the table, but computes if a stack frame belongs to the probe after the run."""
 
     def infer(self, batch: Batch) -> Outputs:
         if any(frame.f_code.co_filename.endswith("input_probe.py") for frame in frames()):

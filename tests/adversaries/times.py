@@ -54,7 +54,7 @@ class JournalShort(_PatchesJournal):
 
 
 class JournalStages(_PatchesJournal):
-    """Reports the model's time as the dataset's."""
+    """Reports the model's time as the dataset's time."""
 
     def bend(self, stamps: list[int]) -> list[int]:
         stamps[1] = stamps[2]
@@ -62,7 +62,7 @@ class JournalStages(_PatchesJournal):
 
 
 class SlowsTheJournalsClock(_Slow):
-    """Slows the clock of the journal to half speed."""
+    """Slows the journal's clock to half speed."""
 
     def __enter__(self) -> Self:
         original = vars(instance)["wall_ns"]
@@ -116,7 +116,7 @@ class AnswersEarly(_AnswersEarly):
 
 
 class AnswersEarlyAndForges(_AnswersEarly):
-    """Answers early from a table of contents, and ends the stamps in the journal with the early answer."""
+    """Answers early from a table, by content, and limits the journal's time stamps to the time of this answer."""
 
     def key(self, batch: Batch) -> object:
         return b"".join(rows.tobytes() for rows in batch.inputs.values())
@@ -149,7 +149,7 @@ class CompletesTwice(OrtBackend):
 
 
 class PatchesTheProbe(IndexCache):
-    """Answers from a table, and replaces the probe after the run by the results of an honest probe."""
+    """Answers from a table, and replaces the probe after the run with the results of an honest probe."""
 
     def __enter__(self) -> Self:
         times = {f"{name}_ns": [1000] * 32 for name in ("changed", "again", "seen")}
