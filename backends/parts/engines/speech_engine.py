@@ -24,7 +24,7 @@ class SpeechEngine(Engine):
         if setup.transcribing is None:
             raise ConfigError(
                 f"backend {self.name!r} transcribes speech: name a manifest with `transcription` "
-                "(docs/manifest.md#models-of-speech)"
+                "(docs/manifest.md#speech-models)"
             )
         self._about = setup.transcribing
         lengths = [
