@@ -209,8 +209,8 @@ def test_token_scenario_without_a_rate_is_refused_with_advice(
 ) -> None:
     request = replace(LLAMA, scenarios=("Offline", scenario))
     found = [p for p in problems(request, plan(request, tmp_path)) if "rate" in p]
-    assert [p.split(" that ")[0] for p in found] == [
-        f"{scenario} needs a rate: pass --target-qps or --user-conf with the rate"
+    assert [p.split(" found ")[0] for p in found] == [
+        f"{scenario} needs a rate: pass --target-qps or --user-conf with a rate"
     ]
 
 

@@ -204,7 +204,7 @@ def test_a_rehearsal_whose_score_can_be_computed_is_not_packed_without_it(
     ]
     told = refusals(pack, request, rows, ANSWERS, tmp_path / "tree", None)
     assert len(told) == 4
-    assert told[0].endswith("is unscored: no network: make it with `submit run`")
+    assert told[0].endswith("is unscored: no network: start it with `submit run`")
 
 
 def test_settings_mark_the_values_of_another_machine(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_settings_mark_the_values_of_another_machine(tmp_path: Path) -> None:
 def test_an_invalid_run_is_refused(tmp_path: Path) -> None:
     reasons = [{"code": "slo-missed", "text": "too late"}]
     make_runs(CLOSED, tmp_path, verdict="INVALID", reasons=reasons)
-    told = "Server-performance is failed: too late: make it with `submit run`"
+    told = "Server-performance is failed: too late: start it with `submit run`"
     lines = refusals(packed, CLOSED, tmp_path, tmp_path / "tree")
     assert any(line.startswith(told) for line in lines)
 
@@ -234,7 +234,7 @@ def test_an_invalid_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [None, {}, "text", {"machine": 1}])
 def test_a_changed_result_is_reported_in_one_line(changed: object, tmp_path: Path) -> None:
     make_runs(CLOSED, tmp_path, environment=changed)
-    with pytest.raises(ConfigError, match="some files are not files of a run"):
+    with pytest.raises(ConfigError, match="some files do not belong to a run"):
         packed(CLOSED, tmp_path, tmp_path / "tree")
 
 
@@ -253,7 +253,7 @@ def test_a_subset_is_refused(work: Path, tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["loaded"]["total_count"] = 1000
     path.write_text(json.dumps(content))
-    told = r"^Server-accuracy is failed: 1,000 samples instead of the round's 50,000: make it "
+    told = r"^Server-accuracy is failed: 1,000 samples instead of the round's 50,000: start it "
     with pytest.raises(ConfigError, match=told):
         packed(CLOSED, tmp_path, tmp_path / "tree")
 

@@ -399,7 +399,7 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
     assert list(problems(rehearsal, plan(rehearsal, tmp_path))) == []
 
 
-WITHOUT_MODEL = "a run without --model takes digits, which is not the model of resnet: pass --model"
+WITHOUT_MODEL = "a run without --model uses digits, which is not the model of resnet: pass --model"
 
 
 @pytest.mark.parametrize(
@@ -580,9 +580,9 @@ def test_a_broken_request_file_is_reported_in_one_line(content: str, tmp_path: P
         ("submitter: LabOrg\n", "", "submitter is missing$"),
         ("rehearsal: false", "rehearsal: maybe", "rehearsal must be true or false"),
         ("scenarios: []", "scenarios: {a: 1}", "scenarios must be a list"),
-        ("round: v6.1", "round: [v6.1]", "round must be text"),
-        ("folder: ''", "folder: 5", "folder must be text"),
-        ("backend: ort", "5: ort", "keys of options must be text"),
+        ("round: v6.1", "round: [v6.1]", "round must be a string"),
+        ("folder: ''", "folder: 5", "folder must be a string"),
+        ("backend: ort", "5: ort", "keys of options must be strings"),
     ],
 )
 def test_a_changed_request_file_is_reported_in_one_line(
@@ -754,7 +754,7 @@ def test_interruption_keeps_the_finished_runs(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGTERM)
     _, told = process.communicate(timeout=100)
     assert process.returncode == 128 + signal.SIGTERM, told
-    assert "to make the remaining runs" in told
+    assert "to complete the remaining runs" in told
     found = states(request, tmp_path)
     assert (found["Offline-performance"], found["Offline-accuracy"]) == (DONE, FAILED)
 
@@ -774,7 +774,7 @@ def test_a_signal_while_runs_are_judged_stops_at_once(
 
     monkeypatch.setattr("harness.submit.plan.matrix.plan", judged)
     assert execute.execute(EDGE, tmp_path, "Offline") == 128 + signal.SIGTERM
-    assert capsys.readouterr().err.endswith("repeat `submit run` to make the remaining runs\n")
+    assert capsys.readouterr().err.endswith("repeat `submit run` to complete the remaining runs\n")
 
 
 def test_missing_backend_and_data_are_reported_before_the_first_run(tmp_path: Path) -> None:
@@ -824,7 +824,7 @@ def test_two_commands_do_not_measure_at_the_same_time(tmp_path: Path) -> None:
     with execute._alone(tmp_path, ["Server"]):
         for words in ([], ["--only", "Server"]):
             told = refused("submit", "run", "--work", tmp_path, *words)[-1]
-            assert f"{tmp_path}/Server.lock is locked, because another `submit run`" in told
+            assert f"{tmp_path}/Server.lock is locked by another `submit run`" in told
         with execute._alone(tmp_path, ["Offline"]):  # in parallel, on purpose
             pass
     assert not (tmp_path / "runs").exists()

@@ -52,7 +52,10 @@ def test_a_failed_scoring_is_repeated_without_a_new_run(
         assert "the program ended with status 1" in row
         again = run_here("submit", "run", *work, "--only", "SingleStream")
         assert again.status == 4
-        assert "SingleStream-accuracy has its answers: they are scored again" in again.said
+        assert (
+            "SingleStream-accuracy already has its answers, which are now scored again"
+            in again.said
+        )
         names(monkeypatch, SCORER)
         assert run_here("submit", "run", *work).status == 0
     folder = tmp_path / "work/runs/SingleStream-accuracy"

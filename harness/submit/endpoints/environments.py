@@ -35,7 +35,7 @@ def make_environment(folder: Path, packages: Sequence[str]) -> None:
             _uv([uv, "venv", "--quiet", "--python", PYTHON, str(folder)], folder)
         except ConfigError as e:
             raise ConfigError(
-                f"{e}: put a python{PYTHON} on the PATH if uv cannot load it"
+                f"{e}: put a python{PYTHON} on the PATH if uv cannot download it"
             ) from None
     words = [uv, "pip", "install", "--quiet", "--python", str(python_of(folder)), *packages]
     _uv(words, folder)

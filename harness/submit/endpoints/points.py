@@ -51,11 +51,11 @@ def curve(request: Request, c_max: int, samples: int) -> Curve:
         )
     if request.offline_kind == ELECTED and c_max not in chosen:
         raise ConfigError(
-            f"Offline is elected at C_max {c_max}, which is not among --points: add it, or pass --offline {DEDICATED}"
+            f"Offline is elected at C_max {c_max}, which is not in --points: add it, or pass --offline {DEDICATED}"
         )
     if request.offline_kind == DEDICATED and samples in chosen:
         raise ConfigError(
-            f"--offline {DEDICATED} sends the {samples} samples of the data set at once, which is also a point: "
+            f"--offline {DEDICATED} sends the {samples} samples of the data set at once, but {samples} is also in --points: "
             f"remove {samples} from --points, or pass --offline {ELECTED}"
         )
     points = list(_points(request, found, chosen, c_max, samples))
@@ -117,7 +117,7 @@ def accuracy_points(
     free = [c for c in chosen if c in found.ultra_low and c not in owners.values()]
     if not free:
         raise ConfigError(
-            f"--points leaves no separate accuracy run for the region ultra-low: add a point from 1 to "
+            f"--points has no point left for an accuracy run in the region ultra-low: add a point from 1 to "
             f"{found.ultra_low.last}"
         )
     below = [c for c in free if c <= found.bands[ULTRA_LOW].last] or free

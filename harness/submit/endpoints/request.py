@@ -79,8 +79,8 @@ class Request:
         if not wanted:
             known = ", ".join(f"{one.id} of {one.cohort}" for one in found) or "none yet"
             raise ConfigError(
-                f"cohort {self.cohort} has no seed set {self.seed_set or 'that is known here'}: "
-                f"known are {known}; add newer ones to data/seeds.yaml"
+                f"cohort {self.cohort} has no seed set{self.seed_set and f' {self.seed_set}'} (known: {known}): "
+                "add newer seed sets to data/seeds.yaml"
             )
         return wanted[0]
 
@@ -115,13 +115,13 @@ def _fault(option: str, parse: Callable[[str], object], text: str) -> Iterator[s
 def _numbers(request: Request) -> Iterator[str]:
     most = limits()["ultra_low_most"]
     if request.c_max and request.c_max <= most:
-        yield f"--c-max {request.c_max}: the rules need more than {most}"
+        yield f"--c-max {request.c_max}: the rules require more than {most}"
     if max((request.c_max, *request.points)) > MAX_CONCURRENCY:
-        yield f"--c-max and --points are at most {MAX_CONCURRENCY:,}: write smaller numbers"
+        yield f"--c-max and --points must be at most {MAX_CONCURRENCY:,}: write smaller numbers"
     if request.c_min and not 1 <= request.c_min <= most:
         yield f"--c-min {request.c_min}: choose from 1 to {most}"
     if request.c_min and request.points and request.c_min not in request.points:
-        yield f"--c-min {request.c_min} is not among --points: add the point"
+        yield f"--c-min {request.c_min} is not in --points: add the point"
     if len(set(request.points)) < len(request.points) or any(p < 1 for p in request.points):
         yield "--points: write different numbers above 0, e.g. 1,4,16,64"
     if request.c_max and request.slo:
@@ -209,7 +209,7 @@ def read_request(work: Path) -> Request:
 
 _LISTS: Mapping[str, type] = {"url": str, "points": int}
 _KINDS: Mapping[type, str] = {
-    str: "a text",
+    str: "a string",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -222,7 +222,9 @@ def _mistyped(content: Mapping[str, Any]) -> Iterator[str]:
         kind = _LISTS.get(key, type(getattr(Request, key)))
         rows = value if key in _LISTS else [value]
         if not isinstance(rows, list) or not all(_is(kind, row) for row in rows):
-            wanted = f"a list, each entry {_KINDS[kind]}" if key in _LISTS else _KINDS[kind]
+            wanted = (
+                f"a list in which each entry is {_KINDS[kind]}" if key in _LISTS else _KINDS[kind]
+            )
             yield f"{key} is {value!r}: write {wanted}"
 
 
@@ -244,7 +246,7 @@ def regions_of(request: Request, c_max: int, points: tuple[int, ...]) -> Regions
     if empty := found.empty():
         names = " and ".join(WORDS[name] for name in empty)
         raise ConfigError(
-            f"C_max {c_max} with C_min {c_min} leaves no concurrency for the region {names}, so none of the "
-            f"{len(REQUIRED)} regions' points can be complete: declare a larger C_max or a smaller C_min"
+            f"C_max {c_max} with C_min {c_min} leaves no concurrency for the region {names}, but every one of the "
+            f"{len(REQUIRED)} regions needs a point: declare a larger C_max or a smaller C_min"
         )
     return found

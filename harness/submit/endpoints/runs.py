@@ -82,7 +82,7 @@ def state_of(attempt: Attempt) -> tuple[str, str]:
         run = attempt.run()
         summary = read_json(attempt.summary)
     except ConfigError:
-        return FAILED, f"the client left no result: see {attempt.folder / LOG}"
+        return FAILED, f"the client wrote no result: see {attempt.folder / LOG}"
     if run.get("status") != 0:
         return (
             FAILED,

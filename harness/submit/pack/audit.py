@@ -56,7 +56,7 @@ def pack_audit(
             return PackedAudit(verified.texts, {}, "")
         scores = accuracy.scored(audit)
     except AccuracyLogError as e:
-        raise ConfigError(f"{audit.scenario}-{name}: {e}: run it again") from None
+        raise ConfigError(f"{audit.scenario}-{name}: {e}: repeat the audit") from None
     if scores is None:
         return PackedAudit(verified.texts, {}, "not measured")
     before, after = scores

@@ -34,10 +34,10 @@ _FACTS = {
     "accelerator_host_interconnect": "e.g. PCIe Gen5 x16",
     "accelerator_interconnect": "e.g. N/A, NVLink",
     "accelerator_memory_configuration": "e.g. HBM3e",
-    "retraining": "'yes' or 'no', in quotes: whether the model was trained further",
+    "retraining": "'yes' or 'no', in quotes: whether the model was retrained",
     "weight_data_types": "e.g. fp32, int8",
     "weight_transformations": "e.g. none, pruned, quantised",
-    "starting_weights_filename": "the file of the original weights",
+    "starting_weights_filename": "file name of the original weights",
     "input_data_types": "e.g. fp32",
     "calibration": "how int8 ranges were determined; 'none' for float weights (closed division)",
 }
@@ -46,12 +46,12 @@ NETWORK_FACTS = {
     "network_media": "e.g. copper, fiber, wireless",
     "network_rate": "e.g. 100 Gbit/s",
     "nic_loadgen": "model of LoadGen's network card",
-    "number_nic_loadgen": "network cards that LoadGen uses, a number",
+    "number_nic_loadgen": "number of network cards that LoadGen uses",
     "net_software_stack_loadgen": "driver, kernel and libraries on LoadGen's machine",
     "network_protocol": "e.g. HTTP/1.1 over TCP",
-    "number_connections": "connections between LoadGen and the servers, a number",
+    "number_connections": "number of connections between LoadGen and the servers",
     "nic_sut": "model of the servers' network card",
-    "number_nic_sut": "network cards of a server, a number",
+    "number_nic_sut": "number of network cards in a server",
     "net_software_stack_sut": "driver, kernel and libraries on the servers",
     "network_topology": "e.g. point to point; one switch, its model",
 }
@@ -138,7 +138,7 @@ def _placeholder(key: str, keys: SystemKeys) -> str:
 
 
 def _unknown(key: str) -> str:
-    about = {**_FACTS, **NETWORK_FACTS, **POWER, DIAGRAM: _ABOUT_DIAGRAM}.get(key, "a text")
+    about = {**_FACTS, **NETWORK_FACTS, **POWER, DIAGRAM: _ABOUT_DIAGRAM}.get(key, "a string")
     return f"{key} cannot be read from the machine: add it to the --describe file ({about})"
 
 
@@ -155,7 +155,7 @@ def template() -> str:
         **{key: f"with power: {about}" for key, about in POWER.items()},
         **{key: f"with a network: {about}" for key, about in NETWORK_FACTS.items()},
         DIAGRAM: f"with a network: {_ABOUT_DIAGRAM}",
-        _CAPACITY: "with power, may stay empty: capacity of the power supplies, watts",
+        _CAPACITY: "with power: capacity of the power supplies in watts; may stay empty",
     }
     lines = [
         "# Facts that cannot be read from the machine. Remove lines that do not apply. Values here",

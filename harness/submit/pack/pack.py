@@ -56,7 +56,7 @@ def finished_runs(
         usable = row.state == DONE or (request.rehearsal and row.state == FAILED)
         if row.folder is None or not usable:
             why = f": {row.why}" if row.why else ""
-            problems.append(f"{row.name} is {row.state}{why}: make it with `submit run`")
+            problems.append(f"{row.name} is {row.state}{why}: start it with `submit run`")
             continue
         run = FinishedRun(row.scenario, row.kind, row.folder)
         runs[row.scenario, row.kind] = run
@@ -82,7 +82,7 @@ def finished_runs(
 
 
 @reading(
-    "some files are not files of a run",
+    "some files do not belong to a run",
     "the files were changed, or a different version of the harness wrote them",
 )
 def pack(

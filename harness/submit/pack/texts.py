@@ -61,7 +61,7 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     ]
     if moved:
         lines += [
-            f"First correct {', '.join(moved)} in these files: the paths are paths of the original machine.",
+            f"First correct {', '.join(moved)} in these files: these are paths on the original machine.",
             "",
         ]
     return "\n".join(lines)

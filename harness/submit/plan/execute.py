@@ -67,7 +67,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
                         left_s = _left_s(rows, number)
                         _make(request, rows[number], work, locks, which, left_s, quiet=quiet)
         except Stopped as e:
-            say("stopped: repeat `submit run` to make the remaining runs")
+            say("stopped: repeat `submit run` to complete the remaining runs")
             return e.exit_status
     rows = _rows(request, work, only)
     for row in rows:
@@ -78,7 +78,7 @@ def execute(request: Request, work: Path, only: str | None = None, *, quiet: boo
 
 def _place_of_cause(work: Path, row: PlannedRun) -> str:
     log = newest_log(work, row.name)
-    return "it was not made" if log is None else f"see {log}"
+    return "it was not started" if log is None else f"see {log}"
 
 
 @contextmanager
@@ -93,8 +93,8 @@ def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
                 fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    f"{path} is locked, because another `submit run` makes these runs, or a run of a killed "
-                    "`submit run` has not ended: wait for its end"
+                    f"{path} is locked by another `submit run`, or by a run that a killed `submit run` started: "
+                    "wait until it ends"
                 ) from None
             except OSError as e:
                 raise ConfigError(
@@ -158,7 +158,7 @@ def _make(
     """
     is_scored = row.state == UNSCORED
     if is_scored and not quiet:
-        say(f"{row.name} has its answers: they are scored again")
+        say(f"{row.name} already has its answers, which are now scored again")
     process, log = (_scoring if is_scored else _attempt)(row, work, locks)
     began_s = time.monotonic()
     with Progress(quiet=quiet) as progress:

@@ -138,7 +138,7 @@ def _missing(
         ("disk", work.disk_gb, machine.disk_bytes),
     ):
         if needed_gb * 1e9 > there:
-            yield f"it needs {needed_gb:,.0f} GB of {what}, {there / 1e9:,.0f} GB are here"
+            yield f"it needs {needed_gb:,.0f} GB of {what}, but this machine has {there / 1e9:,.0f} GB"
     each_ns = work.gflop * 1e18 / machine.flops
     for scenario in scenarios:
         limit_ns = benchmark.latency_limit_ns.get(scenario)

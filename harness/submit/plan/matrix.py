@@ -234,7 +234,7 @@ def _first_reason(result: Mapping[str, Any]) -> str:
     reasons = result.get("reasons")
     if isinstance(reasons, list) and reasons and isinstance(reasons[0], dict):
         return str(reasons[0].get("text", "no reason recorded"))
-    return "the run did not finish, or goes on"
+    return "the run did not finish, or is still running"
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
@@ -403,8 +403,8 @@ def _rateless(request: Request, scenarios: Collection[str]) -> Iterator[str]:
             continue
         if scenario in (request.of_round.token_limits_ns or {}):
             yield (
-                f"{scenario} needs a rate: pass --target-qps or --user-conf with the rate that `peak --slo ttft:p99=... "
-                "--slo tpot:p99=...` has found"
+                f"{scenario} needs a rate: pass --target-qps or --user-conf with a rate found by `peak --slo ttft:p99=... "
+                "--slo tpot:p99=...`"
             )
         else:
             yield (
@@ -434,7 +434,7 @@ def _of_other_benchmark(request: Request, config: RunConfig) -> Iterator[str]:
     declared, expected = manifest and manifest.mlperf_model, request.of_round.loadgen
     if "model" not in request.options and declared != expected:
         yield (
-            f"a run without --model takes {config.model}, which is not the model of {request.benchmark}: pass --model"
+            f"a run without --model uses {config.model}, which is not the model of {request.benchmark}: pass --model"
         )
     elif declared not in (None, expected):
         names = [n for n, one in request.rules.benchmarks.items() if one.loadgen == declared]

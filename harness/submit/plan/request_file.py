@@ -173,13 +173,15 @@ def read_request(work: Path) -> Request:
     wrong = [f"{name} is missing" for name in required if name not in content]
     texts = [name for name in required if name in content]
     texts += [name for name in ("folder", "accuracy_data", "round") if name in content]
-    wrong += [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
+    wrong += [
+        f"{name} must be a string" for name in texts if not isinstance(content.get(name), str)
+    ]
     if not isinstance(scenarios, list | tuple):
         wrong.append("scenarios must be a list")
     if not isinstance(content.get("rehearsal", False), bool):
         wrong.append("rehearsal must be true or false")
     if not all(isinstance(key, str) for key in content.get("options", {})):
-        wrong.append("keys of options must be text")
+        wrong.append("keys of options must be strings")
     if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
     return Request(**{**content, "scenarios": tuple(map(str, scenarios))})

@@ -221,7 +221,7 @@ def _consistency(result: Result, folder: str) -> Iterator[Finding]:
     ends, scenario = benchmark.end_tokens, str(result.scenario)
     texts = [verify_consistency(answers, dtype, ends, scenario) for dtype in DTYPES]
     if not any(CONSISTENT in text for text in texts):
-        expected = "the first token and as many tokens as LoadGen received, at most one end token, in each answer"
+        expected = "in each answer: the first token, as many tokens as LoadGen received, and at most one end token"
         yield Finding("audit-failed", path, " ".join(texts[0].split("\n")), expected)
 
 

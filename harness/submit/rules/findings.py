@@ -82,7 +82,7 @@ RULES: Mapping[str, str] = {
     "invalid-result": f"the constraints in the log name the cause: remove it, then {_AGAIN}",
     # performance
     "early-stopping": f"lower the rate or issue more queries: {_AGAIN}",
-    "too-short": f"a run lasts at least 600 s: {_AGAIN}",
+    "too-short": f"a run must last at least 600 s: {_AGAIN}",
     "run-limited": f"remove max_duration and max_query_count from user.conf: {_AGAIN}",
     "too-few-queries": f"make the run longer: {_AGAIN}",
     "performance-samples": f"load the round's number of samples into memory: {_AGAIN}",
@@ -117,7 +117,7 @@ RULES: Mapping[str, str] = {
     "power-clock": f"synchronise both clocks with one NTP server: {_SESSION}",
     "power-hash": "copy the session's original files: changed files are not accepted",
     "power-meter": f"use a PTDaemon and an analyser that the round accepts: {_SESSION}",
-    "power-ranging": f"the ranging run is a whole run with the same settings: {_SESSION}",
+    "power-ranging": f"the ranging run must be a complete run with the same settings: {_SESSION}",
     "power-log": f"correct the cause of PTDaemon's messages first, e.g. ranges and wiring: {_SESSION}",
     "power-samples": f"spl.txt must cover both runs, which have the same load: {_SESSION}",
 }

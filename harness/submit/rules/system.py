@@ -65,7 +65,7 @@ def _keys(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Fin
     for key in keys.required:
         if key not in content:
             yield Finding("system-key", file, f"no {key}", f"all {len(keys.required)} keys")
-    expected = 'a value that is not empty; the text "0" if there is none'
+    expected = 'a value that is not empty; the string "0" if there is none'
     for key in keys.meaningful:
         if key in content and not content[key]:
             yield Finding("system-value", file, f"{key}: {content[key]!r:.80}", expected)
@@ -92,7 +92,9 @@ def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
     """Checks is_network and its keys. is_network must be text, because JSON's true crashes the official checkers."""
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):
-        yield Finding("system-value", file, f"is_network: {value!r:.80}", 'text: "true" or "false"')
+        yield Finding(
+            "system-value", file, f"is_network: {value!r:.80}", 'the string "true" or "false"'
+        )
         return
     expected = {"network": "true", "closed": None}
     if who.division in expected and (value == "true") != (who.division == "network"):
@@ -103,7 +105,7 @@ def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
             if key not in content:
                 yield Finding("system-key", file, f"no {key}", "the network keys, or no is_network")
             elif value == "true" and content[key] in (None, ""):
-                yield Finding("system-value", file, f"{key}: {content[key]!r}", "a text")
+                yield Finding("system-value", file, f"{key}: {content[key]!r}", "a string")
     category, categories = content.get("system_type"), who.round.network_categories
     if who.division == "network" and category not in categories:
         actual = f"system_type: {category!r:.80}"

@@ -90,7 +90,7 @@ def test_changes_are_found_even_if_size_and_time_stay(source: Path) -> None:
     proof = checkout.prove(source)
     assert proof.digest != before
     assert any("main.py" in line for line in proof.changed)
-    with pytest.raises(ConfigError, match="is modified, but the rules need the unmodified client"):
+    with pytest.raises(ConfigError, match="the rules require the unmodified client, but "):
         checkout.refuse_changed(proof, source)
 
 
@@ -162,8 +162,8 @@ def test_passes_fill_the_window_after_the_first_pass(rate: float | None, expecte
     [
         ("[", "is not YAML"),
         ("- 1", "is not a configuration"),
-        ("datasets: []", "must have one data set"),
-        ("datasets: [{type: performance}, {type: performance}]", "must have one data set"),
+        ("datasets: []", "needs exactly one data set"),
+        ("datasets: [{type: performance}, {type: performance}]", "needs exactly one data set"),
         ("{model_params: a, datasets: [{}]}", "model_params must map keys to values"),
         ("{settings: [1], datasets: [{}]}", "settings must map keys to values"),
         ("{endpoint_config: 5, datasets: [{}]}", "endpoint_config must map keys to values"),
@@ -320,7 +320,7 @@ def test_a_client_that_changes_during_a_run_makes_it_failed(
     assert run(work, "--client", str(source), "--only", "r1") == 4
     assert "the client was modified during the run" in capsys.readouterr().err
     assert run(work, "--only", "r1") == 2
-    assert "is modified, but the rules need the unmodified client" in capsys.readouterr().err
+    assert "the rules require the unmodified client, but " in capsys.readouterr().err
 
 
 def test_another_setting_makes_a_point_stale(work: Path, source: Path) -> None:
@@ -357,5 +357,5 @@ def test_a_template_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -
     )
     path.write_text("#" * (1 << 20) + "\ndatasets: []\n")
     assert refusal(Template, path) == (
-        f"--template {path} is larger than 1 MiB: pass an example of mlcommons/endpoints"
+        f"--template {path} is larger than 1 MiB: pass an example from mlcommons/endpoints"
     )

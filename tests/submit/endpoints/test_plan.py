@@ -79,7 +79,7 @@ def test_later_calls_need_only_the_folder(
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"c-max": "32"}, "the rules need more than 32"),
+        ({"c-max": "32"}, "the rules require more than 32"),
         ({"c-max": "x"}, "write a whole number"),
         ({"c-max": "9" * 5000}, "write a whole number"),
         ({"c-max": "2000000"}, "at most 1,000,000"),
@@ -121,10 +121,14 @@ def test_a_refused_request_is_not_stored(
     [
         ("c_max", 64.5, "c_max is 64.5: write a whole number"),
         ("c_max", True, "c_max is True: write a whole number"),
-        ("system", 5, "system is 5: write a text"),
+        ("system", 5, "system is 5: write a string"),
         ("rehearsal", "maybe", "rehearsal is 'maybe': write true or false"),
-        ("url", "http://x", "url is 'http://x': write a list, each entry a text"),
-        ("points", [1, "a"], "points is [1, 'a']: write a list, each entry a whole number"),
+        ("url", "http://x", "url is 'http://x': write a list in which each entry is a string"),
+        (
+            "points",
+            [1, "a"],
+            "points is [1, 'a']: write a list in which each entry is a whole number",
+        ),
         ("duration_s", "2s", "duration_s is '2s': write a number"),
     ],
 )
@@ -149,7 +153,7 @@ def test_rates_of_a_rehearsal_give_passes_and_hours(
     row = [line.split() for line in out.splitlines() if line.startswith("r64")][-1]
     # 1,200 s at 500/s are 44.9 passes of 13,368 samples, after the first pass.
     assert row[5:8] == ["missing", "46", "614,928"]
-    assert "r1 takes 44:33:46, because 5 passes of the data set are the least" in err
+    assert "r1 takes 44:33:46, because the rules require at least 5 passes of the data set" in err
 
 
 @pytest.mark.parametrize("rate", ["fast", -3, 0, True, None])
@@ -236,7 +240,7 @@ def test_c_max_comes_from_a_finished_search(
     assert "C_max       100" in capsys.readouterr().out
     put_json(work / FOLDER / PEAK, {"unit": "in flight", "peak": None})
     assert main(["endpoints", "plan", "--work", str(work)]) == 2
-    assert "found no concurrency under" in capsys.readouterr().err
+    assert "found no concurrency that meets" in capsys.readouterr().err
 
 
 def test_prompts_of_the_template_become_chats_of_our_client(tmp_path: Path) -> None:
@@ -311,12 +315,15 @@ def described(work: Path, **changes: object) -> Path:
         ({"readme": "documents"}, "the file .*documents does not exist"),
         ({"docs": "nowhere"}, "the folder .*nowhere does not exist: correct docs"),
         ({"server_configs": "readme.md"}, "the folder .*readme.md does not exist"),
-        ({"readme": "binary.md"}, "binary.md is not a text"),
+        ({"readme": "binary.md"}, "binary.md is not a text file"),
         ({"points": [1]}, "points must map concurrencies to values"),
         ({"points": {16: 4}}, "points.16 must map keys to values"),
         ({"points": {16: {"btch": 64}}}, "points.16 has unknown keys btch"),
         ({"points": {16: {"number_of_nodes": "two"}}}, "number_of_nodes is 'two': write"),
-        ({"points": {17: {"batch": 64}}}, "points.17 of the --describe file: choose from 1, 4"),
+        (
+            {"points": {17: {"batch": 64}}},
+            "points.17 in the --describe file is not a point of the submission: choose from 1, 4",
+        ),
     ],
 )
 def test_pack_refuses_an_incomplete_description(
@@ -356,9 +363,9 @@ def without_accuracy(attempt: runs.Attempt) -> None:
         (without_accuracy, "has no accuracy result"),
         (lambda a: put_json(a.folder / runs.RUN, {"status": 1, "asked": {}}), "status 1"),
         (lambda a: put_json(a.folder / runs.RUN, {"status": 0}), "has no configuration"),
-        (lambda a: edit(a.folder / runs.RUN, asked={}), "has a file with wrong content"),
+        (lambda a: edit(a.folder / runs.RUN, asked={}), "has a file with invalid content"),
         (lambda a: edit(a.folder / runs.WITNESS, rows=None), "run `endpoints witness` again"),
-        (lambda a: a.summary.unlink(), "the client left no result"),
+        (lambda a: a.summary.unlink(), "the client wrote no result"),
         (lambda a: (a.report / "config.yaml").write_text("["), "config.yaml is not YAML"),
         (
             lambda a: edit(

@@ -102,7 +102,7 @@ def refuse_changed(proof: Proof, checkout: Path) -> None:
         shown = "; ".join(proof.changed[:3])
         more = f" and {len(proof.changed) - 3} more" if len(proof.changed) > 3 else ""
         raise ConfigError(
-            f"{checkout} is modified, but the rules need the unmodified client: {shown}{more}: take a fresh checkout"
+            f"the rules require the unmodified client, but {checkout} is modified ({shown}{more}): use a fresh checkout"
         )
 
 
@@ -137,8 +137,8 @@ def _copy(source: Path, checkout: Path, commit: str) -> None:
     if checkout.is_dir():
         if (has := prove(checkout).commit) != commit:
             raise ConfigError(
-                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: all points need the same "
-                "commit; pass another --work"
+                f"{checkout} is at {has[:12]}, but --client {source} is at {commit[:12]}: pass another --work, "
+                "because all points need the same commit"
             )
         return
     words = ["git", "-c", "safe.directory=*", "clone", "--quiet", "--no-hardlinks"]

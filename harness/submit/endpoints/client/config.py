@@ -32,12 +32,12 @@ class Template:
             text = path.read_text(encoding="utf-8")
             if len(text) > _LARGEST_BYTES:
                 raise ConfigError(
-                    f"--template {path} is larger than 1 MiB: pass an example of mlcommons/endpoints"
+                    f"--template {path} is larger than 1 MiB: pass an example from mlcommons/endpoints"
                 )
             content = yaml.safe_load(text)
         except (OSError, UnicodeError) as e:
             raise ConfigError(
-                f"--template {path} cannot be read: {one_line(e)}: pass an example of mlcommons/endpoints"
+                f"--template {path} cannot be read: {one_line(e)}: pass an example from mlcommons/endpoints"
             ) from None
         except (yaml.YAMLError, ValueError, RecursionError) as e:
             raise ConfigError(
@@ -50,7 +50,7 @@ class Template:
                 content[key] = {}
             if not isinstance(content[key], dict):
                 raise ConfigError(
-                    f"--template {path}: {key} must map keys to values: take the benchmark's example"
+                    f"--template {path}: {key} must map keys to values: use the benchmark's example"
                 )
         self.content: dict[str, Any] = content
         rows = content.get("datasets")
@@ -59,7 +59,7 @@ class Template:
         )
         if len(self.of_type(PERFORMANCE)) != 1:
             raise ConfigError(
-                f"--template {path} must have one data set of `type: performance`: take the benchmark's example"
+                f"--template {path} needs exactly one data set with `type: performance`: use the benchmark's example"
             )
 
     def of_type(self, kind: str) -> Sequence[Mapping[str, Any]]:
@@ -88,7 +88,7 @@ class Template:
         path = self.file(row)
         if path is None or path.suffix != ".jsonl":
             raise ConfigError(
-                f"--template {self.path}: the size of the data set is not known: add `samples: N` to it"
+                f"--template {self.path}: the size of a data set is unknown: add `samples: N` to that data set"
             )
         found = _trajectories(path) if request.is_agentic else _lines(path)
         if not found:
@@ -110,7 +110,7 @@ class Template:
             if path is not None and not path.exists():
                 yield f"--template {self.path}: {path} does not exist: correct `path`"
         if not self.of_type(ACCURACY):
-            yield f"--template {self.path} has no data set of `type: accuracy`: accuracy points need one"
+            yield f"--template {self.path} has no data set with `type: accuracy`: add one for the accuracy points"
         if request.is_agentic:
             yield from self._agentic_problems()
 
@@ -139,7 +139,7 @@ def _lines(path: Path) -> int:
 
 def _trajectories(path: Path) -> int:
     """Returns the number of conversations, whose turns are the lines of the file."""
-    with reading(f"{path} is not a file of turns"):
+    with reading(f"{path} is not a JSONL file of conversation turns"):
         lines = path.read_text(encoding="utf-8").splitlines()
         return len({json.loads(line)["conversation_id"] for line in lines if line.strip()})
 
@@ -191,7 +191,7 @@ def _unserved(content: Mapping[str, Any]) -> Iterator[str]:
     if not content["model_params"].get("name"):
         yield "the client needs the model's name on the server: pass --served"
     if not content["endpoint_config"].get("endpoints"):
-        yield "the client needs the server: pass --url"
+        yield "the client needs the server's URL: pass --url"
 
 
 def _used(template: Template, point: Point) -> Iterator[Mapping[str, Any]]:

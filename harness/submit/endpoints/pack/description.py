@@ -22,12 +22,12 @@ _SYSTEM: Mapping[str, str] = {
     "target_availability_date": "YYYY-MM-DD, if it is a preview",
     "system_size": "e.g. 1 node, 8 accelerators",
     "serving_framework": "e.g. vLLM 0.33",
-    "data_parallel": "replicas of the model, a number",
+    "data_parallel": "number of model replicas",
     "tensor_parallel": "a number",
     "pipeline_parallel": "a number",
     "expert_parallel": "a number",
-    "batch": "largest batch of the server, a number",
-    "config_summary_notes": "settings of the server that matter",
+    "batch": "largest batch size of the server, a number",
+    "config_summary_notes": "server settings that affect the result",
 }
 _NODE: Mapping[str, str] = {
     "host_memory_configuration": "e.g. 8x 32 GB DDR5-4800",
@@ -35,7 +35,7 @@ _NODE: Mapping[str, str] = {
     "driver": "version of the accelerators' driver; N/A without accelerators",
     "cooling": "air or liquid",
     "number_of_nodes": "a number",
-    "container_link": "image of the server",
+    "container_link": "container image of the server",
 }
 _ACCELERATOR: Mapping[str, str] = {
     "accelerator_model_name": "e.g. NVIDIA H200; remove these lines without accelerators",
@@ -50,11 +50,11 @@ _POINT: Mapping[str, str] = {
     "link_to_model": "a URL",
     "link_to_model_transformation": "a URL, if weights were quantised",
     "model_notes": "may stay empty",
-    "dataset_name": "name of the data set for readers",
+    "dataset_name": "readable name of the data set",
     "dataset_link": "a URL",
 }
 _FILES: Mapping[str, str] = {
-    "readme": "file: how to build the system and reproduce a point; becomes src/<implementation>/README.md",
+    "readme": "file that explains how to build the system and reproduce a point; written to src/<implementation>/README.md",
     "docs": "folder with the documents: topology, hops, baseline latency",
     "server_configs": "folder with the server's settings; may stay empty",
 }
@@ -95,7 +95,7 @@ class Description:
         for concurrency in self.values.get("points") or ():
             if concurrency not in concurrencies:
                 known = ", ".join(map(str, concurrencies))
-                yield f"points.{concurrency} of the --describe file: choose from {known}"
+                yield f"points.{concurrency} in the --describe file is not a point of the submission: choose from {known}"
 
     def missing(self) -> Iterator[str]:
         about = {**_SYSTEM, **_NODE, **_POINT, **_FILES}

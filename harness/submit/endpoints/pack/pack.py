@@ -74,7 +74,7 @@ def _runs(request: Request, curve: Curve, work: Path) -> Iterator[Packed]:
     for point in curve.points:
         attempt = runs.newest(work, point.name)
         if attempt is None:
-            problems.append(f"{point.name} has no run: make it with `endpoints run`")
+            problems.append(f"{point.name} has no run: start one with `endpoints run`")
             continue
         state, why = runs.state_of(attempt)
         if state != runs.DONE:
@@ -82,7 +82,7 @@ def _runs(request: Request, curve: Curve, work: Path) -> Iterator[Packed]:
             continue
         try:
             witnessed, asked = kept_witness(attempt), attempt.run().get("asked")
-            with reading(f"{attempt.folder / runs.WITNESS} has wrong content", _WITNESS_AGAIN):
+            with reading(f"{attempt.folder / runs.WITNESS} has invalid content", _WITNESS_AGAIN):
                 problems += _refused(request, point, attempt, witnessed)
         except ConfigError as e:
             problems.append(str(e))
@@ -90,7 +90,7 @@ def _runs(request: Request, curve: Curve, work: Path) -> Iterator[Packed]:
         if isinstance(asked, Mapping):
             found.append(Packed(point, attempt, witnessed, asked))
         else:
-            problems.append(f"{attempt.folder / runs.RUN} has no configuration: make the run again")
+            problems.append(f"{attempt.folder / runs.RUN} has no configuration: repeat the run")
     refuse(problems)
     yield from found
 
@@ -105,14 +105,14 @@ def _refused(
     ]
     if differing:
         shown = ", ".join(differing[:3])
-        yield f"{point.name}: {len(differing)} numbers differ from the events, e.g. {shown}: make the run again"
+        yield f"{point.name}: {len(differing)} numbers differ from the events, e.g. {shown}: repeat the run"
     if witnessed.get("tokens_absent") and not request.rehearsal:
-        yield f"{point.name}: its tokens were not recomputed: {witnessed['tokens_absent']}"
+        yield f"the tokens of {point.name} were not recomputed: {witnessed['tokens_absent']}"
     refusing = [one["text"] for one in witnessed["doubts"] if one["code"] in REFUSED]
     if refusing:
-        yield f"{point.name}: {'; '.join(refusing)}: make the run again"
+        yield f"{point.name}: {'; '.join(refusing)}: repeat the run"
     if point.is_accuracy and not attempt.accuracy.is_file():
-        yield f"{point.name} has no accuracy result: make the run again"
+        yield f"{point.name} has no accuracy result: repeat the run"
 
 
 def _write(
@@ -128,7 +128,7 @@ def _write(
     for one in packed:
         folder = system / request.model / one.point.name
         folder.mkdir(parents=True)
-        with reading(f"{one.attempt.folder} has a file with wrong content", "make the run again"):
+        with reading(f"{one.attempt.folder} has a file with invalid content", "repeat the run"):
             content = point_file(
                 request,
                 client_template,
@@ -166,7 +166,7 @@ def _config(attempt: runs.Attempt) -> str:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as e:
-        raise ConfigError(f"{path} is not YAML: {one_line(e)}: make the run again") from None
+        raise ConfigError(f"{path} is not YAML: {one_line(e)}: repeat the run") from None
     hidden_text: str = yaml.safe_dump(
         _without_secrets(content), sort_keys=False, allow_unicode=True
     )
@@ -207,7 +207,7 @@ def _power(request: Request, described: Description, system: Path) -> None:
     if not isinstance(facts, Mapping):
         if request.division == "standardized":
             raise ConfigError(
-                "the division standardized needs power: add the section `power` to the --describe file, see docs/endpoints.md"
+                "the standardized division requires power data: add the section `power` to the --describe file (docs/endpoints.md)"
             )
         return
     content, power = descriptor(facts, request.tree_names[1])
@@ -224,7 +224,7 @@ def _shared(
     source.mkdir(parents=True)
     given = described["readme"]
     if given:
-        with reading(f"{given} is not a text"):
+        with reading(f"{given} is not a text file"):
             text = Path(given).read_text(encoding="utf-8")
         write_text(source / "README.md", f"{text.rstrip()}\n\n{texts.reproduce(proof)}")
     else:

@@ -97,7 +97,7 @@ def _warm_up(asked: Mapping[str, Any], witnessed: Mapping[str, Any]) -> dict[str
         }
     pattern = asked["settings"]["load_pattern"]
     warm_up = asked["settings"].get("warmup") or {}
-    source = "the performance data, with a salt of 64 bits before each prompt"
+    source = "the performance data, with a 64-bit salt before each prompt"
     return {
         **found,
         "data_source": source if warm_up.get("salt") else "the performance data",

@@ -24,6 +24,6 @@ def alone(work: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"{path} is locked by another `endpoints` verb that measures: wait for its end"
+                f"{path} is locked by another `endpoints` verb that is measuring: wait until it ends"
             ) from None
         yield

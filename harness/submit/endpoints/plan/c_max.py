@@ -29,7 +29,7 @@ def known_c_max(request: Request, work: Path) -> int | None:
     found = content.get("peak")
     if content.get("unit") != "in flight" or not isinstance(found, int | float):
         raise ConfigError(
-            f"{folder} found no concurrency under {request.slo}: remove it, and raise --slo"
+            f"the search in {folder} found no concurrency that meets {request.slo}: remove the folder, and raise --slo"
         )
     return int(found)
 

@@ -51,7 +51,7 @@ def execute(
                     with stopping.allowed():
                         _made(request, row, work, progress, quiet=quiet)
         except Stopped as e:
-            say("stopped: repeat `endpoints run` to make the remaining points")
+            say("stopped: repeat `endpoints run` to measure the remaining points")
             return e.exit_status
     rows = table.rows(request, template, curve, work)
     for row in rows:

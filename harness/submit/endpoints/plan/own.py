@@ -110,8 +110,8 @@ def _source(request: Request, template: Template) -> tuple[Path, str, str]:
     path = template.file(row)
     if path is None or path.suffix != ".jsonl":
         raise ConfigError(
-            f"--template {template.path}: the client makes this data set itself: pass --prompts FILE, JSONL with the "
-            "key `prompt`, for the harness's client"
+            f"--template {template.path}: the official client generates this data set itself: pass prompts for the "
+            "harness's client with --prompts FILE (JSONL with the key `prompt`)"
         )
     config = next((r.get("accuracy_config") for r in template.of_type(ACCURACY)), None)
     answers = config.get("ground_truth") if isinstance(config, Mapping) else None
@@ -126,7 +126,7 @@ def _prompt(
         text = row[column]
     except (ValueError, KeyError, TypeError) as e:
         raise ConfigError(
-            f"{path}: line {number} has no prompt in the key {column!r}: {e}"
+            f"{path}: line {number} has no prompt under the key {column!r}: {e}"
         ) from None
     is_chat = kind == "openai" and isinstance(text, str)
     prompt = {"messages": [{"role": "user", "content": text}]} if is_chat else {"prompt": text}

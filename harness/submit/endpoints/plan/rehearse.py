@@ -56,7 +56,7 @@ def rehearse(
                     with stopping.allowed():
                         _run(own, point, work, each_s, progress)
         except Stopped as e:
-            say("stopped: repeat `endpoints rehearse` to make the remaining points")
+            say("stopped: repeat `endpoints rehearse` to measure the remaining points")
             return e.exit_status
     found = [Rehearsed(p, read_rates(point_folder(work, p.name))) for p in points]
     show("\n".join(_table(found)))
@@ -104,14 +104,14 @@ def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
     for one in found:
         name, rates = one.point.name, one.rates
         if rates is None:
-            yield f"{name}: no result, so the official run will fail, too"
+            yield f"{name} has no result, so the official run will fail, too"
             continue
         if rates.verdict != "VALID":
             yield f"{name} is {rates.verdict}: {'; '.join(rates.reasons) or 'no reason recorded'}"
         if any(code in _CLIENT for code in rates.codes):
-            yield f"{name}: the client limits the rate, and the official client needs more than ours: use more cores"
+            yield f"{name}: the client limits the rate, and the official client needs more CPU time than the harness's client: use more cores"
         if rates.tpot_ns.get("p90") is None:
-            yield f"{name} has no TPOT, which MLCommons needs: the server must stream and report tokens"
+            yield f"{name} has no TPOT, which MLCommons requires: the server must stream and report tokens"
     for lower, higher in pairwise(found):
         below, above = (one.rates.tokens_per_s if one.rates else None for one in (lower, higher))
         if below and above and above < _FALLS * below:

@@ -39,7 +39,7 @@ class Saturation(NamedTuple):
             for at, rate in sorted(self.rates.items())
         ]
         yield f"requests in flight: {', '.join(shown)}"
-        yield f"more than {self.c_max:,} add less than {show_percent(GROWS - 1)} per doubling: C_max is {self.c_max:,}"
+        yield f"above {self.c_max:,} requests, tokens/s grow by less than {show_percent(GROWS - 1)} per doubling: C_max is {self.c_max:,}"
 
 
 def saturation(rate: Rate, first: int, most: int) -> Saturation | None:
@@ -98,7 +98,7 @@ def find_saturation(
     found = saturation(rate, first, MOST)
     if found is None:
         raise ConfigError(
-            f"the server does not answer {first} requests in flight: see {folder / f'r{first}.log'}, or pass --c-max"
+            f"requests fail with {first} requests in flight: see {folder / f'r{first}.log'}, or pass --c-max"
         )
     rates = {str(at): value for at, value in found.rates.items()}
     write_json(folder / FILE, {"c_max": found.c_max, "tokens_per_s": rates})

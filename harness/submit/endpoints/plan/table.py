@@ -148,21 +148,25 @@ def notes(
     for row in found:
         if row.expected_s is not None and row.expected_s > _LONG_S:
             least = row.passes == limits()["least_passes"]
-            why = f", because {row.passes} passes of the data set are the least" if least else ""
+            why = (
+                f", because the rules require at least {row.passes} passes of the data set"
+                if least
+                else ""
+            )
             yield f"{row.point.name} takes {show_s(row.expected_s)}{why}"
     if all(row.rate_per_s is None for row in found):
-        yield "no rate is known, so passes are the least number: run `endpoints rehearse` before `endpoints run`"
+        yield "no rate is known, so every point has the minimum number of passes: run `endpoints rehearse` before `endpoints run`"
     if request.seeds.seeds["model_seed"] > _MOST_SEED:
         yield (
-            "the seed set's model_seed is above 2^63 - 1: servers with signed seeds, such as vLLM, refuse it as `seed` of "
-            "a request; ask MLCommons how to send it"
+            "the seed set's model_seed is above 2^63 - 1, so servers with signed seeds, such as vLLM, refuse it as a "
+            "request's `seed`: ask MLCommons how to send it"
         )
     if not request.tokenizer:
         yield "without --tokenizer the client looks for the tokenizer by the model's name, and `witness` counts no tokens"
     if not drafters(request.model):
         yield f"speculative decoding is not possible: {request.model} has no approved drafter"
     if request.division == "serviced":
-        yield "in the division serviced, MLCommons runs the client: these runs are a rehearsal"
+        yield "in the serviced division, MLCommons runs the client: these runs are a rehearsal"
     if request.rehearsal:
         yield "this is a rehearsal: MLCommons' checker refuses its model's name and its durations"
     yield from template.problems(request)

@@ -165,7 +165,7 @@ def _published_w(row: Json, nodes: int, method: str, where: str, total: _Sum) ->
     rack = total.count(f"{where}.nodes_in_published_rack", row.get("nodes_in_published_rack"), 1)
     if rack <= nodes:
         total.problems.append(
-            f"{where} has {nodes} of {rack} nodes of a rack: node_scaling is for a part of a rack"
+            f"{where} has {nodes} of the rack's {rack} nodes, but node_scaling is only for a part of a rack"
         )
     return watts * nodes / rack
 
@@ -203,9 +203,9 @@ def _units_w(part: Json, where: str, default: Watts | None, total: _Sum) -> floa
 
 def _as_a_default(part: Json, watts: float, default: Watts | None, where: str) -> Iterator[str]:
     if default is None:
-        yield f"{where} is called a default, but the rules have none for {part.get('model')!r}"
+        yield f"{where} is declared as a default, but the rules have no default for {part.get('model')!r}"
     elif abs(watts - default.watts) > _COMPUTED_TOLERANCE_W:
-        yield f"{where} is called a default, but has {watts:g} W instead of {default.watts:g} W"
+        yield f"{where} is declared as a default, but has {watts:g} W instead of {default.watts:g} W"
 
 
 def _limited(part: Json, default: Watts | None, where: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ def same_lengths(curve: Curve) -> Iterator[Finding]:
         for point, mean in means.items():
             if abs(mean / middle - 1) > most:
                 actual = f"a mean of {mean:.6g} in {name}"
-                expected = f"{middle:.6g} within {show_percent(most, 1)}, as the other points have"
+                expected = f"within {show_percent(most, 1)} of {middle:.6g}, as in the other points"
                 yield Finding("points-differ", point.file(SUMMARY), actual, expected)
 
 

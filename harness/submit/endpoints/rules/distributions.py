@@ -102,7 +102,9 @@ def _percentile_problem(
         ]
         if not any(bucket.holds(max(found, buckets[0].low)) for bucket in inside):
             low, high = inside[0].low, inside[-1].high
-            return f"p{key} of {name} is {found:.6g}, but its histogram has it from {low:.6g} to {high:.6g}"
+            return (
+                f"p{key} of {name} is {found:.6g}, but its histogram allows {low:.6g} to {high:.6g}"
+            )
     return ""
 
 

@@ -22,7 +22,7 @@ _SYSTEM = "correct system_desc.json, or correct the --describe file and pack aga
 _UNCHANGED = "copy result_summary.json and config.yaml of one run of the official client, unchanged"
 
 RULES: Mapping[str, str] = {
-    "rehearsal": "a rehearsal is not a submission: plan without --rehearsal and make the runs again",
+    "rehearsal": "a rehearsal is not a submission: plan without --rehearsal and repeat the runs",
     # layout
     "no-results": "check the path: the layout is <organisation>/<submission>/results/<system>/<model>/r<C>/",
     "too-many-files": "check the path: a submission has a few hundred files at most",
@@ -54,19 +54,19 @@ RULES: Mapping[str, str] = {
     "dataset-type": "write Accuracy, Performance, or Accuracy + Performance",
     "warm-up": "describe the warm-up, or write zeros for none, and keep its logs",
     "steady-state": "copy the block that `endpoints witness` derives from the events",
-    "region": "write the region's name, or leave the key out",
+    "region": "write the region's name, or remove the key",
     "drafter": "use an approved drafter, or no speculative decoding",
     # the curve
-    "points-differ": "all points of a curve share these values: correct the odd one",
+    "points-differ": "all points of a curve share these values: correct the point that differs",
     "c-max": "declare a C_max above 32, the same in every file",
-    "c-min": "declare c_min_override in all system_desc.json, or in none, as a submitted point",
+    "c-min": "declare a submitted point as c_min_override, the same in every system_desc.json, or remove it from all of them",
     "empty-region": "choose a larger C_max, or a lower C_min: a region without a point cannot be covered",
     "point-count": "add points, or remove some",
     "coverage": "add a point in this region",
     "out-of-range": "remove the point, or declare a larger C_max",
     "offline": "elect the point at C_max, or add a dedicated point",
-    "accuracy-coverage": "one accuracy result in each region, and one at the Offline point, no others",
-    "offline-slower": f"Offline is at least as fast as C_max: {_AGAIN}",
+    "accuracy-coverage": "keep one accuracy result in each region and one at the Offline point, and remove all others",
+    "offline-slower": f"Offline must be at least as fast as C_max: {_AGAIN}",
     "utilisation": "divide the point's tokens/s by the largest of the curve",
     # results
     "result-key": _UNCHANGED,
@@ -75,7 +75,7 @@ RULES: Mapping[str, str] = {
     "not-complete": f"the run must end by itself: {_AGAIN}",
     "failed-requests": f"remove the cause of the failures: {_AGAIN}",
     "counts": f"completed and failed requests must add up to the issued ones: {_AGAIN}",
-    "too-few-queries": f"complete at least the data set: {_AGAIN}",
+    "too-few-queries": f"complete at least one pass over the data set: {_AGAIN}",
     "whole-passes": f"issue the data set a whole number of times: {_AGAIN}",
     "too-short": f"issue more passes: {_AGAIN}",
     "in-flight": f"the mean number of queries in flight must be the concurrency: {_AGAIN}",

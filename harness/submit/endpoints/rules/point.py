@@ -167,7 +167,7 @@ def _steady(point: Point) -> Iterator[Finding]:
     if verdict is not None and verdict not in words["verdict"]:
         yield _of(point, "steady-state", f"verdict: {verdict}", ", ".join(words["verdict"]))
     elif verdict not in (None, words["official_verdict"]):
-        actual = f"verdict: {verdict} beside status: {status}"
+        actual = f"verdict: {verdict} with status: {status}"
         yield _of(point, "steady-state", actual, words["official_verdict"])
     states = mapping(block.get("state"))
     for metric, state in states.items():

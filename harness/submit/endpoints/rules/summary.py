@@ -128,7 +128,7 @@ def _percentiles(point: Point) -> Iterator[Finding]:
                 or (least is not None and value < least - abs(least) * 0.001)
             )
             if outside:
-                actual = f"{key} of {name} is {value:.0f} ns, outside its extremes"
+                actual = f"{key} of {name} is {value:.0f} ns, outside its minimum and maximum"
                 yield _of(point, "numbers-disagree", actual, f"{least} to {most}")
                 break
 
@@ -173,7 +173,7 @@ def _token_times(point: Point) -> Iterator[Finding]:
     if not 1 / _MOST_TIMES <= parts / latency <= _MOST_TIMES:
         actual = (
             f"TTFT and {tokens / completed:.0f} tokens at the mean TPOT take {parts / 1e6:.1f} ms, "
-            f"the mean answer {latency / 1e6:.1f} ms"
+            f"the mean answer takes {latency / 1e6:.1f} ms"
         )
         yield _of(point, "token-times", actual, "about the same time")
 

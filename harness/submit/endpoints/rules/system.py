@@ -72,7 +72,7 @@ def _summary(point: Point) -> Iterator[Finding]:
     value = point.system.get("config_summary")
     if value is not None and not isinstance(value, dict) and len(str(value)) < 4:
         actual = f"config_summary: {value!r}"
-        yield _of(point, "system-value", actual, "an object, or a text of at least 4 characters")
+        yield _of(point, "system-value", actual, "an object, or a string of at least 4 characters")
 
 
 def _nodes(point: Point) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def _nodes(point: Point) -> Iterator[Finding]:
         for key in keys["required"]:
             if not isinstance(node.get(key), str) or not node[key].strip():
                 actual = f"node_types[{position}].{key}: {node.get(key)!r}"
-                yield _of(point, "system-value", actual, "a text")
+                yield _of(point, "system-value", actual, "a string")
         if all(whole(node.get(key)) is None for key in keys["one_of"]):
             actual = f"node_types[{position}] has no number of cores"
             yield _of(point, "system-key", actual, " or ".join(keys["one_of"]))
@@ -128,7 +128,9 @@ def power(curve: Curve) -> Iterator[Finding]:
         if curve.tree.has(file):
             yield Finding("bad-file", file, "not a mapping in JSON", "one mapping")
         elif "standardized" in divisions:
-            yield Finding("missing-file", file, "no such file", "this file: Standardized needs it")
+            yield Finding(
+                "missing-file", file, "no such file", "this file, which Standardized requires"
+            )
         return
     for problem in found.problems:
         yield Finding("power", file, problem, "a descriptor by the rules")
@@ -227,5 +229,5 @@ def _stored(point: Point, found: SystemPower) -> Iterator[Finding]:
         return
     own = point.tokens_per_s / kw
     if own and abs(stored / own - 1) > limits()["stored_tolerance"]:
-        actual = f"tokens/s for each kW: {stored:g}"
+        actual = f"tokens/s per kW: {stored:g}"
         yield Finding("stored-metric", point.file("result_summary.json"), actual, f"{own:g}")

@@ -73,5 +73,5 @@ def _entry(
         ]
         own_score = sum(matches) / len(matches)
         if abs(own_score - score) > _TOLERANCE:
-            text = f"the answers of {name} score {own_score:.6g} in the events, not {score:.6g}"
+            text = f"the answers of {name} score {own_score:.6g} by the events, but {score:.6g} in the result"
             yield Doubt("accuracy-differs", text)

@@ -45,7 +45,7 @@ def order(path: Path, seed: int, size: int) -> Iterator[Doubt]:
     """Compares the issue order in sample_idx_map.json with the order that the seed gives."""
     indices = issue_order(path)
     if not indices:
-        yield Doubt("order-unknown", f"{path.name} has no order of the samples")
+        yield Doubt("order-unknown", f"{path.name} does not contain the order of the samples")
         return
     expected = seeded_order(seed, size, len(indices))
     wrong = next(
@@ -158,8 +158,8 @@ def lag(events: Events, concurrency: int) -> Iterator[Doubt]:
     if share > MOST_LAG:
         yield Doubt(
             "client-slow",
-            f"after half of the answers the client took more than {show_ns(half)} to send the next request, "
-            f"{show_percent(share, 1)} of the mean latency",
+            f"after half of the answers the client took more than {show_ns(half)} ({show_percent(share, 1)} of the mean "
+            "latency) to send the next request",
         )
 
 
@@ -185,7 +185,7 @@ def negative_tpot(events: Events) -> Iterator[Doubt]:
         if theirs > 0 and abs(ours / theirs - 1) > MOST_CHUNK:
             yield Doubt(
                 "tpot-by-chunk",
-                f"the mean TPOT is {show_ns(ours)} by the completion and {show_ns(theirs)} by the last chunk",
+                f"the mean TPOT is {show_ns(ours)} up to the completion, but {show_ns(theirs)} up to the last chunk",
             )
 
 
@@ -218,4 +218,4 @@ def errors(events: Events) -> Iterator[Doubt]:
     if lost:
         yield Doubt("lost-requests", f"{lost:,} requests have no completion")
     if events.last_complete_ns is not None and duration_ns(events) <= 0:
-        yield Doubt("clock", "the last completion is before the start of the tracking")
+        yield Doubt("clock", "the last completion precedes the start of performance tracking")

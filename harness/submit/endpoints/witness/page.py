@@ -63,7 +63,7 @@ def _lines(found: list[tuple[Point, Witnessed]]) -> Iterator[str]:
         for row in one.disagreements:
             yield (
                 f"{point.name}: {row.name} is {_shown(row.published)} in result_summary.json, but "
-                f"{_shown(row.recomputed)} by the events"
+                f"{_shown(row.recomputed)} according to the events"
             )
         if one.tokens_absent:
             yield f"{point.name}: tokens were not recomputed: {one.tokens_absent}"

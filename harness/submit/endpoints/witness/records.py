@@ -63,7 +63,7 @@ def effective(asked: Mapping[str, Any], report: Path) -> Iterator[Doubt]:
     for place in _FIXED:
         wanted, used = at(asked, place), at(content, place)
         if wanted is not None and wanted != used:
-            text = f"{'.'.join(place)} was {used} in the run, but {wanted} was asked"
+            text = f"{'.'.join(place)} was {used} in the run, but {wanted} was requested"
             yield Doubt("config-differs", text)
 
 

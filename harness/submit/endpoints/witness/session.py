@@ -30,7 +30,10 @@ def structure(events: Events) -> Iterator[Doubt]:
     """Checks that there is one session with one tracking, and that no request appears twice."""
     wrong = [f"{events.marks[mark]} of {mark}" for mark in _MARKS if events.marks[mark] != 1]
     if wrong:
-        yield Doubt("several-sessions", f"the events have {', '.join(wrong)}, not one of each")
+        yield Doubt(
+            "several-sessions",
+            f"the events have {', '.join(wrong)}, but must have exactly one of each",
+        )
     if events.repeated:
         yield Doubt(
             "requests-repeated", f"{events.repeated:,} requests were issued or completed twice"
@@ -47,7 +50,7 @@ def clock(events: Events, run: Mapping[str, Any], *, is_closed_loop: bool) -> It
     yield from _against_run(events, run)
     yield from _against_server(events, run.get("server"))
     if is_closed_loop and (hole_ns := longest_hole_ns(events)):
-        text = f"for {show_ns(hole_ns)} no request was issued or answered, longer than any answer takes"
+        text = f"no request was issued or answered for {show_ns(hole_ns)}, which is longer than any answer took"
         yield Doubt("clock", text)
 
 
@@ -106,7 +109,7 @@ def repeated_times(events: Events) -> Iterator[Doubt]:
     if again >= _FEWEST_REPEATED and again > _MOST_REPEATED * pairs.total():
         yield Doubt(
             "times-repeated",
-            f"{again:,} of {pairs.total():,} requests have the TTFT and latency of an earlier one, to the ns",
+            f"{again:,} of {pairs.total():,} requests have the same TTFT and latency as an earlier request, to the ns",
         )
 
 
@@ -124,10 +127,10 @@ def prompts(events: Events, order: Sequence[int], rows: Sequence[str]) -> Iterat
         if first.setdefault(sample, request.prompt) != request.prompt
     ]
     if wrong:
-        where = "the data set has" if rows else "an earlier request of the sample had"
+        where = "the data set" if rows else "an earlier request for the sample"
         yield Doubt(
             "prompts-differ",
-            f"{len(wrong):,} requests, e.g. of sample {wrong[0]}, have another prompt than {where}",
+            f"{len(wrong):,} requests, e.g. for sample {wrong[0]}, have a different prompt than {where}",
         )
 
 
@@ -159,7 +162,7 @@ def server_times(events: Events, server: Mapping[str, Any] | None) -> Iterator[D
             what = "TTFT" if name == "first_token" else "latency"
             yield Doubt(
                 "faster-than-server",
-                f"the mean {what} is {show_ns(mean_ns)}, but {show_ns(theirs_ns)} by the server's own clock",
+                f"the mean {what} is {show_ns(mean_ns)}, but {show_ns(theirs_ns)} by the server's clock",
             )
 
 

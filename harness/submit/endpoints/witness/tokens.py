@@ -64,7 +64,7 @@ class TokenCounter:
         self._process.kill()
         _, errors = self._process.communicate()
         last = (errors or "").strip().rpartition("\n")[2]
-        return one_line(last or "the program that counts ended")
+        return one_line(last or "the token-counting program ended")
 
     def close(self) -> None:
         if self._process.poll() is None:
@@ -84,7 +84,7 @@ def counter_of(
     if not (folder / FILE).is_file() and not trust:
         return (
             None,
-            f"{folder} has no {FILE}: pass --trust-tokenizer to run the tokenizer's own code",
+            f"{folder} has no {FILE}: pass --trust-tokenizer to run the tokenizer's code",
         )
     try:
         return TokenCounter(folder, environment, trust=trust), ""

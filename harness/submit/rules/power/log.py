@@ -57,7 +57,9 @@ def _at_ns(line: str) -> int:
 def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Complaint]:
     line = next((x for x in lines if _UNCERTAINTY.search(x)), None)
     if line is None or _at_ns(line) >= ranging_begin_ns:
-        actual = f"uncertainty checking was {'not' if line is None else 'too late'} activated"
+        actual = (
+            f"uncertainty checking was {'not activated' if line is None else 'activated too late'}"
+        )
         yield actual, "'Uncertainty checking for Yokogawa... is activated' before ranging"
 
 

@@ -111,7 +111,7 @@ def talked(session: Session) -> Iterator[Fault]:
     versions = [_VERSION.fullmatch(str(theirs[0][key])) for key in ("cmd", "reply")]
     if None in versions or len({m[1] for m in versions if m}) != 1:
         actual = f"{theirs[0]['cmd']!r:.60}, {theirs[0]['reply']!r:.60}"
-        yield file, actual, "client and server of one version"
+        yield file, actual, "the same version of client and server"
 
 
 def sources(session: Session) -> Iterator[Fault]:

@@ -66,7 +66,7 @@ def _labelled(path: Path) -> Iterator[tuple[Key, tuple[Array, Array, Array]]]:
         count = int(row[-1]) if len(row) and np.isfinite(row[-1]) else -1
         if len(row) != 1 + 3 * count:
             raise AccuracyLogError(
-                f"{path}: the answer to request {key} is not scores, labels, weights and their number"
+                f"{path}: the answer to request {key} does not consist of scores, labels, weights and their number"
             )
         yield key, (row[:count], row[count : 2 * count], row[2 * count : 3 * count])
 
