@@ -207,7 +207,8 @@ def _power(request: Request, described: Description, system: Path) -> None:
     if not isinstance(facts, Mapping):
         if request.division == "standardized":
             raise ConfigError(
-                "the standardized division requires power data: add the section `power` to the --describe file (docs/endpoints.md)"
+                "the standardized division requires power data: add the section `power` to the --describe file "
+                "(docs/endpoints.md)"
             )
         return
     content, power = descriptor(facts, request.tree_names[1])

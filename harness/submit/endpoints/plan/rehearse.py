@@ -109,7 +109,10 @@ def warnings(found: Sequence[Rehearsed]) -> Iterator[str]:
         if rates.verdict != "VALID":
             yield f"{name} is {rates.verdict}: {'; '.join(rates.reasons) or 'no reason recorded'}"
         if any(code in _CLIENT for code in rates.codes):
-            yield f"{name}: the client limits the rate, and the official client needs more CPU time than the harness's client: use more cores"
+            yield (
+                f"{name}: the client limits the rate, and the official client needs more CPU time than the harness's "
+                "client: use more cores"
+            )
         if rates.tpot_ns.get("p90") is None:
             yield f"{name} has no TPOT, which MLCommons requires: the server must stream and report tokens"
     for lower, higher in pairwise(found):

@@ -39,7 +39,10 @@ class Saturation(NamedTuple):
             for at, rate in sorted(self.rates.items())
         ]
         yield f"requests in flight: {', '.join(shown)}"
-        yield f"above {self.c_max:,} requests, tokens/s grow by less than {show_percent(GROWS - 1)} per doubling: C_max is {self.c_max:,}"
+        yield (
+            f"above {self.c_max:,} requests, tokens/s grow by less than {show_percent(GROWS - 1)} per doubling: C_max is "
+            f"{self.c_max:,}"
+        )
 
 
 def saturation(rate: Rate, first: int, most: int) -> Saturation | None:

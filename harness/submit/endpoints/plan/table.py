@@ -155,7 +155,10 @@ def notes(
             )
             yield f"{row.point.name} takes {show_s(row.expected_s)}{why}"
     if all(row.rate_per_s is None for row in found):
-        yield "no rate is known, so every point has the minimum number of passes: run `endpoints rehearse` before `endpoints run`"
+        yield (
+            "no rate is known, so every point has the minimum number of passes: run `endpoints rehearse` before "
+            "`endpoints run`"
+        )
     if request.seeds.seeds["model_seed"] > _MOST_SEED:
         yield (
             "the seed set's model_seed is above 2^63 - 1, so servers with signed seeds, such as vLLM, refuse it as a "

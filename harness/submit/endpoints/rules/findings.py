@@ -59,7 +59,7 @@ RULES: Mapping[str, str] = {
     # the curve
     "points-differ": "all points of a curve share these values: correct the point that differs",
     "c-max": "declare a C_max above 32, the same in every file",
-    "c-min": "declare a submitted point as c_min_override, the same in every system_desc.json, or remove it from all of them",
+    "c-min": "declare the same submitted point as c_min_override in every system_desc.json, or in none",
     "empty-region": "choose a larger C_max, or a lower C_min: a region without a point cannot be covered",
     "point-count": "add points, or remove some",
     "coverage": "add a point in this region",
