@@ -139,7 +139,7 @@ def _request(options: argparse.Namespace) -> tuple["Request", "Template", Path]:
     request = kept_request(work, values)
     if not request.template:
         raise ConfigError(
-            "--template is missing: pass the benchmark's YAML file of the client, see examples/ of mlcommons/endpoints"
+            "--template is missing: pass the client's YAML file for the benchmark, from examples/ in mlcommons/endpoints"
         )
     template = Template(Path(request.template))
     if request.c_max:

@@ -61,7 +61,7 @@ def parse_prefix_blocks(text: str) -> PrefixBlocks:
     match = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,9}))?", text)
     if match is None or 0 in (size := [int(match[1]), int(match[2] or DEFAULT_BLOCKS)]):
         raise ValueError(
-            f"{text[:40]!r} is not the tokens of a block, e.g. 16, or 16:4096 for at most 4096 blocks"
+            f"{text[:40]!r} is not a block size in tokens: write e.g. 16, or 16:4096 for at most 4096 blocks"
         )
     return PrefixBlocks(*size)
 

@@ -201,7 +201,7 @@ def _model_lines(url: str, model: Mapping[str, Any]) -> Iterator[str]:
     name = model["name"]
     if name not in named_models():
         name = f"{name}.yaml"
-        yield f"manifest     this machine has no model of that name; write this into {name}, then add its data and steps:"
+        yield f"manifest     this machine has no model with this name; write this into {name}, then add its data and steps:"
         yield indent(_manifest(model), "    ")
     yield f"try          {program()} --scenario server --backend kserve --url {url} --model {name}"
 
@@ -217,7 +217,7 @@ def _openai_lines(url: str, models: Sequence[str]) -> Iterator[str]:
         more = " --data-dir prompts.jsonl"
         if len(models) > 1:
             more += f" --backend-option served={served}"
-        yield f"manifest     this machine has no model of that name; write this into {name}, and prompts into prompts.jsonl:"
+        yield f"manifest     this machine has no model with this name; write this into {name}, and prompts into prompts.jsonl:"
         fields = {
             "name": name.removesuffix(".yaml"),
             "files": {},

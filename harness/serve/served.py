@@ -130,7 +130,7 @@ class ServedModel:
         if strange is not None:
             raise ConfigError(
                 f"the model's output {name!r} has values of the type {type(strange).__name__}, but the protocol has "
-                "only numbers and texts: export the model without it (skl2onnx: zipmap=False)"
+                "only numbers and strings: export the model without it (skl2onnx: zipmap=False)"
             )
         sizes = (ANY,) * (rows.ndim - 1) if self._sizes_vary else rows.shape[1:]
         return TensorInfo(name, datatype_of_array(rows) or rows.dtype.name, (ANY, *sizes))
@@ -251,7 +251,7 @@ def _warm_up(served: ServedModel, config: RunConfig, model: Model, backend: Back
     """Answers noise: first one sample, then a whole batch."""
     inputs = inputs_of(model, backend)
     if texts := [spec.name for spec in inputs if spec.dtype == "string"]:
-        say(f"not warmed up: {', '.join(texts)} takes texts, but noise has only numbers")
+        say(f"not warmed up: {', '.join(texts)} takes strings, but noise has only numbers")
         return
     try:
         noise = open_dataset(config, model, "synthetic", inputs)

@@ -84,15 +84,19 @@ class Requests(Collector):
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
-            "harness_serve_requests", "Requests by their end", labels=["model", "end"]
+            "harness_serve_requests", "Requests by outcome", labels=["model", "end"]
         )
         for end, count in self._ends().items():
             requests.add_metric([self._model, end], count)
         yield requests
         for name, text, histogram in (
-            ("request", "From the arrival of a request to its answer", self._total),
-            ("queue", "From the arrival of a request until it is taken up", self._queue),
-            ("compute", "Computing the answer", self._compute),
+            ("request", "Time from the arrival of a request to its answer", self._total),
+            (
+                "queue",
+                "Time from the arrival of a request until its processing starts",
+                self._queue,
+            ),
+            ("compute", "Time to compute the answer", self._compute),
         ):
             yield self._times(name, text, histogram)
 

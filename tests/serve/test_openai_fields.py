@@ -190,7 +190,7 @@ def test_fields_that_change_nothing_are_taken_together_and_as_null(server: Serve
         ("structured_outputs", {}, "this server does not support the field 'structured_outputs'"),
         ("n", 0, "n is 0, but must be a whole number from 1 to 1,024"),
         ("n", 2.0, "n is 2.0, but must be"),
-        ("stop", [""], "stop is [''], but must be a text or a list of texts"),
+        ("stop", [""], "stop is [''], but must be a string or a list of strings"),
         ("stop_token_ids", ["1"], "stop_token_ids is ['1'], but must be a list of token ids"),
         ("min_tokens", 99, "min_tokens is 99, but must be a whole number from 0 to 24"),
         ("top_p", "high", "top_p is 'high', but must be a number"),

@@ -58,5 +58,5 @@ def test_the_size_of_the_cache_is_read(text: str, size: tuple[int, int]) -> None
 
 @pytest.mark.parametrize("text", ["0", "4:0", "x", "-1", "4:", "4:4:4"])
 def test_a_wrong_size_of_the_cache_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not the tokens of a block"):
+    with pytest.raises(ValueError, match="is not a block size in tokens"):
         parse_prefix_blocks(text)

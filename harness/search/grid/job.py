@@ -40,9 +40,9 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     yield from remote_problems(config, "sweep over a grid")
     scenario = scenario_named(config.scenario)
     if scenario.scheduled:
-        yield f"a grid is for offline, single-stream or multi-stream: {config.scenario} is swept by --rate"
+        yield f"a grid needs offline, single-stream or multi-stream: sweep {config.scenario} with --rate"
     if scenario.streams and not scenario.by_query and axes.batch != (1,):
-        yield f"{config.scenario} sends one sample per query: add --batch 1, or take multi-stream"
+        yield f"{config.scenario} sends one sample per query: add --batch 1, or use multi-stream"
     replaced = {
         ("--max-batch", "--batch"): config.max_batch is not None,
         ("--samples-per-query", "--batch"): config.samples_per_query is not None,
@@ -74,7 +74,7 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
         try:
             write_tables(view, folder)
         except OSError as e:
-            say(f"{folder} cannot be written: {e.strerror}: the tables are only shown")
+            say(f"{folder} cannot be written: {e.strerror}: the tables are only printed")
         show_result(view.to_json, partial(report.lines, view, folder), as_json=as_json)
     return 0
 

@@ -75,7 +75,7 @@ class Variants:
         kept = self.precisions.get(name)
         if kept is not None and kept.get("of_noise") and self.real:
             raise ConfigError(
-                f"{cell.precision} was made for synthetic data in this grid, and real data need it "
+                f"this grid has {cell.precision} for synthetic data, but real data need {cell.precision} "
                 "calibrated with real samples: pass another --out"
             )
         if kept is None or not Path(kept["file"]).is_file():

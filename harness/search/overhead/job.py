@@ -49,7 +49,7 @@ def problems(config: RunConfig, options: OverheadOptions) -> Iterator[str]:
         )
     most = available().threads
     if options.threads is not None and options.threads > most:
-        yield f"--threads {options.threads}: {most} can compute at the same time here: lower it"
+        yield f"--threads {options.threads}: {most} threads can compute at the same time on this machine: lower it"
 
 
 class _OverheadJob(Study[OverheadOptions]):
@@ -71,7 +71,7 @@ class _OverheadJob(Study[OverheadOptions]):
             self._take_stored(files.read_json(self.folder / self.file))
 
     def _take_stored(self, stored: Mapping[str, Any]) -> None:
-        with files.reading(f"{self.folder / self.file} is not what `overhead` writes"):
+        with files.reading(f"{self.folder / self.file} is not valid `overhead` output"):
             self._check_same("study of the overhead", self._plain, stored["config"])
             for run in stored["runs"]:
                 folder = self.folder / run["folder"]
@@ -172,7 +172,7 @@ class _OverheadJob(Study[OverheadOptions]):
             return (
                 f"{len(bound)} of {len(single)} runs of single-stream are INVALID, the first is "
                 f"{self._folder_of(bound[0])}: {first.code}: {first.text}; the same command with --out "
-                f"{self.folder} makes their pairs again"
+                f"{self.folder} repeats their pairs"
             )
         for name in single:
             client = self._runs[name].result.get("client")
@@ -203,11 +203,11 @@ class _OverheadJob(Study[OverheadOptions]):
             return None
         answers, least = found
         if answers is None:
-            return "no answers of both sides to the same samples were logged, so they cannot be compared"
+            return "the logs have no samples that both sides answered, so the answers cannot be compared"
         if answers.alike < least:
             return (
                 f"{show_percent(answers.alike, 2)} of {answers.samples:,} answers are alike, fewer than "
-                f"{show_percent(least)}: the server does not compute this model, or not with these data"
+                f"{show_percent(least)}: the server computes another model, or uses other data"
             )
         return None
 

@@ -120,7 +120,7 @@ def _explained(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'parts':<12}the server's times are {what} {source}"
     if SEND_AND_NETWORK in content["overhead"]["parts"]:
         yield (
-            f"{'':<12}the server answered before the client stamped the send, so send and network are one part"
+            f"{'':<12}the server answered before the client recorded the send time, so send and network are one part"
         )
 
 

@@ -52,12 +52,12 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
         names = " and ".join(name for name in SCENARIOS if scenario_named(name).search_axis)
         yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
     elif scenario.default_slo is None and not config.slo:
-        yield f"the peak of {config.scenario} depends on an SLO: give one, e.g. --slo p99=50ms"
+        yield f"the peak of {config.scenario} depends on an SLO: pass one, e.g. --slo p99=50ms"
     yield from unfit_options(
         config, "peak", "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that"
     )
     if config.queries is not None:
-        yield "peak sizes its runs by --duration and --probe: drop --queries"
+        yield "peak sets the length of its runs with --duration and --probe: drop --queries"
     if config.arrivals is not None:
         yield "peak searches for the load: drop --arrivals, which sets it"
     if options.write_user_conf is not None:
@@ -298,7 +298,7 @@ class PeakJob(Study[PeakOptions]):
         """Writes the file; returns False, after a line on stderr, if that fails."""
         about = (
             f"the highest rate found VALID under {' '.join(map(str, self._slos))}, by a run of {queries:,} queries\n"
-            f"({self.folder.name}): in 600 s more of them may be late"
+            f"({self.folder.name}): in a run of 600 s, more of its queries may be late"
         )
         about = "\n".join([about, *(f"warning: {text}" for text in self.content()["warnings"])])
         try:

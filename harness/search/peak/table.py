@@ -141,7 +141,7 @@ def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator
     short = run["queries"] / offered * NS_PER_S < bound_ns / SHORTFALL
     advice = f", best to {show_ns(bound_ns / SHORTFALL)}" if short else ""
     yield (
-        f"{show_rate(completed)} of {show_rate(offered)} queries/s offered were completed: a queue was "
+        f"{show_rate(completed)} of {show_rate(offered)} offered queries/s were completed, and a queue was "
         f"left at the end, so the sustained rate is lower: lengthen --duration{advice}"
     )
 
@@ -263,7 +263,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     if _is_idle(run, content):
         peak += ", set by delays of the machine and not by the model"
     elif any(_unrest(run, content)):
-        peak += ", on a machine that was not at rest"
+        peak += ", on a machine that was not idle"
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; no load above it failed"

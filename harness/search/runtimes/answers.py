@@ -125,7 +125,7 @@ def _limits(reported: object) -> Limits:
 
 
 def _read(path: Path) -> dict[str, Array]:
-    problem = f"{path} is not a file of answers"
+    problem = f"{path} is not an answers file"
     with (
         files.reading(problem, also=(OSError,)),
         path.open("rb") as opened,

@@ -84,7 +84,7 @@ def readable(models: str) -> tuple[str, ...]:
 def why_not(backend: str, model: Model) -> str:
     """Returns why the backend cannot run the model, as far as that is known without an import; '' if it may."""
     if formats := unread(backend, model):
-        return f"{model.name} has no file that it reads ({', '.join(formats)})"
+        return f"{model.name} has no file that this backend reads ({', '.join(formats)})"
     return missing(backend)
 
 
@@ -169,7 +169,7 @@ def problems(config: RunConfig, plan: Plan) -> Iterator[str]:
         yield from remote_problems(replace(config, backend=backend), verb)
     yield from unfit_options(config, verb, "a sweep makes quick runs: drop --mlperf")
     if "precision" in dict(config.backend_option):
-        yield "a sweep takes --precision in place of --backend-option precision: drop the latter"
+        yield "a sweep takes --precision in place of --backend-option precision: drop the option"
     if plan.calibration_dir is not None and "int8" not in plan.precisions:
         yield "--calibration-dir is for int8: add int8 to --precision, or drop --calibration-dir"
     yield from _model_problems(plan)

@@ -27,7 +27,7 @@ def problems(config: RunConfig, caches: tuple[str, ...]) -> Iterator[str]:
         yield "--cache draws a new beginning of the prompts at each rate: drop --backend-option fresh"
     shares = [cache for cache in caches if cache_share(cache) is not None]
     if shares and config.dataset != _DATASET:
-        yield f"--cache {shares[0]} is a share of made prompts: add --dataset {_DATASET}, or write cold,warm"
+        yield f"--cache {shares[0]} is a share of generated prompts: add --dataset {_DATASET}, or write cold,warm"
     elif shares and _PREFIX in dict(config.dataset_option):
         yield f"--cache {shares[0]} sets the common share of the prompts: drop --dataset-option prefix"
 

@@ -183,7 +183,7 @@ class _SweepJob(Study[SweepOptions]):
             yield f"--rate: {e}"
         if (queries := self._queries(rate)) > MAX_QUERIES:
             yield (
-                f"--rate: {rate:g} queries/s are {queries:,} queries in --duration, more than "
+                f"--rate: {rate:g} queries/s give {queries:,} queries in --duration, more than "
                 f"{MAX_QUERIES:,}: shorten it"
             )
 
@@ -228,7 +228,7 @@ class _SweepJob(Study[SweepOptions]):
             if path.parent.is_symlink() or path.parent.name.endswith(files.PARTIAL):
                 continue
             result = files.read_json(path)
-            with files.reading(f"{path} is not what a run writes", "run `check` for details"):
+            with files.reading(f"{path} is not a valid result of a run", "run `check` for details"):
                 points.append(point_of(result, path.parent, self.folder, self._peak))
         found = sorted((p for p in points if p), key=lambda p: (p.rate_per_s, _place(p), p.folder))
         last = {(p.rate_per_s, p.cache): p for p in found if p.cache}

@@ -240,7 +240,7 @@ def _holes(points: Sequence[Mapping[str, Any]], highest: float) -> Iterator[str]
     below = [p["rate_per_s"] for p in points if p["verdict"] != "VALID"]
     if holes := sorted(rate for rate in below if rate < highest):
         rates = ", ".join(map(show_rate, holes))
-        yield f"{'hole':<12}{rates} queries/s, below it, were INVALID: measure them again before you quote the highest rate"
+        yield f"{'hole':<12}lower rates were INVALID ({rates} queries/s): measure them again before you quote the highest rate"
 
 
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:

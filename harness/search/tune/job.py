@@ -56,7 +56,7 @@ def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     if len(config.slo) > 1:
         yield "tune judges by one SLO: drop the others"
     if config.queries is not None:
-        yield "tune sizes its runs by --duration: drop --queries"
+        yield "tune sets the length of its runs with --duration: drop --queries"
     if config.meter:
         yield "--meter is for a single run, and tune makes many: drop it"
 

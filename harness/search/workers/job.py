@@ -26,7 +26,7 @@ LOG = "libraries.log"
 
 def problems(config: RunConfig, _options: WorkersOptions) -> Iterator[str]:
     if config.models is None:
-        yield "--workers is for a set of models: --models FILE"
+        yield "--workers is for a set of models: pass --models FILE"
         return
     if not scenario_named(config.scenario).scheduled:
         return  # `run` refuses a set of models in other scenarios

@@ -111,7 +111,7 @@ def infer_request(message: memoryview) -> tuple[Mapping[str, Any], Sequence[memo
     inputs = [_input(each) for each in messages(message, INPUTS)]
     if raws and (len(raws) != len(inputs) or any("data" in each for each in inputs)):
         raise ValueError(
-            f"{len(inputs)} inputs and {len(raws)} raw contents: each input needs one, and no other values"
+            f"{len(inputs)} inputs and {len(raws)} raw contents: each input needs exactly one raw content and no other values"
         )
     for each, raw in zip(inputs, raws, strict=False):
         each["parameters"] = {**each["parameters"], "binary_data_size": len(raw)}

@@ -100,7 +100,7 @@ class GrpcHandler:
         except MemoryError:
             raise Refusal(413, "the message does not fit into memory: send fewer samples") from None
         except (TypeError, ValueError) as e:
-            raise Refusal(400, f"the message is not one of {made.method}: {e}") from None
+            raise Refusal(400, f"the message is not a valid {made.method} request: {e}") from None
 
     def _infer(self, made: _Call, taken_ns: int) -> bytes:
         inference = self._inference

@@ -230,7 +230,7 @@ class NodeHandler:
         """
         run, body = bytes(request.body[:RUN_BYTES]), request.body[RUN_BYTES:]
         if len(run) < RUN_BYTES or len(body) % 4:
-            raise Refusal(400, "the body is not a run's number and a list of INT32")
+            raise Refusal(400, "the body does not consist of a run number and a list of INT32")
         if self._run not in (b"", run) and arrived_ns - self._asked_ns < SILENT_S * NS_PER_S:
             raise Refusal(IN_USE, "the node is in use by a different run")
         self._run, self._asked_ns = run, arrived_ns

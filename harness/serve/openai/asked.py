@@ -133,7 +133,7 @@ def _prompts(request: Mapping[str, Any], prompts: Prompts, *, is_chat: bool) -> 
     source, other = ("messages", "prompt") if is_chat else ("prompt", "messages")
     wrong = source if request.get(source) is None else other
     if wrong == source or request.get(other) is not None:
-        refuse(wrong, f"the request needs {source}, and no {other}")
+        refuse(wrong, f"the request needs {source}, and must not have {other}")
     try:
         return prompts.all_tokens(request)
     except ValueError as e:

@@ -112,7 +112,7 @@ def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = owner.get(name)
     found = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):
-        refuse(name, f"{name} is {value!r:.40}, but must be a text or a list of texts")
+        refuse(name, f"{name} is {value!r:.40}, but must be a string or a list of strings")
     return tuple(found)
 
 

@@ -26,10 +26,12 @@ def chat_of_response(request: _Request) -> dict[str, Any]:
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list):
-        refuse("input", f"input is {given!r:.40}, and must be a text or a list of messages")
+        refuse("input", f"input is {given!r:.40}, but must be a string or a list of messages")
     text, reasoning = own.pop("text", {}), own.pop("reasoning", {})
     if text not in ({}, {"format": {"type": "text"}}):
-        refuse("text", f"text is {text!r:.40}: this server writes plain text, leave it out")
+        refuse(
+            "text", f"text is {text!r:.40}, but this server writes only plain text: leave text out"
+        )
     if reasoning:
         refuse("reasoning", "this server reasons in chats only: leave it out")
     if own.pop("tools", None):
@@ -52,7 +54,7 @@ def chat_of_message(request: _Request) -> dict[str, Any]:
     begin = [{"role": "system", "content": system}] if system else []
     messages = own.pop("messages", None)
     if not isinstance(messages, list):
-        refuse("messages", f"messages is {messages!r:.40}, and must be a list of messages")
+        refuse("messages", f"messages is {messages!r:.40}, but must be a list of messages")
     return {**own, "messages": [*begin, *messages], "stop": stops}
 
 

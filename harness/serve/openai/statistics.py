@@ -48,7 +48,7 @@ class Answers(Requests):
 
     def collect(self) -> Iterator[Metric]:
         yield from super().collect()
-        text = "From the arrival of a request to the first token of its answer"
+        text = "Time from the arrival of a request to the first token of its answer"
         yield self._times("first_token", text, self._first)
         text = "Tokens of answered prompts"
         yield self._counter("prompt_tokens", text, self._prompt_tokens)

@@ -46,13 +46,13 @@ def called(request: Mapping[str, Any], *, is_chat: bool) -> Call | None:
         return None
     if choice == "required":
         if not functions:
-            refuse("tool_choice", "tool_choice is required, and there are no tools")
+            refuse("tool_choice", "tool_choice is required, but the request has no tools")
         return _call(functions[0], is_named=False)
     wanted = choice.get("function") if isinstance(choice, dict) else None
     name = wanted.get("name") if isinstance(wanted, dict) else None
     found = [function for function in functions if function["name"] == name]
     if not found:
-        refuse("tool_choice", f"tool_choice is {choice!r:.60}, and names none of the tools")
+        refuse("tool_choice", f"tool_choice is {choice!r:.60}, but no tool has this name")
     return _call(found[0], is_named=True)
 
 

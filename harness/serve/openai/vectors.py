@@ -50,9 +50,11 @@ def _texts(value: object, name: str) -> list[Any]:
     )
     texts: Any = [value] if is_one else value
     if not isinstance(texts, list) or not texts or [] in texts:
-        refuse(name, f"{name} is {value!r:.40}, but must be a text, token ids, or a list of either")
+        refuse(
+            name, f"{name} is {value!r:.40}, but must be a string, token ids, or a list of either"
+        )
     if len(texts) > MOST_CHOICES:
-        refuse(name, f"{name} has {len(texts):,} texts, but at most {MOST_CHOICES:,} are allowed")
+        refuse(name, f"{name} has {len(texts):,} strings, but at most {MOST_CHOICES:,} are allowed")
     return texts
 
 
@@ -89,9 +91,9 @@ def _listed(path: str, request: Mapping[str, Any], vectors: Array) -> Mapping[st
 def _reranked(request: Mapping[str, Any], served: ServedGeneration) -> Mapping[str, Any]:
     query, documents = request.get("query"), request.get("documents")
     if not isinstance(query, str) or not query:
-        refuse("query", f"query is {query!r:.40}, but must be a text")
+        refuse("query", f"query is {query!r:.40}, but must be a string")
     if not isinstance(documents, list) or not all(isinstance(text, str) for text in documents):
-        refuse("documents", f"documents is {documents!r:.40}, but must be a list of texts")
+        refuse("documents", f"documents is {documents!r:.40}, but must be a list of strings")
     texts = _texts(documents, "documents")
     vectors, tokens = _vectors([query, *texts], "documents", served)
     scores = vectors[1:] @ vectors[0]

@@ -147,7 +147,7 @@ def test_int8_calibrated_with_noise_is_not_used_for_real_data(
     swept(Runs(), *arguments, "--data", "synthetic")
     _, runs, _ = swept(Runs(), *arguments, "--data", "real")
     assert [c.model_file for c in runs.configs] == [None]
-    told = "int8 was made for synthetic data in this grid, and real data need it calibrated"
+    told = "this grid has int8 for synthetic data, but real data need int8 calibrated"
     assert told in capsys.readouterr().out
 
 
@@ -225,7 +225,11 @@ def test_tables_that_are_made_again_keep_the_seal(swept: Swept) -> None:
     ("name", "value", "told"),
     [
         ("axes", {"precision": ["../../elsewhere"]}, "its axes cannot be read: '../../elsewhere'"),
-        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is not text"),
+        (
+            "axes",
+            {"model": [3]},
+            "its axes cannot be read: a model, backend or shape is not a string",
+        ),
         ("axes", {"batch": [1.5]}, "its axes cannot be read: a batch or number of threads is"),
         ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
     ],
@@ -324,7 +328,7 @@ def test_status_is_3_if_every_cell_lacks_a_plugin(swept: Swept) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--scenario", "server", "--batch", "1"), "server is swept by --rate"),
+        (("--scenario", "server", "--batch", "1"), "sweep server with --rate"),
         (("--scenario", "single-stream", "--batch", "1,2"), "add --batch 1"),
         (("--batch", "1", "--max-batch", "4"), "a grid takes --batch in place of --max-batch: drop --max-batch"),
         (("--batch", "1", "--backend-option", "precision=f32"), "a grid takes --precision in place of --backend-option precision: drop"),

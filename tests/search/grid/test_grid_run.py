@@ -101,5 +101,5 @@ def test_sweep_measures_int8_beside_fp32(capsys: pytest.CaptureFixture[str]) -> 
     assert page.console == []
     assert "<h1>Grid" in page.document
     Path("grid/probes/digits-ort-int8-real-t1-b1.npz").write_bytes(b"no archive")
-    with pytest.raises(ConfigError, match="is not what a probe writes"):
+    with pytest.raises(ConfigError, match="is not valid probe output"):
         stored_view(Path("grid"), GridOptions())

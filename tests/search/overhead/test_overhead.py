@@ -142,8 +142,8 @@ def test_answers_that_differ_leave_no_number_and_end_the_study(
     assert runs.made == NAMES[:2]
     assert stored()["overhead"] is None
     assert capsys.readouterr().out.startswith(
-        "serving overhead not measured: 0.00 % of 10 answers are alike, fewer than 99 %: the server does not compute "
-        "this model, or not with these data\n"
+        "serving overhead not measured: 0.00 % of 10 answers are alike, fewer than 99 %: the server computes "
+        "another model, or uses other data\n"
     )
 
 
@@ -159,7 +159,7 @@ def test_a_client_bound_run_gives_no_number_until_its_pair_is_repeated(
     assert stored()["overhead"] is None
     assert capsys.readouterr().out.startswith(
         "serving overhead not measured: 1 of 6 runs of single-stream are INVALID, the first is runs/2-served: "
-        "client-bound: client-bound it is; the same command with --out made makes their pairs again\n"
+        "client-bound: client-bound it is; the same command with --out made repeats their pairs\n"
     )
     again = Runs()
     assert measured(again) == 0

@@ -604,7 +604,7 @@ def test_unsustained_rate_has_a_warning_in_table_and_user_conf(
     content = peak_json()
     (warning,) = content["warnings"]
     assert warning == (
-        f"1,000 of {content['peak']:,.0f} queries/s offered were completed: a queue was left at the "
+        f"1,000 of {content['peak']:,.0f} offered queries/s were completed, and a queue was left at the "
         f"end, so the sustained rate is lower: lengthen --duration{best}"
     )
     assert f"\nwarning     {warning}\nresults     found\n" in capsys.readouterr().out
@@ -633,12 +633,12 @@ def test_failure_of_a_short_probe_is_marked_as_such(
     ("arguments", "line"),
     [
         ("--scenario offline", "peak is for --scenario multi-stream and server: offline has no rate to find"),
-        ("--scenario multi-stream", "the peak of multi-stream depends on an SLO: give one, e.g. --slo p99=50ms"),
+        ("--scenario multi-stream", "the peak of multi-stream depends on an SLO: pass one, e.g. --slo p99=50ms"),
         ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; use --write-user-conf FILE for that"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, but peak makes several: drop it"),
         ("--scenario server --audit a.config", "--audit makes one run, but peak makes several: drop it"),
-        ("--scenario server --queries 500", "peak sizes its runs by --duration and --probe: drop --queries"),
+        ("--scenario server --queries 500", "peak sets the length of its runs with --duration and --probe: drop --queries"),
         ("--scenario server --probe 3", "--probe: '3' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: there is no folder no"),
         ("--scenario server --write-user-conf .", "--write-user-conf . exists: pass another"),

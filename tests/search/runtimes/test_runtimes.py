@@ -130,7 +130,7 @@ def test_formats_of_foreign_code_are_not_guessed(tmp_path: Path) -> None:
 
 def test_backend_without_a_file_or_framework_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load_model(str(MODELS_DIR / "digits.onnx"))
-    assert choice.why_not("litert", model) == "digits has no file that it reads (tflite)"
+    assert choice.why_not("litert", model) == "digits has no file that this backend reads (tflite)"
     assert choice.unread("torch", model) == ("torchscript", "torch-export")
     row = registry.BACKENDS["openvino"]._replace(needs="no_such_module")
     monkeypatch.setitem(registry.BACKENDS, "openvino", row)
@@ -403,7 +403,7 @@ def test_narrow_precision_has_the_limits_of_rounding(tmp_path: Path) -> None:
     assert exact.differs
     assert rounded.differs == ""
     paths[1].write_bytes(b"no archive")
-    with pytest.raises(ConfigError, match="is not a file of answers"):
+    with pytest.raises(ConfigError, match="is not an answers file"):
         compared(*paths, ["float32"])
 
 

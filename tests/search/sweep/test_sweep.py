@@ -408,7 +408,7 @@ def test_invalid_rate_below_the_highest_valid_one_is_reported() -> None:
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 2500.0}))
     points[1] = {**points[1], "verdict": "INVALID"}
     found = list(marks({**content, "highest_valid": 2500.0}))
-    told = "1,833 queries/s, below it, were INVALID: measure them again before you quote the highest rate"
+    told = "lower rates were INVALID (1,833 queries/s): measure them again before you quote the highest rate"
     assert f"hole        {told}" in found
     assert not any(line.startswith("hole") for line in marks({**content, "highest_valid": 1000.0}))
 
@@ -519,7 +519,7 @@ def test_the_table_again_from_stored_files_alone(
     }
     for content, error in broken.items():
         point.write_text(content)
-        message = f"{point} is not what a run writes: {error}: run `check` for details"
+        message = f"{point} is not a valid result of a run: {error}: run `check` for details"
         assert refuses("sweep", "--from", "swept") == message
     Path("swept/sweep.json").write_text("{}")
     assert refuses("sweep", "--from", "swept") == "swept/sweep.json was not written by `sweep`"

@@ -30,7 +30,7 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
     datasets = (config.dataset or default_dataset(load_model(model)) for model in models)
     real = all(name != "synthetic" for name in datasets)
     if options.data is not None and "real" in options.data and not real:
-        raise ConfigError("--data real needs real data for every model here: name --dataset")
+        raise ConfigError("--data real needs real data for every model: pass --dataset")
     own_shape = tuple(f"{n}={'x'.join(map(str, shape))}" for n, shape in config.input_shape)
     return Axes(
         model=models,

@@ -127,7 +127,7 @@ class Axes(NamedTuple):
         plain = {name: tuple(value) for name, value in values.items()}
         axes = cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
         if not all(isinstance(text, str) for text in chain(axes.model, axes.backend, *axes.shape)):
-            raise ValueError("a model, backend or shape is not text")
+            raise ValueError("a model, backend or shape is not a string")
         if not all(type(number) is int and number > 0 for number in (*axes.batch, *axes.threads)):
             raise ValueError("a batch or number of threads is not a whole number")
         if unknown := {*axes.precision, *axes.data} - {*PRECISIONS, *DATA}:

@@ -149,7 +149,7 @@ def _notes(view: View) -> Iterator[str]:
     )
     if crowded:
         notes.append(
-            f"doubt: {crowded} cells of one thread had a core for less than 1/{_WORST_WALL:g} of the "
+            f"doubt: {crowded} single-thread cells had a core for less than 1/{_WORST_WALL:g} of the "
             "time: the machine was shared"
         )
     wide = [row for row in view.rows if row.cores is not None and row.threads > row.cores]

@@ -35,7 +35,7 @@ _WEIGHTS = {"fp32": ("float32", "float64")}
 def content_of(folder: Path) -> Mapping[str, Any]:
     """Returns the content of grid.json. Raises ConfigError if no grid has written it."""
     if not (folder / GRID).is_file():
-        raise ConfigError(f"{folder} has no {GRID}: is this a grid's folder?")
+        raise ConfigError(f"{folder} has no {GRID}: check that it is the folder of a grid")
     content = files.read_json(folder / GRID, "sweep")
     wrong = [name for name, kind in _KINDS.items() if not isinstance(content.get(name), kind)]
     if wrong:
@@ -201,7 +201,7 @@ def _structures(
         if not path.is_file():
             continue
         probe = files.read_json(path)
-        with files.reading(f"{path} is not what a probe writes"):
+        with files.reading(f"{path} is not valid probe output"):
             stored = probe["structure"]
             structure = Structure.from_json(stored) if stored else str(probe["unknown"])
         yield variant, structure
@@ -232,7 +232,7 @@ def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[
 
 
 def _outputs(path: Path) -> Any:
-    problem = f"{path} is not what a probe writes"
+    problem = f"{path} is not valid probe output"
     with (
         files.reading(problem, also=(OSError,)),
         path.open("rb") as opened,
