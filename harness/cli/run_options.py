@@ -51,8 +51,8 @@ ALIASES: Mapping[str, Alias] = {
     "--max-latency": Alias("--slo", "p99={}s"),
 }
 _REFUSED: Mapping[str, str] = {
-    "--count": "--count is --queries here: --queries N",
-    "--accuracy": "--accuracy is a mode here: --mode accuracy",
+    "--count": "use --queries N in place of --count",
+    "--accuracy": "use --mode accuracy in place of --accuracy",
 }
 """An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
 

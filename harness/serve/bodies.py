@@ -50,7 +50,7 @@ def unpacked(body: memoryview, most: int = MOST_UNPACKED_BYTES) -> memoryview:
     except zlib.error:
         raise Malformed(400, "the body is not compressed as Content-Encoding declares") from None
     if len(content) > most:
-        raise Malformed(413, f"the body is longer than {most:,} bytes when it is unpacked")
+        raise Malformed(413, f"the body is longer than {most:,} bytes when decompressed")
     if not packer.eof or packer.unused_data:
         raise Malformed(400, "the compressed body does not end where the request ends")
     return memoryview(content)

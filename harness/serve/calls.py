@@ -215,7 +215,7 @@ def _samples(inputs: Sequence[tuple[str, tuple[int, ...], _Raw | Array]], served
         raise Refusal(400, f"the inputs have batches of different sizes: {sorted(sizes)}")
     (samples,) = sizes
     if not 1 <= samples <= served.max_batch:
-        raise Refusal(400, f"a batch of {samples}: the server takes 1 to {served.max_batch}")
+        raise Refusal(400, f"a batch of {samples}: the server accepts 1 to {served.max_batch}")
     return samples
 
 

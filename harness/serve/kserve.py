@@ -230,7 +230,7 @@ class OpenInference:
         head, body = request
         size = len(body) if head.json_length is None else head.json_length
         if size > len(body):
-            raise Refusal(400, "Inference-Header-Content-Length is more than the body has")
+            raise Refusal(400, "Inference-Header-Content-Length exceeds the length of the body")
         call = self._call(bytes(body[:size]))
         return call, Batch(call.samples, call.inputs(body[size:]))
 

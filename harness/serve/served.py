@@ -212,7 +212,7 @@ def open_served(
     model = load_model(config.model)
     if model.transcription is not None:
         raise ConfigError(
-            f"model {model.name!r} transcribes speech, which `serve` does not offer: measure it in this process, or "
+            f"model {model.name!r} transcribes speech, which `serve` does not support: measure it in this process, or "
             "serve it with vLLM"
         )
     steps = _steps(model) if postprocess else None

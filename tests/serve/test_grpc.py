@@ -135,7 +135,7 @@ def test_server_reports_its_own_and_its_models_metadata(client: Client, images: 
         ({"raw": [b"1"]}, "INVALID_ARGUMENT", "0 inputs and 1 raw contents"),
         ({"inputs": [image(np.zeros((1, 1, 8, 8)))], "raw": [b"1"]}, "INVALID_ARGUMENT", "FP32 of the shape [1, 1, 8, 8] does not have 1 bytes"),
         ({"inputs": [image(np.zeros((1, 1, 8, 8)), contents={"ints": [1]})]}, "INVALID_ARGUMENT", "a tensor of FP32 has values of a different type"),
-        ({"inputs": [image(np.zeros((99, 1, 8, 8)))], "raw": [bytes(99 * 256)]}, "INVALID_ARGUMENT", "a batch of 99: the server takes 1 to 16"),
+        ({"inputs": [image(np.zeros((99, 1, 8, 8)))], "raw": [bytes(99 * 256)]}, "INVALID_ARGUMENT", "a batch of 99: the server accepts 1 to 16"),
     ],
 )  # fmt: skip
 def test_request_that_cannot_be_answered_gets_a_code_and_a_sentence(

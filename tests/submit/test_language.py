@@ -139,7 +139,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
             "--benchmark qwen3.6-27b: its speed is measured with mlcommons/endpoints, which replays recorded sessions of an agent: use",
         ),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires Offline and one of Interactive, Server"),
-        ({"scenarios": ("Server", "Offline", "SingleStream")}, "--scenarios SingleStream: datacenter has no such submission of llama2-70b-99.9"),
+        ({"scenarios": ("Server", "Offline", "SingleStream")}, "--scenarios SingleStream: the category datacenter has no submission of llama2-70b-99.9"),
         (
             {
                 "scenarios": ("Offline", "Server", "Interactive"),
@@ -153,7 +153,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
         ),
         (
             {"rehearsal": True, "options": {**LLAMA.options, "duration": "3s"}},
-            "--duration: the tokens of llama2-70b-99.9's answers count, and LoadGen",
+            "--duration: the result of llama2-70b-99.9 counts tokens, and LoadGen",
         ),
         (  # bug: no audit counts its tokens, so the rehearsal was planned, and `check` had findings
             {
@@ -162,7 +162,7 @@ def test_a_closed_language_task_needs_server_offline_and_test06(tmp_path: Path) 
                 "category": "edge",
                 "options": {**LLAMA.options, "duration": "3s"},
             },
-            "--duration: the tokens of llama3.1-8b-edge's answers count, and LoadGen",
+            "--duration: the result of llama3.1-8b-edge counts tokens, and LoadGen",
         ),
         (
             {
@@ -268,7 +268,8 @@ def test_only_an_accuracy_run_with_its_own_data_has_another_digest(
 
 def test_only_a_benchmark_with_two_data_sets_takes_and_needs_both() -> None:
     (lacking,) = refusals(replace, GPT_OSS, accuracy_data="")
-    assert lacking.startswith("--accuracy-data is missing: the accuracy runs of gpt-oss-120b have")
+    assert lacking.startswith("--accuracy-data is missing: pass the separate data set of ")
+    assert lacking.endswith(" of gpt-oss-120b")
     assert replace(GPT_OSS, accuracy_data="", rehearsal=True).accuracy_data == ""
     (more,) = refusals(replace, LLAMA, accuracy_data="/a")
     assert more.startswith("--accuracy-data: llama2-70b-99.9 has one data set for all runs")

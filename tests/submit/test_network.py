@@ -75,12 +75,12 @@ def test_each_run_of_the_division_is_one_of_a_qdl(tmp_path: Path) -> None:
         ),
         ({"benchmark": "resnet"}, "--benchmark resnet is not in the category datacenter"),
         *(
-            ({"benchmark": name}, f"--division network: the tokens of {name}'s answers count")
+            ({"benchmark": name}, f"--division network: the result of {name} counts tokens")
             for name in ("whisper", "llama2-70b-99.9", "e2e-rag-qna")
         ),
         (
             {"benchmark": "whisper", "division": "closed"},
-            "--backend kserve: the tokens of whisper's answers count, but this backend reports none",
+            "--backend kserve: the result of whisper counts tokens, but this backend reports none",
         ),
         ({"folder": "mine"}, "--folder is only for the open division"),
         ({"options": {"model": "digits"}}, "pass their URLs"),

@@ -59,7 +59,7 @@ def test_unsuitable_peak_is_refused(changed: dict[str, Any], told: str, tmp_path
 
 
 def test_warning_of_a_peak_is_repeated(tmp_path: Path) -> None:
-    text = "389 of 583 queries/s offered were completed"
+    text = "389 of 583 offered queries/s were completed"
     peak = make_peak(tmp_path / "found", warnings=[text])
     ended = run_here(*PLAN, str(tmp_path / "w"), *WITHOUT_RATE, "--peak", str(peak))
     assert ended.status == 0

@@ -80,7 +80,7 @@ def _fusion(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
 def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     accuracy = advice["accuracy"]
     if accuracy is None:
-        return "no data: --vary has no precision"
+        return "no data: --vary does not include precision"
     if accuracy.get("quantised"):
         return f"The file {accuracy['failed']}: it is not quantised again."
     if accuracy.get("failed"):

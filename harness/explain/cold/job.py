@@ -59,7 +59,7 @@ def _doubts(subject: Subject) -> Iterator[str]:
     load, cores = os.getloadavg()[0], subject.threads
     if load > BUSY * cores:
         yield (
-            f"busy: {load:.1f} processes wanted a core before the first trial: other work makes these times longer; "
+            f"busy: {load:.1f} processes wanted a core before the first trial, and other work makes these times longer; "
             "the ways were measured in turns, so their ratios are more reliable"
         )
 

@@ -100,7 +100,7 @@ def benefit(found: Mapping[str, Any]) -> Table:
     note = (
         f"an object, here a {found['granularity']}, takes {show_ns(found['given_ns'])} to get and "
         f"{show_ns(found['touched_ns'])} to touch: sharing saves time from {show_bytes(constants.even_bytes)} "
-        f"each; it saves memory if the weights are larger than their owner, {show_bytes(found['owner_bytes'])}"
+        f"per object, and memory if the weights are larger than the owner process, {show_bytes(found['owner_bytes'])}"
     )
     return Table("benefit", "Benefit", about, heads, rows, [note])
 

@@ -90,7 +90,7 @@ def array_changes(
         yield ArrayChange("colour", "inverted", lambda x: np.subtract(low + high, x, dtype=x.dtype))
         name = f"0 to {white:g} instead of 0 to 1"
         if low < 0 or high > 1:
-            yield Impossible("normalise", name, f"the input goes from {low:.3g} to {high:.3g}")
+            yield Impossible("normalise", name, f"the input ranges from {low:.3g} to {high:.3g}")
         else:
             yield ArrayChange("normalise", name, lambda x: np.multiply(x, white, dtype=x.dtype))
 
@@ -112,7 +112,9 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
         have = [name for name in reads if model.may_have(name)]
         if not have:
             files = [name for name in sorted(FORMATS) if model.may_have(name)]
-            reason = f"it reads {', '.join(reads) or 'no files'}; the model has {', '.join(files)}"
+            reason = (
+                f"it reads {', '.join(reads) or 'no files'}, but the model has {', '.join(files)}"
+            )
             yield Impossible("framework", backend, reason)
             continue
         yield from _formats(backend, have, baseline)

@@ -37,7 +37,7 @@ def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
     if any(one["agreement"] is not None for one in changes):
         yield _bars(
             "Answers that agree",
-            "Share of the samples whose answer is the baseline's, by change; the worst on top.",
+            "Share of the samples with the same answer as the baseline, by change; the worst change comes first.",
             changes,
             [rounded(one["agreement"], 100) for one in changes],
             {"title": "agreement, %", "range": [0, 112]},

@@ -92,7 +92,7 @@ def _tables(profiled: Profiled, folder: Path, name: str | None) -> list[Table]:
     chosen = [table for table in tables if table.key == name]
     if not chosen:
         keys = ", ".join(table.key for table in tables)
-        raise ConfigError(f"--table {name}: {folder} has {keys}")
+        raise ConfigError(f"--table {name}: {folder} has only {keys}")
     return chosen
 
 

@@ -115,7 +115,7 @@ def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
         if chosen.file and (why := missing_tool(chosen.file, cell.precision)):
             ways.setdefault(why, {})[f"{cell.backend} {cell.precision}"] = None
     for why, names in ways.items():
-        yield f"{', '.join(names)} cannot be made here: {why}"
+        yield f"{', '.join(names)} cannot be created here: {why}"
 
 
 def missing_tool(form: str, precision: str) -> str:

@@ -38,7 +38,7 @@ def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
     if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
     if config.target_qps is not None:
-        yield "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"
+        yield "--target-qps sets a single rate: sweep takes --rate, e.g. --rate 100..2000"
     yield from caches.problems(config, options.cache)
     yield from unfit_options(config, "sweep", "sweep makes quick runs: drop --mlperf")
 

@@ -31,7 +31,7 @@ def problems(config: RunConfig, _options: WorkersOptions) -> Iterator[str]:
     if not scenario_named(config.scenario).scheduled:
         return  # `run` refuses a set of models in other scenarios
     if config.instances is not None:
-        yield "--instances is one number of workers: sweep takes --workers, e.g. --workers 1,2,4"
+        yield "--instances sets a single number of workers: sweep takes --workers, e.g. --workers 1,2,4"
     if config.target_qps is not None:
         yield "sweep keeps a query in flight for each worker: drop --target-qps"
     if len(load_model_set(config.models).members) < 2:

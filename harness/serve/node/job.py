@@ -116,7 +116,7 @@ def open_node(config: RunConfig, name: str, stack: ExitStack) -> OpenNode:
     row = preparation.row
     datatype = datatype_of(str(row.dtype))
     if datatype is None:
-        raise ConfigError(f"answers of {row.dtype} have no type in the protocol between nodes")
+        raise ConfigError(f"the protocol between nodes has no type for {row.dtype} answers")
     answers = TensorInfo(ANSWER, datatype, (ANY, *(ANY if n is None else n for n in row.shape)))
     handler = NodeHandler(
         facts,

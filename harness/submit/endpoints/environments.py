@@ -28,7 +28,7 @@ def make_environment(folder: Path, packages: Sequence[str]) -> None:
     uv = shutil.which("uv")
     if uv is None:
         raise ConfigError(
-            f"{folder} cannot be made, because uv is not on the PATH: install it, e.g. with `pip install uv`"
+            f"{folder} cannot be created, because uv is not on the PATH: install it, e.g. with `pip install uv`"
         )
     if not is_environment(folder):
         try:
@@ -45,9 +45,9 @@ def _uv(words: Sequence[str], folder: Path) -> None:
     try:
         done = run_program(words, _INSTALL_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise ConfigError(f"{folder} cannot be made: {one_line(e)}") from e
+        raise ConfigError(f"{folder} cannot be created: {one_line(e)}") from e
     if done.returncode:
-        raise ConfigError(f"{folder} cannot be made: {_last(done.stdout)}")
+        raise ConfigError(f"{folder} cannot be created: {_last(done.stdout)}")
 
 
 def _last(output: str) -> str:

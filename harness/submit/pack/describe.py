@@ -62,7 +62,7 @@ DIAGRAM = "network_diagram"
 
 POWER = {
     "power_analyzer": "the analyser's firmware, last calibration and wiring",
-    "power_settings": "settings of firmware and system that affect power: profile, governor, C-states, fans",
+    "power_settings": "firmware and system settings that affect power: profile, governor, C-states, fans",
 }
 """Keys that a power result requires: facts that a session does not record."""
 
@@ -151,11 +151,11 @@ def template() -> str:
     """Returns a --describe file to fill in: every possible key with its meaning."""
     keys = {
         **_FACTS,
-        **dict.fromkeys(_OPTIONAL, "may stay empty"),
+        **dict.fromkeys(_OPTIONAL, "can be left empty"),
         **{key: f"with power: {about}" for key, about in POWER.items()},
         **{key: f"with a network: {about}" for key, about in NETWORK_FACTS.items()},
         DIAGRAM: f"with a network: {_ABOUT_DIAGRAM}",
-        _CAPACITY: "with power: capacity of the power supplies in watts; may stay empty",
+        _CAPACITY: "with power: capacity of the power supplies in watts; can be left empty",
     }
     lines = [
         "# Facts that cannot be read from the machine. Remove lines that do not apply. Values here",

@@ -51,7 +51,7 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
         f"| backend | {_named(config.backend)}: {', '.join(facts)} |",
         f"| {'servers' if config.url else 'instances'} | {plan} |",
         "",
-        f"To repeat the runs with that harness installed, from `{'/'.join(('..',) * 4)}`:",
+        f"To repeat the runs, install that version of the harness, and run these commands from `{'/'.join(('..',) * 4)}`:",
         "",
         *(f"    {command(request, run, kind)}" for kind in ("performance", "accuracy", *audits)),
         "",

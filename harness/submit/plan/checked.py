@@ -98,7 +98,7 @@ def _audit_faults(
         before, after = (score.line for score in scores)
         changed = changed_scores(request.rules, request.of_round, audit.scenario, before, after)
         for actual, expected in changed:
-            yield f"its answers differ: {actual}, {expected} is allowed"
+            yield f"its answers differ: {actual}, but only {expected} is allowed"
 
 
 def _text_faults(

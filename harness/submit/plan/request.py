@@ -120,8 +120,8 @@ class Request:
             yield f"--accuracy-data: {self.benchmark} has one data set for all runs: pass it with --data-dir"
         if benchmark.has_accuracy_data and not self.accuracy_data and not self.rehearsal:
             yield (
-                f"--accuracy-data is missing: the accuracy runs of {self.benchmark} have a separate data set of "
-                f"{benchmark.samples:,} samples: pass it"
+                f"--accuracy-data is missing: pass the separate data set of {benchmark.samples:,} samples for the "
+                f"accuracy runs of {self.benchmark}"
             )
 
     def _name_problems(self, rules: Round) -> Iterator[str]:
@@ -191,7 +191,7 @@ class Request:
         needs_tokens = benchmark.token_limits_ns is not None or {*OF_TOKENS} & {*self.audits}
         if self.is_short and needs_tokens:
             yield (
-                f"--duration: the tokens of {self.benchmark}'s answers count, and LoadGen gets them only under the official "
+                f"--duration: the result of {self.benchmark} counts tokens, and LoadGen gets them only under the official "
                 "rules: drop it"
             )
 
@@ -200,12 +200,12 @@ class Request:
         backend = str(self.options.get("backend", ""))
         if self.division == NETWORK and backend in REMOTE_BACKENDS:
             yield (
-                f"--division network: the tokens of {self.benchmark}'s answers count, but kserve, the only backend that reports "
+                f"--division network: the result of {self.benchmark} counts tokens, but kserve, the only backend that reports "
                 "the servers' names, reports no tokens: use another division"
             )
         elif backend in _WITHOUT_TOKENS:
             yield (
-                f"--backend {backend}: the tokens of {self.benchmark}'s answers count, but this backend reports none: use "
+                f"--backend {backend}: the result of {self.benchmark} counts tokens, but this backend reports none: use "
                 "openai or http-json"
             )
 
@@ -218,7 +218,7 @@ class Request:
             yield f"--scenarios: the {self.division} division requires {', '.join(required)}{one_of}"
         more = [s for s in self.scenarios if s in OURS and s not in (*required, *optional)]
         if required and more:
-            yield f"--scenarios {','.join(more)}: {self.category} has no such submission of {self.benchmark}: drop it"
+            yield f"--scenarios {','.join(more)}: the category {self.category} has no submission of {self.benchmark} in this scenario: drop it"
 
     def _meter_problems(self) -> Iterator[str]:
         """Yields a problem for each meter other than PTDaemon: only its sessions can be submitted."""
@@ -231,7 +231,7 @@ class Request:
             if name != ptdaemon.NAME:
                 about = METERS[name].about if name in METERS else "a plug-in's readings"
                 yield (
-                    f"--meter {name} ({about}) cannot be submitted, because MLPerf Power takes only PTDaemon's "
+                    f"--meter {name} ({about}) cannot be submitted, because MLPerf Power accepts only PTDaemon's "
                     f"readings of the whole system at the wall: remove it, or use {ptdaemon.USAGE}"
                 )
                 continue
@@ -256,7 +256,7 @@ class Request:
             yield f"--slo: {e}"
             return
         if slo.of:
-            yield f"--slo {slo}: the search for Server's rate takes only a latency bound"
+            yield f"--slo {slo}: the search for Server's rate accepts only a latency bound"
             return
         if "Server" in (self.of_round.token_limits_ns or {}) and not self.is_short:
             yield (

@@ -42,7 +42,7 @@ RULES: Mapping[str, str] = {
     "rehearsal": "a rehearsal is not a submission: pack real runs without --rehearsal",
     # the tree
     "no-results": "check the path: the layout is <root>/<division>/<submitter>/results/...",
-    "unreadable": "give read permission, or take a fresh copy of the tree",
+    "unreadable": "grant read permission, or make a fresh copy of the tree",
     "too-many-files": "check the path: a submission has a few thousand files at most",
     "special-file": "replace it with a regular file or folder: links break in other checkouts",
     "bad-name": "rename it: printable ASCII without spaces and without a leading dot",
@@ -69,12 +69,12 @@ RULES: Mapping[str, str] = {
     "user-conf": "put the user.conf of the performance run here, with only lines that LoadGen understands",
     # logs of any run
     "log-incomplete": f"the run did not end or the log was truncated: {_AGAIN}",
-    "log-mixed": f"a log must hold one run: {_AGAIN}",
+    "log-mixed": f"a log must contain exactly one run: {_AGAIN}",
     "log-copied": "two results cannot share one run: put each run's own logs into its folder",
     "summary-differs": "copy the summary and the detail log of the same run",
     "numbers-disagree": f"a log must stay as LoadGen wrote it: {_AGAIN}",
     "loadgen-version": f"install the round's LoadGen and use it for all runs of a result: {_AGAIN}",
-    "wrong-date": f"set the clock, or leave the log as LoadGen wrote it: {_AGAIN}",
+    "wrong-date": f"correct the clock, or leave the log as LoadGen wrote it: {_AGAIN}",
     "wrong-scenario": "put the logs of this scenario into its folder",
     "wrong-mode": "put performance logs into performance/run_1 and accuracy logs into accuracy",
     "wrong-seed": f"install the round's LoadGen: {_AGAIN}",
@@ -107,7 +107,7 @@ RULES: Mapping[str, str] = {
     # audits
     "audit-missing": "run the audit with `submit run`, then verify and pack it",
     "audit-failed": f"the verification text names the cause: remove it, then {_AGAIN}",
-    "audit-score": f"an audit must be as fast as the performance run: on a quiet machine, {_AGAIN}",
+    "audit-score": f"an audit must be as fast as the performance run: on an idle machine, {_AGAIN}",
     "audit-not-one": "repeat the run with the audit's audit.config",
     "audit-stale": "verify again: the text does not belong to the logs in this folder",
     # power
@@ -118,7 +118,7 @@ RULES: Mapping[str, str] = {
     "power-hash": "copy the session's original files: changed files are not accepted",
     "power-meter": f"use a PTDaemon and an analyser that the round accepts: {_SESSION}",
     "power-ranging": f"the ranging run must be a complete run with the same settings: {_SESSION}",
-    "power-log": f"correct the cause of PTDaemon's messages first, e.g. ranges and wiring: {_SESSION}",
+    "power-log": f"remove the cause of PTDaemon's messages first, e.g. ranges and wiring: {_SESSION}",
     "power-samples": f"spl.txt must cover both runs, which have the same load: {_SESSION}",
 }
 """Rule -> the action that removes its findings. docs/submit.md explains each rule; a test compares the two."""

@@ -193,7 +193,7 @@ def test_six_questions_are_always_answered() -> None:
     document = answers(content)["questions"]
     assert [one["question"] for one in document] == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
     assert "No data" in document[1]["answer"]
-    assert document[5]["answer"] == "no data: --vary has no precision"
+    assert document[5]["answer"] == "no data: --vary does not include precision"
 
 
 def test_settings_measured_but_not_predicted_are_answered() -> None:

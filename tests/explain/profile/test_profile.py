@@ -181,7 +181,7 @@ def test_dimension_that_the_network_fixes_has_no_growth(tmp_path: Path) -> None:
     shapes = {"ids": (1, 8)}
     grown = memory.measure(onnx_file.read(path, shapes=shapes), shapes)["growth"]
     assert len(grown["batch"]["points"]) > 1
-    why = "the network fixes it: all activations have one size"
+    why = "the network fixes this size: all activations have the same size"
     assert grown["sequence length"] == {"points": {}, "refused": why}
 
 

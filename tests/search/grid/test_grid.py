@@ -464,7 +464,7 @@ def test_missing_tool_is_reported_before_anything_is_measured(
     words = (*loud, "--batch", "1", "--precision", "fp32,int8")
     assert swept(Runs(), *words, calls=Without(Path()))[0] == 0
     told = capsys.readouterr().err.splitlines()
-    missing = f"ort int8 cannot be made here: int8 is made with the module 'onnx': {how_to_install('onnx')}"
+    missing = f"ort int8 cannot be created here: int8 is made with the module 'onnx': {how_to_install('onnx')}"
     assert missing in told[0]
     assert not any("making int8" in line for line in told)
     assert any("cell 2 of 2" in line and "absent: int8 is made with" in line for line in told)

@@ -268,7 +268,7 @@ def test_another_configuration_needs_another_folder(
     ("arguments", "line"),
     [
         ("--scenario offline", "sweep is for --scenario server: offline has no rate to offer"),
-        ("--scenario server --target-qps 5", "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"),
+        ("--scenario server --target-qps 5", "--target-qps sets a single rate: sweep takes --rate, e.g. --rate 100..2000"),
         ("--scenario server --mlperf", "sweep makes quick runs: drop --mlperf"),
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
         ("--scenario server --audit a.config", "--audit makes one run, but sweep makes several: drop it"),

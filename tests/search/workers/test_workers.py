@@ -57,7 +57,10 @@ def test_every_request_of_the_worst_case_misses(models: Path) -> None:
         (["--workers", "1"], "--workers is for a set of models: pass --models FILE"),
         (["--models", "set.yaml", "--rate", "1"], "--rate is for a sweep of rates, not of workers"),
         (["--models", "set.yaml", "--batch", "1"], "--batch is for a sweep of a grid, not of work"),
-        (["--models", "set.yaml", "--instances", "2"], "--instances is one number of workers: sw"),
+        (
+            ["--models", "set.yaml", "--instances", "2"],
+            "--instances sets a single number of workers: sw",
+        ),
         (["--pairs", "3"], "--pairs is for a sweep of the workers of --models FILE: drop it"),
     ],
 )

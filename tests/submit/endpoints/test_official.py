@@ -77,7 +77,7 @@ def test_a_failed_official_check_fails_the_verb(
 
 
 def test_a_missing_environment_is_refused(tmp_path: Path, made: Path) -> None:
-    with pytest.raises(ConfigError, match="add --install to make it with uv"):
+    with pytest.raises(ConfigError, match="add --install to create one with uv"):
         official.ensure(tmp_path / "none", install=False)
 
 

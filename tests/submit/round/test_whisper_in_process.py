@@ -125,7 +125,7 @@ def test_verbs_for_batches_or_prompts_refuse_speech(
     model = str(manifest(tmp_path, engine))
     given = ["--model", model, "--backend", engine]
     for words, why in (
-        (["serve", model, "--backend", engine], "transcribes speech, which `serve` does not offer"),
+        (["serve", model, "--backend", engine], "transcribes speech, which `serve` does not support"),
         (["cold", model, "--backend", engine], "token by token"),
         (["--scenario", "offline", *given, "--backend-option", "processes=on"], "drop --backend-option processes=on"),
         (["--scenario", "offline", "--model", "tinylm", "--backend", engine], "no file"),

@@ -84,7 +84,7 @@ def _construction(models: Numbers) -> Table:
     heads = columns(
         "model | measured [ns] | bricks [ns] | ratio [1] | critical path [1] | by wall [1] | taken off [1]"
     )
-    about = "CPU time of one batch: the model run whole, and the sum of its bricks"
+    about = "CPU time of one batch: the whole model, and the sum of its bricks"
     return Table("construction", "construction", about, heads, rows)
 
 
@@ -106,7 +106,7 @@ def _structure(models: Numbers) -> Table:
         "| bricks, published [count] | alone [share]"
     )
     about = (
-        "alone: share of the layers in bricks of one layer, by this rule and by the published one"
+        "alone: share of the layers in bricks of one layer, by this rule and by the published rule"
     )
     return Table("structure", "structure", about, heads, rows)
 

@@ -36,9 +36,9 @@ WAYS: Mapping[str, Way] = {
 }
 
 HOW: Mapping[tuple[str, str], str] = {
-    (MAPPED, "ort"): "file optimised before, external weights, prepacking off",
+    (MAPPED, "ort"): "file optimised beforehand, external weights, prepacking off",
     (MAPPED, "openvino"): "IR, whose weights OpenVINO maps",
-    (MAPPED, "litert"): "XNNPACK off, whose kernels repack the weights",
+    (MAPPED, "litert"): "XNNPACK off, because its kernels repack the weights",
     (MAPPED, "torch"): "parameters of a file that torch.load maps",
     (INITIALISERS, "ort"): "--backend-option share_weights=on",
     (INITIALISERS, "openvino"): "another request of the same compiled model",
@@ -46,21 +46,21 @@ HOW: Mapping[tuple[str, str], str] = {
 }
 """Meaning of a way on a framework."""
 
-_NO_SHARING = "its Python package has no call that takes weights from outside"
+_NO_SHARING = "its Python package has no call that accepts external weights"
 
-_OWN_MEMORY = "TensorFlow restores variables into its own memory and takes no memory from outside"
+_OWN_MEMORY = "TensorFlow restores variables into its own memory and accepts no external memory"
 
 CANNOT: Mapping[tuple[str, str], str] = {
     (MAPPED, "tensorflow"): _OWN_MEMORY,
     (INITIALISERS, "tensorflow"): _OWN_MEMORY,
-    (INITIALISERS, "litert"): "an interpreter takes only its file's weights",
+    (INITIALISERS, "litert"): "an interpreter uses only the weights in its file",
     (
         MAPPED,
         "executorch",
     ): "XNNPACK packs a copy of the weights for each loaded method",
-    (INITIALISERS, "executorch"): "a program takes only its file's weights",
-    (MAPPED, "trees"): "the libraries of trees build their nodes in memory",
-    (INITIALISERS, "trees"): "a forest takes only its file's nodes",
+    (INITIALISERS, "executorch"): "a program uses only the weights in its file",
+    (MAPPED, "trees"): "tree libraries build their nodes in memory",
+    (INITIALISERS, "trees"): "a forest uses only the nodes in its file",
     **{
         (way, backend): _NO_SHARING
         for way in (MAPPED, INITIALISERS)

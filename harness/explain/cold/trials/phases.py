@@ -75,7 +75,7 @@ NOTES: Mapping[str, str] = {
     "tensorflow": "TensorFlow reads the graph and restores the variables in one call, and optimises the graph in the "
     "first run: there is no phase of optimisation",
     "executorch": "ExecuTorch maps the file, and packs the weights for XNNPACK when the method is loaded",
-    "trees": "the libraries of trees read a file in one call, and prepare nothing",
+    "trees": "tree libraries read a file in one call, and prepare nothing",
     "torch": "PyTorch optimises a module while it runs: there is no phase of optimisation",
     "ncnn": "ncnn reads the weights and repacks them for its kernels in one call: they are one phase",
     "mnn": "MNN repacks the weights when it creates the session, or in the first run after a new shape",

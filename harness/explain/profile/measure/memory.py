@@ -92,7 +92,7 @@ def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
             except (ConfigError, PluginUnavailable) as e:
                 why = one_line(e)
         if len(points) > 1 and len({one["activations"] for one in points.values()}) == 1:
-            points, why = {}, "the network fixes it: all activations have one size"
+            points, why = {}, "the network fixes this size: all activations have the same size"
         grown[kind] = {"points": points, "refused": why}
     return {"footprint": footprint(graph)._asdict(), "growth": grown}
 

@@ -154,7 +154,7 @@ def _copy(source: Path, checkout: Path, commit: str) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise ConfigError(f"{checkout} cannot be made: {one_line(e)}") from e
+        raise ConfigError(f"{checkout} cannot be created: {one_line(e)}") from e
     if done.returncode:
-        raise ConfigError(f"{checkout} cannot be made: {one_line(done.stderr)}")
+        raise ConfigError(f"{checkout} cannot be created: {one_line(done.stderr)}")
     _git(checkout, "checkout", "--quiet", "--detach", commit)

@@ -32,7 +32,7 @@ _SYSTEM: Mapping[str, str] = {
 _NODE: Mapping[str, str] = {
     "host_memory_configuration": "e.g. 8x 32 GB DDR5-4800",
     "host_networking": "e.g. 10 GbE; N/A if there is none",
-    "driver": "version of the accelerators' driver; N/A without accelerators",
+    "driver": "accelerator driver version; N/A without accelerators",
     "cooling": "air or liquid",
     "number_of_nodes": "a number",
     "container_link": "container image of the server",
@@ -48,15 +48,15 @@ _ACCELERATOR: Mapping[str, str] = {
 _POINT: Mapping[str, str] = {
     "model_precision": "lowest precision of the weights, e.g. bf16",
     "link_to_model": "a URL",
-    "link_to_model_transformation": "a URL, if weights were quantised",
-    "model_notes": "may stay empty",
+    "link_to_model_transformation": "a URL, if the weights were quantised",
+    "model_notes": "can be left empty",
     "dataset_name": "readable name of the data set",
     "dataset_link": "a URL",
 }
 _FILES: Mapping[str, str] = {
     "readme": "file that explains how to build the system and reproduce a point; written to src/<implementation>/README.md",
     "docs": "folder with the documents: topology, hops, baseline latency",
-    "server_configs": "folder with the server's settings; may stay empty",
+    "server_configs": "folder with the server's settings; can be left empty",
 }
 POINT_FILE = ("nodes_used", "dp_shortfall")
 """Keys of point.yaml that a single point may have."""

@@ -48,7 +48,7 @@ def ensure(folder: Path, *, install: bool) -> None:
         make_environment(folder, tuple(PACKAGES.values()))
     elif not is_environment(folder):
         raise ConfigError(
-            f"--official {folder} is not a Python environment: add --install to make it with uv"
+            f"--official {folder} is not a Python environment: add --install to create one with uv"
         )
 
 
