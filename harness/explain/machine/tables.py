@@ -65,7 +65,7 @@ def _copies(points: Sequence[Measured]) -> Table:
     )
     notes = [
         "bytes copied: each is read once and written once; GB = 10^9 B",
-        "evicted: between two copies, twice the size of the last cache is read and written; warm: nothing is read or written in between",
+        "evicted: between two copies, twice the size of the last cache is read and written; warm: no access in between",
         *_notes(points),
     ]
     about = "bandwidth of a copy in memory by size, median of the repetitions"

@@ -54,7 +54,10 @@ def option_problems(division: str, options: Mapping[str, Any], *, rehearsal: boo
     """Yields the problems of a request of `division`, without a connection to a server."""
     if division != NETWORK:
         if options.get("qdl") and division == "closed":
-            yield "--qdl is not for the closed division, in which LoadGen runs on the system: drop it, or use --division network"
+            yield (
+                "--qdl is not for the closed division, in which LoadGen runs on the system: drop it, or use "
+                "--division network"
+            )
         return
     if not urls_of(options):
         yield (

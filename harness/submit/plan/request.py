@@ -218,7 +218,10 @@ class Request:
             yield f"--scenarios: the {self.division} division requires {', '.join(required)}{one_of}"
         more = [s for s in self.scenarios if s in OURS and s not in (*required, *optional)]
         if required and more:
-            yield f"--scenarios {','.join(more)}: the category {self.category} has no submission of {self.benchmark} in this scenario: drop it"
+            yield (
+                f"--scenarios {','.join(more)}: the category {self.category} has no submission of {self.benchmark} in this "
+                "scenario: drop it"
+            )
 
     def _meter_problems(self) -> Iterator[str]:
         """Yields a problem for each meter other than PTDaemon: only its sessions can be submitted."""

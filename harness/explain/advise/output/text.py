@@ -39,10 +39,10 @@ def lines(advice: Mapping[str, Any]) -> Iterator[str]:
 
 def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
     measured = advice["measured"]
-    cpu = f", on a core {show_ns(measured['cpu_ns'])}" if measured["wall_over_cpu"] else ""
+    cpu = f", CPU time {show_ns(measured['cpu_ns'])}" if measured["wall_over_cpu"] else ""
     yield (
-        f"  measured    {show_ns(measured['wall_ns'])} at least, "
-        f"{show_ns(measured['median_wall_ns'])} in the median{cpu}; batch {advice['batch']}"
+        f"  measured    minimum {show_ns(measured['wall_ns'])}, "
+        f"median {show_ns(measured['median_wall_ns'])}{cpu}; batch {advice['batch']}"
     )
     if advice["stopped"]:
         yield "  doubt       stopped by Ctrl-C: the tables cover what was measured by then"
