@@ -113,7 +113,7 @@ def _round(value: float) -> float:
 
 
 COLD, WARM = "cold", "warm"
-"""States of a server's cache of prompts before a run: empty, or full of the run's prompts."""
+"""States of a server's prompt cache before a run: empty, or full of the run's prompts."""
 
 
 def parse_caches(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Keeps the peers that a loop waits for, and reports those whose time is over. Opens no socket."""
+"""Keeps the peers that a loop waits for, and reports peers whose time is over. Opens no socket."""
 
 import time
 from typing import Generic, TypeVar

@@ -177,7 +177,7 @@ class ServedGeneration:
         self.name = self.names[0]
         self.backend_name = backend_name
         self.context = about.context
-        """Most tokens of a prompt together with its answer."""
+        """Maximum number of tokens in a prompt and its answer together."""
         self.prompts = Prompts(about)
         with plugin(f"backend {backend_name!r}: describe()"):
             self.properties = {key: str(value) for key, value in backend.describe().items()}

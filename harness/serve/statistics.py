@@ -53,7 +53,7 @@ class Histogram:
 
 
 class Requests(Collector):
-    """Counts requests by their end, and keeps the times of answered ones. Used by the serving thread."""
+    """Counts requests by outcome, and keeps the times of answered ones. Used by the serving thread."""
 
     def __init__(self, model: str) -> None:
         self._model = model

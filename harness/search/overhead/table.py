@@ -155,5 +155,5 @@ def _differences(described: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _stated(value: Any) -> str:
-    """Returns the value as text. The server's protocol may have no place for it."""
+    """Returns the value as a string. The server's protocol may have no field for it."""
     return "not stated" if value in (None, "", "unknown") else str(value)

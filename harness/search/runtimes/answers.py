@@ -1,4 +1,4 @@
-"""Answers the same samples with each backend, untimed, in a child process, and compares the answers."""
+"""Answers the same samples with each backend, without timing, in a child process, and compares the answers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from harness.run.measured.answerer import Answerer
 from harness.types import Array
 
 SAMPLES = 64
-"""Most samples, spread over the dataset."""
+"""Maximum number of samples, spread over the dataset."""
 
 LEAST_SAMPLES = 8
 MOST_S = 3.0

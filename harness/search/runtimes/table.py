@@ -19,7 +19,7 @@ SHOWN = ("throughput", "p50", "p90", "p99")
 """Numbers of a cell; Offline has only the first."""
 
 MOST_NAMES = 4
-"""Most cells that a sentence names."""
+"""Maximum number of cells that a sentence names."""
 
 RANKED, NOT_RANKED, ABSENT = "ranked", "not ranked", "absent"
 
@@ -116,7 +116,7 @@ def _made(content: Mapping[str, Any], one: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def headlines(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields one sentence per model: which cell is ahead."""
+    """Yields one sentence per model with the cell that is ahead."""
     several = len(content["models"]) > 1
     for one in content["models"]:
         yield f"{one['model']}: {headline(one)}" if several else headline(one)

@@ -1,4 +1,4 @@
-"""States of a server's cache of prompts, which a sweep measures at each rate.
+"""States of a server's prompt cache, which a sweep measures at each rate.
 
 A run finds its cache empty (cold), full of the prompts of the run (warm), or empty and with prompts that have a share of their
 tokens in common. Before a cold run the cache is emptied by --before-run, or its prompts are new to the server

@@ -1,4 +1,4 @@
-"""Answers the Open Inference Protocol over gRPC, too: grpcio owns the sockets, and the HTTP loop's thread computes."""
+"""Answers the Open Inference Protocol over gRPC: grpcio owns the sockets, and the HTTP loop's thread computes."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping

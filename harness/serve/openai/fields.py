@@ -9,7 +9,7 @@ from harness.serve.answers import Refusal
 BAD_REQUEST = 400
 
 MOST_CHOICES = 1024
-"""Most answers per request, so that no request delays the others: OpenAI's API allows 128 per prompt."""
+"""Maximum number of answers per request, so that no request delays the others: OpenAI's API allows 128 per prompt."""
 
 _READ = (
     *("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "min_tokens"),
@@ -108,7 +108,7 @@ def whole_number(owner: Mapping[str, Any], name: str, least: int, most: int) -> 
 
 
 def texts(owner: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Reads a field that is a text, a list of texts or null; no text may be empty."""
+    """Reads a field that is a string, a list of strings or null; no string may be empty."""
     value = owner.get(name)
     found = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(text, str) and text for text in found):

@@ -1,4 +1,4 @@
-"""Makes the manifest of a service: its inputs, its answer, and how it is queried."""
+"""Makes the manifest of a service: its inputs, its answer, and how to query it."""
 
 import re
 from collections.abc import Mapping

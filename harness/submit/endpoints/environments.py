@@ -10,7 +10,7 @@ from harness.core.child import run_program
 from harness.errors import ConfigError, one_line
 
 PYTHON = "3.12"
-"""Python that MLCommons' client needs, and that its checker works with, too."""
+"""Python version that MLCommons' client requires, and that its checker supports, too."""
 
 _INSTALL_LIMIT_S = 1800.0
 

@@ -41,7 +41,7 @@ class Request:
     """JSONL file for the harness's client."""
     c_max: int = 0
     slo: str = ""
-    """Bound under which C_max is searched."""
+    """Bound for the search for C_max."""
     c_min: int = 0
     """An override of C_min; 0: the lowest point."""
     points: tuple[int, ...] = ()

@@ -98,7 +98,7 @@ def state_of(attempt: Attempt) -> tuple[str, str]:
 
 
 def all_failed(attempt: Attempt) -> str:
-    """Returns how many requests failed, with an error, if none succeeded; else ''. The client takes such a run for complete."""
+    """Returns how many requests failed, with an error, if none succeeded; else ''. The client calls such a run complete."""
     summary = read_json(attempt.summary) if attempt.summary.is_file() else {}
     failed, issued = summary.get("n_samples_failed"), summary.get("n_samples_issued")
     if not isinstance(failed, int) or not 0 < failed == issued:

@@ -104,7 +104,7 @@ def _audit_faults(
 def _text_faults(
     audit: FinishedRun, made: Mapping[str, FinishedRun], request: Request
 ) -> Iterator[str]:
-    """Yields the lines that say why an audit of the answers alone fails."""
+    """Yields the lines with the reasons why an audit of the answers alone fails."""
     if audit.kind == TEST08:
         if "accuracy" not in made:
             return

@@ -83,7 +83,7 @@ def _place_of_cause(work: Path, row: PlannedRun) -> str:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios and yields the locks' descriptors. Several `submit run --only` may run side by side."""
+    """Locks the scenarios and yields the locks' descriptors. Several `submit run --only` may run at the same time."""
     with ExitStack() as stack:
         files = []
         for scenario in scenarios:

@@ -89,7 +89,7 @@ def _choices(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[
 
 
 def _network(content: Mapping[str, Any], file: str, who: Submitter) -> Iterator[Finding]:
-    """Checks is_network and its keys. is_network must be text, because JSON's true crashes the official checkers."""
+    """Checks is_network and its keys. is_network must be a string, because JSON's true crashes the official checkers."""
     value = content.get("is_network")
     if value is not None and value not in ("true", "false"):
         yield Finding(

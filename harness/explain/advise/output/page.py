@@ -13,7 +13,7 @@ from harness.results.pages.plots import bars_in_rows, rounded
 
 PAGE = "advise.html"
 _MOST = 40
-"""Most bars in a plot."""
+"""Maximum number of bars in a plot."""
 
 
 def write(advice: Mapping[str, Any], folder: Path) -> Path:

@@ -28,7 +28,7 @@ class Proof(NamedTuple):
     changed: Sequence[str]
     """Lines of `git status`; empty for a clean checkout."""
     digest: str
-    """SHA-256 over the names and contents of all files of the commit, as they lie on the disk."""
+    """SHA-256 over the names and contents of all files of the commit, as stored on the disk."""
     files: int
 
     @property
@@ -73,7 +73,7 @@ def _content(path: Path, *, is_link: bool) -> bytes | None:
 
 
 def _blob(content: bytes) -> str:
-    """Returns git's own name of a content."""
+    """Returns the object name that git gives to this content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 

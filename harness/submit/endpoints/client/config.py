@@ -66,7 +66,7 @@ class Template:
         return [row for row in self.datasets if row.get("type", PERFORMANCE) == kind]
 
     def file(self, row: Mapping[str, Any]) -> Path | None:
-        """Returns the data set's file; None if the client makes the data itself."""
+        """Returns the data set's file; None if the client generates the data itself."""
         path = row.get("path")
         if not isinstance(path, str):
             return None
@@ -115,7 +115,7 @@ class Template:
             yield from self._agentic_problems()
 
     def trajectories(self) -> int | None:
-        """Returns the number of trajectories that the client issues; None if the template does not say."""
+        """Returns the number of trajectories that the client issues; None if the template does not set it."""
         block = self.of_type(PERFORMANCE)[0].get("agentic_inference")
         count = block.get("num_trajectories_to_issue") if isinstance(block, dict) else None
         return count if isinstance(count, int) else None

@@ -23,11 +23,11 @@ from harness.submit.endpoints.runs import CONFIG, LOG, RUN, Attempt
 from harness.wire.server_metrics import ServerMetrics
 
 BYTECODE = "bytecode"
-"""Folder in WORK for the client's compiled modules: its checkout stays as it is."""
+"""Folder in WORK for the client's compiled modules: its checkout stays unchanged."""
 
 HOST_EVERY_S = 1.0
 _SERVICES_END_S, _POLL_S = 10.0, 0.1
-"""Time that the client's services have to end after it."""
+"""Time that the client's services have to end after the client."""
 
 
 Look = Callable[[float], None]
@@ -82,7 +82,7 @@ def run_client(
 
 @contextmanager
 def _started(words: Sequence[str], bytecode: Path, log: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """Starts the client in its own session, so that Ctrl-C reaches it only through us."""
+    """Starts the client in its own session, so that Ctrl-C reaches it only through this process."""
     try:
         process = subprocess.Popen(
             words,
@@ -152,7 +152,7 @@ def _of_server(metrics: ServerMetrics) -> dict[str, Any]:
 
 
 def _active_s(rows: Sequence[Mapping[str, float]]) -> float | None:
-    """Returns the time in which the tokens that the server counts grew, to a reading; None if they did not."""
+    """Returns the time from the first to the last growth of the server's token count; None if it did not grow."""
     counts = [
         (row["wall_ns"], row["generated_tokens"]) for row in rows if "generated_tokens" in row
     ]

@@ -22,7 +22,7 @@ from harness.wire.server_metrics import ServerMetrics
 from harness.wire.server_series import Series
 
 _STARTS = 3
-"""Attempts of a point whose client ends before its first request: its own processes have 25 s to start."""
+"""Attempts of a point whose client ends before its first request, because its processes did not start within 25 s."""
 
 _WRONG_CONFIG = 2
 """The client's exit status for a configuration or data set that it cannot use; other points would fail, too."""

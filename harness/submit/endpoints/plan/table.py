@@ -19,7 +19,7 @@ START_S = 10.0
 
 _LONG_S = 6 * 3600.0
 _MOST_SEED = (1 << 63) - 1
-"""Largest seed that servers with 64-bit signed seeds take, as vLLM."""
+"""Largest seed that servers with 64-bit signed seeds accept, such as vLLM."""
 
 
 class Row(NamedTuple):

@@ -13,7 +13,7 @@ ROUNDED_DIGITS = 2
 _COMPUTED_TOLERANCE_W = 0.5
 _KW_TOLERANCE = 0.005
 _LEAST_SHARE = 0.5
-"""Least share of the rules' default that a stated power has without a declared limit."""
+"""Minimum share of the rules' default for a stated power without a declared limit."""
 
 
 class NodeSetPower(NamedTuple):

@@ -75,7 +75,7 @@ def _odd(points: Sequence[Point], key: str, values: Sequence[Any]) -> Iterator[F
 
 
 def _plain(value: object) -> str:
-    """Returns a text that is equal for equal values. Upper and lower case do not matter."""
+    """Returns a string that is equal for equal values. Upper and lower case do not matter."""
     return json.dumps(value, sort_keys=True, default=str).lower()
 
 

@@ -159,7 +159,7 @@ def _readable(point: Point, name: str) -> Iterator[Finding]:
 
 
 def _secret(value: object) -> str:
-    """Returns the name of a key in the configuration that has a secret, '' if none has."""
+    """Returns the name of a key in the configuration that holds a secret; '' if there is none."""
     if isinstance(value, list):
         return next(filter(None, map(_secret, value)), "")
     for key, inner in mapping(value).items():

@@ -1,4 +1,4 @@
-"""Finds keys that a file has twice: readers show the first one, programs take the last one."""
+"""Finds keys that a file contains twice: people may read the first value, but programs use the last."""
 
 import json
 from collections.abc import Iterator

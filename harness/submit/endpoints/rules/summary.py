@@ -15,7 +15,7 @@ _SERIES = ("ttft", "tpot", "latency")
 _ORDER = ("1", "5", "10", "25", "50", "75", "80", "90", "95", "97", "99", "99.9")
 _COUNTS = ("n_samples_completed", "n_samples_issued", "n_samples_failed")
 _MOST_IN_FLIGHT, _LEAST_IN_FLIGHT = 1.02, 0.75
-"""Mean number of queries in flight, over the concurrency. More cannot be; less can only be the end of a short run."""
+"""Bounds of the mean number of queries in flight over the concurrency. Only the end of a short run can go below."""
 
 _MOST_TIMES = 2.0
 """Largest factor between the latency and the sum of its parts; the parts are means of different samples."""
@@ -68,7 +68,7 @@ def _present(point: Point) -> Iterator[Finding]:
 
 
 def _recorded(point: Point) -> Iterator[Finding]:
-    """Checks that the client's record of its run is there."""
+    """Checks that the client's record of its run exists."""
     recorded = _block(point, "run_config")
     for key in ("load_pattern", *CLIENT_SEEDS):
         if recorded.get(key) is None:

@@ -1,4 +1,4 @@
-"""Takes an answer of the client's events apart into what its tokens are counted from: whole, and after the first chunk."""
+"""Splits an answer in the client's events into the texts whose tokens are counted: all, and after the first chunk."""
 
 import json
 from typing import Any, NamedTuple

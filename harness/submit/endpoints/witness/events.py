@@ -205,7 +205,7 @@ def digest(text: str) -> int:
 
 
 def sent_text(data: object) -> str:
-    """Returns the prompt of an issued request; its whole data as JSON if it is not a text."""
+    """Returns the prompt of an issued request; its whole data as JSON if it is not a string."""
     if isinstance(data, list) and len(data) > 1 and isinstance(data[1], str):
         return data[1]
     return json.dumps(data, sort_keys=True)

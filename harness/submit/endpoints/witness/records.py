@@ -27,7 +27,7 @@ _FIXED = (
         for key in ("name", "seed", "temperature", "top_p", "top_k", "max_new_tokens", "streaming")
     ),
 )
-"""Places that the effective configuration has as the requested one."""
+"""Places at which the effective configuration must equal the requested one."""
 
 _COUNTERS = {
     "tracked_samples_issued": "n_samples_issued",

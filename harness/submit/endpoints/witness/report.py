@@ -203,7 +203,7 @@ def _drift(events: Events, size: int) -> Iterator[Doubt]:
 
 
 def samples_of(events: Events) -> official.Samples:
-    """Returns the run as the detector wants it: completed samples in issue order."""
+    """Returns the run in the form that the detector expects: completed samples in issue order."""
     done = events.completed
 
     def column(values: Iterator[float | None]) -> np.ndarray[Any, Any]:

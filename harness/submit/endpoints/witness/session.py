@@ -12,7 +12,7 @@ from harness.submit.endpoints.witness.events import Events, Sample, digest
 
 _MARKS = ("started", "start_performance_tracking", "stop_performance_tracking", "ended")
 _MOST_ACTIVE, _MOST_ACTIVE_S = 1.25, 10.0
-"""Longest time in which the server's tokens may grow: a factor of the events' time, and the time of some readings."""
+"""Bound of the time in which the server's tokens may grow: a factor of the events' time, plus some readings."""
 
 _SLACK_NS = 1_000_000_000
 _LEAST_OF_SERVER = 0.95
@@ -23,7 +23,7 @@ _MOST_REPEATED = 0.01
 
 _FEWEST_REPEATED = 3
 _MOST_LENGTH = 1.1
-"""Largest tokens of an answer as a multiple of max_new_tokens: a text may have more tokens than were generated."""
+"""Maximum tokens of an answer as a multiple of max_new_tokens: a text may have more tokens than were generated."""
 
 
 def structure(events: Events) -> Iterator[Doubt]:
