@@ -162,7 +162,10 @@ def test_the_largest_products_come_last_so_that_they_are_omitted_first() -> None
 
 
 def test_a_filter_that_matches_nothing_suggests_list() -> None:
-    with pytest.raises(ConfigError, match=r"^--filter 'gemmm' matches none of \d+ points: --list"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^--filter 'gemmm' matches none of the \d+ points: choose from the names that --list",
+    ):
         machine(["--filter", "gemmm"])
     with pytest.raises(ConfigError, match=r"^--filter: '\(' is not a regular expression: "):
         machine(["--filter", "("])

@@ -174,7 +174,7 @@ def test_unsustained_peak_is_reported(
     monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     main([*SERVER, "--rate", "10%,20%", "--out", "swept"])
     assert re.search(
-        r"harness: swept/peak: 500 of 1,\d+ queries/s offered", capsys.readouterr().err
+        r"harness: swept/peak: 500 of 1,\d+ offered queries/s", capsys.readouterr().err
     )
 
 
@@ -360,7 +360,7 @@ def test_missing_module_leaves_nothing_and_removes_no_point(swept: Swept) -> Non
 @pytest.mark.parametrize(
     ("rates", "told"),
     [
-        ("1e9", "1e+09 queries/s are 10,000,000,000 queries in --duration"),
+        ("1e9", "1e+09 queries/s give 10,000,000,000 queries in --duration"),
         ("5% --peak 0.01", "0.0005 is less than one query in ten minutes"),
         ("1000% --peak 1e9", "1e+10 must be more than 0 and at most 1e9"),
     ],

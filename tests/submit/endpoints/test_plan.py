@@ -306,7 +306,7 @@ def described(work: Path, **changes: object) -> Path:
     ("changes", "text"),
     [
         ({"driver": None}, "driver cannot be read from the machine"),
-        ({"power": None}, "standardized needs power"),
+        ({"power": None}, "the standardized division requires power"),
         ({"power": {"cooling": "steam", "node_sets": []}}, "cooling is 'steam'"),
         ({"colour": "red"}, "unknown keys colour"),
         ({"data_parallel": "four"}, "write a whole number"),
